@@ -11,7 +11,7 @@ gc.disable()
 
 import pulumi
 
-from infra.image.builtin_images import OWN_IMAGES
+from infra.image.builtin_images import BUILTIN_IMAGES
 from infra.naming import JOB_LABEL, KUEUE, stack_labels
 from infra.operators.operators import install_operators
 from infra.platform import PROJECT, Platform
@@ -35,13 +35,13 @@ def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=platform.own_images.get(spec.image_name or "", platform.image),
+        image=platform.builtin_images.get(spec.image_name or "", platform.image),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
-        etcd_image=platform.own_images.get(ETCD_IMAGE, PUBLIC_ETCD_IMAGE),
+        etcd_image=platform.builtin_images.get(ETCD_IMAGE, PUBLIC_ETCD_IMAGE),
         **vars(needs),
     )
-    if spec.image in OWN_IMAGES:
+    if spec.image in BUILTIN_IMAGES:
         spec = spec.model_copy(update={"image": None})
     args = TrainingJobArgs(
         spec=spec,
@@ -94,7 +94,7 @@ async def main() -> None:
     """Declare the stack. A mistake in the configuration ends the program with its explanation alone."""
     try:
         config = stack_config.load()
-        platform = await config.cloud.build(config.operators, config.own_images)
+        platform = await config.cloud.build(config.operators, config.builtin_images)
         operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
@@ -107,7 +107,7 @@ async def main() -> None:
         jobs[spec.name] = submit(spec, platform, needs, needed)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)
-    pulumi.export("run_records", run_records(config, platform.image, platform.own_images))
+    pulumi.export("run_records", run_records(config, platform.image, platform.builtin_images))
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def _marked(mark: str) -> list[_Process]:
             variables = (entry / "environ").read_bytes().split(b"\0")
             if f"{RUN}={mark}".encode() not in variables:
                 continue
-            if any(each.startswith(f"{leftovers.MARK}=".encode()) for each in variables):
+            if any(each.startswith(f"{leftovers.CLUSTER_VARIABLE}=".encode()) for each in variables):
                 continue
             name, _, rest = (entry / "stat").read_text(encoding="utf-8").partition(" (")[2].rpartition(") ")
         except (OSError, UnicodeDecodeError):

@@ -79,7 +79,7 @@ def set_up(config: stack_config.StackConfig) -> int:
         options.append("--image")
     options += [f"--operator={name}" for name in sorted(config.operators)]
     if config.cloud.nodes_here:
-        options += [f"--own-image={name}" for name in sorted(config.own_images - {TRAINER})]
+        options += [f"--own-image={name}" for name in sorted(config.builtin_images - {TRAINER})]
     done = run_child([sys.executable, "-m", "setup", *options], name="set-up", cwd=PROJECT)
     if done.is_stopped:
         raise Interrupted(
@@ -95,7 +95,7 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     adopt_pending(stack)
     if config.cloud.nodes_here:
         remove_lost_cluster(stack)
-    elif found := refused_changes(stack, config):
+    elif found := update_problems(stack, config):
         raise PulumiFailed("\n".join(found))
     pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
@@ -110,10 +110,10 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     return brought
 
 
-def refused_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
+def update_problems(stack: str, config: stack_config.StackConfig) -> list[str]:
     """Return why the cluster of the stack would reject the settings, one reason per line."""
     exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))["deployment"]
-    found = [str(each) for each in config.cloud.refused_in_state(exported)]
+    found = [str(each) for each in config.cloud.problems_in_state(exported)]
     if config.cloud.is_shared:
         # Slow to import.
         from commands import existing_objects

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stack.config import StackConfig, load_file
 from workloads.command import host_command
-from workloads.topology import topology
+from workloads.layout import process_layout
 
 PROJECT = Path(__file__).resolve().parents[1]
 TARGET = Path(__file__).with_name("stacks")
@@ -63,7 +63,7 @@ def _quota(config: StackConfig) -> Iterator[str]:
 def _jobs(config: StackConfig) -> Iterator[str]:
     yield from ("", "## Jobs")
     for job in config.jobs:
-        command = shlex.join(host_command(job, topology(job)).argv)
+        command = shlex.join(host_command(job, process_layout(job)).argv)
         yield from ("", f"`{job.name}`: {job.kind}, {job.hosts} hosts; each runs", "", f"    {command}")
 
 

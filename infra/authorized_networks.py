@@ -11,7 +11,7 @@ EXAMPLES = tuple(IPv4Network(each) for each in ("192.0.2.0/24", "198.51.100.0/24
 """Documentation ranges, which are not assigned to anybody: https://www.rfc-editor.org/rfc/rfc5737"""
 
 
-def open_to_all(networks: Sequence[str]) -> Iterator[Problem]:
+def open_to_internet(networks: Sequence[str]) -> Iterator[Problem]:
     """Yield a problem if the ranges together cover the whole internet."""
     ranges = [IPv4Network(each) for each in networks]
     if any(each.prefixlen == 0 for each in collapse_addresses(ranges)):
@@ -23,7 +23,7 @@ def open_to_all(networks: Sequence[str]) -> Iterator[Problem]:
         )
         message = f"{what}; write the ranges that you use, or none"
         yield Problem(
-            "cloud.authorized_networks.open_to_all",
+            "cloud.authorized_networks.open_to_internet",
             ("platform", "authorized_networks", widest),
             message,
             networks[widest],

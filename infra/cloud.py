@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from infra.capacity import Offer
+from infra.capacity import PoolNodes
 from infra.cost.cost_estimate import CostEstimate, Line
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import OWN_IMAGES, TRAINER, built_everywhere
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, built_everywhere
 from infra.image.config import ImageConfig, image_problems
 from infra.inventory import Ask, Lister, Listing, Ownership, PlannedResource
 from infra.scheduling import Scheduling, in_pool
@@ -47,7 +47,7 @@ def quotas(needs: QuotaNeeds, region: str) -> tuple[Quota, ...]:
     )
 
 
-EVERY_IMAGE = frozenset({TRAINER, *OWN_IMAGES})
+EVERY_IMAGE = frozenset({TRAINER, *BUILTIN_IMAGES})
 
 
 class Cloud(ABC):
@@ -90,7 +90,7 @@ class Cloud(ABC):
         """Return the problems between the platform's settings."""
         return []
 
-    def missing_here(self) -> list[Problem]:
+    def machine_problems(self) -> list[Problem]:
         """Return the problems of the settings on this machine."""
         return []
 
@@ -99,17 +99,17 @@ class Cloud(ABC):
         del checkout, stack
         return []
 
-    def refused_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
+    def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
         """Return the settings that the cloud rejects for the cluster in a deployment of `pulumi stack export`."""
         del deployment
         return []
 
-    def refused_after(self, before: Cloud) -> list[Problem]:
+    def problems_after(self, before: Cloud) -> list[Problem]:
         """Return the settings that the cloud rejects for a cluster with the settings of `before`."""
         del before
         return []
 
-    def offers(self) -> list[Offer]:
+    def pool_nodes(self) -> list[PoolNodes]:
         """Return the nodes of each pool, with the system pool last; none if the pools are unknown."""
         return []
 

@@ -175,7 +175,7 @@ _COMPUTE = {
 }
 _IN_CLUSTER = "projects/{project}/locations/{location}/clusters"
 _ACCOUNT = "{accountId}@{project}.iam.gserviceaccount.com"
-_OF_BUCKETS = (
+_BUCKET_PARTS = (
     *("PublicAccessBlock", "OwnershipControls", "ServerSideEncryptionConfiguration", "Policy", "Versioning"),
     "LifecycleConfiguration",
 )
@@ -205,7 +205,7 @@ TEMPLATES: Mapping[str, str] = {
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": "{role}/{policyArn}",
     "aws:cloudwatch/logGroup:LogGroup": "{name}",
     "aws:s3/bucket:Bucket": "{bucket}",
-    **{f"aws:s3/bucket{part}:Bucket{part}": "{bucket}" for part in _OF_BUCKETS},
+    **{f"aws:s3/bucket{part}:Bucket{part}": "{bucket}" for part in _BUCKET_PARTS},
     "aws:ec2/placementGroup:PlacementGroup": "{name}",
     "aws:ecr/repository:Repository": "{name}",
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": "{repository}",

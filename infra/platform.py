@@ -49,7 +49,7 @@ class Platform:
     """Kubeconfig of a cluster that the stack created (secret), else None."""
     operator_images: Mapping[str, str] = field(default_factory=dict)
     """Images of operators by name, if the platform has local ones. Others come from the projects' registries."""
-    own_images: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    builtin_images: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """References of the builtin images by their names in jobs."""
     deleted_with: pulumi.Resource | None = None
     """Resource whose deletion deletes everything in the cluster, if the stack created the cluster."""

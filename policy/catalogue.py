@@ -12,7 +12,7 @@ EKS = ("aws:eks/cluster:Cluster",)
 TEMPLATE = ("aws:ec2/launchTemplate:LaunchTemplate",)
 HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
 PRIMITIVE = ("roles/owner", "roles/editor", "roles/viewer")
-EVERYBODY = ("allUsers", "allAuthenticatedUsers")
+ALL_USERS = ("allUsers", "allAuthenticatedUsers")
 WORLD = ("0.0.0.0/0", "::/0")
 ABAC = ("enableLegacyAbac", "has attribute-based access control")
 
@@ -64,7 +64,7 @@ def _primitive(inputs: Inputs) -> Broken | None:
 
 def _public_member(inputs: Inputs) -> Broken | None:
     for key in ("member", "members"):
-        if set(map(str, many(inputs.get(key)))) & set(EVERYBODY):
+        if set(map(str, many(inputs.get(key)))) & set(ALL_USERS):
             return key, "grants a role to everyone"
     return None
 

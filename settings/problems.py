@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails, PydanticUndefined
 
 from settings.problem import Path, Problem
 
-OUR_KEYS = {
+SYNONYMS = {
     "backoff_limit": "restarts",
     "max_restarts": "restarts",
     "command": "script",
@@ -75,7 +75,7 @@ def unknown_key(key: str, allowed: Sequence[str]) -> str:
 
 def _remedy(key: str, allowed: Sequence[str]) -> str:
     plain = key.lower().replace("-", "_")
-    names = TIME_TO_LIVE if plain == "ttl" else (OUR_KEYS.get(plain, plain),)
+    names = TIME_TO_LIVE if plain == "ttl" else (SYNONYMS.get(plain, plain),)
     for name in names:
         part, dot, inner = name.partition(".")
         if part in allowed:
@@ -105,7 +105,7 @@ def field_sentences(section: type[BaseModel]) -> dict[str, str]:
     return found
 
 
-SKIPPED = "; `check_availability: false` of the platform skips this"
+SKIP_CHECK_HINT = "; `check_availability: false` of the platform skips this"
 """Ending of each message that depends on a table of a cloud's machine types, zones or regions."""
 
 SECRETS = "secrets"

@@ -36,7 +36,7 @@ def main() -> int:
         else:
             own = frozenset(arguments.own_image)
             cluster = not arguments.no_cluster
-            run_steps(steps(cluster=cluster, image=arguments.image, operators=operators, own_images=own))
+            run_steps(steps(cluster=cluster, image=arguments.image, operators=operators, builtin_images=own))
         remove_objects()
     except (RuntimeError, ValueError) as error:
         print(f"set-up stopped: {error}", file=sys.stderr)

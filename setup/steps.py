@@ -9,7 +9,7 @@ from pathlib import Path
 
 from infra.local.image_store import stored_references
 from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS, cache_folder
-from infra.local.trainer_image import ensure_stored, own_image_reference, trainer_image_reference
+from infra.local.trainer_image import builtin_image_reference, ensure_stored, trainer_image_reference
 from infra.operators.releases import needed_releases
 from setup import datasets, debian, go_programs, pulumi_cli, releases
 from setup import operators as operator_steps
@@ -75,9 +75,9 @@ def steps(
     cluster: bool,
     image: bool = False,
     operators: frozenset[str] = frozenset(),
-    own_images: frozenset[str] = frozenset(),
+    builtin_images: frozenset[str] = frozenset(),
 ) -> list[Step]:
-    """Return the steps for a stack whose jobs need `operators`, and `own_images` in addition to the trainer image.
+    """Return the steps for a stack whose jobs need `operators`, and `builtin_images` in addition to the trainer image.
 
     `cluster` adds the steps of the local cluster, and `image` those for a trainer image that a cloud stack builds.
     """
@@ -110,7 +110,7 @@ def steps(
             after=[DEBIAN, DIGITS, RUNTIME_STEP],
             first_minutes=IMAGE_MINUTES,
         ),
-        *(_own_image(name) for name in sorted(own_images)),
+        *(_own_image(name) for name in sorted(builtin_images)),
         *operator_steps.steps(operators, cluster=True),
     ]
 
@@ -172,8 +172,8 @@ def _own_image(name: str) -> Step:
     """Return the step of an image. It runs before the cluster starts, so that nodes get the image as hard links."""
     return Step(
         name=f"image {name}",
-        is_done=lambda: own_image_reference(name) in stored_references(),
-        do=lambda say: _store(own_image_reference(name), say),
+        is_done=lambda: builtin_image_reference(name) in stored_references(),
+        do=lambda say: _store(builtin_image_reference(name), say),
     )
 
 

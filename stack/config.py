@@ -20,15 +20,22 @@ from pydantic import Field, ValidationError
 from infra.cloud import Cloud
 from infra.clouds import cloud_of
 from infra.config import PlatformConfig
-from infra.image.builtin_images import TRAINER, own_images
+from infra.image.builtin_images import TRAINER, builtin_images
 from policy.config import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
 from settings.problems import ConfigError, problems_of
 from settings.types import Section
-from stack.validation import SECRETS, contradictions, missing_here, never_ended, others_in_clear, unusable_secrets
+from stack.validation import (
+    SECRETS,
+    configuration_conflicts,
+    machine_problems,
+    protected_despite_ttl,
+    settings_in_clear,
+    unusable_secrets,
+)
+from workloads.examples import example_jobs
 from workloads.kinds import operators_of
-from workloads.recipes import recipe_jobs
 from workloads.spec import JobSpec
 
 if TYPE_CHECKING:
@@ -70,18 +77,18 @@ class StackConfig(Section):
         return self.cloud.operators(operators_of(self.jobs))
 
     @property
-    def own_images(self) -> frozenset[str]:
+    def builtin_images(self) -> frozenset[str]:
         """Names of the images that Trainyard builds for the jobs.
 
         `trainer` is one of them unless every job sets another.
         """
         names = {name for job in self.jobs for name in job.image_names}
-        return own_images(names) | ({TRAINER} if any(job.image_name is None for job in self.jobs) else set())
+        return builtin_images(names) | ({TRAINER} if any(job.image_name is None for job in self.jobs) else set())
 
     @property
     def builds_images(self) -> bool:
         """True if `up` builds images and pushes them to a cloud's registry."""
-        return self.cloud.provisioned is not None and bool(self.cloud.built_images and self.own_images)
+        return self.cloud.provisioned is not None and bool(self.cloud.built_images and self.builtin_images)
 
 
 def load() -> StackConfig:
@@ -143,7 +150,7 @@ def load_file(path: Path) -> StackConfig:
         namespace, _, rest = key.partition(":")
         if namespace != PROJECT and get_close_matches(namespace, [PROJECT]):
             raise ValueError(f"{path.name}: {key}: unknown namespace; write {PROJECT}:{rest}")
-    if found := others_in_clear(named):
+    if found := settings_in_clear(named):
         raise ConfigError(found)
     secrets = {
         key.partition(":")[2]: isinstance(value, dict) and "secure" in value
@@ -203,17 +210,17 @@ def parse(
     numbers. Conflicts between values are checked only if each value is valid.
     """
     try:
-        config = StackConfig.model_validate_json(json.dumps(with_recipes(values), default=str))
+        config = StackConfig.model_validate_json(json.dumps(with_examples(values), default=str))
     except ValidationError as error:
         raise ConfigError(problems_of(error, StackConfig, written)) from error
-    found = contradictions(config.cloud, config.jobs) or unusable_secrets(config.jobs, secrets)
-    found += never_ended(config.cloud, config.ttl_hours)
-    if problems := found or missing_here(config.cloud, config.jobs):
+    found = configuration_conflicts(config.cloud, config.jobs) or unusable_secrets(config.jobs, secrets)
+    found += protected_despite_ttl(config.cloud, config.ttl_hours)
+    if problems := found or machine_problems(config.cloud, config.jobs):
         raise ConfigError(problems)
     return config
 
 
-def with_recipes(values: Mapping[str, Any]) -> dict[str, Any]:
+def with_examples(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values with the names of recipes replaced by their jobs. Raises ConfigError for an unknown name."""
     selected = os.environ.get(SELECTION, "")
     jobs = [name.strip() for name in selected.split(",")] if selected else values.get("jobs")
@@ -222,7 +229,7 @@ def with_recipes(values: Mapping[str, Any]) -> dict[str, Any]:
     expanded: list[Any] = []
     for index, job in enumerate(jobs):
         try:
-            expanded += recipe_jobs(job) if isinstance(job, str) else [job]
+            expanded += example_jobs(job) if isinstance(job, str) else [job]
         except ValueError as error:
             raise ConfigError([Problem("stack.jobs.unknown_recipe", ("jobs", index), str(error), job)]) from error
     return {**values, "jobs": expanded}

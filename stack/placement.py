@@ -37,29 +37,29 @@ def _groups(jobs: Jobs) -> list[PodGroup]:
     return [replace(group, job=index) for index, job in enumerate(jobs) for group in job.pod_groups]
 
 
-def without_room(cloud: Cloud, jobs: Jobs) -> list[Problem]:
+def unschedulable_jobs(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return a problem for each job that a cloud platform has no nodes for."""
-    return [_with_value(jobs, each) for each in unschedulable(cloud.offers(), _groups(jobs))]
+    return [_with_value(jobs, each) for each in unschedulable(cloud.pool_nodes(), _groups(jobs))]
 
 
 def pools_of_jobs(cloud: Cloud, jobs: Jobs) -> dict[str, str | None]:
     """Return job -> its pool of a cloud platform; None where there are no pools."""
     groups = _groups(jobs)
-    pools = zip(groups, assign_pools(cloud.offers(), groups), strict=True)
+    pools = zip(groups, assign_pools(cloud.pool_nodes(), groups), strict=True)
     return {jobs[group.job].name: pool for group, pool in pools if not (group.role or isinstance(pool, Problem))}
 
 
 def queue_capacity(cloud: Cloud, jobs: Jobs) -> list[PoolCapacity]:
     """Return what each pool has for the jobs of queues, after the jobs without one."""
-    if offers := cloud.offers():
-        return remaining_capacity(offers, _groups(jobs))
+    if pool_nodes := cloud.pool_nodes():
+        return remaining_capacity(pool_nodes, _groups(jobs))
     if nodes := cloud.nodes_here:
         node = _local_node(jobs, nodes, this_machine())
         return [_left(node, nodes, [group for group in _groups(jobs) if group.runs])]
     return []
 
 
-def shortage(jobs: Jobs, nodes: int, machine: Capacity) -> list[Problem]:
+def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[Problem]:
     """Return the jobs that do not fit on a local cluster on `machine`, each alone or else all that run at once."""
     node = _local_node(jobs, nodes, machine)
     offer = f"{nodes} nodes offer {node} each"
@@ -75,10 +75,10 @@ def shortage(jobs: Jobs, nodes: int, machine: Capacity) -> list[Problem]:
         remedy = f"write `{group.key.rpartition('.')[2]}: {fit}` or less, or ask for less"
         message = f"{group.count} hosts of {group.per_pod} each do not fit: {offer}, room for {fit}; {remedy}"
         found.append(_problem(jobs, group, "capacity.local.hosts_too_many", message))
-    return found or _crowded(jobs, nodes, node)
+    return found or _together(jobs, nodes, node)
 
 
-def _crowded(jobs: Jobs, nodes: int, node: Capacity) -> list[Problem]:
+def _together(jobs: Jobs, nodes: int, node: Capacity) -> list[Problem]:
     """Return a problem for the first pod group that does not fit next to those that run when it does."""
     groups = _groups(jobs)
     running = [group for group in groups if group.runs]

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.capacity import SYSTEM, Offer
+from infra.capacity import SYSTEM, PoolNodes
 from infra.cost import CostEstimate
 from stack.config import StackConfig
 from workloads.spec import JobSpec
@@ -81,13 +81,12 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}"
 
 
-def pools_for(offers: Iterable[Offer], spec: JobSpec) -> dict[str, tuple[int, int]]:
+def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec) -> dict[str, tuple[int, int]]:
     """Return the pools that suit a job's hosts, each with its number of nodes and the GPUs of a node."""
     return {
-        offer.pool: (offer.nodes, offer.gpus)
-        for offer in offers
-        if offer.pool != SYSTEM
-        and (offer.tpu == spec.tpu if spec.tpu else not offer.tpu and offer.gpu == spec.accelerator)
+        each.name: (each.nodes, each.gpus)
+        for each in pool_nodes
+        if each.name != SYSTEM and (each.tpu == spec.tpu if spec.tpu else not each.tpu and each.gpu == spec.accelerator)
     }
 
 
@@ -104,19 +103,22 @@ def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], s
     return None
 
 
-def run_records(config: StackConfig, image: Any, own_images: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def run_records(config: StackConfig, image: Any, builtin_images: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the record of each job with its image: the platform's, a builtin one, or the image in the settings."""
-    images = {spec.name: own_images.get(spec.image_name or "", spec.image or image) for spec in config.jobs}
-    offers, estimate = config.cloud.offers(), config.cloud.cost_estimate()
+    images = {spec.name: builtin_images.get(spec.image_name or "", spec.image or image) for spec in config.jobs}
+    pool_nodes, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
     return {
-        spec.name: {**run_record(config, spec, offers, estimate), "image": images[spec.name]} for spec in config.jobs
+        spec.name: {**run_record(config, spec, pool_nodes, estimate), "image": images[spec.name]}
+        for spec in config.jobs
     }
 
 
-def run_record(config: StackConfig, spec: JobSpec, offers: Sequence[Offer], estimate: CostEstimate) -> dict[str, Any]:
+def run_record(
+    config: StackConfig, spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEstimate
+) -> dict[str, Any]:
     """Return the record of a submitted job on a platform's nodes. The image and the job's result are added later."""
     folder = spec.flags.get("job", spec.name)
-    pools = pools_for(offers, spec)
+    pools = pools_for(pool_nodes, spec)
     return {
         "job": spec.name,
         **asdict(source_state()),

@@ -10,12 +10,12 @@ from infra.hardware import this_machine
 from infra.make_command import make_command
 from settings.problem import Invalid, Problem
 from settings.secret_scan import in_variables, looks_random, shape
-from stack.placement import Jobs, shortage, without_room
+from stack.placement import Jobs, local_capacity_problems, unschedulable_jobs
 from workloads import user_script
 from workloads.spec import JobSpec
 from workloads.validation.conflicts import conflicts
 from workloads.validation.flags import bucket_conflicts
-from workloads.validation.images import ImageOffer, image_conflicts
+from workloads.validation.images import ImageSources, image_conflicts
 from workloads.validation.names import shared
 
 SECRETS = "secrets"
@@ -24,7 +24,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 """Folder that the paths of user scripts are relative to."""
 
 
-def contradictions(cloud: Cloud, jobs: Jobs) -> list[Problem]:
+def configuration_conflicts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return the conflicts between values that are valid by themselves."""
     found = cloud.problems()
     names: dict[str, int] = {}
@@ -45,7 +45,7 @@ def contradictions(cloud: Cloud, jobs: Jobs) -> list[Problem]:
             found.append(each.below(*path))
     found += [each.below("jobs", index) for index, each in shared(jobs)]
     # Check the capacity only if all values are valid.
-    return found or without_room(cloud, jobs)
+    return found or unschedulable_jobs(cloud, jobs)
 
 
 def _without_accelerators(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
@@ -56,7 +56,7 @@ def _without_accelerators(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
 
 def _not_offered(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
     """Yield the requirements of a job that its platform does not meet, but another platform can."""
-    yield from image_conflicts(job, ImageOffer(builds=cloud.built_images, pulls=cloud.pulls_images))
+    yield from image_conflicts(job, ImageSources(builds=cloud.built_images, pulls=cloud.pulls_images))
     if cloud.scheme:
         yield from bucket_conflicts(job, cloud.scheme)
 
@@ -91,7 +91,7 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
     return found
 
 
-def others_in_clear(settings: Mapping[str, object]) -> list[Problem]:
+def settings_in_clear(settings: Mapping[str, object]) -> list[Problem]:
     """Return the secrets in clear among settings of other namespaces, such as `aws:secretKey`."""
     found = []
     for key, value in settings.items():
@@ -111,7 +111,7 @@ def _stored(name: str) -> str:
     return f"`pulumi config set --secret {SECRETS}:{name}`"
 
 
-def never_ended(cloud: Cloud, ttl_hours: float | None) -> list[Problem]:
+def protected_despite_ttl(cloud: Cloud, ttl_hours: float | None) -> list[Problem]:
     """Return a problem if a stack with a time to live is protected against deletion."""
     if ttl_hours is None or not cloud.is_protected:
         return []
@@ -119,10 +119,10 @@ def never_ended(cloud: Cloud, ttl_hours: float | None) -> list[Problem]:
     return [Problem("stack.ttl_hours.protected", ("ttl_hours",), message, ttl_hours)]
 
 
-def missing_here(cloud: Cloud, jobs: Jobs) -> list[Problem]:
+def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return the requirements of the configuration that this machine does not meet."""
-    found = cloud.missing_here() + unreadable_scripts(jobs)
-    return found + shortage(jobs, cloud.nodes_here, this_machine()) if cloud.nodes_here else found
+    found = cloud.machine_problems() + unreadable_scripts(jobs)
+    return found + local_capacity_problems(jobs, cloud.nodes_here, this_machine()) if cloud.nodes_here else found
 
 
 def unreadable_scripts(jobs: Jobs) -> list[Problem]:

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from infra.hardware.provisioning_model import NcclEnvironmentScript
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
+from workloads.layout import ProcessLayout
 from workloads.spec import JobSpec
-from workloads.topology import Topology
 from workloads.user_script import path_in_pod
 
 BUCKET_PATH = "/bucket"
 """Mount path of a bucket that is a volume."""
 SCRATCH_PATH = "/tmp"
 SHARED_MEMORY_PATH = "/dev/shm"
-OF_A_HOST = (SCRATCH_PATH, SHARED_MEMORY_PATH)
+HOST_FOLDERS = (SCRATCH_PATH, SHARED_MEMORY_PATH)
 """Writable folders of each pod. The rest of its root file system is read-only in every image."""
 
 
@@ -60,7 +60,7 @@ LAST_CALL_SECONDS = 10
 time."""
 POD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
 """Variables of the image and the pod. mpirun only warns about those that an image does not set."""
-STORE_OF_EACH_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+NEW_STORE_PER_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Variable that makes hosts exchange the address of their store in every round. By default torch's rank 0 sends it only
 in its first round. A host that joins later then waits for it until all time out (seen in 2.15,
 dynamic_rendezvous.next_rendezvous)."""
@@ -88,23 +88,25 @@ class Command:
     """Environment variables, in order: a value may refer to an earlier one."""
 
 
-def host_command(spec: JobSpec, shape: Topology, profile: NcclEnvironmentScript | None = None) -> Command:
+def host_command(spec: JobSpec, layout: ProcessLayout, profile: NcclEnvironmentScript | None = None) -> Command:
     """Return the command of each host. It is IDLE if the job is interactive."""
     environment: Environment = {
         "TRAINYARD_JOB": spec.name,
         "TRAINYARD_NAMESPACE": NAMESPACE,
         "TRAINYARD_NODE": FieldReference("spec.nodeName"),
-        "TRAINYARD_HOSTS": str(shape.hosts),
-        "TRAINYARD_PROCESSES_PER_HOST": str(shape.processes_per_host),
-        **(_rendezvous(spec, shape) if uses_torchrun(spec) else {}),
-        **_device(spec, shape),
-        "OMP_NUM_THREADS": str(shape.threads_per_process),
+        "TRAINYARD_HOSTS": str(layout.hosts),
+        "TRAINYARD_PROCESSES_PER_HOST": str(layout.processes_per_host),
+        **(_rendezvous(spec, layout) if uses_torchrun(spec) else {}),
+        **_device(spec, layout),
+        "OMP_NUM_THREADS": str(layout.threads_per_process),
     }
     environment.update({name: _literal(value) for name, value in spec.environment.items()})
-    return Command(argv=IDLE if spec.interactive else sourced(profile, program(spec)), environment=environment)
+    return Command(
+        argv=IDLE if spec.interactive else with_nccl_environment(profile, program(spec)), environment=environment
+    )
 
 
-def sourced(profile: NcclEnvironmentScript | None, argv: tuple[str, ...]) -> tuple[str, ...]:
+def with_nccl_environment(profile: NcclEnvironmentScript | None, argv: tuple[str, ...]) -> tuple[str, ...]:
     """Return a command that first sources the host's NCCL environment script, if there is one."""
     return argv if profile is None else ("bash", "-c", f'. {profile.script} && exec "$@"', "bash", *argv)
 
@@ -112,14 +114,14 @@ def sourced(profile: NcclEnvironmentScript | None, argv: tuple[str, ...]) -> tup
 def program(spec: JobSpec) -> tuple[str, ...]:
     """Return the training command of one host."""
     if spec.script is not None:
-        words = (*_links(spec), _literal(path_in_pod(spec.script)), *map(_literal, spec.args))
+        words = (*_network_check(spec), _literal(path_in_pod(spec.script)), *map(_literal, spec.args))
         own = LAUNCHER if spec.image is None else TORCHRUN
         return (*own, *words) if uses_torchrun(spec) else ("python", *words)
-    words = (*_links(spec), "-m", "trainer", str(spec.recipe), *_flags(spec))
+    words = (*_network_check(spec), "-m", "trainer", str(spec.recipe), *_flags(spec))
     return (*LAUNCHER, *words) if uses_torchrun(spec) else ("python", *words)
 
 
-def _links(spec: JobSpec) -> tuple[str, ...]:
+def _network_check(spec: JobSpec) -> tuple[str, ...]:
     """Return the network check, which replaces itself with the program that follows."""
     if spec.min_bandwidth_gbps is None:
         return ()
@@ -146,19 +148,19 @@ def restarts_in_place(spec: JobSpec) -> bool:
     return fixed and spec.restarts > 0 and program(spec)[: len(LAUNCHER)] == LAUNCHER
 
 
-def _rendezvous(spec: JobSpec, shape: Topology) -> Environment:
+def _rendezvous(spec: JobSpec, layout: ProcessLayout) -> Environment:
     """Return torchrun's rendezvous settings, without those that the kind's operator sets."""
-    kind, few = KINDS[spec.kind], shape.fewest_hosts
+    kind, few = KINDS[spec.kind], layout.fewest_hosts
     is_static = spec.rendezvous_backend == "static"
     environment: Environment = {
         "PET_SHUTDOWN_TIMEOUT": str(max(1, spec.grace_seconds - SHUTDOWN_MARGIN_SECONDS)),
-        **(STORE_OF_EACH_ROUND if spec.elastic else {}),
+        **(NEW_STORE_PER_ROUND if spec.elastic else {}),
         **({"TRAINYARD_RETRYABLE_OFFSET": str(kind.retryable_offset)} if kind.retryable_offset else {}),
         "PET_RDZV_BACKEND": spec.rendezvous_backend,
         "PET_RDZV_CONF": _conf(spec),
         "PET_RDZV_ID": FieldReference(CONTROLLER_UID) if kind.is_one_job and not is_static else spec.name,
-        "PET_NNODES": f"{few}:{shape.hosts}" if spec.elastic else str(shape.hosts),
-        "PET_NPROC_PER_NODE": str(shape.processes_per_host),
+        "PET_NNODES": f"{few}:{layout.hosts}" if spec.elastic else str(layout.hosts),
+        "PET_NPROC_PER_NODE": str(layout.processes_per_host),
         "PET_RDZV_ENDPOINT": endpoint(spec),
     }
     if is_static:
@@ -197,7 +199,7 @@ def etcd_name(spec: JobSpec) -> str:
     return f"{spec.name}{ETCD_SUFFIX}"
 
 
-def _device(spec: JobSpec, shape: Topology) -> Environment:
+def _device(spec: JobSpec, layout: ProcessLayout) -> Environment:
     """Return PyTorch/XLA's environment variables.
 
     GKE sets a TPU host's position in its slice. Slices find each other as in
@@ -207,10 +209,10 @@ def _device(spec: JobSpec, shape: Topology) -> Environment:
         return {"PJRT_DEVICE": "CUDA" if spec.accelerator else "CPU"} if spec.on_xla else {}
     slices: Environment = {
         "MEGASCALE_COORDINATOR_ADDRESS": first_host(spec),
-        "MEGASCALE_NUM_SLICES": str(shape.slices),
+        "MEGASCALE_NUM_SLICES": str(layout.slices),
         "MEGASCALE_SLICE_ID": FieldReference(SLICE_INDEX),
     }
-    return {"PJRT_DEVICE": "TPU", **(slices if shape.slices > 1 else {})}
+    return {"PJRT_DEVICE": "TPU", **(slices if layout.slices > 1 else {})}
 
 
 def _flags(spec: JobSpec) -> list[str]:

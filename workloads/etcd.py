@@ -24,9 +24,9 @@ from workloads.pod import (
     CONTAINER_SECURITY,
     POD_SECURITY,
     Placement,
-    answers_at,
     coordinator_resources,
-    leaves_a_lost_node,
+    lost_node_tolerations,
+    startup_probe,
 )
 from workloads.spec import JobSpec
 
@@ -67,7 +67,7 @@ def _pod(spec: JobSpec, placement: Placement) -> PodSpecArgs:
         enable_service_links=False,
         priority_class_name=spec.priority_class,
         security_context=POD_SECURITY,
-        tolerations=leaves_a_lost_node(),
+        tolerations=lost_node_tolerations(),
         containers=[
             ContainerArgs(
                 name="etcd",
@@ -82,7 +82,7 @@ def _pod(spec: JobSpec, placement: Placement) -> PodSpecArgs:
                 ],
                 resources=coordinator_resources(),
                 security_context=CONTAINER_SECURITY,
-                readiness_probe=answers_at(ETCD_PORT),
+                readiness_probe=startup_probe(ETCD_PORT),
                 volume_mounts=[VolumeMountArgs(name="data", mount_path=DATA)],
             )
         ],

@@ -20,9 +20,9 @@ from workloads.spec import JobSpec
 
 FINAL_EXIT_CODES = (65, 66, 69, 78)
 """Exit codes that a restart would repeat: diverged, data error, slow link, bad configuration."""
-LEFT_EXIT_CODE = 75
+PREEMPTED_EXIT_CODE = 75
 """Exit code of a host that was preempted, or whose peers left."""
-LOST_EXIT_CODES = (LEFT_EXIT_CODE, 128, 134, 135, 137, 139, 143, 255)
+LOST_EXIT_CODES = (PREEMPTED_EXIT_CODE, 128, 134, 135, 137, 139, 143, 255)
 """Exit codes of a launcher that did not end the job itself. 75: preempted; 128: not started; 128 plus a signal's
 number: killed (abort, bus error, kill, segmentation fault, termination); 255: lost with its shim."""
 
@@ -74,7 +74,7 @@ def failure_policy(
         PodFailurePolicyRuleArgs(action="FailJob", on_exit_codes=final),
     ]
     if peers_leave:
-        rules.append(PodFailurePolicyRuleArgs(action="Ignore", on_exit_codes=_codes(container, (LEFT_EXIT_CODE,))))
+        rules.append(PodFailurePolicyRuleArgs(action="Ignore", on_exit_codes=_codes(container, (PREEMPTED_EXIT_CODE,))))
     return PodFailurePolicyArgs(rules=rules)
 
 

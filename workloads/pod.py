@@ -167,10 +167,10 @@ def _computes(role: str) -> bool:
 def _tolerations(placement: Placement, role: str) -> list[TolerationArgs]:
     """Return tolerations. Only pods that need accelerators tolerate the taints of nodes with accelerators."""
     taints = placement.tolerations if _computes(role) else ()
-    return [*leaves_a_lost_node(), *(TolerationArgs(**cast(dict[str, Any], each)) for each in taints)]
+    return [*lost_node_tolerations(), *(TolerationArgs(**cast(dict[str, Any], each)) for each in taints)]
 
 
-def leaves_a_lost_node() -> list[TolerationArgs]:
+def lost_node_tolerations() -> list[TolerationArgs]:
     """Return tolerations that make Kubernetes replace the pods of a lost node early."""
     return [
         TolerationArgs(
@@ -196,7 +196,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
         resources=_resources(spec, placement, pod),
         security_context=CONTAINER_SECURITY,
         # Use a startup probe: a readiness probe would make sshd log a line every period.
-        startup_probe=None if pod.port is None else answers_at(pod.port, failures=START_PROBES),
+        startup_probe=None if pod.port is None else startup_probe(pod.port, failures=START_PROBES),
         volume_mounts=[
             VolumeMountArgs(name="dshm", mount_path=SHARED_MEMORY_PATH),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
@@ -218,7 +218,7 @@ def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequire
     return ResourceRequirementsArgs(requests=resources, limits=resources)
 
 
-def answers_at(port: int, failures: int | None = None) -> ProbeArgs:
+def startup_probe(port: int, failures: int | None = None) -> ProbeArgs:
     """Return a probe that succeeds once the port accepts connections; the pod fails after `failures` attempts."""
     return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2, failure_threshold=failures)
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from infra.hardware import Capacity, PodGroup, gpus, parse_cpu, parse_memory
-from infra.hardware.accelerators import is_accelerator, what_is_one
+from infra.hardware.accelerators import is_accelerator, unknown_accelerator
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
 from settings.problem import Invalid
 from settings.types import (
@@ -25,9 +25,9 @@ from settings.types import (
     VariableName,
     matched,
 )
+from workloads.examples import example_names
 from workloads.kinds import KINDS
 from workloads.kinds.kind import COORDINATOR, Rendezvous
-from workloads.recipes import recipe_names
 
 JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"]
 Recipe = Literal["digits", "imagenet"]
@@ -43,7 +43,7 @@ ETCD_IMAGE = "etcd"
 
 def _accelerator(value: str) -> str:
     if not is_accelerator(value):
-        raise Invalid("accelerator", what_is_one(value))
+        raise Invalid("accelerator", unknown_accelerator(value))
     if is_tpu(value) and value not in GENERATIONS:
         # The name of an accelerator type needs no `topology` to be checked.
         tpu_slice(value)
@@ -202,7 +202,7 @@ class JobSpec(Section):
     @field_validator("recipe", mode="before")
     @classmethod
     def _no_whole_job(cls, value: object) -> object:
-        if value in recipe_names() and value not in get_args(Recipe):
+        if value in example_names() and value not in get_args(Recipe):
             raise Invalid(
                 "recipe_of_docs",
                 f"is a whole job of docs/recipes: write `- {value}` in the place of this job's keys; "

@@ -20,11 +20,11 @@ FILE_NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 OTHER_FILE = re.compile(r"\.(?!(py|pyc|pyz|pyw|zip|whl|egg)$)[A-Za-z]+$")
 """Suffixes of files that Python cannot run. A name without a suffix may be a folder with a __main__.py."""
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
-EITHER = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
+SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnScript:
+class UserScript:
     """Script of a user and its ConfigMap."""
 
     name: str
@@ -50,18 +50,18 @@ def path_in_pod(script: str) -> str:
 def wrong_path(script: str) -> Invalid | None:
     """Return the error in a script's path, or None if it may be one of a Python file."""
     if "://" in script:
-        return Invalid("url", f"is a URL, and Python opens files; {EITHER}")
+        return Invalid("url", f"is a URL, and Python opens files; {SCRIPT_REMEDY}")
     if script.startswith("-"):
-        return Invalid("option", f"is an option, and what runs is a file; {EITHER}")
+        return Invalid("option", f"is an option, and what runs is a file; {SCRIPT_REMEDY}")
     if script.startswith("~"):
-        return Invalid("home", f"has a home directory that no shell fills in; {EITHER}")
+        return Invalid("home", f"has a home directory that no shell fills in; {SCRIPT_REMEDY}")
     if CONTROL.search(script):
-        return Invalid("control_character", f"has a control character; {EITHER}")
+        return Invalid("control_character", f"has a control character; {SCRIPT_REMEDY}")
     if not is_here(script):
         if re.search(r"\s", script):
-            return Invalid("blank", f"has a blank; {EITHER}, and its arguments as `args`")
+            return Invalid("blank", f"has a blank; {SCRIPT_REMEDY}, and its arguments as `args`")
         if OTHER_FILE.search(script):
-            return Invalid("other_file", f"is no Python file, and Python runs it; {EITHER}")
+            return Invalid("other_file", f"is no Python file, and Python runs it; {SCRIPT_REMEDY}")
         return None
     name = PurePosixPath(script).name
     if name.startswith("..") or not FILE_NAME.fullmatch(name):
@@ -71,7 +71,7 @@ def wrong_path(script: str) -> Invalid | None:
             "to train.py for example, and write arguments as `args`",
         )
     if not name.endswith(".py"):
-        return Invalid("not_python", f"is no Python file, whose name ends in .py; {EITHER}")
+        return Invalid("not_python", f"is no Python file, whose name ends in .py; {SCRIPT_REMEDY}")
     return None
 
 
@@ -83,7 +83,7 @@ def remedy(script: str, checkout: Path) -> str | None:
     return f"./{path.resolve().relative_to(checkout.resolve())}"
 
 
-def read(script: str, checkout: Path) -> OwnScript:
+def read(script: str, checkout: Path) -> UserScript:
     """Return the script. Raises Invalid with the problem of the file and the remedy."""
     path = checkout / script
     if not path.resolve().is_relative_to(checkout.resolve()):
@@ -103,4 +103,4 @@ def read(script: str, checkout: Path) -> OwnScript:
         raise Invalid(
             "too_large", f"has {len(content):,} bytes, and at most {MOST_BYTES:,} go into a pod; build an image with it"
         )
-    return OwnScript(name=path.name, text=text)
+    return UserScript(name=path.name, text=text)

@@ -31,7 +31,7 @@ def rehearsal_folder(name: str) -> Path:
 
 
 @contextmanager
-def only_one(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Hold the lock of the rehearsal in `folder`. Raises RuntimeError if another process holds it."""
     lock_file = folder.with_name(f"{folder.name}.lock")
     lock_file.parent.mkdir(parents=True, exist_ok=True)

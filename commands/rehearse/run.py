@@ -78,7 +78,7 @@ class Rehearsal:
 
     def run(self) -> Report:
         """Rehearse the stack. Always remove the cluster and the folder at the end."""
-        with folders.only_one(self.folder):
+        with folders.locked(self.folder):
             return self._run()
 
     def _run(self) -> Report:

@@ -19,7 +19,7 @@ from policy.rules import Finding
 from settings.problem import dotted
 from stack.config import StackConfig
 from workloads.command import host_command
-from workloads.topology import topology
+from workloads.layout import process_layout
 
 MOST_RESOURCES = 12
 """Maximum number of resources of one action that are listed one by one."""
@@ -83,7 +83,7 @@ class Report:
         """Changes that the cloud rejects while the cluster with the earlier settings exists."""
         if self.before is None:
             return []
-        return [str(each) for each in self.after.cloud.refused_after(self.before.cloud)]
+        return [str(each) for each in self.after.cloud.problems_after(self.before.cloud)]
 
     @property
     def failures(self) -> list[str]:
@@ -185,7 +185,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
             }
             for each in report.findings
         ],
-        "worker_commands": {job.name: list(host_command(job, topology(job)).argv) for job in report.after.jobs},
+        "worker_commands": {job.name: list(host_command(job, process_layout(job)).argv) for job in report.after.jobs},
         "plugins": asdict(report.plugins),
         "rehearsal": report.rehearsal,
     }
@@ -304,5 +304,5 @@ def _jobs(report: Report) -> list[str]:
     return [
         "",
         "Worker commands:",
-        *(f"- {job.name}: `{shlex.join(host_command(job, topology(job)).argv)}`" for job in changed),
+        *(f"- {job.name}: `{shlex.join(host_command(job, process_layout(job)).argv)}`" for job in changed),
     ]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from infra.authorized_networks import examples
 from infra.aws import inventory, permissions, pools, quota_and_prices, rules
 from infra.aws.config import EksConfig
-from infra.aws.rules import cluster_in, refused_changes, standing
-from infra.capacity import Offer
+from infra.aws.rules import cluster_in, deployed_cluster, update_problems
+from infra.capacity import PoolNodes
 from infra.cloud import Cloud, ProvisionedCloud, Quota, quotas
 from infra.cost.cost_estimate import Line
 from infra.hardware.tpus import TpuSlice
@@ -49,15 +49,15 @@ class Eks(ProvisionedCloud):
             "public address of this machine, followed by /32"
         ]
 
-    def refused_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
+    def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
         cluster = cluster_in(deployment)
-        return refused_changes(cluster, self.config) if cluster else []
+        return update_problems(cluster, self.config) if cluster else []
 
-    def refused_after(self, before: Cloud) -> list[Problem]:
-        return refused_changes(standing(before.config), self.config) if isinstance(before, Eks) else []
+    def problems_after(self, before: Cloud) -> list[Problem]:
+        return update_problems(deployed_cluster(before.config), self.config) if isinstance(before, Eks) else []
 
-    def offers(self) -> list[Offer]:
-        return pools.offers(self.config)
+    def pool_nodes(self) -> list[PoolNodes]:
+        return pools.pool_nodes(self.config)
 
     def quota(self) -> tuple[Quota, ...]:
         return quotas(quota_and_prices.quota_needs(self.config), self.config.region)

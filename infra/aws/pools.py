@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.capacity import SYSTEM, Offer, without_daemons
+from infra.capacity import SYSTEM, PoolNodes, minus_daemon_requests
 from infra.hardware import gpus
 from infra.hardware.ec2 import Ec2Machine, ec2_machine
 from infra.hardware.node_capacity import eks_allocatable, eks_pods
@@ -70,13 +70,13 @@ def group_plan(config: EksConfig, pool: EksPoolConfig) -> NodeGroupPlan:
     return NodeGroupPlan(name=pool.name, pool=pool, machine=machine, zones=zones, efa=efa)
 
 
-def offers(platform: EksConfig) -> list[Offer]:
+def pool_nodes(platform: EksConfig) -> list[PoolNodes]:
     """Return the nodes of each pool, with the system pool last."""
     found = [
-        Offer(
-            pool=plan.name,
+        PoolNodes(
+            name=plan.name,
             nodes=plan.nodes,
-            node=without_daemons(eks_allocatable(plan.machine, fabric=plan.efa)),
+            node=minus_daemon_requests(eks_allocatable(plan.machine, fabric=plan.efa)),
             pods=eks_pods(plan.machine),
             gpu=plan.machine.gpu,
             gpus=plan.machine.gpus,
@@ -85,9 +85,9 @@ def offers(platform: EksConfig) -> list[Offer]:
         for plan in node_groups(platform)
     ]
     machine = ec2_machine(platform.system_pool.machine_type)
-    system = without_daemons(eks_allocatable(machine))
+    system = minus_daemon_requests(eks_allocatable(machine))
     nodes = platform.system_pool.nodes
-    return [*found, Offer(pool=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
+    return [*found, PoolNodes(name=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
 
 
 def scheduling(platform: EksConfig, accelerator: str, pool: str | None, gpus_per_host: int) -> Scheduling:

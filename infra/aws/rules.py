@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from ipaddress import IPv4Network
 from typing import Any
 
-from infra.authorized_networks import examples, open_to_all
+from infra.authorized_networks import examples, open_to_internet
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
@@ -16,7 +16,7 @@ from infra.hardware.ec2 import EC2_FAMILIES, EC2_MACHINES, ec2_machine
 from infra.hardware.node_capacity import held_addresses
 from infra.hardware.versions import minor_of, unsupported
 from settings.problem import Path, Problem
-from settings.problems import SKIPPED
+from settings.problems import SKIP_CHECK_HINT
 
 
 def problems(config: EksConfig) -> list[Problem]:
@@ -75,7 +75,7 @@ def _version(config: EksConfig) -> Iterator[Problem]:
         yield Problem(
             f"eks.kubernetes_version.{wrong[0]}",
             ("platform", "kubernetes_version"),
-            wrong[1] + SKIPPED,
+            wrong[1] + SKIP_CHECK_HINT,
             config.kubernetes_version,
         )
 
@@ -120,7 +120,7 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
             f"overlaps network.vpc, {vpc}; write ranges that do not overlap",
             str(services),
         )
-    yield from open_to_all(config.authorized_networks)
+    yield from open_to_internet(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.is_private and not examples([str(network)]):
             message = (
@@ -172,7 +172,7 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
             )
         elif config.check_availability and zone not in known:
             message = f"{config.region} has no zone {zone}; write some of {', '.join(sorted(known))}"
-            yield Problem("eks.zones.unknown", ("platform", "zones"), message + SKIPPED, list(zones))
+            yield Problem("eks.zones.unknown", ("platform", "zones"), message + SKIP_CHECK_HINT, list(zones))
     if config.check_availability and not config.zones and config.region in ZONES_BY_ACCOUNT:
         message = (
             f"{config.region} gives each account only some of its zones; write two of yours, from {', '.join(known)}"
@@ -196,7 +196,7 @@ def _region(config: EksConfig, _pool: EksPoolConfig, plan: NodeGroupPlan) -> Ite
     regions = EC2_FAMILIES[plan.machine.family].regions
     if config.check_availability and regions is not None and config.region not in regions:
         message = f"{config.region} has no {plan.machine.family}; it is in {', '.join(sorted(regions))}"
-        yield Problem("eks.pool.machine_not_in_region", ("machine_type",), message + SKIPPED, plan.machine.name)
+        yield Problem("eks.pool.machine_not_in_region", ("machine_type",), message + SKIP_CHECK_HINT, plan.machine.name)
 
 
 def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
@@ -296,7 +296,7 @@ PRIVATE = "network-private-"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StandingCluster:
+class DeployedCluster:
     """Version of an existing cluster, and its settings that cannot change."""
 
     region: str
@@ -309,14 +309,14 @@ class StandingCluster:
     """Minor version of the control plane."""
 
 
-def standing(config: EksConfig) -> StandingCluster:
+def deployed_cluster(config: EksConfig) -> DeployedCluster:
     """Return the cluster that the settings describe."""
-    return StandingCluster(
+    return DeployedCluster(
         region=config.region, vpc=config.network.vpc, zones=config.all_zones, version=config.kubernetes_version
     )
 
 
-def cluster_in(deployment: Mapping[str, Any]) -> StandingCluster | None:
+def cluster_in(deployment: Mapping[str, Any]) -> DeployedCluster | None:
     """Return the cluster in a deployment of `pulumi stack export`, or None."""
     made = [each for each in deployment.get("resources") or [] if each.get("id") and not each.get("delete")]
     clusters = [each["outputs"] for each in made if each["type"] == CLUSTER]
@@ -329,7 +329,7 @@ def cluster_in(deployment: Mapping[str, Any]) -> StandingCluster | None:
         if each["type"] == SUBNET and each["urn"].rpartition("::")[2].startswith(PRIVATE)
     ]
     zones = tuple(zone for _range, zone in sorted(subnets))
-    return StandingCluster(
+    return DeployedCluster(
         region=zones[0][:-1] if zones else "",
         vpc=str(vpcs[0]["cidrBlock"]),
         zones=zones,
@@ -337,7 +337,7 @@ def cluster_in(deployment: Mapping[str, Any]) -> StandingCluster | None:
     )
 
 
-def refused_changes(cluster: StandingCluster, config: EksConfig) -> list[Problem]:
+def update_problems(cluster: DeployedCluster, config: EksConfig) -> list[Problem]:
     """Return the settings that AWS would reject for an existing cluster.
 
     A new region replaces the cluster, so every setting can change with it. Otherwise a cluster keeps its VPC and the

@@ -45,7 +45,7 @@ class Existing(Cloud):
             ]
         return []
 
-    def missing_here(self) -> list[Problem]:
+    def machine_problems(self) -> list[Problem]:
         """Return a problem if no kubeconfig has the context."""
         files = kubeconfig_files(self.config.kubeconfig)
         try:

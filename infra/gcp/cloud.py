@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from infra.capacity import Offer
+from infra.capacity import PoolNodes
 from infra.cloud import ProvisionedCloud, Quota, quotas
 from infra.cost.cost_estimate import Line
 from infra.gcp import inventory, permissions, pools, quota_and_prices, rules
@@ -37,8 +37,8 @@ class Gke(ProvisionedCloud):
     def problems(self) -> list[Problem]:
         return [*rules.problems(self.config), *super().problems()]
 
-    def offers(self) -> list[Offer]:
-        return pools.offers(self.config)
+    def pool_nodes(self) -> list[PoolNodes]:
+        return pools.pool_nodes(self.config)
 
     def quota(self) -> tuple[Quota, ...]:
         return quotas(quota_and_prices.quota_needs(self.config), self.config.region)

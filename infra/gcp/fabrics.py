@@ -91,14 +91,14 @@ https://cloud.google.com/vpc/docs/rdma-network-profiles
 """
 
 
-GPUS_OF_HOST = 8
+GPUS_PER_HOST = 8
 """Number of GPUs of a whole host. Machine types with fewer GPUs have no additional networks."""
 
 
 def machine_fabric(machine: MachineType) -> Fabric | None:
     """Return the fabric that a machine type supports."""
     name = gce_family(machine).fabric
-    return FABRICS[name] if name is not None and machine.gpus == GPUS_OF_HOST else None
+    return FABRICS[name] if name is not None and machine.gpus == GPUS_PER_HOST else None
 
 
 def fabric_of(plan: NodePoolPlan) -> Fabric | None:

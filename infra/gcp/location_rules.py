@@ -8,13 +8,13 @@ from difflib import get_close_matches
 from ipaddress import IPv4Network
 from itertools import combinations
 
-from infra.authorized_networks import open_to_all
+from infra.authorized_networks import open_to_internet
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import num_nodes
 from infra.hardware.accelerators import GCP_REGIONS, GCP_ZONES
 from infra.hardware.versions import unoffered
 from settings.problem import Path, Problem
-from settings.problems import SKIPPED
+from settings.problems import SKIP_CHECK_HINT
 
 MULTI_REGIONS = ("US", "EU", "ASIA")
 _DUAL_REGIONS = frozenset({"asia1", "eur4", "eur5", "eur7", "eur8", "nam4"})
@@ -43,12 +43,14 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
     if version and (wrong := unoffered(version, config.release_channel, datetime.now(tz=UTC).date())):
         code, message = wrong
         path: Path = ("platform", "kubernetes_version")
-        yield Problem(f"gke.kubernetes_version.{code}", path, message + SKIPPED, version)
+        yield Problem(f"gke.kubernetes_version.{code}", path, message + SKIP_CHECK_HINT, version)
     host = config.registry.host
     place = host.removesuffix("-docker.pkg.dev")
     if place != host and place not in GCP_REGIONS | _REGISTRIES:
         message = f"{place} is not a registry location; write a region such as {config.region}, or us, europe, asia"
-        yield Problem("gke.registry.location_unknown", ("platform", "registry", "host"), message + SKIPPED, host)
+        yield Problem(
+            "gke.registry.location_unknown", ("platform", "registry", "host"), message + SKIP_CHECK_HINT, host
+        )
     for index, pool in enumerate(config.pools):
         path = ("platform", "pools", index, "zones")
         yield from (
@@ -63,13 +65,13 @@ def _no_zone(zone: str) -> str:
     region = zone.rpartition("-")[0]
     near = sorted(each for each in GCP_ZONES if each.rpartition("-")[0] == region)
     some = near or get_close_matches(zone, sorted(GCP_ZONES), n=3) or ["us-central1-a"]
-    return f"{zone} is not a zone of Google Cloud; write one of {', '.join(some)}{SKIPPED}"
+    return f"{zone} is not a zone of Google Cloud; write one of {', '.join(some)}{SKIP_CHECK_HINT}"
 
 
 DOCKER_BRIDGE = IPv4Network("172.17.0.0/16")
-ADDRESSES_OF_A_SYSTEM_NODE = 256
+ADDRESSES_PER_SYSTEM_NODE = 256
 """Pod addresses of a node with up to 110 pods."""
-ADDRESSES_OF_A_NODE = 64
+ADDRESSES_PER_NODE = 64
 """Pod addresses of a node with up to 32 pods:
 https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
 
@@ -92,7 +94,7 @@ def range_problems(config: GkeConfig) -> Iterator[Problem]:
             )
     yield from _reserved(ranges)
     yield from _room(config, ranges)
-    yield from open_to_all(config.authorized_networks)
+    yield from open_to_internet(config.authorized_networks)
 
 
 def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
@@ -120,7 +122,7 @@ def _room(config: GkeConfig, ranges: dict[str, IPv4Network]) -> Iterator[Problem
     # Google reserves four addresses of each subnet.
     for key, room, wanted in (
         ("nodes", ranges["nodes"].num_addresses - 4, system + jobs),
-        ("pods", ranges["pods"].num_addresses, system * ADDRESSES_OF_A_SYSTEM_NODE + jobs * ADDRESSES_OF_A_NODE),
+        ("pods", ranges["pods"].num_addresses, system * ADDRESSES_PER_SYSTEM_NODE + jobs * ADDRESSES_PER_NODE),
     ):
         if wanted > room:
             message = f"has {room} addresses, and up to {system + jobs} nodes need {wanted}; write a larger range"

@@ -77,7 +77,7 @@ def _platform(
         namespace=training.namespace,
         service_account=training.service_account,
         image=images[0],
-        own_images=images[1],
+        builtin_images=images[1],
         bucket_url=cloud.bucket.url,
         bucket_claim=None,
         bucket_location=cloud.bucket.url,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.capacity import SYSTEM, Offer, without_daemons
+from infra.capacity import SYSTEM, PoolNodes, minus_daemon_requests
 from infra.gcp.config import GkeConfig, GkePoolConfig
 from infra.gcp.fabrics import fabric_of, pod_annotations
 from infra.hardware import Capacity, gpus, tpus
@@ -184,7 +184,7 @@ def system_disk_type(config: GkeConfig) -> str:
     return "hyperdisk-balanced" if family.disks == "hyperdisk" else "pd-balanced"
 
 
-KEPT_FOR_DAEMONS = Capacity(millicores=450, memory=768 * 2**20)
+DAEMON_REQUESTS = Capacity(millicores=450, memory=768 * 2**20)
 """Requests of the agents on every GKE node: 426 to 443 millicores and up to 596 MiB on measured CPU nodes.
 
 Source: 2i2c-org/infrastructure 1097ae3, deployer/commands/generate/resource_allocation/node-capacity-info.json. A node
@@ -192,16 +192,16 @@ of GKE v1.36 requested 384 millicores and 626 MiB (October 2026). Agents for GPU
 """
 
 
-def offers(platform: GkeConfig) -> list[Offer]:
+def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
     """Return the nodes of each pool, with the system pool last."""
     found = []
     for pool in platform.pools:
         # Slices, provisioning models and zones have identical nodes. Models and zones are alternatives.
         plan = pool_plans(platform, pool)[0]
-        node = without_daemons(gke_allocatable(plan.machine), KEPT_FOR_DAEMONS)
+        node = minus_daemon_requests(gke_allocatable(plan.machine), DAEMON_REQUESTS)
         found.append(
-            Offer(
-                pool=pool.name,
+            PoolNodes(
+                name=pool.name,
                 nodes=num_nodes(pool),
                 node=node,
                 gpu=plan.gpu,
@@ -210,8 +210,8 @@ def offers(platform: GkeConfig) -> list[Offer]:
                 queued=pool.models[0].is_queued,
             )
         )
-    system = without_daemons(gke_allocatable(gce_machine(system_machine(platform))), KEPT_FOR_DAEMONS)
-    return [*found, Offer(pool=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
+    system = minus_daemon_requests(gke_allocatable(gce_machine(system_machine(platform))), DAEMON_REQUESTS)
+    return [*found, PoolNodes(name=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
 
 
 GPU_LABEL = "cloud.google.com/gke-accelerator"
@@ -222,7 +222,7 @@ https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#cuda
 """
 
 
-def gke_pool_for(
+def pool_with(
     platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: str | None = None
 ) -> NodePoolPlan | None:
     """Return the first node pool with a job's accelerators, of `pool` if given, or None."""
@@ -236,7 +236,7 @@ def gke_pool_for(
 
 def scheduling(platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: str | None) -> Scheduling:
     """Return the scheduling fields of a job's pods. Raises ValueError if no pool has its accelerators."""
-    plan = gke_pool_for(platform, accelerator, found, pool)
+    plan = pool_with(platform, accelerator, found, pool)
     if plan is None:
         raise ValueError(f"no pool has {accelerator}")
     resource = gpus.RESOURCE if found is None else tpus.RESOURCE

@@ -55,7 +55,7 @@ def is_accelerator(name: str) -> bool:
     return name in GPUS or is_tpu(name)
 
 
-def what_is_one(name: str) -> str:
+def unknown_accelerator(name: str) -> str:
     """Return suggestions for an unknown accelerator name: similar names, and all names."""
     near = _near(name.lower())
     generations = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())

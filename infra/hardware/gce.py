@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from infra.hardware.accelerators import what_is_one
+from infra.hardware.accelerators import unknown_accelerator
 from infra.hardware.gpus import GPUS
 from infra.hardware.machines import BootDisks, HardwareError, MachineType, find
 from infra.hardware.tpus import GENERATIONS, TpuGeneration
@@ -417,7 +417,7 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
     support none. Rules: https://cloud.google.com/compute/docs/gpus#n1-gpus
     """
     if gpu is not None and gpu not in GPUS:
-        raise HardwareError("accelerator_unknown", "accelerator", what_is_one(gpu))
+        raise HardwareError("accelerator_unknown", "accelerator", unknown_accelerator(gpu))
     if machine.gpu is not None:
         if gpu not in (None, machine.gpu):
             raise HardwareError(

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnImage:
+class BuiltinImage:
     """Image that Trainyard builds."""
 
     folder: str
@@ -32,28 +32,28 @@ TRAINER = "trainer"
 """Image of jobs that do not set `image`."""
 WORK_FOLDER = PurePosixPath("/opt/trainyard")
 """Working directory of the images."""
-TRAINER_IMAGE = OwnImage(
+TRAINER_IMAGE = BuiltinImage(
     folder="trainer",
     dockerfile="trainer/Dockerfile",
     sources=MappingProxyType({"trainer": "trainer", "trainer/data/made_images.py": "made_images.py"}),
     data=frozenset({"digits", "tiny-imagenet"}),
     everywhere=True,
 )
-OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
+BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
     {
         "cuda12": replace(TRAINER_IMAGE, arguments=MappingProxyType({"TORCH": "-cuda12"})),
-        "etcd": OwnImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile", data=frozenset()),
-        "horovod": OwnImage(
+        "etcd": BuiltinImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile", data=frozenset()),
+        "horovod": BuiltinImage(
             folder="images/horovod",
             dockerfile="images/horovod/Dockerfile",
             sources=MappingProxyType({"images/horovod/recipes": "recipes"}),
         ),
-        "stores": OwnImage(
+        "stores": BuiltinImage(
             folder="images/stores",
             dockerfile="images/stores/Dockerfile",
             sources=MappingProxyType({"images/stores/serve.py": "serve.py"}),
         ),
-        "xla": OwnImage(
+        "xla": BuiltinImage(
             folder="trainer",
             dockerfile="trainer/Dockerfile.xla",
             sources=MappingProxyType({"trainer": "trainer"}),
@@ -69,11 +69,11 @@ XLA.
 """
 
 
-def own_images(images: Iterable[str | None]) -> frozenset[str]:
+def builtin_images(images: Iterable[str | None]) -> frozenset[str]:
     """Return the builtin images among the jobs' images."""
-    return frozenset(image for image in images if image is not None and image in OWN_IMAGES)
+    return frozenset(image for image in images if image is not None and image in BUILTIN_IMAGES)
 
 
 def built_everywhere(images: frozenset[str]) -> frozenset[str]:
     """Return the builtin images that the cloud platforms also build."""
-    return frozenset(name for name in images if name == TRAINER or OWN_IMAGES[name].everywhere)
+    return frozenset(name for name in images if name == TRAINER or BUILTIN_IMAGES[name].everywhere)

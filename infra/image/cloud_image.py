@@ -9,7 +9,7 @@ from pathlib import Path
 import pulumi
 import pulumi_docker_build as docker
 
-from infra.image.builtin_images import OWN_IMAGES, TRAINER
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER
 from infra.image.config import ImageConfig, ImagePlatform
 from infra.local.trainer_image import digits_folder, trainer_sources
 
@@ -45,7 +45,7 @@ class TrainerImage(pulumi.ComponentResource):
         super().__init__("trainyard:infra:TrainerImage", name, None, opts)
         config = args.config
         tag = "-".join(filter(None, (config.git_branch.replace("/", "-"), args.variant)))
-        own = OWN_IMAGES.get(args.variant)
+        own = BUILTIN_IMAGES.get(args.variant)
         dockerfile = CONTEXT / (own.dockerfile if own else "trainer/Dockerfile")
         # PyTorch/XLA is published only for x86-64. The GPUs that CUDA 13 dropped are only in x86-64 machines.
         platforms = X86_ALONE if own else config.platforms
@@ -81,7 +81,7 @@ def trainer_images(
     others: dict[str, pulumi.Input[str]] = {
         variant: TrainerImage(f"image-{variant}", TrainerImageArgs(name=name, config=config, variant=variant)).reference
         for variant in sorted(variants - {TRAINER})
-        if OWN_IMAGES[variant].everywhere
+        if BUILTIN_IMAGES[variant].everywhere
     }
     return first, others
 

@@ -57,13 +57,13 @@ class ImageConfig(Section):
     """Prebuilt trainer image with its digest, instead of a build; jobs on XLA must then set `image`."""
 
 
-OF_A_BUILD = ("name", "git_branch", "python_version", "platforms")
+BUILD_KEYS = ("name", "git_branch", "python_version", "platforms")
 
 
 def image_problems(image: ImageConfig) -> Iterator[Problem]:
     """Yield problems: build keys together with `prebuilt`, and architectures that no node can run."""
     if image.prebuilt:
-        for key in OF_A_BUILD:
+        for key in BUILD_KEYS:
             if key in image.model_fields_set:
                 message = "is for a build, and `prebuilt` disables the build; remove one of the two"
                 value = getattr(image, key)

@@ -125,10 +125,10 @@ Objects = list[tuple[str, dict[str, Any]]]
 
 def base_objects() -> Objects:
     """Return the path and body of each object."""
-    return [*_dns_rights(), *_dns_service()]
+    return [*_dns_permissions(), *_dns_service()]
 
 
-def _dns_rights() -> Objects:
+def _dns_permissions() -> Objects:
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     name = "trainyard:coredns"
     version = "rbac.authorization.k8s.io/v1"

@@ -23,7 +23,7 @@ CERTIFICATES = (
     "kube-proxy",
 )
 """Names of the certificates that every cluster has, independent of its nodes."""
-INSIDE = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}"
+CONTROL_PLANE_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}"
 """Address of the API server in the cluster's own network."""
 
 
@@ -56,8 +56,8 @@ def write_private(path: Path, content: bytes) -> None:
 
 def _kubeconfigs(settings: ClusterSettings) -> dict[Path, str]:
     servers = {"admin": f"https://127.0.0.1:{settings.open_port}"}
-    servers |= dict.fromkeys(("controller-manager", "scheduler", "coredns", "kube-proxy"), INSIDE)
-    servers |= {f"kubelet-{index}": INSIDE for index in range(settings.nodes)}
+    servers |= dict.fromkeys(("controller-manager", "scheduler", "coredns", "kube-proxy"), CONTROL_PLANE_URL)
+    servers |= {f"kubelet-{index}": CONTROL_PLANE_URL for index in range(settings.nodes)}
     folder, context = settings.keys, settings.context
     return {folder / f"{name}.kubeconfig": kubeconfig(folder, name, context, at) for name, at in servers.items()}
 

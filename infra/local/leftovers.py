@@ -12,7 +12,7 @@ from pathlib import Path
 
 from infra.local.cgroups import cgroup_folders
 
-MARK = "TRAINYARD_CLUSTER"
+CLUSTER_VARIABLE = "TRAINYARD_CLUSTER"
 """Environment variable with the cluster's folder in every process of a cluster."""
 END_SECONDS = 20.0
 
@@ -33,7 +33,7 @@ def marked_processes() -> list[tuple[int, str]]:
         except OSError:
             continue  # The process ended during this scan, or this user may not read it.
         for variable in environment.split(b"\0"):
-            if variable.startswith(MARK.encode() + b"="):
+            if variable.startswith(CLUSTER_VARIABLE.encode() + b"="):
                 found.append((int(entry.name), variable.partition(b"=")[2].decode()))
     return found
 

@@ -46,7 +46,7 @@ def programs_folder() -> Path:
 
 
 @contextmanager
-def only_one(settings: ClusterSettings) -> Iterator[None]:
+def locked(settings: ClusterSettings) -> Iterator[None]:
     """Hold the cluster's lock. A second start or stop waits for the first."""
     clusters_folder().mkdir(parents=True, exist_ok=True)
     while True:
@@ -113,7 +113,7 @@ def start(
     `program` is the module that becomes process 1 of its namespaces. `check` raises if the caller no longer waits for
     the cluster. No process starts after that.
     """
-    with only_one(settings):
+    with locked(settings):
         if is_running(settings):
             progress("the cluster already runs")
             write_kubeconfigs(settings)
@@ -134,7 +134,7 @@ def stop(settings: ClusterSettings) -> bool:
     """Stop the cluster and remove all its leftovers from this machine. Return False if there were none."""
     if not find_leftovers(settings):
         return False
-    with only_one(settings):
+    with locked(settings):
         found = bool(leftovers.find(settings.folder, settings.cgroup))
         leftovers.end_processes(settings.folder)
         end_cgroups(settings.cgroup)
@@ -200,7 +200,7 @@ def _launch(settings: ClusterSettings, program: str, listener: socket.socket) ->
             stdout=log,
             stderr=log,
             cwd=PROJECT,
-            env={**os.environ, leftovers.MARK: str(settings.folder), "PYTHONPATH": str(PROJECT)},
+            env={**os.environ, leftovers.CLUSTER_VARIABLE: str(settings.folder), "PYTHONPATH": str(PROJECT)},
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )

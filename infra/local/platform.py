@@ -16,7 +16,7 @@ from infra.local.components import BUCKET_IN_NODE
 from infra.local.config import LocalConfig
 from infra.local.program_image import program_reference
 from infra.local.settings import PAUSE_IMAGE, TAKE_OVER_VARIABLE, ClusterSettings
-from infra.local.trainer_image import own_image_reference, trainer_image_reference
+from infra.local.trainer_image import builtin_image_reference, trainer_image_reference
 from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
 from infra.operators.releases import needed_releases
 from infra.platform import CLAIM_URL, Platform
@@ -34,7 +34,7 @@ class LocalMachine:
     """Reference of the trainer image."""
     operator_images: Mapping[str, str]
     """References of the operators' images, by operator name."""
-    own_images: Mapping[str, str]
+    builtin_images: Mapping[str, str]
     """References of the other builtin images, by their names in jobs."""
 
 
@@ -47,7 +47,7 @@ def build_machine(settings: ClusterSettings, operators: frozenset[str], images: 
         raise ValueError("\n".join(problems))
     image = trainer_image_reference()
     operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
-    own_images = {name: own_image_reference(name) for name in sorted(images - {TRAINER})}
+    builtin_images = {name: builtin_image_reference(name) for name in sorted(images - {TRAINER})}
     cluster = LocalCluster(
         "local",
         LocalClusterArgs(
@@ -56,7 +56,7 @@ def build_machine(settings: ClusterSettings, operators: frozenset[str], images: 
             name=settings.name,
             nodes=settings.nodes,
             port=settings.port,
-            images=[PAUSE_IMAGE, image, *operator_images.values(), *own_images.values()],
+            images=[PAUSE_IMAGE, image, *operator_images.values(), *builtin_images.values()],
         ),
     )
     return LocalMachine(
@@ -64,7 +64,7 @@ def build_machine(settings: ClusterSettings, operators: frozenset[str], images: 
         context=settings.context,
         image=image,
         operator_images=operator_images,
-        own_images=own_images,
+        builtin_images=builtin_images,
     )
 
 
@@ -98,7 +98,7 @@ def build_local(config: LocalConfig, machine: LocalMachine) -> Platform:
         get_kubeconfig=pulumi.Output.concat("export KUBECONFIG=", cluster.kubeconfig_path),
         kubeconfig=cluster.kubeconfig,
         operator_images=machine.operator_images,
-        own_images=machine.own_images,
+        builtin_images=machine.builtin_images,
         deleted_with=cluster.processes,
         images=cluster.images,
     )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from infra.image.builtin_images import BUILT_HERE, OWN_IMAGES
+from infra.image.builtin_images import BUILT_HERE, BUILTIN_IMAGES
 from infra.local.image_builder import PRIVATE_MOUNTS, Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
@@ -21,7 +21,7 @@ from infra.local.settings import PAUSE_IMAGE, cache_folder
 OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
 REGISTRY = "registry-1.docker.io"
 DEBIAN = "bookworm"
-MADE_HERE = f"trainyard.local/base:{DEBIAN}-1"
+DEBIAN_BASE = f"trainyard.local/base:{DEBIAN}-1"
 MOUNT_FOLDER = Path("/run/mount")
 """Folder where `mount` keeps its data about mounts.
 
@@ -31,14 +31,14 @@ MOUNT_FOLDER = Path("/run/mount")
 
 def base_image(builder: Builder, progress: Callable[[str], None]) -> str:
     """Return the reference of the base image, after making sure that the builder holds it."""
-    for reference in (OFFICIAL, MADE_HERE):
+    for reference in (OFFICIAL, DEBIAN_BASE):
         if builder.has(reference):
             return reference
     if _registry_resolves() and builder.pull(OFFICIAL):
         return OFFICIAL
     progress("no image registry is reached: making a Debian base image")
     _make_debian(builder)
-    return MADE_HERE
+    return DEBIAN_BASE
 
 
 def _registry_resolves() -> bool:
@@ -76,7 +76,7 @@ def _make_debian(builder: Builder) -> None:
     shutil.rmtree(root)
     dockerfile = folder / "Dockerfile"
     dockerfile.write_text('FROM scratch\nADD root.tar /\nCMD ["/bin/bash"]\n', encoding="utf-8")
-    builder.build(Build(reference=MADE_HERE, context=folder, dockerfile=dockerfile, arguments={}, mounts={}))
+    builder.build(Build(reference=DEBIAN_BASE, context=folder, dockerfile=dockerfile, arguments={}, mounts={}))
     shutil.rmtree(folder)
 
 
@@ -85,7 +85,7 @@ TRAINER = PROJECT / "trainer"
 NAME = f"{BUILT_HERE}trainer"
 KEPT = 3
 """Number of trainer images that the store keeps, including the newest."""
-KEPT_OWN = 1
+KEPT_BUILTIN = 1
 """Number of images that the store keeps of each other builtin image. They change rarely."""
 
 Progress = Callable[[str], None]
@@ -106,13 +106,13 @@ def trainer_image_reference() -> str:
     return _reference(NAME, trainer_sources())
 
 
-def own_image_reference(name: str) -> str:
+def builtin_image_reference(name: str) -> str:
     """Return the name of the builtin image `name` for its current sources."""
-    return _reference(f"{BUILT_HERE}{name}", _own_sources(name))
+    return _reference(f"{BUILT_HERE}{name}", _builtin_sources(name))
 
 
-def _own_sources(name: str) -> list[Path]:
-    return sorted({*_files(PROJECT / OWN_IMAGES[name].folder), TRAINER / "uv.txt"})
+def _builtin_sources(name: str) -> list[Path]:
+    return sorted({*_files(PROJECT / BUILTIN_IMAGES[name].folder), TRAINER / "uv.txt"})
 
 
 def _files(folder: Path) -> list[Path]:
@@ -176,22 +176,22 @@ def _build_from_base(builder: Builder, reference: str, progress: Progress) -> No
     """Build the trainer image or another builtin image. Keep it and the last few of the same repository."""
 
     repository = reference.partition(":")[0]
-    own = {f"{BUILT_HERE}{name}": name for name in OWN_IMAGES}.get(repository)
-    sources = _own_sources(own) if own else trainer_sources()
-    dockerfile = PROJECT / OWN_IMAGES[own].dockerfile if own else TRAINER / "Dockerfile"
+    own = {f"{BUILT_HERE}{name}": name for name in BUILTIN_IMAGES}.get(repository)
+    sources = _builtin_sources(own) if own else trainer_sources()
+    dockerfile = PROJECT / BUILTIN_IMAGES[own].dockerfile if own else TRAINER / "Dockerfile"
     if reference != _reference(repository, sources):
         raise RuntimeError(f"image {reference}: its sources have changed since it was planned; run `pulumi up` again")
     base = base_image(builder, progress)
     progress(f"building {reference}")
     context = _context(sources)
-    arguments = {"BASE_IMAGE": base, **(OWN_IMAGES[own].arguments if own else {})}
+    arguments = {"BASE_IMAGE": base, **(BUILTIN_IMAGES[own].arguments if own else {})}
     builder.build(
         Build(reference=reference, context=context, dockerfile=dockerfile, arguments=arguments, mounts=_build_mounts())
     )
     shutil.rmtree(context)
     progress(f"storing {reference}")
     old = [each for each in stored_references() if each.startswith(f"{repository}:")]
-    stale = old[: max(0, len(old) - (KEPT_OWN if own else KEPT) + 1)]
+    stale = old[: max(0, len(old) - (KEPT_BUILTIN if own else KEPT) + 1)]
     change_store(reference, lambda target: builder.write_archive(reference, target), remove=stale)
     if large := builder.forget_large_layers(reference):
         change_store(reference, None, forget=large)

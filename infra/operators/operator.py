@@ -180,11 +180,11 @@ class Operator(pulumi.ComponentResource):
         self._child = pulumi.ResourceOptions(parent=self)
         release = args.release
         objects = load_objects(release)
-        before = [*self._definitions(objects), *self._rights(objects), *self._configuration()]
+        before = [*self._definitions(objects), *self._permissions(objects), *self._configuration()]
         if release.webhooks is not None:
             before += self._secret_permissions(release.webhooks.secret)
             if release.webhooks.configurations:
-                before += self._webhook_entrance(release.webhooks)
+                before += self._webhook_ingress(release.webhooks)
         deployment = self._deployment(before)
         certified = [] if release.webhooks is None else self._webhook_configurations(release.webhooks, objects)
         answers = [deployment.id, *(each.id for each in certified)]
@@ -234,7 +234,7 @@ class Operator(pulumi.ComponentResource):
         webhook = {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]}
         return {**spec, "conversion": {"strategy": "Webhook", "webhook": webhook}}
 
-    def _rights(self, objects: OperatorObjects) -> Sequence[pulumi.Resource]:
+    def _permissions(self, objects: OperatorObjects) -> Sequence[pulumi.Resource]:
         name = f"trainyard:{self._args.release.name}"
         account = ServiceAccount(f"{self._name}-account", metadata=self._metadata(), opts=self._child)
         role = ClusterRole(
@@ -282,7 +282,7 @@ class Operator(pulumi.ComponentResource):
         data = {path.rpartition("/")[2]: content for path, content in files}
         return [ConfigMap(f"{self._name}-files", metadata=self._metadata(), data=data, opts=self._child)]
 
-    def _webhook_entrance(self, webhooks: Webhooks) -> Sequence[pulumi.Resource]:
+    def _webhook_ingress(self, webhooks: Webhooks) -> Sequence[pulumi.Resource]:
         """Create the Secret for the operator's certificate and the Service of its webhooks."""
         secret = Secret(f"{self._name}-certificate", metadata=self._metadata(webhooks.secret), opts=self._child)
         service = Service(

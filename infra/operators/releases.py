@@ -229,7 +229,7 @@ RELEASES = {
 }
 """Operators by name, each after those that it requires or follows."""
 
-ROOM = Capacity(millicores=len(RELEASES) * REQUEST.millicores, memory=len(RELEASES) * REQUEST.memory)
+TOTAL_REQUEST = Capacity(millicores=len(RELEASES) * REQUEST.millicores, memory=len(RELEASES) * REQUEST.memory)
 """Resource requests of all operators together, for the case that they run on one node."""
 
 
@@ -253,7 +253,9 @@ def reserved(machine: Capacity, num_nodes: int) -> Capacity:
     the control plane does. A single node offers the whole machine, so operators use part of the jobs' share.
     """
     kept = kept_for_other_nodes(machine, num_nodes)
-    return Capacity(millicores=max(0, kept.millicores - ROOM.millicores), memory=max(0, kept.memory - ROOM.memory))
+    return Capacity(
+        millicores=max(0, kept.millicores - TOTAL_REQUEST.millicores), memory=max(0, kept.memory - TOTAL_REQUEST.memory)
+    )
 
 
 def left_for_jobs(machine: Capacity, num_nodes: int, num_operators: int) -> Capacity:

@@ -82,7 +82,7 @@ def test_every_resource_changes_what_is_made(key: str) -> None:
     assert manifests(spec(resources=resources), ON_CLAIM) != manifests(spec(), ON_CLAIM)
 
 
-OF_THE_KIND = frozenset(
+KIND_VARIABLES = frozenset(
     {
         "PET_MAX_RESTARTS",
         "PET_NNODES",
@@ -109,7 +109,7 @@ def compared(kind: JobKind, values: dict[str, Any], placement: Placement) -> dic
     pod["spec"].pop("subdomain", None)
     pod["metadata"]["annotations"].pop("kubectl.kubernetes.io/default-container")
     container.pop("name")
-    container["env"] = [each for each in container["env"] if each["name"] not in OF_THE_KIND]
+    container["env"] = [each for each in container["env"] if each["name"] not in KIND_VARIABLES]
     if kind == "mpi-job":
         objects = pod_templates(manifests(spec(values, kind=kind), placement))
         (launcher,) = next(each for path, each in objects.items() if "Launcher" in path)["spec"]["containers"]

@@ -20,7 +20,7 @@ OfANode = Literal["node-lost", "node-dead"]
 Cause = OfOneJob | OfANode
 CAUSES: tuple[Cause, ...] = get_args(OfOneJob)
 KINDS: tuple[JobKind, ...] = get_args(JobKind)
-OF_THE_LAUNCHER = ("memory", "exit-1", "exit-78")
+LAUNCHER_CAUSES = ("memory", "exit-1", "exit-78")
 """Causes that affect mpirun in an `mpi-job`."""
 STARTS = "faults"
 """Folder in the bucket with a file for each start of a pod: `<job>/<pod>@<time>`."""
@@ -94,7 +94,7 @@ while not (folder / "done").exists():
 def victim(kind: JobKind, cause: Cause, name: str) -> str:
     """Return the prefix of the affected pod's name."""
     if kind == "mpi-job":
-        return f"{name}-launcher" if cause in OF_THE_LAUNCHER else f"{name}-worker-1"
+        return f"{name}-launcher" if cause in LAUNCHER_CAUSES else f"{name}-worker-1"
     # The Master of a PyTorchJob is host 0.
     ends = {"pytorch-job": "worker-0", "mx-job": "worker-1", "jobset": "worker-0-1", "train-job": "node-0-1"}
     return f"{name}-{ends.get(kind, '1')}"
@@ -115,7 +115,7 @@ def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str,
     """Return the objects of that job, with two hosts and one restart, or more if mpirun may be back before its
     worker."""
     name = job_name(kind, cause)
-    restarts = 4 if kind == "mpi-job" and cause not in OF_THE_LAUNCHER else 1
+    restarts = 4 if kind == "mpi-job" and cause not in LAUNCHER_CAUSES else 1
     own = {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": restarts, "grace_seconds": 5}
     # The program is not a launcher, which would restart ranks in place and end the job by its exit codes.
     spec = JobSpec.model_validate({**own, "torchrun": kind != "indexed-job"})

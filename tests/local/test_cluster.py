@@ -32,7 +32,7 @@ from infra.local.settings import (
     ClusterSettings,
     built_programs,
 )
-from infra.operators.releases import ROOM
+from infra.operators.releases import TOTAL_REQUEST
 from setup.steps import CONTAINERD_VERSION, RUNC_VERSION
 from tests.local.conftest import Kubectl
 
@@ -98,7 +98,7 @@ def test_two_nodes_are_ready_and_share_the_machine(cluster: ClusterSettings) -> 
     cpus = [node["status"]["allocatable"]["cpu"] for node in nodes]
     millicores = [int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000 for cpu in cpus]
     share = len(os.sched_getaffinity(0)) * 1000 // 2
-    assert millicores == [share + ROOM.millicores] * 2
+    assert millicores == [share + TOTAL_REQUEST.millicores] * 2
 
 
 def test_nodes_run_the_versions_that_set_up_built(cluster: ClusterSettings, kubectl: Kubectl) -> None:

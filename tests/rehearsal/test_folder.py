@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.rehearse.folder import SECRET_PLACEHOLDER, cluster_settings, keep_port, only_one, write_settings
+from commands.rehearse.folder import SECRET_PLACEHOLDER, cluster_settings, keep_port, locked, write_settings
 from infra.local.lifecycle import listen
 from stack.config import load_file
 
@@ -39,9 +39,9 @@ def test_a_port_that_is_given_is_taken() -> None:
 
 def test_a_name_that_is_taken_is_refused_with_the_way_out(tmp_path: Path) -> None:
     with (
-        only_one(tmp_path / "rehearsal"),
+        locked(tmp_path / "rehearsal"),
         pytest.raises(RuntimeError, match="`make rehearse NAME=another`"),
-        only_one(tmp_path / "rehearsal"),
+        locked(tmp_path / "rehearsal"),
     ):
         pass
 

@@ -12,7 +12,7 @@ from stack.run_record import run_records
 from tests.unit.refused import JOB, PLATFORM
 from trainer.bucket_layout import checkpoints_folder, profiles_folder
 from trainer.storage import Folder
-from workloads.validation.names import FOLDERS_OF_ALL
+from workloads.validation.names import SHARED_FOLDERS
 
 BUCKET = "file:///bucket"
 
@@ -44,4 +44,4 @@ def test_a_record_says_where_checkpoints_and_profiles_are(job: dict[str, object]
 
 def test_no_job_has_a_folder_of_all_jobs() -> None:
     places = [place(Folder(BUCKET), "job").url for place in (checkpoints_folder, profiles_folder)]
-    assert places == [f"{BUCKET}/{name}/job" for name in FOLDERS_OF_ALL]
+    assert places == [f"{BUCKET}/{name}/job" for name in SHARED_FOLDERS]

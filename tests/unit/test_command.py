@@ -25,16 +25,16 @@ from workloads.command import (
     restarts_in_place,
 )
 from workloads.kinds.mpi_job import SSHD, launcher_command
-from workloads.objects import FINAL_EXIT_CODES, LEFT_EXIT_CODE, LOST_EXIT_CODES
+from workloads.layout import process_layout
+from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, PREEMPTED_EXIT_CODE
 from workloads.spec import JobSpec, Recipe
-from workloads.topology import topology
 from workloads.validation.conflicts import conflicts
 
 
 def command(**changes: Any) -> Command:
     """Return the command of a small job."""
     spec = JobSpec.model_validate({"name": "digits", "recipe": "digits", **changes})
-    return host_command(spec, topology(spec))
+    return host_command(spec, process_layout(spec))
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
@@ -80,7 +80,7 @@ def test_threads_use_the_cpus_once(hosts: int, processes: int, cpus: int) -> Non
     spec = JobSpec.model_validate(
         {"name": "a", "recipe": "digits", "hosts": hosts, "processes_per_host": processes, "resources": {"cpu": cpus}}
     )
-    shape = topology(spec)
+    shape = process_layout(spec)
     assert shape.world_size == hosts * processes
     assert shape.threads_per_process >= 1
     assert shape.threads_per_process == 1 or shape.threads_per_process * processes <= cpus
@@ -137,7 +137,7 @@ def test_the_recipes_are_the_trainers() -> None:
 def test_final_exit_codes_are_the_trainers() -> None:
     stays = (exit_codes.DIVERGED, exit_codes.DATA_ERROR, exit_codes.SLOW_LINK, exit_codes.BAD_CONFIGURATION)
     assert stays == FINAL_EXIT_CODES
-    assert LEFT_EXIT_CODE == exit_codes.PREEMPTED
+    assert PREEMPTED_EXIT_CODE == exit_codes.PREEMPTED
 
 
 def test_the_launcher_restarts_nothing_after_the_final_exit_codes() -> None:
@@ -151,7 +151,7 @@ def test_no_exit_code_of_a_launcher_that_ends_a_job_is_that_of_a_lost_one() -> N
     own = {exit_codes.DIVERGED, exit_codes.HANG, exit_codes.RESTARTS_USED, exit_codes.STORAGE_ERROR, 1}
     # Ranks that end with SIGABRT, SIGBUS, SIGKILL, SIGSEGV or SIGTERM.
     assert not (own | {256 - signal for signal in (6, 7, 9, 11, 15)}) & set(LOST_EXIT_CODES)
-    assert LEFT_EXIT_CODE in LOST_EXIT_CODES
+    assert PREEMPTED_EXIT_CODE in LOST_EXIT_CODES
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_ranks_restart_in_place_where_launchers_of_an_indexed_job_run(
 ) -> None:
     spec = JobSpec.model_validate({"name": "digits", "recipe": "digits", **changes})
     assert restarts_in_place(spec) is is_in_place
-    found = host_command(spec, topology(spec)).environment.get("PET_MAX_RESTARTS")
+    found = host_command(spec, process_layout(spec)).environment.get("PET_MAX_RESTARTS")
     if is_in_place:
         assert found == str(spec.restarts)
     else:
@@ -184,7 +184,7 @@ def test_ranks_restart_in_place_where_launchers_of_an_indexed_job_run(
 def script(**changes: Any) -> Command:
     """Return the command of a small job with a script."""
     spec = JobSpec.model_validate({"name": "own", "script": "train.py", "args": ("a b", "$HOME"), **changes})
-    return host_command(spec, topology(spec))
+    return host_command(spec, process_layout(spec))
 
 
 def test_a_script_runs_under_torchrun_of_its_image() -> None:
@@ -238,7 +238,7 @@ def test_a_script_that_a_host_starts_once_has_all_its_gpus_and_cpus(keys: dict[s
     gpus: dict[str, Any] = {"accelerator": "nvidia-l4", "accelerators_per_host": 4, "resources": {"cpu": "8"}}
     spec = JobSpec.model_validate({"name": "a", "script": "/a.py", "image": "example.com/a:1", **gpus, **keys})
     assert not conflicts(spec)
-    environment = host_command(spec, topology(spec)).environment
+    environment = host_command(spec, process_layout(spec)).environment
     assert (environment["TRAINYARD_PROCESSES_PER_HOST"], environment["OMP_NUM_THREADS"]) == ("1", "8")
 
 
@@ -258,7 +258,7 @@ def test_hosts_that_leave_and_come_back_meet_by_the_identity_of_their_job() -> N
 
 def test_a_script_without_torchrun_is_started_by_itself() -> None:
     spec = JobSpec(name="a", script="serve.py", args=("--x",), image="example.com/a:1", torchrun=False)
-    found = host_command(spec, topology(spec))
+    found = host_command(spec, process_layout(spec))
     assert found.argv == ("python", "serve.py", "--x")
     assert not [name for name in found.environment if name.startswith("PET_")]
 
@@ -268,8 +268,8 @@ def test_mpirun_starts_torchrun_once_a_host_or_each_process(recipe: bool, proces
     what = {"recipe": "digits"} if recipe else {"script": "train.py"}
     values = {"name": "a", "kind": "mpi-job", "hosts": 2, "processes_per_host": 4, **what}
     spec = JobSpec.model_validate({**values, "environment": {"X": "1"}, "secrets": {"WANDB_API_KEY": "wandb"}})
-    host = host_command(spec, topology(spec))
-    argv = launcher_command(spec, topology(spec), host).argv
+    host = host_command(spec, process_layout(spec))
+    argv = launcher_command(spec, process_layout(spec), host).argv
     assert argv[:3] == ("mpirun", "-np", processes)
     assert argv[-len(program(spec)) :] == program(spec)
     passed = [argv[place + 1] for place, word in enumerate(argv) if word == "-x"]

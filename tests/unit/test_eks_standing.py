@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.aws.config import EksConfig
-from infra.aws.rules import StandingCluster, cluster_in, refused_changes, standing
+from infra.aws.rules import DeployedCluster, cluster_in, deployed_cluster, update_problems
 from tests.commands.platforms import eks
 
 
@@ -16,7 +16,7 @@ def after(**changes: Any) -> EksConfig:
     return eks("train", **{"kubernetes_version": "1.34", "check_availability": False, **changes})
 
 
-CLUSTER = standing(after())
+CLUSTER = deployed_cluster(after())
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "a zone less": ({"zones": ["us-west-2a", "us-west-2b"]}, ("eks.zones.fixed", "platform.zones")),
     "other zones": ({"zones": ["us-west-2b", "us-west-2c"]}, ("eks.zones.fixed", "platform.zones")),
@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_change_has_code_and_path(name: str) -> None:
     changes, problem = REFUSED[name]
-    assert [(each.code, ".".join(map(str, each.path))) for each in refused_changes(CLUSTER, after(**changes))] == [
+    assert [(each.code, ".".join(map(str, each.path))) for each in update_problems(CLUSTER, after(**changes))] == [
         problem
     ]
 
@@ -54,7 +54,7 @@ def test_refused_change_has_code_and_path(name: str) -> None:
     ],
 )
 def test_changes_that_aws_takes_are_not_refused(changes: dict[str, Any]) -> None:
-    assert refused_changes(CLUSTER, after(**changes)) == []
+    assert update_problems(CLUSTER, after(**changes)) == []
 
 
 def resource(kind: str, name: str, **outputs: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def test_the_cluster_of_a_state_has_its_version_and_its_zones_in_the_order_of_th
         subnet("private", "us-west-2b", "10.0.0.0/18"),
         resource("eks/cluster:Cluster", "cluster-eks", version="1.35"),
     ]
-    assert cluster_in({"resources": resources}) == StandingCluster(
+    assert cluster_in({"resources": resources}) == DeployedCluster(
         region="us-west-2", vpc="10.0.0.0/16", zones=("us-west-2b", "us-west-2c"), version="1.35"
     )
     assert cluster_in({"resources": resources[:-1]}) is None

@@ -72,7 +72,7 @@ def abandoned(tmp_path: Path) -> Iterator[ClusterSettings]:
     settings = stack_cluster(str(checkout), "mine", nodes=0)
     settings.folder.mkdir(parents=True)
     settings.save()
-    process = subprocess.Popen(["sleep", "600"], env={**os.environ, leftovers.MARK: str(settings.folder)})
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, leftovers.CLUSTER_VARIABLE: str(settings.folder)})
     yield settings
     process.kill()
     process.wait()
@@ -202,7 +202,7 @@ def test_stop_removes_folder_and_lock_and_knows_the_cluster_by_its_stack_alone(c
 
 def test_stop_ends_processes_whose_folder_was_deleted() -> None:
     mine = stack_cluster("/checkout", "mine")
-    environment = {**os.environ, leftovers.MARK: str(mine.folder)}
+    environment = {**os.environ, leftovers.CLUSTER_VARIABLE: str(mine.folder)}
     process = subprocess.Popen(["sleep", "600"], env=environment)
     try:
         while not leftovers.processes(mine.folder):
@@ -223,7 +223,7 @@ def test_two_starts_never_hold_the_lock_at_once_although_a_stop_removes_its_file
 
     def work() -> None:
         for _ in range(50):
-            with lifecycle.only_one(mine):
+            with lifecycle.locked(mine):
                 inside.append(1)
                 if len(inside) > 1:
                     problems.append("two at once")
@@ -255,7 +255,7 @@ open({str(cluster.folder / "port")!r}, "w").write(str(listener.getsockname()[1])
 print(listener.getsockname()[1], flush=True)
 sys.stdin.read()
 """
-    environment = {**os.environ, leftovers.MARK: str(cluster.folder)}
+    environment = {**os.environ, leftovers.CLUSTER_VARIABLE: str(cluster.folder)}
     words = [sys.executable, "-c", program]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, env=environment, stdin=pipe, stdout=pipe, text=True) as process:

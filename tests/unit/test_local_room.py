@@ -7,7 +7,7 @@ from typing import Any
 from infra.hardware import Capacity
 from settings.problem import Problem, dotted
 from stack.config import StackConfig
-from stack.placement import shortage
+from stack.placement import local_capacity_problems
 from tests.problems import refused
 from tests.unit.refused import job
 
@@ -16,7 +16,7 @@ def room(*jobs: dict[str, Any], nodes: int = 2) -> list[Problem]:
     """Return the problems of jobs on two CPUs and 8 GiB."""
     config = StackConfig.model_validate({"platform": {"kind": "local", "nodes": nodes}, "jobs": jobs}, strict=False)
     assert config.platform.kind == "local"
-    return shortage(config.jobs, config.cloud.nodes_here, Capacity(millicores=2000, memory=8 * 2**30))
+    return local_capacity_problems(config.jobs, config.cloud.nodes_here, Capacity(millicores=2000, memory=8 * 2**30))
 
 
 def codes(*jobs: dict[str, Any], nodes: int = 2) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ import pytest
 from infra.make_command import make_command
 
 PROJECT = Path(__file__).resolve().parents[2]
-OF_A_STACK = re.compile(r"`make (up|down|logs|status|exec|tensorboard|shell)`")
+STACK_COMMAND = re.compile(r"`make (up|down|logs|status|exec|tensorboard|shell)`")
 """Commands of a stack that do not name one."""
 
 
@@ -51,6 +51,6 @@ def test_no_message_of_the_commands_leaves_out_the_stack() -> None:
         f"{file.relative_to(PROJECT)}: {text}"
         for file in files
         for text in messages(ast.parse(file.read_text(encoding="utf-8")))
-        if OF_A_STACK.search(text)
+        if STACK_COMMAND.search(text)
     }
     assert found == set()

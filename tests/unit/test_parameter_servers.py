@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from settings.problems import ConfigError
-from tests.unit.test_room import C7, MX, stack
+from tests.unit.test_capacity import C7, MX, stack
 
 
 def test_as_many_parameter_servers_as_a_refusal_says() -> None:

@@ -14,8 +14,8 @@ import yaml
 
 from docs import config_reference
 from infra.local.config import LocalConfig
-from stack.config import StackConfig, load_file, main, parse, with_recipes
-from workloads.recipes import recipe_jobs, recipe_names
+from stack.config import StackConfig, load_file, main, parse, with_examples
+from workloads.examples import example_jobs, example_names
 
 PROJECT = Path(__file__).parents[2]
 GKE = {"kind": "gke", "project": "some-project"}
@@ -220,12 +220,12 @@ def test_a_secret_in_clear_of_another_program(tmp_path: Path, key: str) -> None:
 
 
 def test_jobs_may_be_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = recipe_names()[0]
+    name = example_names()[0]
     path = write(tmp_path, f"config: {{platform: {{kind: local}}, jobs: [{name}]}}")
-    found = with_recipes({"jobs": [name]})["jobs"]
-    assert found == recipe_jobs(name)
+    found = with_examples({"jobs": [name]})["jobs"]
+    assert found == example_jobs(name)
     monkeypatch.setenv("JOB", "digits-jobset, digits-train-job")
-    assert [each["kind"] for each in with_recipes({"jobs": []})["jobs"]] == ["jobset", "train-job"]
+    assert [each["kind"] for each in with_examples({"jobs": []})["jobs"]] == ["jobset", "train-job"]
     monkeypatch.setenv("JOB", "none")
     with pytest.raises(ValueError, match='jobs\\[0\\] = "none": is not a recipe; write one of'):
         load_file(path)
@@ -246,5 +246,5 @@ def test_what_is_built_for_the_jobs(
 ) -> None:
     pools = {"pools": [{"name": "tpus", "accelerator": "v4-8"}]} if "accelerator" in job else {}
     config = parse({"platform": platform | pools, "jobs": [{"name": "a", **job}]})
-    assert config.own_images == images
+    assert config.builtin_images == images
     assert config.builds_images is builds

@@ -34,11 +34,11 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     ),
     "EKS open to all": (
         eks(authorized_networks=["0.0.0.0/0"]),
-        ("cloud.authorized_networks.open_to_all", "platform.authorized_networks.0"),
+        ("cloud.authorized_networks.open_to_internet", "platform.authorized_networks.0"),
     ),
     "EKS open to all in two halves": (
         eks(authorized_networks=["0.0.0.0/1", "128.0.0.0/1"]),
-        ("cloud.authorized_networks.open_to_all", "platform.authorized_networks.0"),
+        ("cloud.authorized_networks.open_to_internet", "platform.authorized_networks.0"),
     ),
     "EKS open to a private range": (
         eks(authorized_networks=["10.1.0.0/16"]),

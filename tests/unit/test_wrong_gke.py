@@ -52,7 +52,7 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "public range": (gke(network={"nodes": "8.8.0.0/20"}), ("gke.network.public", "platform.network.nodes")),
     "open to all": (
         gke(authorized_networks=["0.0.0.0/0"]),
-        ("cloud.authorized_networks.open_to_all", "platform.authorized_networks.0"),
+        ("cloud.authorized_networks.open_to_internet", "platform.authorized_networks.0"),
     ),
     "system pool with GPUs": (
         gke(system_pool={"machine_type": "g2-standard-4"}),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from infra.image.builtin_images import OWN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
 from stack.config import StackConfig, parse
-from stack.validation import contradictions
+from stack.validation import configuration_conflicts
 from tests.problems import refused
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
 from workloads.validation.images import CONTENTS, PROJECT, data_folders, python_files
@@ -17,8 +17,8 @@ MPI = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET = {**MPI, "kind": "mx-job"}
 SCRIPT = {"recipe": None, "script": "/opt/train.py"}
 LINKS = {"recipe": None, "script": "/opt/trainyard/trainer/network_check.py"}
-OF_HOROVOD = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
-OF_STORES = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "stores"}
+HOROVOD_JOB = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
+STORES_JOB = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "stores"}
 IMAGENET = {"recipe": "imagenet"}
 GPU = {"accelerator": "nvidia-l4"}
 URL = {**CLUSTER, "kubeconfig": str(KUBECONFIG), "bucket": {"kind": "url", "url": "s3://team/runs"}}
@@ -110,7 +110,7 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "a script of nobody's image in a cloud": (on(EKS, **SCRIPT), ("job.script.not_in_image", "jobs.0.script")),
     "a script next to nothing": (job(recipe=None, script="train.py"), ("job.script.not_in_image", "jobs.0.script")),
     "a script of Horovod's image misspelt": (
-        job(**MPI | OF_HOROVOD | {"script": "/opt/trainyard/recipes/mxnet_horvod.py"}),
+        job(**MPI | HOROVOD_JOB | {"script": "/opt/trainyard/recipes/mxnet_horvod.py"}),
         ("job.script.not_in_image", "jobs.0.script"),
     ),
     "a script of the trainer in the stores' image": (
@@ -136,8 +136,8 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 }
 """Settings with the code and path of what is wrong with them."""
 TAKEN: dict[str, dict[str, Any]] = {
-    "MPI in Horovod's image": job(**MPI | OF_HOROVOD),
-    "MXNet in Horovod's image": job(**MXNET | OF_HOROVOD),
+    "MPI in Horovod's image": job(**MPI | HOROVOD_JOB),
+    "MXNet in Horovod's image": job(**MXNET | HOROVOD_JOB),
     "a script of the checkout in Horovod's image": job(
         **MPI | {"script": "./trainer/network_check.py"}, image="horovod"
     ),
@@ -157,7 +157,7 @@ TAKEN: dict[str, dict[str, Any]] = {
         **IMAGENET, image="trainyard.local/a:1", flags={"fake_data": False, "data_dir": "/data/imagenet"}
     ),
     "digits that are in the image": job(flags={"data_dir": "/opt/trainyard/digits"}),
-    "a script by itself in the stores' image": job(**OF_STORES, torchrun=False),
+    "a script by itself in the stores' image": job(**STORES_JOB, torchrun=False),
     "a script in the image of XLA": job(**LINKS, image="xla"),
     "XLA on this machine": job(runtime="xla"),
     "an image that was built here": job(image="trainyard.local/pause:1"),
@@ -189,12 +189,12 @@ def test_taken(name: str) -> None:
 
 
 def test_it_is_known_of_every_image_what_is_in_it() -> None:
-    assert CONTENTS.keys() == {TRAINER, *OWN_IMAGES}
+    assert CONTENTS.keys() == {TRAINER, *BUILTIN_IMAGES}
 
 
-@pytest.mark.parametrize("name", [TRAINER, *OWN_IMAGES])
+@pytest.mark.parametrize("name", [TRAINER, *BUILTIN_IMAGES])
 def test_dockerfile_copies_the_sources_and_data_of_its_image(name: str) -> None:
-    image = OWN_IMAGES.get(name, TRAINER_IMAGE)
+    image = BUILTIN_IMAGES.get(name, TRAINER_IMAGE)
     lines = (PROJECT / image.dockerfile).read_text(encoding="utf-8").rpartition("\nFROM ")[2].splitlines()
     copied = {
         line for line in lines if line.startswith("COPY ") and not line.startswith(("COPY --", "COPY trainer/req"))
@@ -220,5 +220,5 @@ def test_an_image_that_is_there_already_is_the_trainers() -> None:
     platform = {**GKE, "zone": "us-central2-b", "pools": [{"name": "tpus", "accelerator": "v4-8"}], "image": image}
     values = on(platform, accelerator="v4-8")
     config = StackConfig.model_validate(values, strict=False)
-    (problem,) = contradictions(config.cloud, config.jobs)
+    (problem,) = configuration_conflicts(config.cloud, config.jobs)
     assert "jobs[0].image: is missing: the platform's image is the trainer's without XLA" in str(problem)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from settings.problems import OUR_KEYS, TIME_TO_LIVE, ConfigError
+from settings.problems import SYNONYMS, TIME_TO_LIVE, ConfigError
 from stack.config import parse
 from tests.problems import refused
 from tests.unit.refused import (
@@ -279,7 +279,7 @@ def test_a_secret_of_the_stack_must_be_encrypted() -> None:
     assert parse(values, {"wandb": True}).jobs[0].secrets == {"WANDB_API_KEY": "wandb"}
 
 
-@pytest.mark.parametrize("key", sorted({*OUR_KEYS.values(), *TIME_TO_LIVE}))
+@pytest.mark.parametrize("key", sorted({*SYNONYMS.values(), *TIME_TO_LIVE}))
 def test_what_is_written_in_place_of_others_keys_is_a_key(key: str) -> None:
     reference = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
     assert f"| `{key.rpartition('.')[2]}`" in reference

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from infra.naming import job_selector
 from workloads.kinds.kind import COMPLETION_INDEX, Kind
-from workloads.topology import topology
+from workloads.layout import process_layout
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
@@ -61,8 +61,8 @@ class IndexedJob(Kind):
             ),
             opts=opts,
         )
-        shape = topology(spec)
-        pod = Pod(command=host_command(spec, shape, placement.profile), subdomain=spec.name)
+        layout = process_layout(spec)
+        pod = Pod(command=host_command(spec, layout, placement.profile), subdomain=spec.name)
         success = None
         if spec.elastic:
             success = SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_count=spec.elastic.min_hosts)])
@@ -75,7 +75,7 @@ class IndexedJob(Kind):
                 parallelism=spec.hosts,
                 backoff_limit=backoff_limit(spec),
                 backoff_limit_per_index=spec.restarts,
-                max_failed_indexes=shape.hosts - shape.fewest_hosts,
+                max_failed_indexes=layout.hosts - layout.fewest_hosts,
                 active_deadline_seconds=spec.deadline_seconds,
                 suspend=spec.suspend or None,
                 pod_failure_policy=failure_policy(CONTAINER, launchers_restart=restarts_in_place(spec)),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from infra.naming import job_labels
 from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Object, Resource, any_job_runs, numbered
 from workloads.kinds.schema import Schema
-from workloads.topology import Topology, topology
+from workloads.layout import ProcessLayout, process_layout
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
@@ -123,27 +123,27 @@ class JobSet(Kind):
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
         from workloads.pod import Pod
 
-        shape = topology(spec)
-        pod = Pod(command=host_command(spec, shape, placement.profile))
-        exclusive = EXCLUSIVE if shape.slices > 1 else {}
+        layout = process_layout(spec)
+        pod = Pod(command=host_command(spec, layout, placement.profile))
+        exclusive = EXCLUSIVE if layout.slices > 1 else {}
         return custom_job(
             f"{name}-job",
             RESOURCE,
             metadata(spec, placement, {**CREATED_IS_READY, **exclusive}),
-            job_set(spec, shape, SLICES, job_template(spec, shape, placement, pod), suspend=spec.suspend or None),
+            job_set(spec, layout, SLICES, job_template(spec, layout, placement, pod), suspend=spec.suspend or None),
             opts,
         )
 
 
 def job_set(
-    spec: JobSpec, shape: Topology, jobs_name: str, template: JobTemplateSpecArgs, *, suspend: bool | None = None
+    spec: JobSpec, layout: ProcessLayout, jobs_name: str, template: JobTemplateSpecArgs, *, suspend: bool | None = None
 ) -> JobSetSpec:
     """Return a set with one Job per slice. It is complete when all are, and starts again when one fails."""
     final = FailureRule(name="final", action="FailJobSet", on_job_failure_reasons=FINAL_FAILURES)
     return JobSetSpec(
         failure_policy=FailurePolicy(max_restarts=spec.restarts, rules=(final,)),
         network=Network(publish_not_ready_addresses=True),
-        replicated_jobs=(ReplicatedJob(name=jobs_name, replicas=shape.slices, template=template),),
+        replicated_jobs=(ReplicatedJob(name=jobs_name, replicas=layout.slices, template=template),),
         success_policy=SuccessPolicy(operator="All"),
         suspend=suspend,
     )
@@ -151,7 +151,7 @@ def job_set(
 
 def job_template(
     spec: JobSpec,
-    shape: Topology,
+    layout: ProcessLayout,
     placement: Placement,
     pod: Pod,
     labels: dict[str, str] | None = None,
@@ -167,8 +167,8 @@ def job_template(
         metadata=ObjectMetaArgs(labels={**job_labels(spec.name, spec.recipe), **(labels or {})}),
         spec=JobSpecArgs(
             completion_mode="Indexed",
-            completions=shape.hosts_per_slice,
-            parallelism=shape.hosts_per_slice,
+            completions=layout.hosts_per_slice,
+            parallelism=layout.hosts_per_slice,
             backoff_limit=0,
             active_deadline_seconds=spec.deadline_seconds,
             pod_failure_policy=failure_policy(pod.container or CONTAINER, peers_leave=True),

@@ -21,7 +21,7 @@ from infra.hardware import PodGroup
 from workloads.kinds.kind import COORDINATOR, Kind, Resource, condition_is_true, numbered, replicas
 from workloads.kinds.schema import Schema
 from workloads.kinds.training_operator import INDEX_LABEL, RunPolicy, run_policy
-from workloads.topology import Topology, topology
+from workloads.layout import ProcessLayout, process_layout
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
@@ -128,10 +128,10 @@ class MPIJob(Kind):
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
         from workloads.pod import Pod, pod_template
 
-        shape = topology(spec)
-        host = host_command(spec, shape)
+        layout = process_layout(spec)
+        host = host_command(spec, layout)
         launcher = Pod(
-            command=launcher_command(spec, shape, host, placement.profile),
+            command=launcher_command(spec, layout, host, placement.profile),
             role="launcher",
             is_coordinator=True,
             restart_policy=None,
@@ -149,7 +149,7 @@ class MPIJob(Kind):
                     "Worker": _replica(spec.hosts, pod_template(spec, placement, worker)),
                 },
                 run_policy=run_policy(spec, spec.hosts + LAUNCHERS),
-                slots_per_worker=slots_per_worker(spec, shape),
+                slots_per_worker=slots_per_worker(spec, layout),
                 ssh_auth_mount_path=SSH_FOLDER,
             ),
             opts,
@@ -160,28 +160,28 @@ def _replica(count: int, template: PodTemplateSpecArgs) -> MPIReplica:
     return MPIReplica(replicas=count, restart_policy="Never", template=template)
 
 
-def slots_per_worker(spec: JobSpec, shape: Topology) -> int:
+def slots_per_worker(spec: JobSpec, layout: ProcessLayout) -> int:
     """Return the processes that mpirun starts on each worker: torchrun alone, or every training process."""
     from workloads.command import uses_torchrun
 
-    return 1 if uses_torchrun(spec) else shape.processes_per_host
+    return 1 if uses_torchrun(spec) else layout.processes_per_host
 
 
 def launcher_command(
-    spec: JobSpec, shape: Topology, host: Command, profile: NcclEnvironmentScript | None = None
+    spec: JobSpec, layout: ProcessLayout, host: Command, profile: NcclEnvironmentScript | None = None
 ) -> Command:
     """Return mpirun on all workers, in the hosts' environment. An interactive job waits for its user to start it."""
-    from workloads.command import IDLE, NAMESPACE, POD_VARIABLES, program, sourced
+    from workloads.command import IDLE, NAMESPACE, POD_VARIABLES, program, with_nccl_environment
 
-    slots = slots_per_worker(spec, shape)
+    slots = slots_per_worker(spec, layout)
     # Other references are to the launcher's own pod.
     known = (name for name, value in host.environment.items() if value == NAMESPACE or isinstance(value, str))
     passed = [*POD_VARIABLES, *known, *spec.secrets]
     argv = (
-        *("mpirun", "-np", str(shape.hosts * slots), "--map-by", f"ppr:{slots}:node", "--bind-to", "none"),
+        *("mpirun", "-np", str(layout.hosts * slots), "--map-by", f"ppr:{slots}:node", "--bind-to", "none"),
         *("-mca", "pml", "ob1", "-mca", "btl", "^openib", "-mca", "plm_rsh_args", SSH_OPTIONS),
         *(word for name in passed for word in ("-x", name)),
-        *sourced(profile, program(spec)),
+        *with_nccl_environment(profile, program(spec)),
     )
     if spec.queue:
         argv = ("sh", "-c", WAIT_FOR_WORKERS, "sh", *argv)

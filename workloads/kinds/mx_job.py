@@ -16,7 +16,7 @@ from settings.problem import Problem
 from workloads.kinds.kind import COORDINATOR, Kind, Resource, condition_is_true, numbered, replicas
 from workloads.kinds.schema import Schema
 from workloads.kinds.training_operator import INDEX_LABEL, Replica, RunPolicy, replica, run_policy
-from workloads.topology import topology
+from workloads.layout import process_layout
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
@@ -89,7 +89,7 @@ class MXJob(Kind):
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
         from workloads.pod import Pod, pod_template
 
-        command = host_command(spec, topology(spec))
+        command = host_command(spec, process_layout(spec))
         counts = {"scheduler": SCHEDULERS, "server": spec.parameter_servers, "worker": spec.hosts}
         mxnet = Pod(command=command, container=CONTAINER, restart_policy=None)
         pods = {role: replace(mxnet, role=role, is_coordinator=role == "scheduler") for role in counts}

@@ -14,7 +14,7 @@ from settings.problem import Problem
 from workloads.kinds.kind import NO_INDEX, Kind, Resource, condition_is_true, numbered, replicas
 from workloads.kinds.schema import Schema
 from workloads.kinds.training_operator import INDEX_LABEL, Replica, RunPolicy, replica, run_policy
-from workloads.topology import topology
+from workloads.layout import process_layout
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
@@ -100,19 +100,19 @@ class PyTorchJob(Kind):
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
         from workloads.pod import Pod, pod_template
 
-        shape = topology(spec)
-        pod = Pod(command=host_command(spec, shape, placement.profile), container=CONTAINER, restart_policy=None)
+        layout = process_layout(spec)
+        pod = Pod(command=host_command(spec, layout, placement.profile), container=CONTAINER, restart_policy=None)
         template = pod_template(spec, placement, pod)
-        counts = {"Worker": shape.hosts} if spec.elastic else {"Master": 1, "Worker": shape.hosts - 1}
+        counts = {"Worker": layout.hosts} if spec.elastic else {"Master": 1, "Worker": layout.hosts - 1}
         return custom_job(
             f"{name}-job",
             RESOURCE,
             metadata(spec, placement, CREATED_IS_READY),
             PyTorchJobSpec(
                 elastic_policy=_elastic_policy(spec),
-                nproc_per_node=str(shape.processes_per_host),
+                nproc_per_node=str(layout.processes_per_host),
                 pytorch_replica_specs={role: replica(spec, count, template) for role, count in counts.items() if count},
-                run_policy=run_policy(spec, shape.fewest_hosts),
+                run_policy=run_policy(spec, layout.fewest_hosts),
             ),
             opts,
         )

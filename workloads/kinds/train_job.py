@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from workloads.kinds.jobset import JobSetSpec, job_set, job_template
 from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Resource, any_job_runs, numbered
 from workloads.kinds.schema import Schema
-from workloads.topology import topology
+from workloads.layout import process_layout
 
 if TYPE_CHECKING:
     from pulumi import Input, Output, ResourceOptions
@@ -119,9 +119,9 @@ class TrainJob(Kind):
         from workloads.objects import CREATED_IS_READY, UNAWAITED, companion, custom_job, metadata, name_of
         from workloads.pod import Pod
 
-        shape = topology(spec)
-        pod = Pod(command=host_command(spec, shape, placement.profile), container=NODES)
-        jobs = job_set(spec, shape, NODES, job_template(spec, shape, placement, pod, ANCESTOR))
+        layout = process_layout(spec)
+        pod = Pod(command=host_command(spec, layout, placement.profile), container=NODES)
+        jobs = job_set(spec, layout, NODES, job_template(spec, layout, placement, pod, ANCESTOR))
         torch = TorchPolicy() if uses_torchrun(spec) else None
         runtime = CustomResource(
             f"{name}-runtime",
@@ -129,7 +129,7 @@ class TrainJob(Kind):
             kind=RUNTIME,
             metadata=companion(spec, placement, None, UNAWAITED),
             spec=TrainingRuntimeSpec(
-                ml_policy=MLPolicy(num_nodes=shape.hosts, torch=torch), template=JobSetTemplate(spec=jobs)
+                ml_policy=MLPolicy(num_nodes=layout.hosts, torch=torch), template=JobSetTemplate(spec=jobs)
             ).plain(),
             opts=ResourceOptions.merge(opts, ResourceOptions(replace_on_changes=["spec"])),
         )
@@ -141,7 +141,7 @@ class TrainJob(Kind):
             TrainJobSpec(
                 runtime_ref=reference,
                 suspend=spec.suspend or None,
-                trainer=Trainer(num_nodes=shape.hosts, num_proc_per_node=shape.processes_per_host),
+                trainer=Trainer(num_nodes=layout.hosts, num_proc_per_node=layout.processes_per_host),
             ),
             opts,
         )

@@ -237,7 +237,7 @@ def _kind(spec: JobSpec) -> Iterator[Problem]:
                 yield Problem(f"job.{key}.kind", (key,), message, value)
 
 
-def _links(spec: JobSpec) -> Iterator[Problem]:
+def _network_check(spec: JobSpec) -> Iterator[Problem]:
     if spec.min_bandwidth_gbps is None:
         return
     if not uses_torchrun(spec):
@@ -269,7 +269,7 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
         )
 
 
-def _signs(spec: JobSpec) -> Iterator[Problem]:
+def _secret_hints(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for control characters, and for references that Kubernetes does not expand."""
     values: dict[Path, str] = {
         **{("args", index): word for index, word in enumerate(spec.args)},
@@ -354,9 +354,9 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _hosts,
     _rendezvous,
     _kind,
-    _links,
+    _network_check,
     _memory,
-    _signs,
+    _secret_hints,
     _secrets,
     _environment,
     _queue,

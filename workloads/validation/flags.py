@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator
 
 from settings.problem import UNDEFINED, Path, Problem
-from workloads.command import BUCKET_PATH, OF_A_HOST, is_below, uses_torchrun
+from workloads.command import BUCKET_PATH, HOST_FOLDERS, is_below, uses_torchrun
 from workloads.spec import JobSpec
 from workloads.trainer_flags import FLAGS, value_of
 
@@ -19,7 +19,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
     if bucket.startswith("file:///"):
         folder = posixpath.normpath(bucket.removeprefix("file://"))
         own = "remove it, for a job has the platform's bucket by itself"
-        if is_below(folder, *OF_A_HOST):
+        if is_below(folder, *HOST_FOLDERS):
             if spec.hosts > 1:
                 message = f"each of the {spec.hosts} hosts has for itself, and they write one checkpoint"
                 yield Problem(
@@ -29,8 +29,8 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
             yield Problem("job.bucket.read_only", ("flags", "bucket"), f"is read-only in pods; {own}", bucket)
     reads = value_of(spec.recipe, spec.flags, "fake_data") is False
     cache = value_of(spec.recipe, spec.flags, "cache_dir") if reads else None
-    if cache and not is_below(posixpath.normpath(str(cache)), *OF_A_HOST, BUCKET_PATH):
-        message = f"is not a folder that pods can write to; write one in {' or '.join(OF_A_HOST)}, or remove it"
+    if cache and not is_below(posixpath.normpath(str(cache)), *HOST_FOLDERS, BUCKET_PATH):
+        message = f"is not a folder that pods can write to; write one in {' or '.join(HOST_FOLDERS)}, or remove it"
         yield Problem("job.cache_dir.read_only", ("flags", written(spec, "cache_dir")), message, cache)
 
 
@@ -126,9 +126,9 @@ def _processes(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("job.processes_per_host.idle_gpus", ("processes_per_host",), message, spec.processes_per_host)
 
 
-OF_REAL_IMAGES = ("data_dir", "stream", "cache_dir")
-OF_MADE_UP_IMAGES = ("steps_per_epoch", "test_steps")
-IN_A_BUCKET = (("profile_steps", None), ("wandb", "offline"), ("wandb", "online"))
+REAL_IMAGE_FLAGS = ("data_dir", "stream", "cache_dir")
+SYNTHETIC_IMAGE_FLAGS = ("steps_per_epoch", "test_steps")
+BUCKET_FLAGS = (("profile_steps", None), ("wandb", "offline"), ("wandb", "online"))
 """Flags whose output goes only to the bucket, each with the value that has this output; None for any value."""
 
 
@@ -175,7 +175,7 @@ def _without_a_bucket(spec: JobSpec) -> Iterator[Problem]:
     """Yield the flags that write into the bucket, if the job has no bucket."""
     if _value(spec, "bucket") != "":
         return
-    for name, wanted in IN_A_BUCKET:
+    for name, wanted in BUCKET_FLAGS:
         if (value := _value(spec, name)) and wanted in (None, value):
             yield _problem(
                 "job.flags.no_bucket",
@@ -205,7 +205,7 @@ def _number(value: str | float | None) -> float:
 def _of_images(spec: JobSpec) -> Iterator[Problem]:
     """Yield the flags for image files if images are generated, and the flags for generated images if they are not."""
     made_up = _value(spec, "fake_data") is not False
-    for name in OF_REAL_IMAGES if made_up else OF_MADE_UP_IMAGES:
+    for name in REAL_IMAGE_FLAGS if made_up else SYNTHETIC_IMAGE_FLAGS:
         if _value(spec, name) in (None, "", False):
             continue
         if made_up:

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from infra.image.builtin_images import OWN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
 from settings.problem import UNDEFINED, Problem
 from workloads.command import BUCKET_PATH, is_below, uses_torchrun
 from workloads.kinds import KINDS
@@ -38,7 +38,7 @@ def in_image(path: str) -> str:
 def python_files(image: str) -> frozenset[str]:
     """Return the paths of the Python files in an image, without those of packages."""
     found = set()
-    for source, target in OWN_IMAGES.get(image, TRAINER_IMAGE).sources.items():
+    for source, target in BUILTIN_IMAGES.get(image, TRAINER_IMAGE).sources.items():
         path = PROJECT / source
         files = [path] if path.suffix == ".py" else path.rglob("*.py")
         found |= {in_image(str(PurePosixPath(target) / each.relative_to(path))) for each in files}
@@ -47,7 +47,7 @@ def python_files(image: str) -> frozenset[str]:
 
 def data_folders(image: str) -> frozenset[str]:
     """Return the paths of the folders with data in an image."""
-    return frozenset(map(in_image, OWN_IMAGES.get(image, TRAINER_IMAGE).data))
+    return frozenset(map(in_image, BUILTIN_IMAGES.get(image, TRAINER_IMAGE).data))
 
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
@@ -67,7 +67,7 @@ CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageOffer:
+class ImageSources:
     """Sources of a platform's images."""
 
     builds: frozenset[str]
@@ -76,13 +76,13 @@ class ImageOffer:
     """True if its nodes can pull from a registry."""
 
 
-def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Problem]:
+def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
     """Yield the reason why a job's image is not available or cannot run the job, or the files that it lacks."""
-    if spec.image == TRAINER and TRAINER in offer.builds:
+    if spec.image == TRAINER and TRAINER in sources.builds:
         yield Problem("job.image.is_default", ("image",), "is what a job runs that names none; remove it", spec.image)
         return
     name = spec.image_name or TRAINER
-    if name == CUDA_12_IMAGE and spec.image is None and name not in offer.builds:
+    if name == CUDA_12_IMAGE and spec.image is None and name not in sources.builds:
         # The user may have built the platform's image for these GPUs.
         name = TRAINER
     if name not in CONTENTS:
@@ -94,17 +94,17 @@ def image_conflicts(spec: JobSpec, offer: ImageOffer) -> Iterator[Problem]:
         yield Problem(
             f"job.image.lacks_{SOFTWARE[lacking[0]]}",
             ("image",),
-            f"{what}; {_remedy(spec, needs, offer)}",
+            f"{what}; {_remedy(spec, needs, sources)}",
             spec.image or UNDEFINED,
         )
-    elif name not in offer.builds and name != TRAINER:
+    elif name not in sources.builds and name != TRAINER:
         what = (
             "is not built on this platform"
             if spec.image
             else "is missing: the platform's image is the trainer's without XLA"
         )
         yield Problem("job.image.not_built", ("image",), f"{what}; {_pushed(name)}", spec.image or UNDEFINED)
-    elif name in offer.builds and not spec.interactive:
+    elif name in sources.builds and not spec.interactive:
         yield from _absent(spec, name)
 
 
@@ -164,14 +164,14 @@ def _called(name: str) -> str:
     return "the trainer's image" if name == TRAINER else f"image {name}"
 
 
-def _remedy(spec: JobSpec, needs: Mapping[str, str], offer: ImageOffer) -> str:
+def _remedy(spec: JobSpec, needs: Mapping[str, str], sources: ImageSources) -> str:
     able = [name for name, content in CONTENTS.items() if needs.keys() <= content]
     default = XLA_IMAGE if spec.on_xla else TRAINER
-    if spec.image and default in able and (default == TRAINER or default in offer.builds):
+    if spec.image and default in able and (default == TRAINER or default in sources.builds):
         return "remove it"
-    if here := [name for name in able if name in offer.builds]:
+    if here := [name for name in able if name in sources.builds]:
         return f"write `image: {here[0]}`"
-    if not offer.pulls:
+    if not sources.pulls:
         return "no image here has all of it; write `kind: indexed-job`, or `image: horovod` and a `script:` for that"
     # Horovod's image supports only CPUs.
     if able and spec.accelerator is None:
@@ -180,4 +180,4 @@ def _remedy(spec: JobSpec, needs: Mapping[str, str], offer: ImageOffer) -> str:
 
 
 def _pushed(name: str) -> str:
-    return f"build {OWN_IMAGES[name].dockerfile}, push it, write its reference"
+    return f"build {BUILTIN_IMAGES[name].dockerfile}, push it, write its reference"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from settings.problem import Problem
-from workloads.command import POD_VARIABLES, STORE_OF_EACH_ROUND, uses_torchrun
+from workloads.command import NEW_STORE_PER_ROUND, POD_VARIABLES, uses_torchrun
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
 
-FOLDERS_OF_ALL = ("checkpoints", "profiles")
+SHARED_FOLDERS = ("checkpoints", "profiles")
 """Folders of the bucket that the trainer shares between jobs (trainer/bucket_layout.py)."""
 
 
@@ -33,7 +33,7 @@ def shared(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
             continue
         flag = value_of(job.recipe, job.flags, "job")
         bucket, folder = value_of(job.recipe, job.flags, "bucket") or "", flag or job.name
-        if folder in FOLDERS_OF_ALL:
+        if folder in SHARED_FOLDERS:
             message = f"is the folder of all jobs' {folder} in the bucket; give the job another name, or a flag `job`"
             yield index, Problem("job.folder.of_all_jobs", ("flags", "job") if flag else ("name",), message, folder)
         other = folders.setdefault((bucket, folder), index)
@@ -59,7 +59,7 @@ RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "
 XLA = ("PJRT_DEVICE", "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
 TPU_HOST = ("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE")
 """https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
-NO_SECRETS = (*(name.partition("=")[0] for name in POD_VARIABLES), "OMP_NUM_THREADS", *STORE_OF_EACH_ROUND)
+NO_SECRETS = (*(name.partition("=")[0] for name in POD_VARIABLES), "OMP_NUM_THREADS", *NEW_STORE_PER_ROUND)
 """Variables that the image or Trainyard sets in pods. `environment` may override them; a secret would duplicate
 them."""
 
@@ -74,5 +74,5 @@ def taken(spec: JobSpec) -> dict[str, str]:
     if spec.tpu:
         found |= dict.fromkeys(TPU_HOST, "GKE")
     if spec.elastic and uses_torchrun(spec):
-        found |= dict.fromkeys(STORE_OF_EACH_ROUND, "Trainyard")
+        found |= dict.fromkeys(NEW_STORE_PER_ROUND, "Trainyard")
     return found

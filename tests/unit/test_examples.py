@@ -11,14 +11,14 @@ import yaml
 
 from infra.hardware.tpus import is_tpu
 from stack.config import StackConfig
-from stack.validation import contradictions
+from stack.validation import configuration_conflicts
 from tests.unit.refused import CLUSTER
 from trainer.config import parse as parse_flags
 from workloads.command import program
-from workloads.recipes import FOLDER, recipe_jobs, recipe_names, yaml_blocks
+from workloads.examples import FOLDER, example_jobs, example_names, yaml_blocks
 from workloads.spec import JobSpec
 
-BLOCKS = [(name, place) for name in recipe_names() for place, _ in enumerate(yaml_blocks(name))]
+BLOCKS = [(name, place) for name in example_names() for place, _ in enumerate(yaml_blocks(name))]
 
 
 def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -35,14 +35,14 @@ def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
 def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
     """Return the validated jobs, on this machine or on a platform with accelerators."""
     config = StackConfig.model_validate_json(json.dumps({"platform": platform_of(jobs), "jobs": jobs}))
-    assert contradictions(config.cloud, config.jobs) == []
+    assert configuration_conflicts(config.cloud, config.jobs) == []
     return config.jobs
 
 
 def test_every_page_is_a_recipe_but_the_first() -> None:
-    assert {path.stem for path in FOLDER.glob("*.md")} == {*recipe_names(), "README"}
+    assert {path.stem for path in FOLDER.glob("*.md")} == {*example_names(), "README"}
     listed = re.findall(r"^\| \[([a-z0-9-]+)\]\(\1\.md\)", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
-    assert sorted(listed) == recipe_names()
+    assert sorted(listed) == example_names()
 
 
 @pytest.mark.parametrize(("name", "place"), BLOCKS)
@@ -55,12 +55,12 @@ def test_every_block_is_a_job_that_can_be(name: str, place: int, monkeypatch: py
             parse_flags(words[words.index("trainer") + 1 :])
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", example_names())
 def test_a_recipe_names_its_job_after_itself_and_its_page_says_how_to_run_it(name: str) -> None:
-    assert recipe_jobs(name)[0]["name"] == name
+    assert example_jobs(name)[0]["name"] == name
     assert f"`make up JOB={name}`" in (FOLDER / f"{name}.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", example_names())
 def test_a_recipe_is_for_a_machine_without_accelerators(name: str) -> None:
-    assert all(job.accelerator is None for job in checked(recipe_jobs(name)))
+    assert all(job.accelerator is None for job in checked(example_jobs(name)))

@@ -1,4 +1,4 @@
-"""Topology: number and layout of a job's processes, derived from its spec. Pure."""
+"""ProcessLayout: number of a job's processes and how they are divided among hosts, derived from its spec. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Topology:
+class ProcessLayout:
     """Process layout of a job."""
 
     hosts: int
@@ -35,10 +35,10 @@ class Topology:
         return self.hosts * self.processes_per_host
 
 
-def topology(spec: JobSpec) -> Topology:
+def process_layout(spec: JobSpec) -> ProcessLayout:
     """Return the process layout of `spec`."""
     cpus = spec.resources.capacity.millicores // 1000
-    return Topology(
+    return ProcessLayout(
         hosts=spec.hosts,
         fewest_hosts=spec.elastic.min_hosts if spec.elastic else spec.hosts,
         slices=spec.slices,

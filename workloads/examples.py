@@ -10,7 +10,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "recipes"
 _BLOCK = re.compile(r"^```yaml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def recipe_names() -> list[str]:
+def example_names() -> list[str]:
     """Return the names of all examples."""
     return sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "README")
 
@@ -21,12 +21,12 @@ def yaml_blocks(name: str) -> list[str]:
     return [match["text"] for match in _BLOCK.finditer((FOLDER / f"{name}.md").read_text(encoding="utf-8"))]
 
 
-def recipe_jobs(name: str) -> list[dict[str, Any]]:
+def example_jobs(name: str) -> list[dict[str, Any]]:
     """Return the jobs of an example in plain values. Raises ValueError for an unknown name."""
     # A stack without examples does not need it.
     import yaml
 
-    if name not in recipe_names():
-        raise ValueError(f"is not a recipe; write one of {', '.join(recipe_names())}, or the keys of a job")
+    if name not in example_names():
+        raise ValueError(f"is not a recipe; write one of {', '.join(example_names())}, or the keys of a job")
     jobs: list[dict[str, Any]] = yaml.safe_load(yaml_blocks(name)[0])
     return jobs
