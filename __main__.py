@@ -11,7 +11,6 @@ gc.disable()
 
 import pulumi
 
-from infra.image.builtin_images import BUILTIN_IMAGES
 from infra.naming import JOB_LABEL, KUEUE, stack_labels
 from infra.operators.operators import install_operators
 from infra.platform import PROJECT, Platform
@@ -35,14 +34,12 @@ def submit(spec: JobSpec, platform: Platform, needs: Scheduling, operators: list
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=platform.builtin_images.get(spec.image_name or "", platform.image),
+        image=spec.image_ref.resolve(platform.builtin_images, platform.image),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
         etcd_image=platform.builtin_images.get(ETCD_IMAGE, PUBLIC_ETCD_IMAGE),
         **vars(needs),
     )
-    if spec.image in BUILTIN_IMAGES:
-        spec = spec.model_copy(update={"image": None})
     args = TrainingJobArgs(
         spec=spec,
         placement=placement,

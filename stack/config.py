@@ -20,7 +20,6 @@ from pydantic import Field, ValidationError
 from infra.cloud import Cloud
 from infra.clouds import cloud_of
 from infra.config import PlatformConfig
-from infra.image.builtin_images import TRAINER, builtin_images
 from policy.config import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
@@ -82,8 +81,7 @@ class StackConfig(Section):
 
         `trainer` is one of them unless every job sets another.
         """
-        names = {name for job in self.jobs for name in job.image_names}
-        return builtin_images(names) | ({TRAINER} if any(job.image_name is None for job in self.jobs) else set())
+        return frozenset(name for job in self.jobs for name in job.builtin_images)
 
     @property
     def builds_images(self) -> bool:

@@ -105,7 +105,7 @@ def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], s
 
 def run_records(config: StackConfig, image: Any, builtin_images: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the record of each job with its image: the platform's, a builtin one, or the image in the settings."""
-    images = {spec.name: builtin_images.get(spec.image_name or "", spec.image or image) for spec in config.jobs}
+    images = {spec.name: spec.image_ref.resolve(builtin_images, image) for spec in config.jobs}
     pool_nodes, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
     return {
         spec.name: {**run_record(config, spec, pool_nodes, estimate), "image": images[spec.name]}

@@ -115,7 +115,7 @@ def program(spec: JobSpec) -> tuple[str, ...]:
     """Return the training command of one host."""
     if spec.script is not None:
         words = (*_network_check(spec), _literal(path_in_pod(spec.script)), *map(_literal, spec.args))
-        own = LAUNCHER if spec.image is None else TORCHRUN
+        own = LAUNCHER if spec.image_ref.builtin else TORCHRUN
         return (*own, *words) if uses_torchrun(spec) else ("python", *words)
     words = (*_network_check(spec), "-m", "trainer", str(spec.recipe), *_flags(spec))
     return (*LAUNCHER, *words) if uses_torchrun(spec) else ("python", *words)

@@ -188,7 +188,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
     profile = _profile(placement, pod.role)
     return ContainerArgs(
         name=pod.container,
-        image=spec.image or placement.image,
+        image=placement.image,
         image_pull_policy="IfNotPresent",
         command=[program],
         args=arguments,
@@ -233,7 +233,7 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
     """Return the variables of the pod and the platform, then the command's environment, then the job's secrets."""
     variables = [EnvVarArgs(name="TRAINYARD_BUCKET", value=placement.bucket_url)]
     # The root file system is read-only: libraries keep their caches in the home directory.
-    nodes = placement.environment if spec.image is None else {}
+    nodes = placement.environment if spec.image_ref.builtin else {}
     for name, value in {"HOME": SCRATCH_PATH, **nodes, **command.environment}.items():
         if isinstance(value, FieldReference):
             source = EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path=value.path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
@@ -11,6 +12,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from infra.hardware import Capacity, PodGroup, gpus, parse_cpu, parse_memory
 from infra.hardware.accelerators import is_accelerator, unknown_accelerator
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
+from infra.image.builtin_images import TRAINER, ImageRef
 from settings.problem import Invalid
 from settings.types import (
     Cpu,
@@ -220,7 +222,7 @@ class JobSpec(Section):
             raise Invalid("topology_without_tpu", "is of TPUs only; remove it, or write for example `accelerator: v4`")
         return value
 
-    @property
+    @cached_property
     def tpu(self) -> TpuSlice | None:
         """TPU slice that the job requests; None without TPUs."""
         return slice_in({"accelerator": self.accelerator, "topology": self.topology})
@@ -230,18 +232,21 @@ class JobSpec(Section):
         """True if the job runs on PyTorch/XLA."""
         return self.tpu is not None if self.runtime is None else self.runtime == "xla"
 
-    @property
-    def image_name(self) -> str | None:
-        """Image of the job's settings, or that its runtime needs; None for the platform's default."""
-        if self.image or self.on_xla:
-            return self.image or XLA_IMAGE
-        return CUDA_12_IMAGE if (gpu := gpus.GPUS.get(self.accelerator or "")) and not gpu.runs_cuda_13 else None
+    @cached_property
+    def image_ref(self) -> ImageRef:
+        """Image of its hosts: the one that its settings name, else the builtin image for its runtime and GPU."""
+        if self.image:
+            return ImageRef.parse(self.image)
+        if self.on_xla:
+            return ImageRef(builtin=XLA_IMAGE)
+        gpu = gpus.GPUS.get(self.accelerator or "")
+        return ImageRef(builtin=CUDA_12_IMAGE if gpu and not gpu.runs_cuda_13 else TRAINER)
 
     @property
-    def image_names(self) -> tuple[str, ...]:
-        """Names of the images of all its pods, without the platform's default."""
+    def builtin_images(self) -> frozenset[str]:
+        """Names of the builtin images of all its pods."""
         etcd = ETCD_IMAGE if self.rendezvous_backend == "etcd" else None
-        return tuple(filter(None, (self.image_name, etcd)))
+        return frozenset(name for name in (self.image_ref.builtin, etcd) if name)
 
     @property
     def accelerators(self) -> int:

@@ -1,11 +1,12 @@
-"""Builtin images, for jobs whose software is incompatible with the trainer image. Pure."""
+"""Builtin images, which Trainyard builds, and the references of jobs' images. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
+from typing import TypeVar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,8 @@ class BuiltinImage:
     everywhere: bool = False
     """True if the cloud platforms also build it, as a variant of the trainer image."""
 
+
+T = TypeVar("T")
 
 BUILT_HERE = "trainyard.local/"
 """Name prefix of the images that platform `local` builds. No registry has them."""
@@ -69,9 +72,27 @@ XLA.
 """
 
 
-def builtin_images(images: Iterable[str | None]) -> frozenset[str]:
-    """Return the builtin images among the jobs' images."""
-    return frozenset(image for image in images if image is not None and image in BUILTIN_IMAGES)
+@dataclass(frozen=True, kw_only=True)
+class ImageRef:
+    """Image of a job: a builtin image or a reference in a registry."""
+
+    builtin: str | None = None
+    """Name of a builtin image; None for a reference."""
+    reference: str | None = None
+    """Reference in a registry; None for a builtin image."""
+
+    @classmethod
+    def parse(cls, text: str) -> ImageRef:
+        """Return the image that a job's settings name."""
+        is_builtin = text == TRAINER or text in BUILTIN_IMAGES
+        return cls(builtin=text) if is_builtin else cls(reference=text)
+
+    def resolve(self, built: Mapping[str, T], trainer: T) -> T | str:
+        """Return the reference of the image. `built` are the platform's builtin images other than `trainer`.
+
+        A platform that does not build them runs all jobs in the one image of its settings.
+        """
+        return self.reference or built.get(self.builtin or TRAINER, trainer)
 
 
 def built_everywhere(images: frozenset[str]) -> frozenset[str]:

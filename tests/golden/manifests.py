@@ -141,7 +141,8 @@ def engine(spec: JobSpec, placement: Placement) -> RecordingEngine:
 
     def program() -> pulumi.Output[str]:
         secrets = {variable: pulumi.Output.secret("canary") for variable in spec.secrets}
-        return TrainingJob(spec.name, TrainingJobArgs(spec=spec, placement=placement, secrets=secrets)).name
+        placed = replace(placement, image=spec.image_ref.resolve({}, placement.image))
+        return TrainingJob(spec.name, TrainingJobArgs(spec=spec, placement=placed, secrets=secrets)).name
 
     return run(program)
 

@@ -81,12 +81,12 @@ def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
     if spec.image == TRAINER and TRAINER in sources.builds:
         yield Problem("job.image.is_default", ("image",), "is what a job runs that names none; remove it", spec.image)
         return
-    name = spec.image_name or TRAINER
+    name = spec.image_ref.builtin
+    if name is None:
+        return
     if name == CUDA_12_IMAGE and spec.image is None and name not in sources.builds:
         # The user may have built the platform's image for these GPUs.
         name = TRAINER
-    if name not in CONTENTS:
-        return
     needs = _needs(spec)
     if lacking := [thing for thing in needs if thing not in CONTENTS[name]]:
         whose = "" if spec.image else f"is missing: {_called(name)} "
