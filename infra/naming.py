@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
-
-LABEL_LIMIT = 63
-"""Maximum length of a DNS label (RFC 1035 section 2.3.4). Kubernetes applies it to host names, Services and labels."""
-
-_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 DOMAIN = "trainyard.dev"
 """Prefix of Trainyard's labels."""
@@ -28,21 +22,6 @@ KUEUE = "kueue"
 """Name of the operator that admits the jobs of queues."""
 JOB_LABEL = f"{DOMAIN}/job"
 """Label of every object of a job: `kubectl logs -l trainyard.dev/job=NAME`."""
-
-
-def check_label(value: str, limit: int = LABEL_LIMIT) -> str:
-    """Return `value` if it is a valid Service name, else raise ValueError.
-
-    A Service name is a DNS label that starts with a letter. `limit` is lower for names that get a suffix.
-
-    Rule: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#rfc-1035-label-names
-    """
-    if len(value) > limit or not _LABEL.fullmatch(value):
-        raise ValueError(
-            f"must be a DNS label: 1 to {limit} lower-case letters, digits and '-', "
-            "starting with a letter, not ending with '-'; write for example 'digits-2'"
-        )
-    return value
 
 
 def host_name(job: str, index: int) -> str:

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator
 
-from infra.hardware import format_cpu, format_memory, parse_cpu, parse_memory
-from infra.naming import check_label
+from settings.kubernetes_values import check_label, format_cpu, format_memory, parse_cpu, parse_memory
 from settings.problem import Invalid
 
 _IMAGE = re.compile(

@@ -32,9 +32,9 @@ from pulumi_kubernetes.core.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
-from infra.hardware import format_cpu, format_memory
 from infra.hardware.provisioning_model import NcclEnvironmentScript
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
+from settings.kubernetes_values import format_cpu, format_memory
 from workloads.command import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH, Command, FieldReference
 from workloads.kinds.kind import COORDINATOR
 from workloads.spec import JobSpec

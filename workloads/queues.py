@@ -14,8 +14,9 @@ import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from infra.hardware import MEBIBYTE, PoolCapacity, format_cpu, format_memory, gpus
+from infra.hardware import MEBIBYTE, PoolCapacity, gpus
 from infra.naming import stack_labels
+from settings.kubernetes_values import format_cpu, format_memory
 from workloads.kinds.schema import Schema
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"

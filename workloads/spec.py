@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from infra.hardware import Capacity, PodGroup, gpus, parse_cpu, parse_memory
+from infra.hardware import Capacity, PodGroup, gpus
 from infra.hardware.accelerators import is_accelerator, unknown_accelerator
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
 from infra.image.builtin_images import TRAINER, ImageRef
+from settings.kubernetes_values import parse_cpu, parse_memory
 from settings.problem import Invalid
 from settings.types import (
     Cpu,

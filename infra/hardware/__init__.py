@@ -7,13 +7,9 @@ from infra.hardware.capacity import (
     PodGroup,
     PoolCapacity,
     first_that_does_not_fit,
-    format_cpu,
-    format_memory,
     hosts_that_fit,
     kept_for_other_nodes,
     node_share,
-    parse_cpu,
-    parse_memory,
     this_machine,
 )
 
@@ -24,12 +20,8 @@ __all__ = [
     "PodGroup",
     "PoolCapacity",
     "first_that_does_not_fit",
-    "format_cpu",
-    "format_memory",
     "hosts_that_fit",
     "kept_for_other_nodes",
     "node_share",
-    "parse_cpu",
-    "parse_memory",
     "this_machine",
 ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import TYPE_CHECKING
+
+from settings.kubernetes_values import format_cpu, format_memory
 
 if TYPE_CHECKING:
     from infra.hardware.tpus import TpuSlice
@@ -18,12 +18,6 @@ KUBELET_EVICTION_BYTES = 100 * MEBIBYTE
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#hard-eviction-thresholds
 """
-
-_CPU = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>m?)")
-_MEMORY = re.compile(r"(?P<number>\d+)(?P<unit>Mi|Gi|Ti|M|G|T)")
-_BYTES = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "M": 10**6, "G": 10**9, "T": 10**12}
-_LARGEST = 2**50
-"""Limit above every host's size, in bytes or millicores. A larger number is a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,43 +83,6 @@ class PodGroup:
     def runs(self) -> bool:
         """True if it starts at once."""
         return not (self.is_queued or self.is_suspended)
-
-
-def parse_cpu(text: str) -> int:
-    """Return the millicores of a CPU quantity such as `2`, `0.5` or `500m`, else raise ValueError.
-
-    Syntax: https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#meaning-of-cpu
-    """
-    match = _CPU.fullmatch(text)
-    millicores = Decimal(match["number"]) * (1 if match["unit"] else 1000) if match else Decimal(0)
-    if not 1 <= millicores <= _LARGEST or millicores % 1:
-        raise ValueError("must be a number of CPUs above 0, no finer than 1m; write for example 2, 0.5 or 500m")
-    return int(millicores)
-
-
-def format_cpu(millicores: int) -> str:
-    """Return the quantity in the API server's format."""
-    return f"{millicores}m" if millicores % 1000 else str(millicores // 1000)
-
-
-def parse_memory(text: str) -> int:
-    """Return the bytes of a memory quantity such as `512Mi` or `2Gi`, else raise ValueError.
-
-    The unit is required, because Kubernetes reads a bare number as bytes.
-    """
-    match = _MEMORY.fullmatch(text)
-    size = int(match["number"]) * _BYTES[match["unit"]] if match else 0
-    if not 1 <= size <= _LARGEST:
-        raise ValueError("must be a whole number above 0 with a unit, Mi, Gi, Ti, M, G or T; write for example 2Gi")
-    return size
-
-
-def format_memory(size: int) -> str:
-    """Return the quantity in the largest unit that keeps it whole, else rounded to 0.1 Gi."""
-    for unit, factor in sorted(_BYTES.items(), key=lambda row: row[1], reverse=True):
-        if size % factor == 0:
-            return f"{size // factor}{unit}"
-    return f"{size / 2**30:.1f}Gi"
 
 
 def this_machine() -> Capacity:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from infra.local.settings import LONGEST_NAME
-from infra.naming import check_label
+from settings.kubernetes_values import check_label
 from settings.types import NamespaceName, Section, coded
 
 _cluster_name = coded("cluster_name", partial(check_label, limit=LONGEST_NAME))

@@ -46,10 +46,10 @@ from pulumi_kubernetes.rbac.v1 import (
     SubjectArgs,
 )
 
-from infra.hardware import format_cpu, format_memory
 from infra.naming import stack_labels
 from infra.operators.release import OperatorObjects, Release, Webhooks, load_objects
 from infra.operators.releases import REQUEST
+from settings.kubernetes_values import format_cpu, format_memory
 
 WEBHOOK_PORT = 9443
 CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"

@@ -11,10 +11,11 @@ import pulumi
 import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
-from infra.hardware import Capacity, parse_cpu, parse_memory
+from infra.hardware import Capacity
 from infra.operators.operators import NAMESPACE, Operators, OperatorsArgs
 from infra.operators.release import save_objects
 from infra.operators.releases import RELEASES, REQUEST
+from settings.kubernetes_values import parse_cpu, parse_memory
 from tests.made_up_objects import objects_of, save_made_up_objects
 from tests.recording import RecordingEngine, run
 

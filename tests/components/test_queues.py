@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.hardware import parse_cpu, parse_memory
 from infra.local import lifecycle
+from settings.kubernetes_values import parse_cpu, parse_memory
 from tests.components.test_program import JOBS, LOCAL, program
 from tests.golden.manifests import POOLS, queues_engine
 from tests.made_up_objects import save_made_up_objects

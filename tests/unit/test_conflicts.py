@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from infra.naming import check_label
+from settings.kubernetes_values import check_label
 from tests.golden.manifests import ON_GPUS, ON_TPUS, manifests
 from workloads.kinds import KINDS as ALL_KINDS
 from workloads.spec import JobKind, JobSpec

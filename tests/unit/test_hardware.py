@@ -9,18 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from infra.hardware import (
-    Capacity,
-    PodGroup,
-    first_that_does_not_fit,
-    format_cpu,
-    format_memory,
-    hosts_that_fit,
-    node_share,
-    parse_cpu,
-    parse_memory,
-    this_machine,
-)
+from infra.hardware import Capacity, PodGroup, first_that_does_not_fit, hosts_that_fit, node_share, this_machine
+from settings.kubernetes_values import format_cpu, format_memory, parse_cpu, parse_memory
 
 GIBIBYTE = 2**30
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.naming import check_label, job_labels, job_selector
+from infra.naming import job_labels, job_selector
+from settings.kubernetes_values import check_label
 
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 """https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set"""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from infra.hardware import format_memory, parse_memory
-from infra.naming import LABEL_LIMIT
+from settings.kubernetes_values import LABEL_LIMIT, format_memory, parse_memory
 from settings.problem import UNDEFINED, Path, Problem
 from settings.secret_scan import in_arguments, in_variables
 from workloads.command import uses_torchrun
