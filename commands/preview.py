@@ -35,7 +35,6 @@ from commands.review.running_jobs import running
 from commands.stack import ensure_stack, pulumi
 from infra.inventory import json_of
 from policy.catalogue import RULES
-from policy.review import settings_from
 from policy.rules import findings
 from stack.config import StackConfig, load_file
 
@@ -82,7 +81,7 @@ def main(arguments: list[str]) -> int:
         engine=options.engine,
         base=describe_base(base, is_new=earlier is None, engine=options.engine),
         unseen=unseen,
-        findings=findings(graph, RULES, settings_from(after.policy)),
+        findings=findings(graph, RULES, after.policy.settings()),
         running=options.running | (running(options.stack) if options.credentials else {}),
         plugins=review_by_plugins(old, graph, steps) if asks_plugins else PluginReview(),
         rehearsal=options.rehearsal or NO_REHEARSAL,

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from policy.catalogue import RULES
+from policy.rules import Settings
 from settings.problem import Invalid
 from settings.types import Section
 
@@ -44,3 +45,10 @@ class PolicyConfig(Section):
     may_replace: tuple[str, ...] = ()
     """Pools with a running job and buckets with checkpoints that a plan may replace or delete, by their names in the
     preview; remove the entries afterwards."""
+
+    def settings(self) -> Settings:
+        """Return the settings as plain values."""
+        return Settings(
+            levels=dict(self.levels),
+            exceptions={(each.rule, each.resource): each.reason for each in self.exceptions},
+        )

@@ -21,8 +21,8 @@ from pulumi_policy import (  # noqa: E402  (the engine runs this file by itself,
 from pulumi_policy.proxy import UnknownValueError  # noqa: E402  (after the project is on the path)
 
 from policy.catalogue import RULES  # noqa: E402  (after the project is on the path)
-from policy.review import settings_of  # noqa: E402  (after the project is on the path)
 from policy.rules import Rule, Settings  # noqa: E402  (after the project is on the path)
+from stack.config import load_file  # noqa: E402  (after the project is on the path)
 
 LEVELS = {
     "mandatory": EnforcementLevel.MANDATORY,
@@ -64,7 +64,8 @@ def validation(rule: Rule, settings: Settings) -> Callable[[ResourceValidationAr
     return validate
 
 
-settings = settings_of(os.environ.get("STACK"))
+stack = os.environ.get("STACK")
+settings = load_file(PROJECT / f"Pulumi.{stack}.yaml").policy.settings() if stack else Settings()
 PolicyPack(
     name="trainyard",
     enforcement_level=EnforcementLevel.MANDATORY,

@@ -11,7 +11,6 @@ from commands.review.difference import difference
 from commands.review.recorded import recorded
 from commands.review.report import Report, markdown
 from policy.catalogue import RULES
-from policy.review import settings_from
 from policy.rules import findings
 from stack.config import parse
 
@@ -55,7 +54,7 @@ def report(after: dict[str, Any], *, program: dict[str, dict[str, Any]] | None =
         before=parse(STACK),
         steps=difference(before, graph),
         engine=False,
-        findings=findings(graph, RULES, settings_from(config.policy)),
+        findings=findings(graph, RULES, config.policy.settings()),
         running=more.pop("running", {}),
         **more,
     )

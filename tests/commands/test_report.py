@@ -11,7 +11,6 @@ from commands.review.plan import Step
 from commands.review.recorded import recorded
 from commands.review.report import Report, as_json, comment, markdown
 from policy.catalogue import RULES
-from policy.review import settings_from
 from policy.rules import findings
 from stack.config import parse
 
@@ -38,7 +37,7 @@ def report(before: dict[str, Any], after: dict[str, Any], **more: Any) -> Report
         before=parse(before),
         steps=difference(recorded(before, ()), graph),
         engine=False,
-        findings=findings(graph, RULES, settings_from(config.policy)),
+        findings=findings(graph, RULES, config.policy.settings()),
         running=more.get("running", {}),
     )
 

@@ -11,7 +11,6 @@ from commands.review.recorded import have_objects
 from docs import policy_reference
 from policy.catalogue import RULES
 from policy.config import PolicyConfig
-from policy.review import settings_from
 from policy.rules import Rule, Settings, findings, pods
 from settings.problem import dotted
 from stack.config import parse
@@ -97,7 +96,7 @@ def test_our_own_stacks_break_no_mandatory_rule(stack: str) -> None:
     platform, jobs = values["trainyard:platform"], values["trainyard:jobs"]
     have_objects(parse({"platform": platform, "jobs": jobs}).operators)
     engine, _ = graph(platform, jobs)
-    settings = settings_from(PolicyConfig.model_validate(values.get("trainyard:policy", {})))
+    settings = PolicyConfig.model_validate(values.get("trainyard:policy", {})).settings()
     found = findings(engine.records, RULES, settings)
     assert [str(each.problem) for each in found if each.fails] == []
     looked_at = {rule.name for rule in RULES for record in engine.records if rule.applies(record.type)}
