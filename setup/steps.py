@@ -11,11 +11,11 @@ from infra.local.image_store import stored_references
 from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS, cache_folder
 from infra.local.trainer_image import ensure_stored, own_image_reference, trainer_image_reference
 from infra.operators.releases import needed_releases
-from setup import datasets, debian, go_programs, pulumi_cli, releases
+from setup import debian, digits, go_programs, pulumi_cli, releases
 from setup import operators as operator_steps
-from setup.downloads import DownloadError, Downloads
 from setup.go_programs import uv
 from setup.progress import Step
+from setup.releases import DownloadError, Downloads
 from setup.stores import GCS_SERVER
 
 KUBERNETES = go_programs.GoProgram(
@@ -178,7 +178,7 @@ def _own_image(name: str) -> Step:
 
 
 def _digits(after: Collection[str] | None = None) -> Step:
-    return Step(name=DIGITS, is_done=datasets.has_digits, do=_get_digits, after=after)
+    return Step(name=DIGITS, is_done=digits.has_digits, do=_get_digits, after=after)
 
 
 def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = False) -> list[Step]:
@@ -216,14 +216,14 @@ def _store(reference: str, say: Callable[[str], None]) -> None:
 
 def _get_digits(_say: Callable[[str], None]) -> None:
     npm = npm_folder() / "bin" / "npm"
-    if datasets.find_npm(npm) is None:
+    if digits.find_npm(npm) is None:
         subprocess.run(
             [str(uv()), "--quiet", "venv", "--clear", "--python", sys.executable, str(npm_folder())], check=True
         )
         python = str(npm_folder() / "bin" / "python")
         pins = str(SETUP / "npm.txt")
         subprocess.run([str(uv()), "--quiet", "pip", "sync", "--require-hashes", "--python", python, pins], check=True)
-    found = datasets.find_npm(npm)
+    found = digits.find_npm(npm)
     if found is None:
         raise RuntimeError("npm cannot be installed: install Node.js with npm and run this again")
-    datasets.get_digits(found)
+    digits.get_digits(found)
