@@ -9,8 +9,7 @@ from typing import Any
 from settings.problem import Problem
 from simulation.cloud import fact_check, schema
 from simulation.cloud.fact_diff import input_changes
-from simulation.cloud.fact_table import fact_table
-from simulation.cloud.fact_values import parts
+from simulation.cloud.fact_table import fact_table, parts
 from simulation.cloud.kind import Kind
 from simulation.cloud.kinds import has_rules, kind_of
 from simulation.cloud.state import Properties

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin
 from pulumi import _types
 
 from settings.problem import Problem
-from simulation.cloud.findings import finding
+from simulation.cloud.kind import finding
 from simulation.cloud.state import Properties
 from simulation.cloud.values import Unknown
 

@@ -9,7 +9,7 @@ import pytest
 
 from settings.problem import dotted
 from simulation.cloud import checking
-from simulation.cloud.findings import Rule
+from simulation.cloud.kind import Rule
 from simulation.cloud.kinds import KINDS
 from simulation.cloud.state import CloudState, Record
 from tests.rehearsal import broken_aws, broken_gcp

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from infra.hardware.ec2 import EC2_MACHINES, Ec2Machine
-from simulation.cloud.aws.account import ACCOUNT
-from simulation.cloud.findings import Found, admission, at, rule
+from simulation.cloud.aws import ACCOUNT
 from simulation.cloud.gcp.network_rules import parsed
+from simulation.cloud.kind import Found, admission, at, rule
 from simulation.cloud.state import CloudState, Properties
 
 _NAME = re.compile(r"[0-9A-Za-z][A-Za-z0-9_-]{0,99}")

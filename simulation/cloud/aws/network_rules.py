@@ -7,8 +7,8 @@ import binascii
 import re
 
 from infra.hardware.ec2 import EC2_MACHINES
-from simulation.cloud.findings import Found, admission, at, rule
 from simulation.cloud.gcp.network_rules import parsed
+from simulation.cloud.kind import Found, admission, at, rule
 from simulation.cloud.state import CloudState, Properties
 
 _VPC = "aws:ec2/vpc:Vpc"

@@ -6,8 +6,8 @@ import ipaddress
 import json
 import re
 
-from simulation.cloud.aws.account import ACCOUNT
-from simulation.cloud.findings import Found, rule
+from simulation.cloud.aws import ACCOUNT
+from simulation.cloud.kind import Found, rule
 from simulation.cloud.state import Properties
 
 _ROLE = re.compile(r"[\w+=,.@-]{1,64}")

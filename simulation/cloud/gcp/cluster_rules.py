@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from infra.local.settings import KUBERNETES_VERSION
-from simulation.cloud.findings import Found, admission, at, rule
 from simulation.cloud.gcp.network_rules import SUBNETWORK, parsed, ranges_of
+from simulation.cloud.kind import Found, admission, at, rule
 from simulation.cloud.state import CloudState, Properties
 
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from simulation.cloud.findings import Found, admission, rule
+from simulation.cloud.kind import Found, admission, rule
 from simulation.cloud.state import CloudState, Properties
 
 _ACCOUNT = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])")

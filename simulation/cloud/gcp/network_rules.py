@@ -7,7 +7,7 @@ import re
 from itertools import combinations
 from typing import Any
 
-from simulation.cloud.findings import Found, admission, at, rule
+from simulation.cloud.kind import Found, admission, at, rule
 from simulation.cloud.state import CloudState, Properties
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")

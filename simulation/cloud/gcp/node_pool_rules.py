@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from infra.hardware.gce import gce_family, gpus_on
 from infra.hardware.gpus import GPUS
-from simulation.cloud.findings import Found, admission, at, rule
 from simulation.cloud.gcp.cluster_rules import NAME
 from simulation.cloud.gcp.network_rules import subnet_range
 from simulation.cloud.gcp.node_pools import gpus_of, machine_of, most_nodes, nodes_per_zone, slice_of, zones_of
+from simulation.cloud.kind import Found, admission, at, rule
 from simulation.cloud.state import CloudState, Properties
 
 _ALLOCATIONS = "https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"

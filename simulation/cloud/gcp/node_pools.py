@@ -9,7 +9,7 @@ from infra.hardware.gce import GCE_MACHINES, disk_quota, gce_family
 from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
 from infra.hardware.tpus import GENERATIONS, TpuSlice, tpu_slice
-from simulation.cloud.findings import at
+from simulation.cloud.kind import at
 from simulation.cloud.state import Properties
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from simulation.cloud.findings import Found, at, rule
+from simulation.cloud.kind import Found, at, rule
 from simulation.cloud.state import Properties
 
 _BUCKET = re.compile(r"[a-z0-9][-_a-z0-9]{1,61}[a-z0-9]")
