@@ -9,7 +9,7 @@ from typing import Any
 
 from settings.problem import Problem
 from simulation.cloud.fact_table import DESCRIPTIONS, FactTable, converted, parts
-from simulation.cloud.kind import finding
+from simulation.cloud.kind import problem
 from simulation.cloud.state import Properties
 from simulation.cloud.value_checks import failure, is_known
 from simulation.cloud.values import Unknown
@@ -19,11 +19,11 @@ Fault = tuple[str, str, str]
 """Path of the input, error, and the line of the provider's source with this check."""
 
 
-def findings(table: FactTable, inputs: Properties) -> list[Problem]:
+def problems(table: FactTable, inputs: Properties) -> list[Problem]:
     """Return the inputs that the provider's schema and rules reject."""
     found = [*_block(table, inputs, "", ""), *broken_rules(table, inputs)]
     code = f"rehearsal.{table.type.partition(':')[0]}.provider_schema"
-    return [finding(code, where, why, table.source(line)) for where, why, line in found]
+    return [problem(code, where, why, table.source(line)) for where, why, line in found]
 
 
 def unchecked(table: FactTable, inputs: Properties) -> list[str]:

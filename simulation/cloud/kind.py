@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from typing import Any
 
 from settings.problem import Problem, path_of
@@ -14,7 +15,7 @@ Found = Iterator[tuple[str, str]]
 """Pairs of a property and the error in its value."""
 
 
-def finding(code: str, where: str, why: str, source: str) -> Problem:
+def problem(code: str, where: str, why: str, source: str) -> Problem:
     """Return the problem of an input that the cloud would reject. The message names the rule and its documentation."""
     rule = code.rpartition(".")[2].replace("_", "-")
     return Problem(code, path_of(where), f"{why} [rule {rule}, {source}]")
@@ -22,38 +23,27 @@ def finding(code: str, where: str, why: str, source: str) -> Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A check of a resource's inputs, optionally against the resources that already exist."""
+    """A check of a resource's inputs against the resources that already exist. Create and update apply it."""
 
     source: str
     """Address of the rule's documentation."""
-    check: Callable[..., Found]
-    looks_at_cloud: bool
+    check: Callable[[Properties, CloudState], Found]
 
     @property
     def code(self) -> str:
-        """Code of the rule's problems, from its cloud and its function: `rehearsal.gcp.tpu_topology`."""
+        """Code of the rule's problems, from its cloud and its function: `rehearsal.gcp.member_exists`."""
         return f"rehearsal.{self.check.__module__.split('.')[-2]}.{self.check.__name__}"
 
-    def findings(self, inputs: Properties, state: CloudState | None = None) -> list[Problem]:
+    def problems(self, inputs: Properties, state: CloudState) -> list[Problem]:
         """Return the inputs that break this rule."""
-        found = self.check(inputs, state) if self.looks_at_cloud else self.check(inputs)
-        return [finding(self.code, where, why, self.source) for where, why in found]
+        return [problem(self.code, where, why, self.source) for where, why in self.check(inputs, state)]
 
 
-def rule(source: str) -> Callable[[Callable[[Properties], Found]], Rule]:
-    """Make a rule from a function of the inputs. The function does not see unknown values."""
-
-    def decorate(check: Callable[[Properties], Found]) -> Rule:
-        return Rule(source=source, check=check, looks_at_cloud=False)
-
-    return decorate
-
-
-def admission(source: str) -> Callable[[Callable[[Properties, CloudState], Found]], Rule]:
-    """Make a rule from a function of the inputs and the state. Create and update apply it."""
+def rule(source: str) -> Callable[[Callable[[Properties, CloudState], Found]], Rule]:
+    """Make a rule from a function of the inputs and the cloud's state."""
 
     def decorate(check: Callable[[Properties, CloudState], Found]) -> Rule:
-        return Rule(source=source, check=check, looks_at_cloud=True)
+        return Rule(source=source, check=check)
 
     return decorate
 
@@ -69,6 +59,14 @@ def at(inputs: Any, path: str) -> Any:
     return inputs
 
 
+def parsed(text: Any) -> IPv4Network | None:
+    """Return a network; None if the text is not a network or not known yet."""
+    try:
+        return IPv4Network(text) if isinstance(text, str) and text else None
+    except ValueError:
+        return None
+
+
 Template = str | Callable[[Properties], Any]
 """Text with `{property}` placeholders, or a function of the properties."""
 
@@ -80,8 +78,6 @@ class Autoname:
     property: str = "name"
     limit: int = 63
     """Maximum length of the whole name."""
-    prefix: str = ""
-    """Text before the Pulumi resource's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +115,6 @@ class Kind:
     outputs: Mapping[str, Template] = field(default_factory=dict)
     """Computed outputs, from the inputs, `{id}` and `{number}`."""
     autoname: Autoname | None = None
-    replaces: frozenset[str] = frozenset()
-    """Inputs whose change replaces the resource."""
     references: tuple[Reference, ...] = ()
     rules: tuple[Rule, ...] = ()
     takes_over: bool = False

@@ -206,7 +206,7 @@ def _targets(state: CloudState, kind: Kind, inputs: Properties) -> list[Record]:
 
 
 def _broken_rules(state: CloudState, kind: Kind, inputs: Properties) -> str:
-    found = [each for rule in kind.rules if rule.looks_at_cloud for each in rule.findings(inputs, state)]
+    found = [each for rule in kind.rules for each in rule.problems(inputs, state)]
     return "; ".join(f"{dotted(each.path)}: {each.message}" for each in found)
 
 

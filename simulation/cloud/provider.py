@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 
@@ -14,20 +14,12 @@ from google.protobuf import any_pb2, empty_pb2
 from google.rpc import status_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from infra.local.settings import KUBERNETES_VERSION
 from settings.problem import dotted
 from simulation.cloud import checking
-from simulation.cloud.aws import ACCOUNT
 from simulation.cloud.lifecycle import Cloud, GaveUp, Refused
 from simulation.cloud.schema import NoSuchType
 from simulation.cloud.state import Properties, Record
 from simulation.cloud.values import UNKNOWN, from_wire, reveal, to_wire
-
-PLACE_VARIABLES = {
-    "project": ("GOOGLE_PROJECT", "GOOGLE_CLOUD_PROJECT"),
-    "region": ("GOOGLE_REGION", "AWS_REGION"),
-    "zone": ("GOOGLE_ZONE",),
-}
 
 
 class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
@@ -69,7 +61,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         """Report changed settings. A change of project, region or zone replaces all resources."""
         olds, news = from_wire(request.olds), from_wire(request.news)
         changed = [key for key in sorted({*olds, *news}) if olds.get(key) != news.get(key)]
-        replaces = [key for key in changed if key in PLACE_VARIABLES]
+        replaces = [key for key in changed if key in checking.PLACES]
         some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
         return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaces)
 
@@ -78,7 +70,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.ConfigureResponse:
         """Store the default project, region, zone and tags. Ignore credentials."""
         settings = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
-        self._places = {key: settings[key] for key in PLACE_VARIABLES if settings.get(key)}
+        self._places = {key: settings[key] for key in checking.PLACES if settings.get(key)}
         self._tags = json.loads(settings.get("defaultTags") or "{}").get("tags") or {}
         return provider_pb2.ConfigureResponse(supportsPreview=True)
 
@@ -88,7 +80,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         with _told_to_the_user(context):
             olds, news = reveal(from_wire(request.olds)), reveal(from_wire(request.news))
             inputs = checking.completed(token, request.urn, request.randomSeed, olds, news, self._places, self._tags)
-            found = checking.findings(token, inputs)
+            found = checking.problems(token, inputs)
         return provider_pb2.CheckResponse(
             inputs=to_wire(inputs, keep_secrets=False),
             failures=[provider_pb2.CheckFailure(property=dotted(each.path), reason=each.message) for each in found],
@@ -152,12 +144,8 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
     def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
-        """Call a function of the provider."""
-        with _told_to_the_user(context):
-            answer = call_function(request.tok, reveal(from_wire(request.args)), self._places)
-        response = provider_pb2.InvokeResponse()
-        getattr(response, "return").CopyFrom(to_wire(answer, keep_secrets=False))
-        return response
+        """Reject functions such as `getAvailabilityZones`, which the program does not call."""
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, f"the function {request.tok} is not simulated")
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
         """Do nothing: no call waits."""
@@ -188,7 +176,7 @@ def _told_to_the_user(context: grpc.ServicerContext) -> Iterator[None]:
         yield
     except GaveUp as failure:
         _abort_with_state(context, failure.reason, failure.record)
-    except (Refused, NoSuchType, NotSimulated) as error:
+    except (Refused, NoSuchType) as error:
         context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
 
@@ -206,88 +194,3 @@ def _abort_with_state(context: grpc.ServicerContext, reason: str, record: Record
     status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason, details=[detail])
     context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
     context.abort(grpc.StatusCode.UNKNOWN, reason)
-
-
-REGION = "us-east-1"
-
-
-class NotSimulated(Exception):
-    """The simulated clouds do not have this function."""
-
-
-def _region(places: Properties, arguments: Properties) -> str:
-    return str(arguments.get("region") or places.get("region") or REGION)
-
-
-def _zones(arguments: Properties, places: Properties) -> Properties:
-    region = _region(places, arguments)
-    names = [f"{region}{letter}" for letter in "abc"]
-    return {"id": region, "names": names, "zoneIds": [f"{name}-id" for name in names], "groupNames": [region]}
-
-
-def _caller(_arguments: Properties, _places: Properties) -> Properties:
-    return {
-        "id": ACCOUNT,
-        "accountId": ACCOUNT,
-        "arn": f"arn:aws:iam::{ACCOUNT}:user/rehearsal",
-        "userId": "AIDAREHEARSAL",
-    }
-
-
-def _partition(_arguments: Properties, _places: Properties) -> Properties:
-    return {"id": "aws", "partition": "aws", "dnsSuffix": "amazonaws.com", "reverseDnsPrefix": "com.amazonaws"}
-
-
-def _aws_region(arguments: Properties, places: Properties) -> Properties:
-    region = _region(places, arguments)
-    return {"id": region, "name": region, "region": region, "endpoint": f"ec2.{region}.amazonaws.com"}
-
-
-def _policy(arguments: Properties, _places: Properties) -> Properties:
-    return {"id": "policy", "json": json.dumps({"Version": "2012-10-17", "Statement": arguments.get("statements", [])})}
-
-
-def _client(_arguments: Properties, places: Properties) -> Properties:
-    return {"id": "client", "accessToken": "", **{key: places.get(key, "") for key in ("project", "region", "zone")}}
-
-
-def _project(arguments: Properties, places: Properties) -> Properties:
-    project = arguments.get("projectId") or places.get("project", "")
-    return {"id": f"projects/{project}", "projectId": project, "number": "123456789012", "name": project}
-
-
-def _engine_versions(arguments: Properties, _places: Properties) -> Properties:
-    version = f"{KUBERNETES_VERSION}-gke.1000000"
-    versions = {"latestMasterVersion": version, "latestNodeVersion": version, "defaultClusterVersion": version}
-    channels = dict.fromkeys(("RAPID", "REGULAR", "STABLE", "EXTENDED"), version)
-    return {
-        "id": "versions",
-        **arguments,
-        **versions,
-        "validMasterVersions": [version],
-        "validNodeVersions": [version],
-        "releaseChannelDefaultVersion": channels,
-        "releaseChannelLatestVersion": channels,
-    }
-
-
-FUNCTIONS: Mapping[str, Callable[[Properties, Properties], Properties]] = {
-    "aws:index/getAvailabilityZones:getAvailabilityZones": _zones,
-    "aws:index/getCallerIdentity:getCallerIdentity": _caller,
-    "aws:index/getPartition:getPartition": _partition,
-    "aws:index/getRegion:getRegion": _aws_region,
-    "aws:iam/getPolicyDocument:getPolicyDocument": _policy,
-    "gcp:organizations/getClientConfig:getClientConfig": _client,
-    "gcp:organizations/getProject:getProject": _project,
-    "gcp:container/getEngineVersions:getEngineVersions": _engine_versions,
-}
-"""Token -> function of the arguments and of the provider's project, region and zone."""
-
-
-def call_function(token: str, arguments: Properties, places: Properties) -> Properties:
-    """Call a function and return its result. Raises NotSimulated."""
-    if token not in FUNCTIONS:
-        raise NotSimulated(
-            f"the function {token} is not simulated; simulated functions are {', '.join(sorted(FUNCTIONS))}"
-        )
-    return FUNCTIONS[token](arguments, places)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simulation.cloud.aws.cluster_rules import machine_of
 from simulation.cloud.aws.kinds import CLUSTER as EKS_CLUSTER
-from simulation.cloud.aws.kinds import NODE_GROUP, SUBNET, TEMPLATE
+from simulation.cloud.aws.kinds import NODE_GROUP, SUBNET, TEMPLATE, machine_of
 from simulation.cloud.gcp.kinds import CLUSTER as GKE_CLUSTER
 from simulation.cloud.gcp.kinds import NODE_POOL, POLICY
 from simulation.cloud.gcp.node_pools import gpus_of, nodes_per_zone, zones_of

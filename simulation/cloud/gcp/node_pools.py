@@ -80,12 +80,6 @@ def most_nodes(inputs: Properties) -> int:
     return nodes_per_zone(inputs) * zones
 
 
-def instance_groups(inputs: Properties) -> list[str]:
-    """Return the instance groups of a pool, one per zone."""
-    root = f"https://www.googleapis.com/compute/v1/projects/{inputs.get('project')}/zones"
-    return [f"{root}/{zone}/instanceGroupManagers/gke-{inputs.get('name')}-grp" for zone in zones_of(inputs)]
-
-
 def quota(inputs: Properties) -> Mapping[str, int]:
     """Return the quotas that the pool needs at its maximum size: CPUs, GPUs, TPU chips, boot disks.
 
