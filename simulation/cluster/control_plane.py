@@ -108,25 +108,20 @@ def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dic
 
     The label's value names the pool. Several requests run at once, for large pools.
     """
-    with closing(Client(settings)) as api:
-        _set_nodes(api, label, pool, wanted)
+    with closing(Client(settings)) as api, ThreadPoolExecutor(max_workers=REQUESTS_AT_ONCE) as executor:
+        existing = api.request("GET", f"{NODES}?{urlencode({'labelSelector': f'{label}={pool}'})}")["items"]
+        known = {node["metadata"]["name"] for node in existing}
 
+        def create_or_update(node: dict[str, Any]) -> None:
+            if node["metadata"]["name"] not in known:
+                api.request("POST", NODES, node, JSON)
+                return
+            plain = {key: value for key, value in node.items() if key != "status"}
+            api.request("PATCH", f"{NODES}/{node['metadata']['name']}?fieldManager={FIELD_MANAGER}&force=true", plain)
 
-def _set_nodes(api: Client, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:
-    existing = api.request("GET", f"{NODES}?{urlencode({'labelSelector': f'{label}={pool}'})}")["items"]
-    known = {node["metadata"]["name"] for node in existing}
-    names = {node["metadata"]["name"] for node in wanted}
-
-    def bring(node: dict[str, Any]) -> None:
-        if node["metadata"]["name"] not in known:
-            api.request("POST", NODES, node, JSON)
-            return
-        plain = {key: value for key, value in node.items() if key != "status"}
-        api.request("PATCH", f"{NODES}/{node['metadata']['name']}?fieldManager={FIELD_MANAGER}&force=true", plain)
-
-    with ThreadPoolExecutor(max_workers=REQUESTS_AT_ONCE) as executor:
-        list(executor.map(bring, wanted))
-        list(executor.map(lambda name: api.request("DELETE", f"{NODES}/{name}"), sorted(known - names)))
+        list(executor.map(create_or_update, wanted))
+        unwanted = known - {node["metadata"]["name"] for node in wanted}
+        list(executor.map(lambda name: api.request("DELETE", f"{NODES}/{name}"), sorted(unwanted)))
 
 
 def gke_objects(settings: ClusterSettings) -> list[tuple[str, dict[str, Any]]]:

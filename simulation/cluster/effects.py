@@ -11,7 +11,7 @@ from simulation.cloud.gcp.kinds import CLUSTER as GKE_CLUSTER
 from simulation.cloud.gcp.kinds import NODE_POOL, POLICY
 from simulation.cloud.gcp.node_pools import gpus_of, nodes_per_zone, zones_of
 from simulation.cloud.kind import at
-from simulation.cloud.lifecycle import Refused
+from simulation.cloud.lifecycle import Effects, Refused
 from simulation.cloud.state import CloudState, Properties, Record, read_state
 from simulation.cluster import control_plane
 from simulation.cluster.control_plane import set_nodes, settings_of
@@ -22,7 +22,7 @@ BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
 CLOUDS = {GKE_CLUSTER: "gke", EKS_CLUSTER: "eks"}
 
 
-class ClusterEffects:
+class ClusterEffects(Effects):
     """Effects on the rehearsal's cluster and object store."""
 
     def __init__(self, folder: Path) -> None:
@@ -38,7 +38,9 @@ class ClusterEffects:
         elif record.type == NODE_POOL:
             scale(self._folder, record, nodes_per_zone(record.inputs) * len(zones_of(record.inputs)))
         elif record.type == NODE_GROUP:
-            self._group(record)
+            state = read_state(self._folder)
+            name = record.inputs["nodeGroupName"]
+            set_nodes(settings_of(state.settings), EKS_GROUP_LABEL, name, nodes_of_group(state, record))
         elif record.type in BUCKETS and (store := store_of(read_state(self._folder).settings)):
             store.create(record.id)
 
@@ -59,11 +61,6 @@ class ClusterEffects:
                 store.delete(record.id)
             except StoreError as error:
                 raise Refused(f"{record.id}: {error}") from error
-
-    def _group(self, record: Record) -> None:
-        state = read_state(self._folder)
-        made = nodes_of_group(state, record)
-        set_nodes(settings_of(state.settings), EKS_GROUP_LABEL, record.inputs["nodeGroupName"], made)
 
 
 def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
