@@ -20,8 +20,8 @@ from infra.local import leftovers
 from infra.local.api import request
 from infra.local.settings import ClusterSettings
 from simulation.cloud.state import new_state
-from simulation.cluster import control_plane, gke_nodes
-from simulation.cluster.effects import GKE_POOL_LABEL
+from simulation.cluster import control_plane
+from simulation.cluster.nodes import GKE_POOL_LABEL, gke_nodes
 
 HOSTS = 1024
 WARM_UP = 64
@@ -188,7 +188,7 @@ def simulated_nodes(count: int) -> Iterator[None]:
         try:
             new_state(Path(folder), settings=control_plane.prepare(Path(folder), SETTINGS))
             control_plane.start(Path(folder), "gke", "bench")
-            nodes = gke_nodes.nodes({**POOL, "nodeConfig": MACHINE}, count)
+            nodes = gke_nodes({**POOL, "nodeConfig": MACHINE}, count)
             control_plane.set_nodes(SETTINGS, GKE_POOL_LABEL, POOL["name"], nodes)
             yield
         finally:

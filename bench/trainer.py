@@ -25,7 +25,7 @@ from bench.trainer_rank import BUCKET
 from bench.trainer_restart import restart
 from bench.trainer_xla import Count, compilations
 from infra.local.trainer_image import digits_folder
-from setup.datasets import has_digits
+from setup.digits import has_digits
 from setup.stores import s3_server
 
 PAIRS = 7

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.local.settings import TAKE_OVER_VARIABLE, cache_folder, stack_cluster
-from setup.kubernetes_plugin import credentials_folder, home_with_build
-from setup.pulumi_cli import path_folders
+from setup.pulumi_cli import credentials_folder, home_with_build, path_folders
 
 PROJECT = Path(__file__).resolve().parents[1]
 STATE = PROJECT / ".trainyard"

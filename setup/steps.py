@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 
 from infra.local.image_store import stored_references
-from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS, cache_folder
+from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS
 from infra.local.trainer_image import builtin_image_reference, ensure_stored, trainer_image_reference
 from infra.operators.releases import needed_releases
-from setup import datasets, debian, go_programs, pulumi_cli, releases
+from setup import debian, digits, go_programs, pulumi_cli, releases
 from setup import operators as operator_steps
-from setup.downloads import DownloadError, Downloads
-from setup.go_programs import uv
 from setup.progress import Step
+from setup.releases import DownloadError, Downloads
 from setup.stores import GCS_SERVER
 
 KUBERNETES = go_programs.GoProgram(
@@ -62,12 +58,6 @@ RUNTIME_STEP = f"containerd {CONTAINERD_VERSION} and runc {RUNC_VERSION}"
 RUNTIME_MINUTES, PULUMI_MINUTES, KUBERNETES_MINUTES, IMAGE_MINUTES = 1, 10, 5, 10
 """Minutes of the builds on two cores. Pulumi and the trainer image are built at the same time."""
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
-SETUP = Path(__file__).resolve().parent
-
-
-def npm_folder() -> Path:
-    """Return the folder for npm, if the machine has none."""
-    return cache_folder() / "npm"
 
 
 def steps(
@@ -178,7 +168,7 @@ def _own_image(name: str) -> Step:
 
 
 def _digits(after: Collection[str] | None = None) -> Step:
-    return Step(name=DIGITS, is_done=datasets.has_digits, do=_get_digits, after=after)
+    return Step(name=DIGITS, is_done=digits.has_digits, do=lambda _say: digits.get_digits(), after=after)
 
 
 def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = False) -> list[Step]:
@@ -212,18 +202,3 @@ def _store_pause(say: Callable[[str], None]) -> None:
 
 def _store(reference: str, say: Callable[[str], None]) -> None:
     ensure_stored(reference, say)
-
-
-def _get_digits(_say: Callable[[str], None]) -> None:
-    npm = npm_folder() / "bin" / "npm"
-    if datasets.find_npm(npm) is None:
-        subprocess.run(
-            [str(uv()), "--quiet", "venv", "--clear", "--python", sys.executable, str(npm_folder())], check=True
-        )
-        python = str(npm_folder() / "bin" / "python")
-        pins = str(SETUP / "npm.txt")
-        subprocess.run([str(uv()), "--quiet", "pip", "sync", "--require-hashes", "--python", python, pins], check=True)
-    found = datasets.find_npm(npm)
-    if found is None:
-        raise RuntimeError("npm cannot be installed: install Node.js with npm and run this again")
-    datasets.get_digits(found)

@@ -14,8 +14,8 @@ from simulation.cloud.gcp.kinds import NODE_POOL
 from simulation.cloud.gcp.node_pools import most_nodes
 from simulation.cloud.state import CloudState, Record, read_state
 from simulation.cluster.control_plane import settings_of
-from simulation.cluster.effects import GKE_POOL_LABEL, scale, with_topology
-from simulation.cluster.gke_nodes import nodes as nodes_of_pool
+from simulation.cluster.effects import scale, with_topology
+from simulation.cluster.nodes import GKE_POOL_LABEL, gke_nodes
 from simulation.placement import Pod, nodes
 
 REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
@@ -40,7 +40,7 @@ def grow(folder: Path, waiting: list[Pod]) -> bool:
             continue
         for pool in pools:
             now = there[pool.inputs["name"]]
-            if now < most_nodes(pool.inputs) and takes(nodes_of_pool(with_topology(state, pool.inputs), 1)[0], item):
+            if now < most_nodes(pool.inputs) and takes(gke_nodes(with_topology(state, pool.inputs), 1)[0], item):
                 scale(folder, pool, _next_size(pool, now))
                 return True
     return False
@@ -61,7 +61,7 @@ def answer_requests(folder: Path) -> bool:
         space = f"/api/v1/namespaces/{metadata['namespace']}/podtemplates"
         templates = [request(settings, "GET", f"{space}/{name}")["template"] for name in names]
         for pool in pools:
-            node = nodes_of_pool(with_topology(state, pool.inputs), 1)[0]
+            node = gke_nodes(with_topology(state, pool.inputs), 1)[0]
             if all(takes(node, each) for each in templates):
                 scale(folder, pool, most_nodes(pool.inputs))
                 _grant(settings, metadata)

@@ -20,9 +20,9 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, prov
 
 from commands.environment import stack_environment
 from commands.review.recording import Record
-from setup.downloads import DownloadError, Downloads
 from setup.plugin_protocol import CHANNEL_OPTIONS
 from setup.pulumi_cli import RELEASE_URL, has_cli
+from setup.releases import DownloadError, Downloads
 from simulation.cloud.values import from_wire, reveal, to_wire
 
 START_SECONDS, CALL_SECONDS, INSTALL_SECONDS = 120, 120, 900

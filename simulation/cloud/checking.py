@@ -9,12 +9,11 @@ from typing import Any
 from settings.problem import Problem
 from simulation.cloud import fact_check, schema
 from simulation.cloud.fact_diff import input_changes
-from simulation.cloud.fact_table import fact_table
-from simulation.cloud.fact_values import parts
+from simulation.cloud.fact_table import fact_table, parts
 from simulation.cloud.kind import Kind
-from simulation.cloud.kinds import has_rules, kind_of
+from simulation.cloud.kinds import kind_of
 from simulation.cloud.state import Properties
-from simulation.cloud.values import Unknown, reveal
+from simulation.cloud.values import Unknown
 
 DEFAULTS = "__defaults"
 """Name of the input that lists the defaults filled in by the provider."""
@@ -61,28 +60,13 @@ def completed(
 def _autoname(kind: Kind, urn: str, seed: bytes) -> str:
     assert kind.autoname is not None
     suffix = "-" + hashlib.sha256(seed + urn.encode()).hexdigest()[:7]
-    prefix = kind.autoname.prefix + urn.rpartition("::")[2]
-    return prefix[: kind.autoname.limit - len(suffix)] + suffix
+    return urn.rpartition("::")[2][: kind.autoname.limit - len(suffix)] + suffix
 
 
-def findings(token: str, inputs: Properties) -> list[Problem]:
-    """Return the inputs that are invalid in any state of the cloud. Raises schema.NoSuchType."""
+def problems(token: str, inputs: Properties) -> list[Problem]:
+    """Return the inputs that the provider's schema rejects. Raises schema.NoSuchType."""
     table = fact_table(token)
-    found = fact_check.findings(table, inputs) if table else schema.findings(token, inputs)
-    # The provider does not call the cloud if its own schema rejects an input. The rules rely on the schema's types.
-    if has_rules(token) and not found:
-        known = without_unknown(reveal(inputs))
-        found += [each for rule in kind_of(token).rules if not rule.looks_at_cloud for each in rule.findings(known)]
-    return found
-
-
-def without_unknown(value: Any) -> Any:
-    """Return a copy without unknown values."""
-    if isinstance(value, dict):
-        return {key: without_unknown(each) for key, each in value.items() if not isinstance(each, Unknown)}
-    if isinstance(value, list):
-        return [without_unknown(each) for each in value if not isinstance(each, Unknown)]
-    return value
+    return fact_check.problems(table, inputs) if table else schema.problems(token, inputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +91,8 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
     """Return the changes between the old and the new inputs of a resource."""
     table = fact_table(token)
     if table is None:
-        return _changes_without_facts(token, olds, news)
+        keys = [key for key in sorted({*olds, *news}) if not key.startswith("__")]
+        return Changes(changed=tuple(key for key in keys if not _same(olds.get(key), news.get(key))))
     found = input_changes(table, olds, news)
     paths = {each.path for each in found}
     replaced = tuple(sorted({each.path for each in found if each.replaces}))
@@ -151,27 +136,6 @@ def new_outputs(token: str, olds: Properties, news: Properties) -> list[str]:
         return []
     changed = set(changes(token, olds, news).changed)
     return [each["output"] for each in table.rules_of("new_output") if changed - {*each["unless"]}]
-
-
-def _changes_without_facts(token: str, olds: Properties, news: Properties) -> Changes:
-    kind = kind_of(token)
-    keys = [key for key in sorted({*olds, *news}) if not key.startswith("__")]
-    replaced = tuple(path for path in sorted(kind.replaces) if not _same(_at(olds, path), _at(news, path)))
-    named = kind.autoname.property if kind.autoname else None
-    fixed = named is not None and named not in (news.get(DEFAULTS) or []) and _same(olds.get(named), news.get(named))
-    return Changes(
-        changed=tuple(key for key in keys if not _same(olds.get(key), news.get(key))),
-        replaced=replaced,
-        deletes_first=bool(replaced) and fixed,
-    )
-
-
-def _at(properties: Any, path: str) -> Any:
-    for key in path.split("."):
-        if isinstance(properties, Unknown):
-            return properties
-        properties = properties.get(key) if isinstance(properties, dict) else None
-    return properties
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -9,6 +9,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from simulation.cloud.values import Unknown
+
 FOLDER = Path(__file__).parent / "facts"
 """Folder of the tables, which `python -m simulation.facts` writes."""
 
@@ -74,3 +76,34 @@ def fact_table(token: str) -> FactTable | None:
         rules=tuple(content.get("rules", ())),
         deletes_first=content.get("delete_before_replace", False),
     )
+
+
+_WORDS = {"true": True, "false": False}
+DESCRIPTIONS = {"bool": "true or false", "int": "a whole number", "float": "a number", "string": "text"}
+
+
+def converted(kind: str, value: Any) -> Any:
+    """Return a scalar converted to the provider's type. Raises ValueError."""
+    if isinstance(value, Unknown):
+        return value
+    if kind == "bool":
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value in _WORDS:
+            return _WORDS[value]
+    elif kind == "string":
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, str | int | float):
+            return str(value)
+    elif not isinstance(value, bool) and isinstance(value, int | float | str):
+        number = float(value)
+        if kind == "float" or number.is_integer():
+            return number if kind == "float" else int(number)
+    raise ValueError(f"must be {DESCRIPTIONS[kind]}, not {value!r}")
+
+
+def parts(kind: str) -> tuple[str, str]:
+    """Return the collection and the element of a type such as `list(string)`; for a scalar, no collection."""
+    outer, _, inner = kind.partition("(")
+    return (outer, inner.removesuffix(")")) if inner else ("", outer)

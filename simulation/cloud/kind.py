@@ -3,12 +3,79 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from typing import Any
 
-from simulation.cloud.findings import Rule
-from simulation.cloud.state import Properties
+from settings.problem import Problem, path_of
+from simulation.cloud.state import CloudState, Properties
+
+Found = Iterator[tuple[str, str]]
+"""Pairs of a property and the error in its value."""
+
+
+def problem(code: str, where: str, why: str, source: str) -> Problem:
+    """Return the problem of an input that the cloud would reject. The message names the rule and its documentation."""
+    rule = code.rpartition(".")[2].replace("_", "-")
+    return Problem(code, path_of(where), f"{why} [rule {rule}, {source}]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A check of a resource's inputs against the resources that already exist. Create and update apply it."""
+
+    source: str
+    """Address of the rule's documentation."""
+    check: Callable[[Properties, CloudState], Found]
+
+    @property
+    def code(self) -> str:
+        """Code of the rule's problems, from its cloud and its function: `rehearsal.gcp.member_exists`."""
+        return f"rehearsal.{self.check.__module__.split('.')[-2]}.{self.check.__name__}"
+
+    def problems(self, inputs: Properties, state: CloudState) -> list[Problem]:
+        """Return the inputs that break this rule."""
+        return [problem(self.code, where, why, self.source) for where, why in self.check(inputs, state)]
+
+
+def rule(source: str) -> Callable[[Callable[[Properties, CloudState], Found]], Rule]:
+    """Make a rule from a function of the inputs and the cloud's state."""
+
+    def decorate(check: Callable[[Properties, CloudState], Found]) -> Rule:
+        return Rule(source=source, check=check)
+
+    return decorate
+
+
+def at(inputs: Any, path: str) -> Any:
+    """Return the value at a dotted path, or None. Lists on the way stand for their first element."""
+    for key in path.split("."):
+        if isinstance(inputs, list):
+            inputs = inputs[0] if inputs else None
+        if not isinstance(inputs, dict):
+            return None
+        inputs = inputs.get(key)
+    return inputs
+
+
+def values_at(inputs: Any, path: str) -> list[Any]:
+    """Return the values at a path, for all elements of lists on the way."""
+    found = [inputs]
+    for key in path.split("."):
+        found = [each.get(key) for each in found if isinstance(each, dict)]
+        found = [item for each in found for item in (each if isinstance(each, list) else [each])]
+    return [each for each in found if each is not None]
+
+
+def parsed(text: Any) -> IPv4Network | None:
+    """Return a network; None if the text is not a network or not known yet."""
+    try:
+        return IPv4Network(text) if isinstance(text, str) and text else None
+    except ValueError:
+        return None
+
 
 Template = str | Callable[[Properties], Any]
 """Text with `{property}` placeholders, or a function of the properties."""
@@ -21,8 +88,6 @@ class Autoname:
     property: str = "name"
     limit: int = 63
     """Maximum length of the whole name."""
-    prefix: str = ""
-    """Text before the Pulumi resource's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +125,6 @@ class Kind:
     outputs: Mapping[str, Template] = field(default_factory=dict)
     """Computed outputs, from the inputs, `{id}` and `{number}`."""
     autoname: Autoname | None = None
-    replaces: frozenset[str] = frozenset()
-    """Inputs whose change replaces the resource."""
     references: tuple[Reference, ...] = ()
     rules: tuple[Rule, ...] = ()
     takes_over: bool = False
@@ -80,12 +143,7 @@ def filled(template: Template, properties: Properties) -> Any:
     """Return the value of a template."""
     if callable(template):
         return template(properties)
-    return template.format_map(_Holes(properties))
-
-
-class _Holes(dict[str, Any]):
-    def __missing__(self, key: str) -> str:
-        return ""
+    return template.format_map(defaultdict(str, properties))
 
 
 def number(seed: str) -> str:
@@ -95,8 +153,5 @@ def number(seed: str) -> str:
 
 def references_of(inputs: Properties, reference: Reference) -> list[str]:
     """Return the known values at a reference's path that have its prefix."""
-    found: list[Any] = [inputs]
-    for key in reference.path.split("."):
-        found = [each.get(key) for each in found if isinstance(each, dict)]
-        found = [item for each in found for item in (each if isinstance(each, list) else [each])]
+    found = values_at(inputs, reference.path)
     return [each for each in found if isinstance(each, str) and each.startswith(reference.prefix)]

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from settings.problem import dotted
 from simulation.cloud import faults
@@ -35,8 +35,8 @@ class GaveUp(Exception):
         return self.reason
 
 
-class Effects(Protocol):
-    """Effects of resources outside of the cloud's state, such as running clusters and nodes."""
+class Effects:
+    """Effects of resources outside of the cloud's state, such as running clusters and nodes. By default, none."""
 
     def created(self, record: Record) -> None:
         """Apply the effects of a creation or an update."""
@@ -45,22 +45,12 @@ class Effects(Protocol):
         """Apply the effects of a deletion, before the resource leaves the state."""
 
 
-class NoEffects:
-    """Effects of a cloud that has only its state."""
-
-    def created(self, record: Record) -> None:
-        """Do nothing."""
-
-    def deleted(self, record: Record) -> None:
-        """Do nothing."""
-
-
 class Cloud:
     """A simulated cloud with its state in a folder."""
 
     def __init__(self, folder: Path, effects: Effects | None = None, crash: Callable[[], None] | None = None) -> None:
         self.folder = folder
-        self._effects = effects or NoEffects()
+        self._effects = effects or Effects()
         self._crash = crash or _kill_the_engine
 
     def create(self, urn: str, type_: str, inputs: Properties, timeout: float = 0) -> Record:
@@ -206,7 +196,7 @@ def _targets(state: CloudState, kind: Kind, inputs: Properties) -> list[Record]:
 
 
 def _broken_rules(state: CloudState, kind: Kind, inputs: Properties) -> str:
-    found = [each for rule in kind.rules if rule.looks_at_cloud for each in rule.findings(inputs, state)]
+    found = [each for rule in kind.rules for each in rule.problems(inputs, state)]
     return "; ".join(f"{dotted(each.path)}: {each.message}" for each in found)
 
 

@@ -15,17 +15,11 @@ from google.rpc import status_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from settings.problem import dotted
-from simulation.cloud import checking, functions
+from simulation.cloud import checking
 from simulation.cloud.lifecycle import Cloud, GaveUp, Refused
 from simulation.cloud.schema import NoSuchType
 from simulation.cloud.state import Properties, Record
 from simulation.cloud.values import UNKNOWN, from_wire, reveal, to_wire
-
-PLACE_VARIABLES = {
-    "project": ("GOOGLE_PROJECT", "GOOGLE_CLOUD_PROJECT"),
-    "region": ("GOOGLE_REGION", "AWS_REGION"),
-    "zone": ("GOOGLE_ZONE",),
-}
 
 
 class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
@@ -67,7 +61,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         """Report changed settings. A change of project, region or zone replaces all resources."""
         olds, news = from_wire(request.olds), from_wire(request.news)
         changed = [key for key in sorted({*olds, *news}) if olds.get(key) != news.get(key)]
-        replaces = [key for key in changed if key in PLACE_VARIABLES]
+        replaces = [key for key in changed if key in checking.PLACES]
         some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
         return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaces)
 
@@ -76,7 +70,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.ConfigureResponse:
         """Store the default project, region, zone and tags. Ignore credentials."""
         settings = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
-        self._places = {key: settings[key] for key in PLACE_VARIABLES if settings.get(key)}
+        self._places = {key: settings[key] for key in checking.PLACES if settings.get(key)}
         self._tags = json.loads(settings.get("defaultTags") or "{}").get("tags") or {}
         return provider_pb2.ConfigureResponse(supportsPreview=True)
 
@@ -86,7 +80,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         with _told_to_the_user(context):
             olds, news = reveal(from_wire(request.olds)), reveal(from_wire(request.news))
             inputs = checking.completed(token, request.urn, request.randomSeed, olds, news, self._places, self._tags)
-            found = checking.findings(token, inputs)
+            found = checking.problems(token, inputs)
         return provider_pb2.CheckResponse(
             inputs=to_wire(inputs, keep_secrets=False),
             failures=[provider_pb2.CheckFailure(property=dotted(each.path), reason=each.message) for each in found],
@@ -150,12 +144,8 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         return empty_pb2.Empty()
 
     def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
-        """Call a function of the provider."""
-        with _told_to_the_user(context):
-            answer = functions.call(request.tok, reveal(from_wire(request.args)), self._places)
-        response = provider_pb2.InvokeResponse()
-        getattr(response, "return").CopyFrom(to_wire(answer, keep_secrets=False))
-        return response
+        """Reject functions such as `getAvailabilityZones`, which the program does not call."""
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, f"the function {request.tok} is not simulated")
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
         """Do nothing: no call waits."""
@@ -186,7 +176,7 @@ def _told_to_the_user(context: grpc.ServicerContext) -> Iterator[None]:
         yield
     except GaveUp as failure:
         _abort_with_state(context, failure.reason, failure.record)
-    except (Refused, NoSuchType, functions.NotSimulated) as error:
+    except (Refused, NoSuchType) as error:
         context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
 

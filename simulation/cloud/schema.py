@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin
 from pulumi import _types
 
 from settings.problem import Problem
-from simulation.cloud.findings import finding
+from simulation.cloud.kind import problem
 from simulation.cloud.state import Properties
 from simulation.cloud.values import Unknown
 
@@ -56,12 +56,12 @@ def arguments_class(token: str) -> type:
     return found
 
 
-def findings(token: str, inputs: Properties) -> list[Problem]:
+def problems(token: str, inputs: Properties) -> list[Problem]:
     """Return the inputs that the SDK's classes do not allow. Raises NoSuchType."""
     found = _object(arguments_class(token), inputs, "")
     package = token.partition(":")[0]
     code = f"rehearsal.{package.replace('-', '_')}.provider_schema"
-    return [finding(code, where, why, f"{SOURCE}/{package}") for where, why in found]
+    return [problem(code, where, why, f"{SOURCE}/{package}") for where, why in found]
 
 
 @cache

@@ -1,12 +1,13 @@
-"""The cluster behind a simulated GKE or EKS cluster.
+"""The cluster behind a simulated GKE or EKS cluster, and the objects that GKE adds to it.
 
-The rehearsal prepares it before `up`. The simulated cloud starts and stops it.
+The rehearsal prepares the cluster before `up`. The simulated cloud starts and stops it.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
@@ -17,13 +18,24 @@ from urllib.parse import urlencode
 from infra.local import lifecycle
 from infra.local.api import FIELD_MANAGER, JSON, Client, apply
 from infra.local.certificates import make_keys
-from infra.local.settings import ClusterSettings
+from infra.local.settings import CONTROL_PLANE_ADDRESS, ClusterSettings
 from simulation.cloud.state import Properties, changing
+from simulation.cluster.init import WEBHOOK_PORT
 
 PROGRAM = "simulation.cluster.init"
 HOST = "127.0.0.1"
 NODES = "/api/v1/nodes"
 REQUESTS_AT_ONCE = 16
+GKE_KINDS = (
+    # https://cloud.google.com/kubernetes-engine/docs/reference/crds/computeclass
+    ("cloud.google.com", "ComputeClass", "computeclasses", "Cluster"),
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
+    ("autoscaling.x-k8s.io", "ProvisioningRequest", "provisioningrequests", "Namespaced"),
+    # https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods
+    ("networking.gke.io", "Network", "networks", "Cluster"),
+    ("networking.gke.io", "GKENetworkParamSet", "gkenetworkparamsets", "Cluster"),
+)
+"""Group, kind, plural and scope of each custom resource that GKE adds."""
 
 
 def settings_of(state_settings: Properties) -> ClusterSettings:
@@ -33,8 +45,6 @@ def settings_of(state_settings: Properties) -> ClusterSettings:
 
 def prepare(folder: Path, settings: ClusterSettings) -> Properties:
     """Create the keys of the future cluster, and return the cloud settings with its address and certificate."""
-    from base64 import b64encode
-
     lifecycle.stop(settings)
     settings.folder.mkdir(mode=0o700, parents=True)
     make_keys(settings)
@@ -77,7 +87,7 @@ def start(folder: Path, cloud: str, owner: str) -> None:
     if not uid.exists():
         uid.write_text(os.urandom(16).hex(), encoding="ascii")
     lifecycle.start(settings, lambda _text: None, program=PROGRAM)
-    for path, body in _clouds_own_objects(settings, cloud):
+    for path, body in gke_objects(settings) if cloud == "gke" else []:
         apply(settings, path, body)
 
 
@@ -98,30 +108,73 @@ def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dic
 
     The label's value names the pool. Several requests run at once, for large pools.
     """
-    with closing(Client(settings)) as api:
-        _set_nodes(api, label, pool, wanted)
+    with closing(Client(settings)) as api, ThreadPoolExecutor(max_workers=REQUESTS_AT_ONCE) as executor:
+        existing = api.request("GET", f"{NODES}?{urlencode({'labelSelector': f'{label}={pool}'})}")["items"]
+        known = {node["metadata"]["name"] for node in existing}
+
+        def create_or_update(node: dict[str, Any]) -> None:
+            if node["metadata"]["name"] not in known:
+                api.request("POST", NODES, node, JSON)
+                return
+            plain = {key: value for key, value in node.items() if key != "status"}
+            api.request("PATCH", f"{NODES}/{node['metadata']['name']}?fieldManager={FIELD_MANAGER}&force=true", plain)
+
+        list(executor.map(create_or_update, wanted))
+        unwanted = known - {node["metadata"]["name"] for node in wanted}
+        list(executor.map(lambda name: api.request("DELETE", f"{NODES}/{name}"), sorted(unwanted)))
 
 
-def _set_nodes(api: Client, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:
-    existing = api.request("GET", f"{NODES}?{urlencode({'labelSelector': f'{label}={pool}'})}")["items"]
-    known = {node["metadata"]["name"] for node in existing}
-    names = {node["metadata"]["name"] for node in wanted}
-
-    def bring(node: dict[str, Any]) -> None:
-        if node["metadata"]["name"] not in known:
-            api.request("POST", NODES, node, JSON)
-            return
-        plain = {key: value for key, value in node.items() if key != "status"}
-        api.request("PATCH", f"{NODES}/{node['metadata']['name']}?fieldManager={FIELD_MANAGER}&force=true", plain)
-
-    with ThreadPoolExecutor(max_workers=REQUESTS_AT_ONCE) as executor:
-        list(executor.map(bring, wanted))
-        list(executor.map(lambda name: api.request("DELETE", f"{NODES}/{name}"), sorted(known - names)))
+def gke_objects(settings: ClusterSettings) -> list[tuple[str, dict[str, Any]]]:
+    """Return the API path and the body of each object that GKE adds to a cluster."""
+    webhook = "gke-tpu-environment"
+    definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    return [
+        *((f"{definitions}/{each['metadata']['name']}", each) for each in (_definition(*kind) for kind in GKE_KINDS)),
+        (
+            f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{webhook}",
+            _tpu_webhook(webhook, b64encode((settings.keys / "ca.crt").read_bytes()).decode()),
+        ),
+    ]
 
 
-def _clouds_own_objects(settings: ClusterSettings, cloud: str) -> list[tuple[str, dict[str, Any]]]:
-    if cloud != "gke":
-        return []
-    from simulation.cluster.gke_objects import objects
+def _definition(group: str, kind: str, plural: str, scope: str) -> dict[str, Any]:
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    unapproved = {"api-approved.kubernetes.io": "unapproved, a rehearsal"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}", "annotations": unapproved},
+        "spec": {
+            "group": group,
+            "scope": scope,
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [version],
+        },
+    }
 
-    return objects(settings)
+
+def _tpu_webhook(name: str, authority: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [
+            {
+                "name": f"{name}.rehearsal.trainyard.dev",
+                "clientConfig": {"url": f"https://{CONTROL_PLANE_ADDRESS}:{WEBHOOK_PORT}/", "caBundle": authority},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                "failurePolicy": "Fail",
+                "timeoutSeconds": 10,
+            }
+        ],
+    }

@@ -5,26 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simulation.cloud.aws.cluster_rules import machine_of
-from simulation.cloud.aws.ec2_kinds import SUBNET, TEMPLATE
 from simulation.cloud.aws.kinds import CLUSTER as EKS_CLUSTER
-from simulation.cloud.aws.kinds import NODE_GROUP
-from simulation.cloud.findings import at
+from simulation.cloud.aws.kinds import NODE_GROUP, SUBNET, TEMPLATE, machine_of
 from simulation.cloud.gcp.kinds import CLUSTER as GKE_CLUSTER
 from simulation.cloud.gcp.kinds import NODE_POOL, POLICY
 from simulation.cloud.gcp.node_pools import gpus_of, nodes_per_zone, zones_of
-from simulation.cloud.lifecycle import Refused
+from simulation.cloud.kind import at
+from simulation.cloud.lifecycle import Effects, Refused
 from simulation.cloud.state import CloudState, Properties, Record, read_state
-from simulation.cluster import control_plane, eks_nodes, gke_nodes
+from simulation.cluster import control_plane
 from simulation.cluster.control_plane import set_nodes, settings_of
+from simulation.cluster.nodes import EKS_GROUP_LABEL, GKE_POOL_LABEL, eks_nodes, gke_nodes
 from simulation.object_store import StoreError, store_of
 
-GKE_POOL_LABEL = "cloud.google.com/gke-nodepool"
 BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
 CLOUDS = {GKE_CLUSTER: "gke", EKS_CLUSTER: "eks"}
 
 
-class ClusterEffects:
+class ClusterEffects(Effects):
     """Effects on the rehearsal's cluster and object store."""
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +38,9 @@ class ClusterEffects:
         elif record.type == NODE_POOL:
             scale(self._folder, record, nodes_per_zone(record.inputs) * len(zones_of(record.inputs)))
         elif record.type == NODE_GROUP:
-            self._group(record)
+            state = read_state(self._folder)
+            name = record.inputs["nodeGroupName"]
+            set_nodes(settings_of(state.settings), EKS_GROUP_LABEL, name, nodes_of_group(state, record))
         elif record.type in BUCKETS and (store := store_of(read_state(self._folder).settings)):
             store.create(record.id)
 
@@ -53,7 +53,7 @@ class ClusterEffects:
             set_nodes(settings, GKE_POOL_LABEL, record.inputs["name"], [])
         elif record.type == NODE_GROUP:
             settings = settings_of(read_state(self._folder).settings)
-            set_nodes(settings, eks_nodes.LABEL, record.inputs["nodeGroupName"], [])
+            set_nodes(settings, EKS_GROUP_LABEL, record.inputs["nodeGroupName"], [])
         elif record.type in BUCKETS and (store := store_of(read_state(self._folder).settings)):
             if record.inputs.get("forceDestroy"):
                 store.clear(record.id)
@@ -61,11 +61,6 @@ class ClusterEffects:
                 store.delete(record.id)
             except StoreError as error:
                 raise Refused(f"{record.id}: {error}") from error
-
-    def _group(self, record: Record) -> None:
-        state = read_state(self._folder)
-        made = nodes_of_group(state, record)
-        set_nodes(settings_of(state.settings), eks_nodes.LABEL, record.inputs["nodeGroupName"], made)
 
 
 def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
@@ -79,7 +74,7 @@ def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
     template = state.find(str(at(group, "launchTemplate.id")), TEMPLATE)
     given = (template.inputs.get("networkInterfaces") or []) if template else []
     adapters = sum(str(each.get("interfaceType", "")).startswith("efa") for each in given)
-    return eks_nodes.nodes(group, machine, zones, adapters)
+    return eks_nodes(group, machine, zones, adapters)
 
 
 def scale(folder: Path, record: Record, count: int) -> None:
@@ -94,7 +89,7 @@ def nodes_of_pool(state: CloudState, record: Record, count: int) -> list[dict[st
     pools = [each.inputs for each in state.of_type(NODE_POOL)]
     only_accelerators = all(gpus_of(each)[0] for each in pools)
     inputs = with_topology(state, record.inputs)
-    return gke_nodes.nodes(inputs, count, only_accelerators=only_accelerators)
+    return gke_nodes(inputs, count, only_accelerators=only_accelerators)
 
 
 def with_topology(state: CloudState, inputs: Properties) -> Properties:

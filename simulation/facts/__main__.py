@@ -7,19 +7,25 @@ rewrites the tables and keeps the rules written by hand. `--commit` names the co
 from __future__ import annotations
 
 import argparse
-import importlib
-import importlib.util
-import re
+import json
 import subprocess
 import sys
-from functools import cache, cached_property
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
-from simulation.cloud import fact_checks
-from simulation.facts import framework, tables, terraform
+from simulation.cloud import value_checks
+from simulation.cloud.fact_table import FOLDER, file_name, parts
+from simulation.facts import terraform
 from simulation.facts.go_source import GoSource, Literal
+from simulation.facts.names import SdkClass, botocore_words
 from simulation.facts.resources import PROVIDERS, Provider
-from simulation.facts.sdk_names import SdkClass
+from simulation.facts.terraform import UNNAMED
+
+Table = dict[str, Any]
+"""Facts of a resource type, as in its JSON file."""
+HAND = ("rules", "delete_before_replace")
+"""Keys that people write by hand."""
 
 
 def main(arguments: list[str]) -> int:
@@ -41,15 +47,15 @@ def main(arguments: list[str]) -> int:
     commit = options.commit or _commit(options.checkout)
     found = False
     for token in provider.resources:
-        old = tables.read_table(token)
+        old = read_table(token)
         new, unnamed = read(options.checkout, provider, token, commit)
-        for line in tables.changes(old, new):
+        for line in changes(old, new):
             found = True
             print(line)
         if unnamed:
             print(f"{token}: not in Pulumi's SDK: {', '.join(unnamed)}", file=sys.stderr)
         if options.write:
-            tables.write_table(tables.updated(old, new))
+            write_table(updated(old, new))
     return int(found and not options.write)
 
 
@@ -62,9 +68,9 @@ def _marker(provider: Provider) -> str:
     return f"{provider.root}/{next(iter(provider.resources.values()))[0]}"
 
 
-def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[tables.Table, list[str]]:
+def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[Table, list[str]]:
     """Return the table of a resource type, and the inputs that Pulumi's SDK does not have."""
-    source = GoSource(checkout / provider.root, provider.constants, fact_checks.CHECKS)
+    source = GoSource(checkout / provider.root, provider.constants, value_checks.CHECKS)
     folder, function = provider.resources[token]
     resource = _resource(source, folder, function)
     for name, place in provider.common.items():
@@ -74,9 +80,9 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[t
         resource.fields["Schema"] = Literal(
             {**schema.fields, name: common}, {**schema.lines, name: source.line(*place)}
         )
-    reader = terraform.Reader(source, f"{provider.services}/", _api_words(folder.rpartition("/")[2]))
+    reader = terraform.Reader(source, f"{provider.services}/", botocore_words(folder.rpartition("/")[2]))
     reader.read(resource, SdkClass.of(token))
-    table: tables.Table = {
+    table: Table = {
         "type": token,
         "provider": provider.repository,
         "commit": commit,
@@ -84,8 +90,8 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[t
         "inputs": dict(sorted(reader.inputs.items())),
         "plan_functions": terraform.customized(resource),
     }
-    tables.keep_names(tables.read_table(token), table)
-    table["inputs"] |= tables.newer_inputs(tables.read_table(token), table, reader.outputs)
+    keep_names(read_table(token), table)
+    table["inputs"] |= newer_inputs(read_table(token), table, reader.outputs)
     return table, reader.unnamed
 
 
@@ -94,57 +100,93 @@ def _resource(source: GoSource, folder: str, function: str) -> Literal:
         found = source.iam_member(folder, function.partition(" ")[2])
     elif "." in function:
         receiver, _, method = function.partition(".")
-        found = framework.as_sdk(source.assigned(folder, receiver, method, "Schema"))
+        found = terraform.as_sdk(source.assigned(folder, receiver, method, "Schema"))
     else:
         found = source.function(folder, function)
     assert isinstance(found, Literal), f"{folder}: {function} returns no schema"
     return found
 
 
-class BotocoreWords:
-    """The enumerations of a service's types, from AWS's models in botocore; empty if botocore is not installed.
-
-    Install botocore by hand, because its requirements differ from Trainyard's.
-    """
-
-    def __init__(self, service: str) -> None:
-        self._types: dict[str, list[str]] = {}
-        if importlib.util.find_spec("botocore") is None:
-            return
-        session = importlib.import_module("botocore.session").get_session()
-        if service in session.get_available_services():
-            model = session.get_service_model(service)
-            shapes = ((name, model.shape_for(name)) for name in model.shape_names)
-            self._types = {name: list(shape.enum) for name, shape in shapes if getattr(shape, "enum", None)}
-
-    def of_type(self, name: str) -> list[str] | None:
-        """Return the words of a type such as `types.AMITypes`; None if the type is unknown."""
-        return self._types.get(name.rpartition(".")[2])
-
-    def of_constant(self, name: str) -> str | None:
-        """Return the word of a constant of AWS's SDK for Go; None if it is unknown.
-
-        The constant's name consists of the type's name and the word.
-        """
-        return self._constants.get(name.lower())
-
-    @cached_property
-    def _constants(self) -> dict[str, str]:
-        return {
-            f"{kind}{re.sub('[^0-9A-Za-z]', '', word)}".lower(): word
-            for kind, words in self._types.items()
-            for word in words
-        }
-
-
-@cache
-def _api_words(service: str) -> BotocoreWords:
-    return BotocoreWords(service)
-
-
 def _commit(checkout: Path) -> str:
     words = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def read_table(token: str, folder: Path = FOLDER) -> Table:
+    """Return the table of a resource type; empty if there is none."""
+    file = folder / file_name(token)
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def write_table(table: Table, folder: Path = FOLDER) -> None:
+    """Write a table to its file."""
+    file = folder / file_name(table["type"])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(formatted(table), encoding="utf-8")
+
+
+def formatted(table: Table) -> str:
+    """Return a table as JSON with one input or one rule per line."""
+    lines = []
+    for key, value in table.items():
+        if isinstance(value, dict):
+            inner = [f"  {json.dumps(name)}: {json.dumps(each)}" for name, each in value.items()]
+            lines.append(f'"{key}": {{\n' + ",\n".join(inner) + "\n}")
+        elif isinstance(value, list):
+            inner = [f"  {json.dumps(each)}" for each in value]
+            lines.append(f'"{key}": [\n' + ",\n".join(inner) + "\n]")
+        else:
+            lines.append(f'"{key}": {json.dumps(value)}')
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def updated(old: Table, new: Table) -> Table:
+    """Return `new` with the keys in HAND from `old`."""
+    return {**new, **{key: old[key] for key in HAND if key in old}}
+
+
+def keep_names(old: Table, new: Table) -> None:
+    """Name anonymous functions in `new` as people named them in `old`."""
+    for path, fact in new["inputs"].items():
+        for key in ("suppress", "check"):
+            if fact.get(key) == UNNAMED and (name := old.get("inputs", {}).get(path, {}).get(key)):
+                fact[key] = name
+
+
+def newer_inputs(old: Table, new: Table, outputs: Collection[str]) -> Table:
+    """Return inputs of the old table that Pulumi's SDK has and the source does not know yet.
+
+    The table has only their types. A provider's source that is older than the SDK lacks them.
+    """
+    found: Table = {}
+    for path, fact in old.get("inputs", {}).items():
+        parent = path.rpartition(".")[0]
+        owner = {**new["inputs"], **found}.get(parent, {"type": ""})
+        is_in_block = not parent or parts(owner["type"])[1] == "block"
+        if fact["line"].startswith("pulumi-") and path not in new["inputs"] and path not in outputs and is_in_block:
+            found[path] = fact
+    return found
+
+
+def changes(old: Table, new: Table) -> Iterator[str]:
+    """Yield the changed facts of a table as lines of text."""
+    before, after = old.get("inputs", {}), new["inputs"]
+    for name in sorted({*before, *after}):
+        if name not in after:
+            yield f"{new['type']} {name}: removed"
+        elif name not in before:
+            yield f"{new['type']} {name}: added, {_without_line(after[name])}"
+        else:
+            for key in sorted(({*before[name], *after[name]}) - {"line", "replace_line"}):
+                was, now = before[name].get(key), after[name].get(key)
+                if was != now:
+                    yield f"{new['type']} {name}.{key}: {was!r} -> {now!r}, {after[name]['line']}"
+    if old and old.get("plan_functions") != new.get("plan_functions"):
+        yield f"{new['type']} plan_functions: {old.get('plan_functions')} -> {new.get('plan_functions')}"
+
+
+def _without_line(fact: dict[str, Any]) -> str:
+    return json.dumps({key: value for key, value in fact.items() if key != "line"})
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from simulation.facts.go_source import Call, GoSource, Literal, Name
-from simulation.facts.sdk_names import SdkClass
+from simulation.facts.names import BotocoreWords, SdkClass
 
 Fact = dict[str, Any]
 _SCALARS = {
@@ -33,16 +33,6 @@ UNNAMED = "function"
 """Name for an anonymous function."""
 
 
-class ApiWords(Protocol):
-    """Enumerations of an API's types."""
-
-    def of_type(self, name: str) -> list[str] | None:
-        """Return the words of a type such as `types.AMITypes`; None if the type is unknown."""
-
-    def of_constant(self, name: str) -> str | None:
-        """Return the word of a constant such as `TenancyDefault`; None if the constant is unknown."""
-
-
 @dataclass
 class Reader:
     """Reader of a resource's schema."""
@@ -50,7 +40,7 @@ class Reader:
     source: GoSource
     prefix: str
     """Prefix of all lines, which the table omits."""
-    enums: ApiWords
+    enums: BotocoreWords
     """Enumerations of the API's types."""
     inputs: dict[str, Fact] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
@@ -267,3 +257,86 @@ def _spelled(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_spelled, value))}]"
     return repr(value) if not isinstance(value, Literal) else "{...}"
+
+
+_FRAMEWORK_TYPES: Mapping[str, str] = {
+    "StringAttribute": "TypeString",
+    "BoolAttribute": "TypeBool",
+    "Int32Attribute": "TypeInt",
+    "Int64Attribute": "TypeInt",
+    "Float64Attribute": "TypeFloat",
+    "MapAttribute": "TypeMap",
+    "ListAttribute": "TypeList",
+    "SetAttribute": "TypeSet",
+    "ListNestedBlock": "TypeList",
+    "SetNestedBlock": "TypeSet",
+}
+_FRAMEWORK_CHECKS: Mapping[str, str] = {
+    "OneOf": "StringInSlice",
+    "LengthBetween": "StringLenBetween",
+    "AtLeast": "IntAtLeast",
+    "AtMost": "IntAtMost",
+    "Between": "IntBetween",
+    "RegexMatches": "StringMatch",
+    "AWSAccountID": "ValidAccountID",
+    "ARNType": "ValidARN",
+    "RFC3339Type": "IsRFC3339Time",
+    "StringEnumType": "Validate",
+}
+"""Validator or type of the framework -> the SDK's equivalent check."""
+
+
+def as_sdk(schema: Literal) -> Literal:
+    """Return the SDK resource that is equivalent to a schema of the framework."""
+    return Literal({"Schema": _framework_inputs(schema)}, {}, "schema.Resource")
+
+
+def _framework_inputs(block: Literal) -> Literal:
+    parts = [each for key in ("Attributes", "Blocks") if isinstance(each := block.fields.get(key), Literal)]
+    fields = {
+        name: _framework_input(value)
+        for part in parts
+        for name, value in part.fields.items()
+        if isinstance(value, Literal) and Name(value.type).last in _FRAMEWORK_TYPES
+    }
+    return Literal(fields, {name: line for part in parts for name, line in part.lines.items()}, "map[")
+
+
+def _framework_input(value: Literal) -> Literal:
+    given = value.fields
+    fields: dict[str, Any] = {key: given[key] for key in ("Required", "Optional", "Computed") if key in given}
+    fields["Type"] = Name(_FRAMEWORK_TYPES[Name(value.type).last])
+    modifiers = given.get("PlanModifiers") or []
+    fields["ForceNew"] = any(_framework_name(each).startswith("RequiresReplace") for each in modifiers)
+    default = given.get("Default")
+    if isinstance(default, Call) and default.name.last.startswith("Static"):
+        fields["Default"] = default.arguments[0]
+    if isinstance(nested := given.get("NestedObject"), Literal):
+        fields["Elem"] = as_sdk(nested)
+        fields["Optional"] = True
+    checks = list(_framework_checks(given, fields))
+    if checks:
+        fields["ValidateFunc"] = Call(Name("validation.All"), tuple(checks), "")
+    return Literal(fields, value.lines, "schema.Schema")
+
+
+def _framework_checks(given: Mapping[str, Any], fields: dict[str, Any]) -> Iterator[Any]:
+    """Yield the checks of values. Put limits on the number of elements into `fields`."""
+    for each in [given.get("CustomType"), *(given.get("Validators") or [])]:
+        name = _framework_name(each)
+        if name in ("SizeAtLeast", "SizeAtMost"):
+            fields["MinItems" if name == "SizeAtLeast" else "MaxItems"] = each.arguments[0]
+            # The framework treats a missing block as an empty list.
+            fields["Required"] = fields.get("Required") or ("Elem" in fields and name == "SizeAtLeast")
+        elif name in _FRAMEWORK_CHECKS:
+            check = Name(_FRAMEWORK_CHECKS[name])
+            has_arguments = isinstance(each, Call) and (each.arguments or each.types)
+            yield Call(check, each.arguments, "", each.types) if has_arguments else check
+        elif each is not None and each is not given.get("CustomType"):
+            yield each
+
+
+def _framework_name(value: Any) -> str:
+    if isinstance(value, Literal):
+        return Name(value.type).last
+    return value.name.last if isinstance(value, Call) else value.last if isinstance(value, Name) else ""

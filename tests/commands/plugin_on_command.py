@@ -12,16 +12,16 @@ from typing import Any
 
 import grpc
 from google.protobuf import empty_pb2
-from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
 
-from setup.plugin_protocol import Engine, serve
+from setup.plugin_protocol import serve
 from simulation.cloud.values import Unknown, from_wire
 
 
 class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
     """Plugin that accepts everything and plans updates, except for the resource names in the file."""
 
-    def __init__(self, commands: dict[str, Any], engine: Engine) -> None:
+    def __init__(self, commands: dict[str, Any], engine: engine_pb2_grpc.EngineStub) -> None:
         self._commands = commands
         self._engine = engine
 
@@ -32,7 +32,7 @@ class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
         seen = {"variables": dict(request.variables), "environment": dict(os.environ)}
         Path(self._commands["seen"]).write_text(json.dumps(seen), encoding="utf-8")
         if "warn" in self._commands:
-            self._engine.warning("", self._commands["warn"])
+            self._engine.Log(engine_pb2.LogRequest(severity=engine_pb2.WARNING, message=self._commands["warn"]))
         return provider_pb2.ConfigureResponse()
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
@@ -69,5 +69,6 @@ class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
 
 
 if __name__ == "__main__":
-    servicer = PluginOnCommand(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Engine(sys.argv[2]))
+    stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(sys.argv[2]))
+    servicer = PluginOnCommand(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), stub)
     serve(lambda server: provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server))

@@ -31,7 +31,6 @@ WITH_THEIR_OWNERS = {
     "docker-build:index:Image": "image repository",
     "aws:iam/rolePolicy:RolePolicy": "role",
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": "role",
-    "aws:kms/alias:Alias": "key",
     "aws:eks/nodeGroup:NodeGroup": "cluster",
     "gcp:container/nodePool:NodePool": "cluster",
     "gcp:compute/routerNat:RouterNat": "router",

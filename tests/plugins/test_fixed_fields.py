@@ -10,7 +10,7 @@ import pytest
 from commands.review.fixed_fields import FIXED_FIELDS, IDENTITY
 from commands.review.plugin import Plugin, Properties, started
 from commands.review.recording import Record
-from setup.kubernetes_plugin import installed_program
+from setup.pulumi_cli import installed_kubernetes_plugin
 from tests.plugins.api_server import ApiServer
 
 VALUES: Mapping[str, Sequence[Any]] = {
@@ -47,7 +47,7 @@ CLUSTER_SCOPED = ("ClusterRoleBinding", "PersistentVolume", "StorageClass")
 @pytest.fixture(scope="module")
 def plugin(api_server: ApiServer) -> Iterator[Plugin]:
     """Yield the plugin that stacks use, with a cluster."""
-    program = installed_program()
+    program = installed_kubernetes_plugin()
     assert program, "there is no Kubernetes plugin: run `make setup`"
     with started(program) as found:
         found.configure("kubernetes", {"kubeconfig": str(api_server.kubeconfig)})

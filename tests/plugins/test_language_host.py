@@ -9,7 +9,7 @@ import grpc
 import pytest
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc
 
-from setup.stand_ins.language.interpreter import ROOT, InterpreterMissing, program_environment, program_python
+from setup.stand_ins.host import ROOT, InterpreterMissing, program_environment, program_python
 
 
 @pytest.fixture(scope="module")

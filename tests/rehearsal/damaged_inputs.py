@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simulation.cloud.fact_rules import holds, is_set
-from simulation.cloud.fact_table import FactTable
-from simulation.cloud.fact_values import parts
+from simulation.cloud.fact_check import holds, is_set
+from simulation.cloud.fact_table import FactTable, parts
 from simulation.cloud.kinds import kind_of
 from simulation.cloud.state import Properties
 from simulation.cloud.values import Unknown
@@ -23,37 +22,22 @@ BAD_VALUES: Mapping[str, Any] = {
     "ValidateGCEName": "Has_Capitals",
     "ValidateRFC1035Name": "1-begins-with-a-digit",
     "ValidateIpCidrRange": "10.0.0.0/99",
-    "IsCIDR": "10.0.0.0",
     "IsCIDRNetwork": "10.0.0.1/16",
-    "ValidateRFC1918Network": "8.8.8.0/28",
-    "ValidateRFC3339Time": "25:00",
-    "ValidateHourlyOnly": "03:30",
     "ValidateRFC3339Date": "2026-01-01",
-    "IsRFC3339Time": "2026-01-01",
-    "validateDuration": "4 hours",
     "validateIAMMember": "somebody@example.com",
-    "ValidateRFC6996Asn": 15169,
     "labelKeyValidator": {"Has Spaces": "x"},
     "ValidateRegexp": "train@example.com",
     "validateProjectServiceService": "container",
     "gkeClusterName": "Train",
-    "gkePoolNamePrefix": "p" * 32,
     "ValidARN": "role/nodes",
     "NoZeroValues": "",
     "StringIsJSON": "{",
     "validateIPv4CIDRPrivateRange": "8.8.0.0/16",
     "ValidIPv4CIDRNetworkAddress": "10.0.0.1/16",
-    "ValidIPv6CIDRNetworkAddress": "2001:db8::1/56",
     "ValidCIDRNetworkAddress": "0.0.0.0",
     "ValidLaunchTemplateID": "template",
-    "ValidLaunchTemplateName": "t",
     "validClusterName": "-train",
-    "validResourceName": "two words",
     "validLogGroupName": "two words",
-    "validLogGroupNamePrefix": "two words",
-    "validSecurityGroupRuleDescription": "<b>",
-    "ValidAccountID": "12345",
-    "IsIPv4Address": "10.0.0",
     "ValidIAMPolicyJSON": "[]",
 }
 """Name of a provider's check -> a value that it rejects, from its source."""

@@ -53,11 +53,6 @@ GKE_RULES: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         CLUSTER,
-        {"maintenancePolicy": {"dailyMaintenanceWindow": {"startTime": "3:00"}}},
-        "maintenancePolicy.dailyMaintenanceWindow.startTime",
-    ),
-    (
-        CLUSTER,
         {
             "maintenancePolicy": {
                 "recurringWindow": {"startTime": "2026-01-01", "endTime": "2026-01-01T04:00:00Z", "recurrence": "x"}

@@ -6,14 +6,14 @@ from typing import Any
 
 from infra.hardware.ec2 import ec2_machine
 from simulation.autoscaler import takes
-from simulation.cluster import eks_nodes, gke_nodes
+from simulation.cluster.nodes import eks_nodes, gke_nodes
 from simulation.cluster.real_pod import expanded
 from simulation.cluster.tpu_webhook import INDEX, environment, patches
 from tests.rehearsal.good_inputs import GROUP, T4_POOL, TPU_POOL
 
 
 def test_gpu_nodes_carry_what_gke_gives_them() -> None:
-    first, second = gke_nodes.nodes(T4_POOL, 2)
+    first, second = gke_nodes(T4_POOL, 2)
     assert first["metadata"]["name"] != second["metadata"]["name"]
     assert first["metadata"]["labels"]["cloud.google.com/gke-accelerator"] == "nvidia-tesla-t4"
     assert first["metadata"]["labels"]["topology.kubernetes.io/zone"] == "us-central1-a"
@@ -22,19 +22,19 @@ def test_gpu_nodes_carry_what_gke_gives_them() -> None:
 
 
 def test_gpu_nodes_have_no_taint_where_every_pool_has_gpus() -> None:
-    [node] = gke_nodes.nodes(T4_POOL, 1, only_accelerators=True)
+    [node] = gke_nodes(T4_POOL, 1, only_accelerators=True)
     assert node["spec"]["taints"] == []
 
 
 def test_nodes_are_spread_over_the_zones_of_their_pool() -> None:
-    nodes = gke_nodes.nodes({**T4_POOL, "nodeLocations": ["us-central1-a", "us-central1-b"]}, 3)
+    nodes = gke_nodes({**T4_POOL, "nodeLocations": ["us-central1-a", "us-central1-b"]}, 3)
     zones = [each["metadata"]["labels"]["topology.kubernetes.io/zone"] for each in nodes]
     assert zones == ["us-central1-a", "us-central1-a", "us-central1-b"]
     assert len({each["metadata"]["name"] for each in nodes}) == 3
 
 
 def test_tpu_nodes_carry_slice_and_topology() -> None:
-    nodes = gke_nodes.nodes(TPU_POOL, 4)
+    nodes = gke_nodes(TPU_POOL, 4)
     assert len(nodes) == 4
     labels = nodes[0]["metadata"]["labels"]
     assert labels["cloud.google.com/gke-tpu-accelerator"] == "tpu-v4-podslice"
@@ -44,7 +44,7 @@ def test_tpu_nodes_carry_slice_and_topology() -> None:
 
 
 def test_eks_nodes_are_spread_over_zones() -> None:
-    nodes = eks_nodes.nodes(GROUP, ec2_machine("g4dn.12xlarge"), ["us-west-2a", "us-west-2b"], 1)
+    nodes = eks_nodes(GROUP, ec2_machine("g4dn.12xlarge"), ["us-west-2a", "us-west-2b"], 1)
     assert [each["metadata"]["labels"]["topology.kubernetes.io/zone"] for each in nodes] == ["us-west-2a", "us-west-2b"]
     assert nodes[0]["status"]["allocatable"]["nvidia.com/gpu"] == "4"
     assert nodes[0]["status"]["allocatable"]["vpc.amazonaws.com/efa"] == "1"
@@ -104,7 +104,7 @@ def test_pods_without_tpus_are_left_alone() -> None:
 
 
 def test_a_node_takes_only_pods_that_select_tolerate_and_fit() -> None:
-    [node] = gke_nodes.nodes(T4_POOL, 1)
+    [node] = gke_nodes(T4_POOL, 1)
     toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
     def pod(gpus: str, tolerations: list[dict[str, str]], pool: str = "gpus") -> dict[str, Any]:

@@ -20,8 +20,8 @@ from infra.local.settings import ClusterSettings
 from simulation import autoscaler, placement
 from simulation.cloud.gcp.kinds import NODE_POOL
 from simulation.cloud.state import Record, changing, new_state
-from simulation.cluster import control_plane, gke_nodes
-from simulation.cluster.effects import GKE_POOL_LABEL
+from simulation.cluster import control_plane
+from simulation.cluster.nodes import GKE_POOL_LABEL, gke_nodes
 from tests.rehearsal.good_inputs import T4_POOL
 
 # The first run on a machine builds kwok.
@@ -76,7 +76,7 @@ def run_pod(settings: ClusterSettings, name: str, node: str) -> float:
 
 
 def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSettings) -> None:
-    nodes = gke_nodes.nodes(T4_POOL, 1)
+    nodes = gke_nodes(T4_POOL, 1)
     control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     name = nodes[0]["metadata"]["name"]
     run_pod(cluster, "before", name)
@@ -89,7 +89,7 @@ def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSett
 
 
 def test_a_pod_that_its_operator_removed_keeps_no_other_from_its_end(cluster: ClusterSettings) -> None:
-    nodes = gke_nodes.nodes(T4_POOL, 1)
+    nodes = gke_nodes(T4_POOL, 1)
     control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     for name in ("first", "second"):
         run_pod(cluster, name, nodes[0]["metadata"]["name"])

@@ -10,7 +10,6 @@ import pytest
 
 from simulation.cloud.fact_table import FOLDER
 from simulation.facts import __main__ as command
-from simulation.facts import tables
 from simulation.facts.resources import AMAZON, GOOGLE
 
 SERVICE = """package resourcemanager
@@ -257,12 +256,12 @@ def test_inputs_newer_than_the_source_keep_their_types() -> None:
     block = {"type": "block", "line": "pulumi-aws 7.51.1"}
     old = {"inputs": {"known": sdk, "newer": block, "newer.part": sdk, "output": sdk, "text": block, "text.part": sdk}}
     new = {"inputs": {"known": {"type": "string"}, "text": {"type": "string"}}}
-    assert tables.newer_inputs(old, new, {"output"}) == {"newer": block, "newer.part": sdk}
+    assert command.newer_inputs(old, new, {"output"}) == {"newer": block, "newer.part": sdk}
 
 
 def test_a_function_without_a_name_keeps_the_name_that_it_was_given() -> None:
     new = {"inputs": {"policy": {"suppress": "function", "check": "function"}}}
-    tables.keep_names({"inputs": {"policy": {"suppress": "SuppressEquivalentJSONDiffs"}}}, new)
+    command.keep_names({"inputs": {"policy": {"suppress": "SuppressEquivalentJSONDiffs"}}}, new)
     assert new == {"inputs": {"policy": {"suppress": "SuppressEquivalentJSONDiffs", "check": "function"}}}
 
 
@@ -279,7 +278,7 @@ def test_changed_facts_are_named(checkout: Path) -> None:
     new = json.loads(json.dumps(old))
     new["inputs"]["service"]["force_new"] = True
     del new["inputs"]["project"]
-    assert [each.partition(",")[0] for each in tables.changes(old, new)] == [
+    assert [each.partition(",")[0] for each in command.changes(old, new)] == [
         f"{TOKEN} project: removed",
         f"{TOKEN} service.force_new: None -> True",
     ]
@@ -288,9 +287,9 @@ def test_changed_facts_are_named(checkout: Path) -> None:
 def test_rules_read_by_hand_stay_when_a_table_is_rewritten(checkout: Path, tmp_path: Path) -> None:
     new, _ = read(checkout)
     rules = [{"rule": "any_of", "inputs": ["service"], "line": "service.go:1"}]
-    kept = tables.updated({**new, "inputs": {}, "rules": rules}, new)
-    tables.write_table(kept, tmp_path)
-    assert tables.read_table(TOKEN, tmp_path) == {**new, "rules": rules}
+    kept = command.updated({**new, "inputs": {}, "rules": rules}, new)
+    command.write_table(kept, tmp_path)
+    assert command.read_table(TOKEN, tmp_path) == {**new, "rules": rules}
 
 
 def test_a_folder_that_is_no_provider_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,4 +300,4 @@ def test_a_folder_that_is_no_provider_is_refused(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*/*.json")), ids=lambda file: file.stem)
 def test_tables_are_written_as_the_tool_writes_them(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
-    assert tables.formatted(json.loads(text)) == text
+    assert command.formatted(json.loads(text)) == text

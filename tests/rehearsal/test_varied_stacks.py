@@ -66,7 +66,7 @@ def test_clouds_take_it_and_nodes_take_its_pods(name: str) -> None:
         for each in records
         if each.type.startswith(("gcp:", "aws:")) and "/" in each.type
     }
-    assert [str(finding) for each in clouds.values() for finding in checking.findings(each.type, each.inputs)] == []
+    assert [str(finding) for each in clouds.values() for finding in checking.problems(each.type, each.inputs)] == []
     state = CloudState(resources=clouds)
     counted = {name.partition("/")[2] for name in quota_used(state)}
     foretold = {each.name for each in config.cloud.quota()}

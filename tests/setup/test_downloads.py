@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from setup.downloads import DownloadError, Downloads, listed_digest
+from setup.releases import DownloadError, Downloads, listed_digest
 
 CONTENT = b"release" * 1000
 DIGEST = hashlib.sha512(CONTENT).hexdigest()

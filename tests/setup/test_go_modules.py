@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from setup.go_modules import proxy, read_files
+from setup.operators import proxy, read_files
 
 MODULE, VERSION = "example.com/Made/up", "v1.2.3"
 CHECKSUM = "h1:gBdmIL0oLieFHAlGvuHIBPKeRU19RofZ/Li0HlvmPss="

@@ -9,10 +9,16 @@ from pathlib import Path
 import pytest
 
 from commands import environment
-from setup import kubernetes_plugin
-from setup.kubernetes_plugin import BUILT, HOME, PROGRAM, VERSION, home_with_build
+from setup import pulumi_cli
+from setup.pulumi_cli import (
+    BUILT_PLUGIN_HOME,
+    KUBERNETES_PLUGIN,
+    KUBERNETES_PLUGIN_NAME,
+    KUBERNETES_PLUGIN_VERSION,
+    home_with_build,
+)
 
-PLUGIN = Path("plugins", f"resource-kubernetes-v{VERSION}", PROGRAM)
+PLUGIN = Path("plugins", f"resource-kubernetes-v{KUBERNETES_PLUGIN_VERSION}", KUBERNETES_PLUGIN_NAME)
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -36,27 +42,29 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_version_is_that_of_the_python_package() -> None:
     """Pulumi accepts no other version of the plugin."""
-    assert metadata.version("pulumi-kubernetes") == VERSION
+    assert metadata.version("pulumi-kubernetes") == KUBERNETES_PLUGIN_VERSION
 
 
 def test_module_is_the_commit_of_that_version() -> None:
     pinned = (ROOT / "setup" / "go" / "pulumi-kubernetes" / "go.mod").read_text(encoding="ascii")
     # git rev-parse v4.25.0 in https://github.com/pulumi/pulumi-kubernetes
-    assert re.findall(rf"{re.escape(kubernetes_plugin.MODULE)} (\S+)", pinned) == ["v4.0.0-20260115033456-f47bc2d6f199"]
-    assert VERSION == "4.25.0"
+    assert re.findall(rf"{re.escape(pulumi_cli.KUBERNETES_PLUGIN_MODULE)} (\S+)", pinned) == [
+        "v4.0.0-20260115033456-f47bc2d6f199"
+    ]
+    assert KUBERNETES_PLUGIN_VERSION == "4.25.0"
 
 
 def test_built_plugin_is_in_a_home_of_the_checkout_and_not_in_the_users(bare: Path) -> None:
-    program(BUILT.folder / PROGRAM)
+    program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     home = home_with_build(bare / "checkout")
-    assert home == (bare / "checkout").joinpath(*HOME)
-    assert (home / PLUGIN).samefile(BUILT.folder / PROGRAM)
+    assert home == (bare / "checkout").joinpath(*BUILT_PLUGIN_HOME)
+    assert (home / PLUGIN).samefile(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     assert not (home / PLUGIN).parent.is_symlink()
     assert not (bare / "home").exists()
 
 
 def test_users_other_plugins_are_in_that_home_too(bare: Path) -> None:
-    program(BUILT.folder / PROGRAM)
+    program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     others = program(bare / "home" / ".pulumi" / "plugins" / "resource-gcp-v1.0.0" / "pulumi-resource-gcp")
     home = home_with_build(bare)
     assert home
@@ -65,30 +73,30 @@ def test_users_other_plugins_are_in_that_home_too(bare: Path) -> None:
 
 @pytest.mark.parametrize("where", ["bin/pulumi-resource-kubernetes", f"home/.pulumi/{PLUGIN}"])
 def test_plugin_of_the_user_wins(bare: Path, where: str) -> None:
-    program(BUILT.folder / PROGRAM)
+    program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     program(bare / where)
     assert home_with_build(bare) is None
 
 
 def test_plugin_of_another_version_does_not_win(bare: Path) -> None:
-    program(BUILT.folder / PROGRAM)
-    program(bare / "home" / ".pulumi" / "plugins" / "resource-kubernetes-v4.0.0" / PROGRAM)
+    program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
+    program(bare / "home" / ".pulumi" / "plugins" / "resource-kubernetes-v4.0.0" / KUBERNETES_PLUGIN_NAME)
     assert home_with_build(bare)
 
 
 def test_shell_of_the_checkout_keeps_its_home(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(BUILT.folder / PROGRAM)
+    program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     home = home_with_build(bare)
     monkeypatch.setenv("PULUMI_HOME", str(home))
     assert home_with_build(bare) == home
-    assert kubernetes_plugin.credentials_folder() is None
+    assert pulumi_cli.credentials_folder() is None
 
 
 def test_logins_of_the_user_stay_in_use(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "PROJECT", bare)
-    program(BUILT.folder / PROGRAM)
+    program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     assert "PULUMI_CREDENTIALS_PATH" not in environment.stack_environment()
     program(bare / "home" / ".pulumi" / "credentials.json")
     found = environment.stack_environment()
     assert found["PULUMI_CREDENTIALS_PATH"] == str(bare / "home" / ".pulumi")
-    assert Path(found["PULUMI_HOME"]).parts[-2:] == HOME
+    assert Path(found["PULUMI_HOME"]).parts[-2:] == BUILT_PLUGIN_HOME

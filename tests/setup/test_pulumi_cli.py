@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from setup import kubernetes_plugin, pulumi_cli
-from setup.downloads import DownloadError, Downloads
+from setup import pulumi_cli
 from setup.go_programs import GoProgram
+from setup.releases import DownloadError, Downloads
 
 
 def program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
@@ -153,7 +153,7 @@ def test_what_cannot_be_downloaded_is_built_after_one_line(lines: list[str]) -> 
 def test_plugin_alone_is_built_for_a_cli_of_the_machine(bare: Path, lines: list[str]) -> None:
     program(bare / "bin", "pulumi")
     pulumi_cli.get_pulumi(Downloads(), lines.append)
-    assert kubernetes_plugin.BUILT.is_built()
+    assert pulumi_cli.KUBERNETES_PLUGIN.is_built()
     assert not pulumi_cli.BUILT.is_built()
 
 
@@ -161,17 +161,17 @@ def test_official_plugin_is_downloaded_where_the_host_answers(
     lines: list[str], bare: Path, request: pytest.FixtureRequest
 ) -> None:
     request.getfixturevalue("host")
-    folder = bare / "pulumi" / "plugins" / f"resource-kubernetes-v{kubernetes_plugin.VERSION}"
-    install = f'[ "$*" = "plugin install resource kubernetes {kubernetes_plugin.VERSION}" ] || exit 1\n'
+    folder = bare / "pulumi" / "plugins" / f"resource-kubernetes-v{pulumi_cli.KUBERNETES_PLUGIN_VERSION}"
+    install = f'[ "$*" = "plugin install resource kubernetes {pulumi_cli.KUBERNETES_PLUGIN_VERSION}" ] || exit 1\n'
     program(
         bare / "bin",
         "pulumi",
-        f"#!/bin/sh\n{install}/bin/mkdir -p {folder} && : > {folder}/{kubernetes_plugin.PROGRAM}\n",
+        f"#!/bin/sh\n{install}/bin/mkdir -p {folder} && : > {folder}/{pulumi_cli.KUBERNETES_PLUGIN_NAME}\n",
     )
     pulumi_cli.get_pulumi(Downloads(), lines.append)
     assert pulumi_cli.is_complete()
     assert lines == []
-    assert kubernetes_plugin.home_with_build(bare) is None
+    assert pulumi_cli.home_with_build(bare) is None
 
 
 def test_plugin_that_fails_to_download_is_built(lines: list[str], bare: Path, request: pytest.FixtureRequest) -> None:
@@ -180,4 +180,4 @@ def test_plugin_that_fails_to_download_is_built(lines: list[str], bare: Path, re
     pulumi_cli.get_pulumi(Downloads(), lines.append)
     [line] = lines
     assert "failed: error: 403): building from Go modules" in line
-    assert kubernetes_plugin.BUILT.is_built()
+    assert pulumi_cli.KUBERNETES_PLUGIN.is_built()

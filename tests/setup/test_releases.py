@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from infra.local.settings import KUBERNETES_VERSION, PROGRAMS, RUNTIME_PROGRAMS
-from setup.downloads import DownloadError, Downloads
 from setup.go_programs import GoProgram
-from setup.releases import Release, install, kubernetes_releases, runtime_releases
+from setup.releases import DownloadError, Downloads, Release, install, kubernetes_releases, runtime_releases
 from setup.steps import CONTAINERD_VERSION, RUNC_VERSION
 
 ARCHIVED = GoProgram(module="kubernetes", package=".", binary="kubernetes", names=["kubelet", "kubectl"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.local.trainer_image import digits_folder
-from setup.datasets import has_digits
+from setup.digits import has_digits
 from tests.trainer.processes import run
 from trainer.exit_codes import DONE
 

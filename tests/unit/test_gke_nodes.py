@@ -7,7 +7,7 @@ import pytest
 from infra.hardware.gce import GCE_MACHINES, gce_machine
 from infra.hardware.machines import MachineType
 from infra.hardware.node_capacity import gke_allocatable, gke_capacity
-from simulation.cluster import gke_nodes
+from simulation.cluster.nodes import gke_nodes
 from tests.rehearsal.good_inputs import T4_POOL
 
 KIB, GIB = 2**10, 2**30
@@ -53,7 +53,7 @@ def test_allocatable_is_less_than_capacity() -> None:
 
 
 def test_rehearsed_node_reports_the_same() -> None:
-    [node, *_] = gke_nodes.nodes(T4_POOL, 1)
+    [node, *_] = gke_nodes(T4_POOL, 1)
     machine = gce_machine(T4_POOL["nodeConfig"]["machineType"])
     assert node["status"]["allocatable"]["memory"] == str(gke_allocatable(machine).memory)
     assert node["status"]["capacity"]["memory"] == str(gke_capacity(machine).memory)

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from simulation.cloud.gcp import (
-    cluster_rules,
-    identity_rules,
-    network_rules,
-    node_pool_rules,
-    node_pools,
-    storage_rules,
-)
+from simulation.cloud.gcp import node_pools, rules
 from simulation.cloud.kind import Autoname, Kind, Reference
 from simulation.cloud.state import Properties
 
@@ -29,31 +22,38 @@ REPOSITORY = "gcp:artifactregistry/repository:Repository"
 _LINK = "https://www.googleapis.com/compute/v1/{id}"
 
 
+def _dns_endpoint(found: Properties) -> Properties:
+    return {"dnsEndpointConfig": {"endpoint": found["__settings"].get("endpoint", "cluster.invalid")}}
+
+
+def _certificate(found: Properties) -> Properties:
+    return {"clusterCaCertificate": found["__settings"].get("certificate", "")}
+
+
+_ACCESS: Mapping[str, Callable[[Properties], object]] = {
+    "endpoint": lambda found: found["__settings"].get("endpoint", "cluster.invalid"),
+    "controlPlaneEndpointsConfig": _dns_endpoint,
+    "masterAuth": _certificate,
+}
+"""Outputs with the API server's address and certificate, from the rehearsal's settings."""
+
+
 def _compute(type_: str, id_: str, **more: Any) -> Kind:
-    outputs: Mapping[str, Any] = {"selfLink": _LINK, **more.pop("outputs", {})}
-    rules = (network_rules.compute_name, *more.pop("rules", ()))
-    return Kind(type=type_, id=id_, outputs=outputs, autoname=Autoname(), rules=rules, api="compute", **more)
+    return Kind(type=type_, id=id_, outputs={"selfLink": _LINK}, autoname=Autoname(), api="compute", **more)
 
 
 _COMPUTE = (
     _compute(
         NETWORK,
         "projects/{project}/global/networks/{name}",
-        outputs={"gatewayIpv4": "", "numericId": "{number}"},
-        rules=(network_rules.network_mtu,),
         seconds=20,
         delete_seconds=30,
     ),
     _compute(
         SUBNETWORK,
         "projects/{project}/regions/{region}/subnetworks/{name}",
-        outputs={
-            "gatewayAddress": lambda found: network_rules.gateway(found),
-            "ipCidrRange": "{ipCidrRange}",
-            "fingerprint": "{number}",
-        },
         references=(Reference(path="network", types=(NETWORK,)),),
-        rules=(network_rules.range_size, network_rules.ranges_of_subnet, network_rules.ranges_of_network),
+        rules=(rules.ranges_of_network,),
         seconds=30,
         delete_seconds=30,
     ),
@@ -68,7 +68,6 @@ _COMPUTE = (
         "gcp:compute/routerNat:RouterNat",
         "{project}/{region}/{router}/{name}",
         references=(Reference(path="router", types=(ROUTER,)),),
-        rules=(network_rules.nat_ports,),
         seconds=25,
         delete_seconds=20,
     ),
@@ -106,16 +105,14 @@ _CONTAINER = (
         autoname=Autoname(limit=40),
         outputs={
             "selfLink": "https://container.googleapis.com/v1/{id}",
-            "masterVersion": cluster_rules.version,
-            "operation": "",
-            **cluster_rules.ACCESS,
+            **_ACCESS,
         },
         references=(
             Reference(path="network", types=(NETWORK,)),
             Reference(path="subnetwork", types=(SUBNETWORK,)),
             Reference(path="nodeConfig.serviceAccount", types=(ACCOUNT,)),
         ),
-        rules=cluster_rules.RULES,
+        rules=(rules.secondary_ranges_exist,),
         api="container",
         seconds=8 * 60,
         delete_seconds=4 * 60,
@@ -126,11 +123,8 @@ _CONTAINER = (
         id=lambda found: f"{cluster_id(found)}/nodePools/{found['name']}",
         autoname=Autoname(limit=40),
         outputs={
-            "instanceGroupUrls": node_pools.instance_groups,
-            "managedInstanceGroupUrls": node_pools.instance_groups,
             "nodeCount": node_pools.nodes_per_zone,
             "initialNodeCount": node_pools.nodes_per_zone,
-            "operation": "",
         },
         references=(
             Reference(path="cluster", types=(CLUSTER,), owner=True),
@@ -139,7 +133,6 @@ _CONTAINER = (
             Reference(path="networkConfig.additionalNodeNetworkConfigs.network", types=(NETWORK,)),
             Reference(path="networkConfig.additionalNodeNetworkConfigs.subnetwork", types=(SUBNETWORK,)),
         ),
-        rules=node_pool_rules.RULES,
         api="container",
         seconds=4 * 60,
         delete_seconds=4 * 60,
@@ -152,12 +145,11 @@ def _members(type_: str, of: str, target: Reference | None) -> Kind:
     return Kind(
         type=type_,
         id=f"{of}/{{role}}/{{member}}",
-        outputs={"etag": "{number}"},
         references=(
             *((target,) if target else ()),
             Reference(path="member", types=(ACCOUNT,), prefix="serviceAccount:", strips_prefix=True, required=False),
         ),
-        rules=identity_rules.MEMBER_RULES,
+        rules=rules.MEMBER_RULES,
         seconds=8,
         delete_seconds=8,
     )
@@ -171,9 +163,7 @@ _IDENTITY = (
             "email": "{accountId}@{project}.iam.gserviceaccount.com",
             "member": "serviceAccount:{accountId}@{project}.iam.gserviceaccount.com",
             "name": "{id}",
-            "uniqueId": "{number}",
         },
-        rules=(identity_rules.service_account_id,),
         api="iam",
         seconds=12,
     ),
@@ -186,7 +176,6 @@ _IDENTITY = (
     Kind(
         type="gcp:projects/service:Service",
         id="{project}/{service}",
-        rules=(identity_rules.service_name,),
         seconds=20,
         delete_seconds=10,
     ),
@@ -198,7 +187,6 @@ _STORAGE = (
         id="{name}",
         autoname=Autoname(),
         outputs={"url": "gs://{name}", "selfLink": "https://www.googleapis.com/storage/v1/b/{name}"},
-        rules=storage_rules.RULES,
         seconds=2,
     ),
     _members("gcp:storage/bucketIAMMember:BucketIAMMember", "b/{bucket}", Reference(path="bucket", types=(BUCKET,))),
@@ -206,7 +194,6 @@ _STORAGE = (
         type=REPOSITORY,
         id="projects/{project}/locations/{location}/repositories/{repositoryId}",
         outputs={"name": "{repositoryId}"},
-        rules=(storage_rules.repository_id,),
         api="artifactregistry",
         seconds=12,
         delete_seconds=10,

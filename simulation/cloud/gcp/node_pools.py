@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from infra.hardware.gce import GCE_MACHINES, disk_quota, gce_family
 from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
 from infra.hardware.tpus import GENERATIONS, TpuSlice, tpu_slice
-from simulation.cloud.findings import at
+from simulation.cloud.kind import at
 from simulation.cloud.state import Properties
 
 
@@ -32,13 +31,13 @@ def gpus_of(inputs: Properties) -> tuple[str | None, int]:
 def slice_of(inputs: Properties) -> TpuSlice | None:
     """Return the pool's TPU slice; None if its machine type has no TPU. Raises ValueError for an invalid topology.
 
-    Without a topology, each node is a slice of its own.
+    Without a topology, each node is a slice of its own. `with_topology` adds that of a workload policy to the inputs.
     """
     machine = machine_of(inputs)
     if machine is None or not machine.tpu_chips:
         return None
     generation = _generation(machine)
-    topology = at(inputs, "placementPolicy.tpuTopology") or _policy_topology(inputs)
+    topology = at(inputs, "placementPolicy.tpuTopology") or inputs.get("__workloadPolicyTopology")
     if topology is None:
         row = GENERATIONS[generation]
         return tpu_slice(f"{row.type_prefix}-{machine.tpu_chips * row.cores_in_type}")
@@ -47,11 +46,6 @@ def slice_of(inputs: Properties) -> TpuSlice | None:
 
 def _generation(machine: MachineType) -> str:
     return next(name for name, row in GENERATIONS.items() if machine.name in row.machine_types.values())
-
-
-def _policy_topology(inputs: Properties) -> Any:
-    """Return the topology of the workload policy, which `with_topology` adds to the inputs."""
-    return inputs.get("__workloadPolicyTopology")
 
 
 def zones_of(inputs: Properties) -> list[str]:
@@ -78,12 +72,6 @@ def most_nodes(inputs: Properties) -> int:
     if scaling.get("maxNodeCount"):
         return int(scaling["maxNodeCount"]) * zones
     return nodes_per_zone(inputs) * zones
-
-
-def instance_groups(inputs: Properties) -> list[str]:
-    """Return the instance groups of a pool, one per zone."""
-    root = f"https://www.googleapis.com/compute/v1/projects/{inputs.get('project')}/zones"
-    return [f"{root}/{zone}/instanceGroupManagers/gke-{inputs.get('name')}-grp" for zone in zones_of(inputs)]
 
 
 def quota(inputs: Properties) -> Mapping[str, int]:

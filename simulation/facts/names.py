@@ -1,9 +1,13 @@
-"""Names of inputs in Pulumi's SDK, looked up by the names in a Terraform provider's schema."""
+"""Names that a Terraform provider's source refers to: inputs of Pulumi's SDK, and words of AWS's API."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from typing import Any, get_args, get_origin
 
 from pulumi import _types
@@ -65,3 +69,45 @@ def _classes(expected: Any, several: bool) -> Iterator[tuple[type, bool]]:
     is_list = isinstance(origin, type) and issubclass(origin, Sequence)
     for each in get_args(expected):
         yield from _classes(each, several or is_list)
+
+
+class BotocoreWords:
+    """The enumerations of a service's types, from AWS's models in botocore; empty if botocore is not installed.
+
+    Install botocore by hand, because its requirements differ from Trainyard's.
+    """
+
+    def __init__(self, service: str) -> None:
+        self._types: dict[str, list[str]] = {}
+        if importlib.util.find_spec("botocore") is None:
+            return
+        session = importlib.import_module("botocore.session").get_session()
+        if service in session.get_available_services():
+            model = session.get_service_model(service)
+            shapes = ((name, model.shape_for(name)) for name in model.shape_names)
+            self._types = {name: list(shape.enum) for name, shape in shapes if getattr(shape, "enum", None)}
+
+    def of_type(self, name: str) -> list[str] | None:
+        """Return the words of a type such as `types.AMITypes`; None if the type is unknown."""
+        return self._types.get(name.rpartition(".")[2])
+
+    def of_constant(self, name: str) -> str | None:
+        """Return the word of a constant of AWS's SDK for Go; None if it is unknown.
+
+        The constant's name consists of the type's name and the word.
+        """
+        return self._constants.get(name.lower())
+
+    @cached_property
+    def _constants(self) -> dict[str, str]:
+        return {
+            f"{kind}{re.sub('[^0-9A-Za-z]', '', word)}".lower(): word
+            for kind, words in self._types.items()
+            for word in words
+        }
+
+
+@cache
+def botocore_words(service: str) -> BotocoreWords:
+    """Return the enumerations of a service."""
+    return BotocoreWords(service)

@@ -1,9 +1,11 @@
-"""Language host service, which answers the engine's questions about a Python program and runs it."""
+"""Python language host: a service that answers the engine's questions about a Python program and runs it."""
 
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
 
 import json
+import os
 import platform
+import shutil
 import subprocess
 import sys
 import threading
@@ -17,8 +19,8 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
 
 from setup import attached
-from setup.stand_ins.language.interpreter import InterpreterMissing, program_environment, program_python
 
+ROOT = Path(__file__).resolve().parents[2]
 EXECUTE = Path(__file__).with_name("execute.py")
 SHOWN_TO_THE_USER = 32
 """Exit code of `execute.py` after it has printed the program's error."""
@@ -227,3 +229,43 @@ def _output(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, bytes]]:
             yield stream, chunk
         else:
             still_open -= 1
+
+
+class InterpreterMissing(Exception):
+    """Error for a missing Python of a program. The message contains the remedy."""
+
+
+def program_python(info: language_pb2.ProgramInfo) -> Path:
+    """Return the interpreter of the program's virtual environment, or the first `python3` on PATH without one."""
+    options = dict(info.options)
+    if options.get("toolchain", "pip") != "pip":
+        raise InterpreterMissing(
+            f"runtime.options.toolchain is {options['toolchain']!r}; this stand-in knows 'pip' only. "
+            "Set it to 'pip' with a virtualenv, or install the real pulumi-language-python."
+        )
+    if virtualenv := options.get("virtualenv"):
+        folder = Path(info.root_directory) / str(virtualenv)
+        if not (folder / "bin" / "python").exists():
+            raise InterpreterMissing(
+                f"The 'virtualenv' option in Pulumi.yaml is set to {str(virtualenv)!r}, but {folder} is not a "
+                "virtual environment. Create it and install requirements.txt in it."
+            )
+        return folder / "bin" / "python"
+    found = shutil.which(os.environ.get("PULUMI_PYTHON_CMD", "python3"))
+    if found is None:
+        raise InterpreterMissing("No python3 on PATH and no runtime.options.virtualenv in Pulumi.yaml. Set one.")
+    return Path(found)
+
+
+def program_environment(python: Path) -> dict[str, str]:
+    """Return the environment of the program. Its virtual environment is active, and this project is not on its path."""
+    environment = dict(os.environ)
+    paths = [path for path in environment.pop("PYTHONPATH", "").split(os.pathsep) if path and Path(path) != ROOT]
+    if paths:
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    if (python.parent.parent / "pyvenv.cfg").exists():
+        environment["VIRTUAL_ENV"] = str(python.parent.parent)
+        environment["PATH"] = os.pathsep.join([str(python.parent), environment.get("PATH", os.defpath)])
+        environment.pop("PYTHONHOME", None)
+    environment["PYTHONUNBUFFERED"] = "1"
+    return environment

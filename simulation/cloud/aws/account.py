@@ -1,3 +1,0 @@
-"""The simulated AWS account."""
-
-ACCOUNT = "123456789012"
