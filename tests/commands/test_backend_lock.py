@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from commands.backend_lock import explain, free, owners_in
-from commands.errors import StackBusy
+from commands.environment import StackBusy
+from commands.locks import explain, free, owners_in
 
 MARK = "/checkout:dev"
 SINCE = "2026-11-24T10:00:00Z"

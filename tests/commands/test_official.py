@@ -13,8 +13,7 @@ import pytest
 from commands.review import plugin
 from commands.review.difference import difference
 from commands.review.official import PluginReview, _shown, review_by_plugins
-from commands.review.recorded import recorded
-from commands.review.recording import Record
+from commands.review.recorded import Record, recorded
 from commands.review.report import as_json, markdown
 from simulation.cloud.values import UNKNOWN
 from tests.commands.pull_requests import STACK, TODAY, changed, report

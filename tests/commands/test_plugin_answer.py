@@ -6,7 +6,7 @@ from typing import Any
 
 from pulumi.runtime.proto import provider_pb2
 
-from commands.review.plugin_answer import PlannedChange, action_of, planned_changes, value_at
+from commands.review.official import PlannedChange, action_of, planned_changes, value_at
 from simulation.cloud.values import UNKNOWN
 
 KINDS = provider_pb2.PropertyDiff.Kind

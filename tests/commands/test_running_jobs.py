@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from commands.review.running_jobs import jobs_by_pool
+from commands.preview import jobs_by_pool
 from infra.naming import JOB_LABEL, POOL_LABEL
 
 

@@ -6,7 +6,7 @@ import io
 from dataclasses import replace
 
 from commands.monitor.job_state import job_state
-from commands.monitor.log_lines import Progress
+from commands.monitor.logs import Progress
 from commands.monitor.pod_state import pod_state
 from commands.monitor.screen import Screen, describe, describe_many, summary
 from commands.status import COLUMNS, job_rows, render

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from commands import stack_lock
-from commands.errors import StackBusy
-from commands.stack_lock import only_command
+from commands import locks
+from commands.environment import StackBusy
+from commands.locks import only_command
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from commands import stack_lock
-stack_lock.STATE = Path(sys.argv[1])
-with stack_lock.only_command("dev", "`make up`"):
+from commands import locks
+locks.STATE = Path(sys.argv[1])
+with locks.only_command("dev", "`make up`"):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_lock, "STATE", tmp_path)
+    monkeypatch.setattr(locks, "STATE", tmp_path)
 
 
 def test_second_command_learns_the_holder(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_second_command_learns_the_holder(tmp_path: Path) -> None:
 
 
 def test_holder_that_has_written_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_lock, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(locks, "READ_SECONDS", 0.0)
     with only_command("dev", "make up"):
         (tmp_path / "locks" / "dev").write_text('{"command": "ma', encoding="utf-8")
         with pytest.raises(StackBusy, match="another command is working on it"), only_command("dev", "make down"):

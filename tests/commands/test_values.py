@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from commands.review.values import spelled
+from commands.review.report import spelled
 
 SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "value": "canary"}
 

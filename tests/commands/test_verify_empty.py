@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from commands import verify_empty
-from commands.inventory.simulated import simulated
-from commands.review import recording
-from commands.verify_empty import main, verify
+from commands.review import recorded
+from commands.verify_empty import main, simulated, verify
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.gcp.config import GkeConfig
@@ -80,7 +79,7 @@ def test_every_kind_that_a_stack_makes_is_listed_or_goes_with_another() -> None:
     assert not listed & WITH_THEIR_OWNERS.keys()
 
 
-def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recording.Record]) -> None:
+def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recorded.Record]) -> None:
     """Add resources of a platform to the simulated cloud."""
     tags = cloud_labels(platform.cluster_label) if isinstance(platform, EksConfig) else {}
     with changing(folder) as state:
@@ -95,9 +94,9 @@ def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recordi
             state.resources[record.key] = record
 
 
-def made(platform: GkeConfig | EksConfig) -> list[recording.Record]:
+def made(platform: GkeConfig | EksConfig) -> list[recorded.Record]:
     """Return what a platform declares in its cloud."""
-    return recording.run(cloud(platform).declare).records
+    return recorded.run(cloud(platform).declare).records
 
 
 P4D = {"name": "gpus", "machine_type": "p4d.24xlarge", "nodes": 2}
