@@ -5,23 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from bench.control_plane import control_plane
 from bench.large_job import large_job
-from bench.measure import PROJECT, BenchError, Measure, machine
+from bench.measure import PROJECT, BenchError, Measure, machine, two_sides
 from bench.preview_slope import preview_slopes
-from commands.monitor.jobs import Unreachable
+from commands.monitor.cluster import Unreachable
 
 RESULT = PROJECT / ".trainyard" / "bench.json"
 NAMES = ("first-step", "noop-up", "preview", "ddp-step", "hosts-1024", "preview-slope")
 CLUSTER = {"first-step", "noop-up", "preview"}
 """Measures that need a cluster of the local platform."""
+DDP_PAIRS = 61
+"""Number of pairs of `ddp-step`, whose goal is in percent."""
 
 
 def cluster_measures(names: set[str]) -> list[dict[str, Any]]:
@@ -35,23 +35,16 @@ def cluster_measures(names: set[str]) -> list[dict[str, Any]]:
     return records
 
 
-def ddp_step() -> list[dict[str, Any]]:
-    """Take the measure of the training loop in a separate program, which prints its line. Return its record."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "ddp_step.json"
-        words = [sys.executable, "-m", "bench.ddp_step", "--json", str(file)]
-        status = subprocess.run(words, cwd=PROJECT, check=False).returncode
-        if not file.exists():
-            raise BenchError(f"`python -m bench.ddp_step` ended with {status} and wrote no record")
-        content = file.read_text(encoding="utf-8")
-        return [json.loads(line) for line in content.splitlines() if line.strip()]
+def ddp_step() -> Measure:
+    """Measure Trainyard's training loop on two ranks against a plain loop, on the digits recipe's model."""
+    return two_sides("ddp-step", "ddp", 1.02, world=2, threads=1, pairs=DDP_PAIRS)
 
 
 def taken(names: set[str]) -> Iterator[list[dict[str, Any]]]:
     """Yield the records of each group of measures. Report a group that fails and continue with the others."""
     groups: list[tuple[set[str], Callable[[], list[dict[str, Any]]]]] = [
         (CLUSTER, lambda: cluster_measures(names)),
-        ({"ddp-step"}, ddp_step),
+        ({"ddp-step"}, lambda: shown([ddp_step()])),
         ({"hosts-1024"}, lambda: shown(large_job())),
         ({"preview-slope"}, lambda: shown(preview_slopes())),
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -13,11 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench.kubectl import kubectl
 from bench.measure import PROJECT, BenchError, Measure, in_turn
-from bench.pulumi_stack import BenchStack
-from commands.monitor.jobs import Cluster
-from infra.local import leftovers, lifecycle
+from bench.programs import BenchStack, kubectl, removed_afterwards, wait_until
+from commands.monitor.cluster import Cluster
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
 from stack.config import load_file
@@ -65,11 +62,8 @@ class ControlPlane:
     """Running platform without a job, and the stack that created it."""
 
     def __init__(self, folder: Path) -> None:
-        ours, theirs = folder / "ours", folder / "theirs"
-        ours.mkdir()
-        theirs.mkdir()
-        self._ours = BenchStack(STACK, PROJECT, ours)
-        self._theirs = BenchStack("bench-handwritten", PROJECT / "bench" / "handwritten", theirs)
+        self._ours = BenchStack(STACK, PROJECT, folder / "ours")
+        self._theirs = BenchStack("bench-handwritten", PROJECT / "bench" / "handwritten", folder / "theirs")
         self._manifests = folder / "job.json"
         self._job = default_job()
         self._ours.up(our_config())
@@ -86,7 +80,7 @@ class ControlPlane:
             begun = datetime.now(UTC)
             self._ours.up(our_config(self._job))
             seconds = self._seconds_to_first_step(begun)
-            self._keep_manifests()
+            self._ours.save_objects(self._manifests, self._job["name"])
             self._ours.up(our_config())
             self._wait_until_gone()
             return seconds
@@ -105,10 +99,9 @@ class ControlPlane:
     def no_change(self) -> list[Measure]:
         """Measure `up` and preview without changes, against a hand-written program with the same resources."""
         idle = idle_job(self._job)
-        ours, theirs = (
-            our_config(idle),
-            {f"handwritten:{key}": value for key, value in handwritten_config(idle, HANDWRITTEN_NAMESPACE).items()},
-        )
+        ours = our_config(idle)
+        plain = handwritten_config(idle, HANDWRITTEN_NAMESPACE)
+        theirs = {f"handwritten:{key}": value for key, value in plain.items()}
         self._ours.up(ours)
         self._theirs.up(theirs)
         self._same_objects()
@@ -131,35 +124,24 @@ class ControlPlane:
                     + json.dumps(ours.get(key), indent=1)
                 )
 
-    def _keep_manifests(self) -> None:
-        """Save the job's objects as Trainyard's program applied them."""
-        name = self._job["name"]
-        items = [inputs for (_, each), inputs in self._ours.objects().items() if each == name]
-        if not items:
-            raise BenchError(f"the stack has no objects called {name}")
-        self._manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
-
     def _seconds_to_first_step(self, begun: datetime) -> float:
         """Return the seconds from `begun` to the first training step of host 0, by the timestamp of its log line."""
         name = self._job["name"]
-        deadline = time.monotonic() + STEP_SECONDS
-        while time.monotonic() < deadline:
+        stamps: list[str] = []
+
+        def has_trained() -> bool:
             for pod in self._cluster.pods([name]):
-                if pod.index == 0 and pod.has_log:
-                    for stamp, text in self._cluster.stamped_log(pod):
-                        if text.startswith("train "):
-                            return (datetime.fromisoformat(f"{stamp[:26]}+00:00") - begun).total_seconds()
                 if pod.state == "failed":
                     raise BenchError(f"{pod.name} failed before its first step: {pod.why}")
-            time.sleep(0.5)
-        raise BenchError(f"job {name} has not begun to train in {STEP_SECONDS:.0f} s")
+                if pod.index == 0 and pod.has_log:
+                    stamps.extend(stamp for stamp, text in self._cluster.stamped_log(pod) if text.startswith("train "))
+            return bool(stamps)
+
+        wait_until(has_trained, STEP_SECONDS, f"job {name} has not begun to train")
+        return (datetime.fromisoformat(f"{stamps[0][:26]}+00:00") - begun).total_seconds()
 
     def _wait_until_gone(self) -> None:
-        deadline = time.monotonic() + STEP_SECONDS
-        while self._cluster.pods([self._job["name"]]):
-            if time.monotonic() > deadline:
-                raise BenchError("the job's pods do not end")
-            time.sleep(0.2)
+        wait_until(lambda: not self._cluster.pods([self._job["name"]]), STEP_SECONDS, "the job's pods have not ended")
 
     def _forget_run(self) -> None:
         """Remove the files of an earlier run from the bucket, so that every run begins at step 0."""
@@ -171,10 +153,5 @@ class ControlPlane:
 @contextmanager
 def control_plane() -> Iterator[ControlPlane]:
     """Yield a platform for the measures. Remove all its leftovers from the machine afterwards."""
-    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
-        try:
-            yield ControlPlane(Path(folder))
-        finally:
-            lifecycle.stop(SETTINGS)
-            if left := leftovers.find(SETTINGS.folder, SETTINGS.cgroup):
-                raise BenchError(f"left on this machine: {', '.join(left)}")
+    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder, removed_afterwards(SETTINGS):
+        yield ControlPlane(Path(folder))

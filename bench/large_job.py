@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.kubectl import kubectl
-from bench.measure import PAIRS, PROJECT, BenchError, Measure
-from bench.pulumi_stack import BenchStack
-from infra.local import leftovers
+from bench.measure import PAIRS, PROJECT, Measure
+from bench.programs import BenchStack, kubectl, removed_afterwards, wait_until
 from infra.local.api import request
 from infra.local.settings import ClusterSettings
 from simulation.cloud.state import new_state
@@ -136,8 +132,8 @@ class LargeJob:
         self._up(side, hosts)
         self._wait_until_all_run(hosts)
         placed = time.monotonic() - begun
-        if side == "ours":
-            self._keep_objects(hosts)
+        if side == "ours" and not self._objects(hosts).exists():
+            self._stack.save_objects(self._objects(hosts))
         ending = time.monotonic()
         self._down(side, hosts)
         self._wait_until_gone()
@@ -158,46 +154,21 @@ class LargeJob:
     def _objects(self, hosts: int) -> Path:
         return self._folder / f"objects-{hosts}.json"
 
-    def _keep_objects(self, hosts: int) -> None:
-        """Save the objects as Trainyard's program applied them."""
-        if not self._objects(hosts).exists():
-            items = list(self._stack.objects().values())
-            content = {"apiVersion": "v1", "kind": "List", "items": items}
-            self._objects(hosts).write_text(json.dumps(content), encoding="utf-8")
-
     def _wait_until_all_run(self, hosts: int) -> None:
         job = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{JOB}"
-        self._wait(lambda: request(SETTINGS, "GET", job)["status"].get("ready") == hosts, "run")
+        wait_until(lambda: request(SETTINGS, "GET", job)["status"].get("ready") == hosts, SECONDS, "not all pods run")
 
     def _wait_until_gone(self) -> None:
         pods = f"/api/v1/namespaces/{NAMESPACE}/pods?limit=1"
-        self._wait(lambda: not request(SETTINGS, "GET", pods)["items"], "are gone")
-
-    def _wait(self, is_done: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not is_done():
-            if time.monotonic() > deadline:
-                raise BenchError(f"not all pods {what} after {SECONDS:.0f} s")
-            time.sleep(0.2)
-
-
-@contextmanager
-def simulated_nodes(count: int) -> Iterator[None]:
-    """Start a rehearsal's cluster with `count` nodes. Remove all its leftovers from the machine afterwards."""
-    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
-        try:
-            new_state(Path(folder), settings=control_plane.prepare(Path(folder), SETTINGS))
-            control_plane.start(Path(folder), "gke", "bench")
-            nodes = gke_nodes({**POOL, "nodeConfig": MACHINE}, count)
-            control_plane.set_nodes(SETTINGS, GKE_POOL_LABEL, POOL["name"], nodes)
-            yield
-        finally:
-            control_plane.stop(SETTINGS)
-            if left := leftovers.find(SETTINGS.folder, SETTINGS.cgroup):
-                raise BenchError(f"left on this machine: {', '.join(left)}")
+        wait_until(lambda: not request(SETTINGS, "GET", pods)["items"], SECONDS, "not all pods are gone")
 
 
 def large_job() -> list[Measure]:
-    """Take the measures of the large job."""
-    with simulated_nodes(HOSTS), tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
-        return LargeJob(Path(folder)).measure()
+    """Take the measures of the large job, on a rehearsal's cluster with simulated nodes."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as name, removed_afterwards(SETTINGS):
+        folder = Path(name)
+        new_state(folder, settings=control_plane.prepare(folder, SETTINGS))
+        control_plane.start(folder, "gke", "bench")
+        nodes = gke_nodes({**POOL, "nodeConfig": MACHINE}, HOSTS)
+        control_plane.set_nodes(SETTINGS, GKE_POOL_LABEL, POOL["name"], nodes)
+        return LargeJob(folder / "stack").measure()

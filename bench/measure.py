@@ -1,12 +1,18 @@
-"""Measure: alternate timing of two sides, the median of their ratios, its spread, and the goal."""
+"""Measure: alternate timing of two sides, the median of their ratios, its spread, and the goal.
+
+The sides of a trainer measure run in processes of their own (`ranks`), so that this process needs no torch.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +24,10 @@ PAIRS = 5
 """Default number of pairs of a measure."""
 RESULT = "RESULT"
 """First word of the answer of a process that runs blocks of steps. The seconds follow."""
+WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+"""Environment that hides GPUs, so that a CPU measure also runs on the CPU of a machine with a GPU."""
+RunBlock = Callable[[str], tuple[float, ...]]
+"""Name of a block of steps -> its seconds."""
 
 
 class BenchError(RuntimeError):
@@ -42,13 +52,16 @@ class Measure:
     @property
     def ratio(self) -> float:
         """Median of the pairs' ratios. A temporary slowdown of the machine affects both values of a pair."""
-        return median(ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True))
+        return median(self._ratios)
 
     @property
     def spread(self) -> tuple[float, float]:
         """Lowest and highest ratio of all pairs."""
-        ratios = [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
-        return min(ratios), max(ratios)
+        return min(self._ratios), max(self._ratios)
+
+    @property
+    def _ratios(self) -> list[float]:
+        return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     @property
     def is_held(self) -> bool:
@@ -80,26 +93,117 @@ class Measure:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Result that is not a ratio of times: a count or a rate."""
+
+    name: str
+    """Name of the measure."""
+    text: str
+    """Result and goal as the line shows them."""
+    is_held: bool
+    """True if the goal is met or there is none."""
+    facts: Mapping[str, Any]
+    """Result and goal for tools."""
+
+    def line(self) -> str:
+        """Return the measure in one line."""
+        return f"{self.name}  {self.text}"
+
+    def record(self) -> dict[str, Any]:
+        """Return the measure for tools."""
+        return {"name": self.name, **self.facts, "held": self.is_held}
+
+
 def in_turn(
-    name: str,
-    goal: float,
-    ours: Callable[[], float],
-    theirs: Callable[[], float],
-    pairs: int = PAIRS,
-    *,
-    progress: bool = True,
+    name: str, goal: float, ours: Callable[[], float], theirs: Callable[[], float], pairs: int = PAIRS
 ) -> Measure:
-    """Time both sides alternately, A B A B ..., after one pair that does not count. `progress` shows each pair."""
-    first: list[float] = []
-    second: list[float] = []
-    for number in range(pairs + 1):
-        pair = ours(), theirs()
-        if number:
-            first.append(pair[0])
-            second.append(pair[1])
-        if progress:
-            print(f"  {name} {number}/{pairs}: {pair[0]:.2f} s, {pair[1]:.2f} s", file=sys.stderr, flush=True)
-    return Measure(name=name, ours=tuple(first), theirs=tuple(second), goal=goal)
+    """Time both sides alternately, A B A B ..., after one pair that does not count."""
+    taken = in_rounds(name, {"ours": lambda _: (ours(),), "theirs": lambda _: (theirs(),)}, pairs)
+    return Measure(name=name, ours=taken["ours"], theirs=taken["theirs"], goal=goal)
+
+
+def in_rounds(name: str, sides: Mapping[str, RunBlock], rounds: int) -> dict[str, tuple[float, ...]]:
+    """Return the seconds of each side, by its block's name. Sides alternate, after one round that does not count."""
+    taken: dict[str, list[float]] = {side: [] for side in sides}
+    for number in range(rounds + 1):
+        found = {side: run_block(side)[0] for side, run_block in sides.items()}
+        for side, seconds in found.items() if number else ():
+            taken[side].append(seconds)
+        shown = ", ".join(f"{side} {seconds:.2f} s" for side, seconds in found.items())
+        print(f"  {name} {number}/{rounds}: {shown}", file=sys.stderr, flush=True)
+    return {side: tuple(seconds) for side, seconds in taken.items()}
+
+
+def compared(
+    taken: Mapping[str, tuple[float, ...]], goals: Mapping[tuple[str, str, str], float]
+) -> tuple[Measure, ...]:
+    """Return a measure for each name, side and other side, with its goal."""
+    return tuple(
+        Measure(name=name, ours=taken[side], theirs=taken[other], goal=goal)
+        for (name, side, other), goal in goals.items()
+    )
+
+
+@contextmanager
+def ranks(
+    kind: str, *, world: int = 1, threads: int, program: str = "bench.trainer_rank", gpu: bool = False
+) -> Iterator[RunBlock]:
+    """Yield a function that makes the processes run a block of steps, with `threads` CPU threads each."""
+    with tempfile.TemporaryDirectory() as folder:
+        port = free_port()
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-m", program, kind, folder],
+                cwd=PROJECT,
+                env={
+                    **os.environ,
+                    **({} if gpu else WITHOUT_GPU),
+                    "OMP_NUM_THREADS": str(threads),
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(world),
+                    "LOCAL_WORLD_SIZE": str(world),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                text=True,
+            )
+            for rank in range(world)
+        ]
+        first = processes[0]
+
+        def run_block(block: str) -> tuple[float, ...]:
+            assert first.stdin
+            assert first.stdout
+            first.stdin.write(block + "\n")
+            first.stdin.flush()
+            for line in first.stdout:
+                if line.startswith(RESULT):
+                    return tuple(float(word) for word in line.split()[1:])
+            raise BenchError(f"the processes of {kind} have ended; their output is above")
+
+        try:
+            yield run_block
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+
+def two_sides(name: str, kind: str, goal: float, *, world: int = 1, threads: int, pairs: int) -> Measure:
+    """Measure both sides in the same processes."""
+    with ranks(kind, world=world, threads=threads) as run_block:
+        return in_turn(name, goal, lambda: run_block("ours")[0], lambda: run_block("theirs")[0], pairs)
+
+
+def free_port() -> int:
+    """Return a free port on 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def machine() -> dict[str, Any]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from bench.measure import PROJECT, BenchError, Measure
+from bench.measure import PROJECT, Measure
+from bench.programs import BenchStack
 from commands.rehearse.folder import environment
 from commands.stack import WITHOUT_SNAPSHOTS
 from simulation.cloud.state import new_state
@@ -44,25 +42,22 @@ class Previews:
     """Stack of simulated clouds that is never deployed."""
 
     def __init__(self, folder: Path) -> None:
-        self._settings = folder / "settings.yaml"
-        new_state(folder)
-        (folder / "authorities.pem").write_bytes(b"")
-        self._environment = {
-            **environment(folder),
-            **WITHOUT_SNAPSHOTS,
-            "SSL_CERT_FILE": os.environ.get("SSL_CERT_FILE", ""),
-        }
-        self._run("stack", "init", STACK, "--no-select")
-        (PROJECT / f"Pulumi.{STACK}.yaml").unlink(missing_ok=True)
+        clouds = folder / "clouds"
+        clouds.mkdir()
+        new_state(clouds)
+        (clouds / "authorities.pem").write_bytes(b"")
+        certificates = {"SSL_CERT_FILE": os.environ.get("SSL_CERT_FILE", "")}
+        self._stack = BenchStack(
+            STACK, PROJECT, folder / "stack", {**environment(clouds), **WITHOUT_SNAPSHOTS, **certificates}
+        )
 
     def seconds(self, pools: int, jobs: int) -> float:
         """Return the CPU seconds of one preview, summed over its processes.
 
         The wall-clock times of two previews of one stack differ by more than fifty jobs add.
         """
-        self._settings.write_text(yaml.safe_dump({"config": config(pools, jobs)}), encoding="utf-8")
         before = _cpu_seconds_of_ended_processes()
-        self._run("preview", "--stack", STACK, "--config-file", str(self._settings))
+        self._stack.preview(config(pools, jobs))
         return _cpu_seconds_of_ended_processes() - before
 
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
@@ -83,18 +78,6 @@ class Previews:
             shown = f"{FEW}: {few:.2f} s, {SOME}: {some:.2f} s, {MANY}: {many:.2f} s"
             print(f"  {name} {number}/{ROUNDS}: {shown}", file=sys.stderr, flush=True)
         return Measure(name=name, ours=tuple(late), theirs=tuple(early), goal=GOAL, unit="ms")
-
-    def _run(self, *words: str) -> None:
-        done = subprocess.run(
-            ["pulumi", *words, "--non-interactive", "--color", "never"],
-            cwd=PROJECT,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise BenchError(f"`pulumi {' '.join(words)}` failed with {done.returncode}:\n{done.stdout}{done.stderr}")
 
 
 def _cpu_seconds_of_ended_processes() -> float:

@@ -59,7 +59,7 @@ LARGEST_BATCH = 256
 Batches = Iterable[Sequence[torch.Tensor]]
 
 
-def on_gpu(memory: int) -> ImagenetConfig:
+def gpu_config(memory: int) -> ImagenetConfig:
     """Return the configuration of all loops on a GPU with this memory in bytes: ResNet-50 with ImageNet's image
     size."""
     fitting = max(1, memory // SHARES // BYTES_AN_IMAGE)
@@ -76,8 +76,8 @@ def on_gpu(memory: int) -> ImagenetConfig:
 
 
 def first_gpu() -> ImagenetConfig:
-    """Return `on_gpu` for this machine's first GPU."""
-    return on_gpu(torch.cuda.get_device_properties(0).total_memory)
+    """Return `gpu_config` for this machine's first GPU."""
+    return gpu_config(torch.cuda.get_device_properties(0).total_memory)
 
 
 def loader(config: ImagenetConfig) -> DataLoader[tuple[torch.Tensor, ...]]:
@@ -89,7 +89,7 @@ def loader(config: ImagenetConfig) -> DataLoader[tuple[torch.Tensor, ...]]:
     return DataLoader(TensorDataset(images, labels), batch_size=config.batch_size, shuffle=True)
 
 
-def lying_there(config: ImagenetConfig, device: torch.device) -> Batches:
+def images_on_gpu(config: ImagenetConfig, device: torch.device) -> Batches:
     """Return batches in the memory of a GPU: one batch for all steps, as in Trainyard's loop."""
     side = config.image_size
     images = torch.randn(config.batch_size, 3, side, side, device=device)
@@ -102,7 +102,7 @@ def optimizer(config: ImagenetConfig, model: nn.Module) -> torch.optim.Optimizer
     return torch.optim.SGD(model.parameters(), lr=config.learning_rate, momentum=0.9, weight_decay=config.weight_decay)
 
 
-def right_in_first(logits: torch.Tensor, labels: torch.Tensor, *most: int) -> Iterator[torch.Tensor]:
+def top_k_accuracy(logits: torch.Tensor, labels: torch.Tensor, *most: int) -> Iterator[torch.Tensor]:
     """Yield the percentage of samples whose class is among the first k, for each k."""
     with torch.inference_mode():
         first = logits.topk(max(most), dim=1).indices.t()
@@ -124,7 +124,7 @@ def torchvision_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: 
         update.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         update.step()
-        first, fifth = right_in_first(logits, labels, 1, 5)
+        first, fifth = top_k_accuracy(logits, labels, 1, 5)
         values["loss"].append(loss.item())
         values["acc1"].append(first.item())
         values["acc5"].append(fifth.item())
@@ -143,7 +143,7 @@ def imagenet_epoch(model: nn.Module, update: torch.optim.Optimizer, batches: Bat
         sums["data"] += time.time() - ended
         logits = model(images)
         loss = functional.cross_entropy(logits, labels)
-        first, fifth = right_in_first(logits, labels, 1, 5)
+        first, fifth = top_k_accuracy(logits, labels, 1, 5)
         for name, value in (("loss", loss), ("acc1", first), ("acc5", fifth)):
             sums[name] += value.item() * len(images)
         update.zero_grad()
@@ -178,10 +178,10 @@ class TimmBenchmark:
                 loss = functional.cross_entropy(logits, labels)
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
             self._update.step()
-            settle(self._device)
+            wait_for_device(self._device)
 
 
-def settle(device: torch.device) -> None:
+def wait_for_device(device: torch.device) -> None:
     """Wait until the device has finished its queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -191,7 +191,7 @@ def loops(config: ImagenetConfig, device: torch.device) -> dict[str, Callable[[]
     """Return an epoch of each loop by its name."""
     model = build_model(config, classes=config.num_classes, channels=3).to(device)
     update = optimizer(config, model)
-    batches: Batches = loader(config) if device.type == "cpu" else lying_there(config, device)
+    batches: Batches = loader(config) if device.type == "cpu" else images_on_gpu(config, device)
 
     def torchvision() -> None:
         torch.backends.cudnn.benchmark = True
@@ -225,10 +225,10 @@ def main() -> None:
         half = torch.bfloat16 if torch.cuda.get_device_capability() >= (8, 0) else torch.float16
         found = gpu_loops(first_gpu(), device, half)
     for line in sys.stdin:
-        settle(device)
+        wait_for_device(device)
         started = time.perf_counter()
         found[line.strip()]()
-        settle(device)
+        wait_for_device(device)
         print(RESULT, time.perf_counter() - started, flush=True)
 
 

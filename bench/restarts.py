@@ -12,19 +12,16 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bench.measure import PROJECT, BenchError, Measure
-from bench.rank_processes import WITHOUT_GPU
+from bench.measure import PROJECT, WITHOUT_GPU, BenchError, Measure, free_port
 from bench.trainer_rank import write_digits
-from bench.trainer_restart import rank_process
 
 HOSTS = (2, 4, 8)
 PAIRS = 3
@@ -34,6 +31,8 @@ FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
 """Delays of the controller:
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go"""
 FLAGS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=1", "--batch-size=8")
+CHECKPOINTS = ("checkpoint ",) * 3
+"""Lines that the trainer prints before a rank is killed."""
 
 
 def backoff_seconds(failed_pods: int) -> float:
@@ -43,55 +42,95 @@ def backoff_seconds(failed_pods: int) -> float:
     return min(FIRST_BACKOFF_SECONDS * 2.0 ** (failed_pods - 1), LONGEST_BACKOFF_SECONDS)
 
 
-def restart_seconds(hosts: int, *, in_place: bool) -> float:
+def restart_on_one_host(launcher: str) -> float:
+    """Return the seconds from the SIGKILL of one of two ranks to the next step, under a launcher with its defaults."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _launchers(launcher, [["--nproc-per-node=2", "--max-restarts=1"]], Path(folder)) as running,
+    ):
+        return _seconds_to_next_step(running, rank=1)
+
+
+def restart_on_hosts(hosts: int, *, in_place: bool) -> float:
     """Return the seconds from the SIGKILL of the last host's rank to the next step."""
     with tempfile.TemporaryDirectory() as folder:
-        write_digits(Path(folder), samples=1000)
-        with _launchers(hosts, Path(folder), restarts=1 if in_place else 0) as running:
-            _wait_for(running, "checkpoint ", "checkpoint ")
-            os.kill(rank_process(running[-1].pid, hosts - 1), signal.SIGKILL)
-            killed = time.perf_counter()
+        with _launchers("trainer.launch", _host_options(hosts, int(in_place)), Path(folder)) as running:
             if in_place:
-                _wait_for(running, "resume ", "train ")
-                return time.perf_counter() - killed
+                return _seconds_to_next_step(running, rank=hosts - 1)
+            killed = _kill(running, rank=hosts - 1)
             assert running[0].stdout
             for _ in running[0].stdout:
                 pass
-            failed = [launcher.wait() for launcher in running]
+            for launcher in running:
+                launcher.wait()
             ended = time.perf_counter() - killed
-        with _launchers(hosts, Path(folder), restarts=0) as running:
+        with _launchers("trainer.launch", _host_options(hosts, 0), Path(folder)) as running:
             began = time.perf_counter()
             _wait_for(running, "resume ", "train ")
-            return ended + backoff_seconds(len(failed)) + time.perf_counter() - began
+            return ended + backoff_seconds(hosts) + time.perf_counter() - began
+
+
+def _host_options(hosts: int, restarts: int) -> list[list[str]]:
+    """Return the launcher's options of each host."""
+    options = [f"--nnodes={hosts}", "--nproc-per-node=1", f"--max-restarts={restarts}"]
+    options += ["--rdzv-backend=static", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
+    return [[*options, f"--node-rank={host}"] for host in range(hosts)]
 
 
 @contextmanager
-def _launchers(hosts: int, folder: Path, restarts: int) -> Iterator[list[subprocess.Popen[str]]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = [f"--nnodes={hosts}", "--nproc-per-node=1", f"--max-restarts={restarts}"]
-    options += ["--rdzv-backend=static", f"--rdzv-endpoint=127.0.0.1:{port}"]
+def _launchers(launcher: str, options: Sequence[Sequence[str]], folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start a launcher for each host, and kill all processes of all hosts afterwards."""
+    write_digits(folder, samples=1000)
     words = ["trainer", "digits", *FLAGS, f"--data-dir={folder}", f"--bucket=file://{folder}/bucket"]
     running = [
         subprocess.Popen(
-            [sys.executable, "-m", "trainer.launch", *options, f"--node-rank={host}", "-m", *words],
+            [sys.executable, "-m", launcher, *of_host, "-m", *words],
             cwd=PROJECT,
             env={**os.environ, **WITHOUT_GPU, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL if host else subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            start_new_session=True,
         )
-        for host in range(hosts)
+        for host, of_host in enumerate(options)
     ]
     try:
         yield running
     finally:
-        for launcher in running:
-            if launcher.poll() is None:
-                os.killpg(launcher.pid, signal.SIGKILL)
-            launcher.wait()
+        # Kill at once. On SIGTERM a launcher waits for its ranks, which save first.
+        for pid in [pid for process in running for pid in _process_tree(process.pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in running:
+            process.communicate()
+
+
+def _seconds_to_next_step(running: list[subprocess.Popen[str]], rank: int) -> float:
+    """Kill a rank. Return the seconds until host 0 prints the next step after the resume."""
+    killed = _kill(running, rank)
+    _wait_for(running, "resume ", "train ")
+    return time.perf_counter() - killed
+
+
+def _kill(running: list[subprocess.Popen[str]], rank: int) -> float:
+    """Kill a rank of the last host after some checkpoints. Return the time of the kill.
+
+    The trainer names its process after the rank.
+    """
+    _wait_for(running, *CHECKPOINTS)
+    for pid in _process_tree(running[-1].pid):
+        if Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() == f"rank-{rank}":
+            os.kill(pid, signal.SIGKILL)
+            return time.perf_counter()
+    raise BenchError(f"there is no process of rank {rank}")
+
+
+def _process_tree(pid: int) -> list[int]:
+    """Return a process and its descendants; empty if it has ended."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        return []
+    return [pid, *(descendant for child in children for descendant in _process_tree(int(child)))]
 
 
 def _wait_for(running: list[subprocess.Popen[str]], *starts: str) -> None:
@@ -108,11 +147,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, nargs="+", default=HOSTS)
     parser.add_argument("--pairs", type=int, default=PAIRS)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     is_held = True
-    for hosts in asked.hosts:
+    for hosts in options.hosts:
         pairs = [
-            (restart_seconds(hosts, in_place=True), restart_seconds(hosts, in_place=False)) for _ in range(asked.pairs)
+            (restart_on_hosts(hosts, in_place=True), restart_on_hosts(hosts, in_place=False))
+            for _ in range(options.pairs)
         ]
         ours, theirs = zip(*pairs, strict=True)
         measure = Measure(name=f"restart of {hosts} hosts", ours=ours, theirs=theirs, goal=GOAL)

@@ -10,30 +10,44 @@ import http.client
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
-from bench.measure import PROJECT, BenchError, Measure, in_turn, machine
-from bench.rank_processes import WITHOUT_GPU, compared, in_rounds, ranks
-from bench.trainer_gpu import Rate, has_gpu, on_gpu
-from bench.trainer_rank import BUCKET
-from bench.trainer_restart import restart
-from bench.trainer_xla import Count, compilations
+import torch
+
+from bench.measure import (
+    PROJECT,
+    WITHOUT_GPU,
+    BenchError,
+    Measure,
+    Result,
+    compared,
+    free_port,
+    in_rounds,
+    in_turn,
+    machine,
+    ranks,
+    two_sides,
+)
+from bench.reference_loops import first_gpu
+from bench.restarts import restart_on_one_host
+from bench.trainer_rank import BUCKET, write_digits
 from infra.local.trainer_image import digits_folder
 from setup.digits import has_digits
 from setup.stores import s3_server
 
 PAIRS = 7
-FINE = 151
+FINE_PAIRS = 151
 """Number of pairs of a measure with a goal in percent."""
 ROUNDS = 31
 """Number of rounds of the loops that are compared with each other."""
-PROMISED = 98.5
+PROMISED_ACCURACY = 98.5
 """Promised accuracy of the digits recipe on the held-out digits, in percent."""
 PROMISED_SECONDS = 120.0
 """Promised duration of the digits recipe on two cores."""
@@ -44,7 +58,7 @@ NOT_TAKEN = {
     "data wait of a cloud's own bucket": "no cloud here: data-wait-bucket has an S3 server on this machine",
 }
 """Goals that this bench does not measure, with the reason."""
-WITHOUT_A_GPU = dict.fromkeys(
+NOT_TAKEN_WITHOUT_GPU = dict.fromkeys(
     (
         "loop floor, and our loop against torchvision's, pytorch/examples' and timm's, on a GPU",
         "H200, ResNet-50: images/s, floor 4,000, goal 5,800",
@@ -52,12 +66,22 @@ WITHOUT_A_GPU = dict.fromkeys(
     "no GPU here",
 )
 """Further goals that it does not measure without a GPU."""
-
-
-def two_sides(name: str, kind: str, goal: float, *, world: int = 1, threads: int, pairs: int = PAIRS) -> Measure:
-    """Measure both sides in the same processes."""
-    with ranks(kind, world=world, threads=threads) as ask:
-        return in_turn(name, goal, lambda: ask("ours")[0], lambda: ask("theirs")[0], pairs)
+GPU_ROUNDS = 15
+GPU_GOALS = {
+    ("gpu-loop-floor", "best", "plain"): 1 / 0.98,
+    ("gpu-torchvision-loop", "ours", "torchvision"): 1.0,
+    ("gpu-imagenet-loop", "ours", "imagenet"): 1.0,
+    ("gpu-best-settings", "best", "torchvision"): 0.5,
+    ("gpu-timm", "best", "timm"): 1.0,
+}
+"""Maximum ratio of time for each measure and its two sides."""
+GPU_RATES = {"NVIDIA H200": (4000.0, 5800.0)}
+"""Minimum rate and goal of a GPU, in images per second of ResNet-50."""
+XLA_PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
+STEADY_STEP = 3
+"""Step from which a graph of PyTorch/XLA stays the same."""
+XLA_SAMPLES = 2000
+COMPILATIONS = re.compile(r"^train .*\bcompilations=(\d+)", re.MULTILINE)
 
 
 def references(*, threads: int) -> tuple[Measure, ...]:
@@ -80,22 +104,22 @@ def references(*, threads: int) -> tuple[Measure, ...]:
 
 def share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
     """Measure the seconds of waiting against the total seconds of the same steps."""
-    with ranks(kind, threads=threads) as ask:
-        ask("ours")
-        found = [ask("ours") for _ in range(PAIRS)]
+    with ranks(kind, threads=threads) as run_block:
+        run_block("ours")
+        found = [run_block("ours") for _ in range(PAIRS)]
     ours, theirs = zip(*found, strict=True)
     return Measure(name=name, ours=ours, theirs=theirs, goal=goal)
 
 
-def wandb_away(name: str, goal: float) -> Measure:
+def wandb_unreachable(name: str, goal: float) -> Measure:
     """Measure training with an unreachable Weights & Biases server against training without it."""
     unreachable = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
-    with settings_of(unreachable):
-        return two_sides(name, "wandb", goal, threads=1, pairs=FINE)
+    with environment_variables(unreachable):
+        return two_sides(name, "wandb", goal, threads=1, pairs=FINE_PAIRS)
 
 
 @contextmanager
-def settings_of(settings: dict[str, str]) -> Iterator[None]:
+def environment_variables(settings: dict[str, str]) -> Iterator[None]:
     """Set environment variables for processes that start inside the block."""
     before = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
@@ -112,9 +136,7 @@ def settings_of(settings: dict[str, str]) -> Iterator[None]:
 def s3_bucket() -> Iterator[None]:
     """Start an S3 server with a bucket on this machine, and set its address for processes that start inside the
     block."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     words = [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     settings = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
@@ -131,7 +153,7 @@ def s3_bucket() -> Iterator[None]:
             raise BenchError("the S3 server does not listen")
         if connection.getresponse().status != http.HTTPStatus.OK:
             raise BenchError("the S3 server makes no bucket")
-        with settings_of(settings):
+        with environment_variables(settings):
             yield
     finally:
         server.kill()
@@ -160,42 +182,113 @@ def digits(name: str, *, threads: int) -> Measure:
     done = subprocess.run(words, cwd=PROJECT, env=alone, stdout=subprocess.PIPE, text=True, check=False)
     seconds = time.perf_counter() - started
     found = re.search(r"^done test_accuracy=(\S+)", done.stdout, re.MULTILINE)
-    if not found or float(found[1]) < PROMISED:
-        raise BenchError(f"the digits recipe ended with {done.returncode}, below {PROMISED} %:\n{done.stdout[-2000:]}")
+    if not found or float(found[1]) < PROMISED_ACCURACY:
+        raise BenchError(
+            f"the digits recipe ended with {done.returncode}, below {PROMISED_ACCURACY} %:\n{done.stdout[-2000:]}"
+        )
     return Measure(name=name, ours=(seconds,), theirs=(PROMISED_SECONDS,), goal=1)
 
 
-def measures() -> dict[str, Callable[[], Measure | Count | tuple[Measure | Rate, ...]]]:
+def compilations() -> Result:
+    """Count the graphs that two epochs of digits compile after their third step, on eight virtual CPU devices."""
+    if not XLA_PYTHON.exists():
+        raise BenchError("there is no .venv-xla: run `make xla`")
+    with tempfile.TemporaryDirectory() as folder:
+        write_digits(Path(folder), samples=XLA_SAMPLES)
+        done = subprocess.run(
+            [
+                *(str(XLA_PYTHON), "-m", "trainer", "digits", "--epochs=2", "--batch-size=100", "--sharding=model"),
+                *("--log-steps=1", f"--data-dir={folder}", f"--bucket=file://{folder}/bucket"),
+            ],
+            cwd=PROJECT,
+            env={**os.environ, "PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": "8"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    counts = [int(count) for count in COMPILATIONS.findall(done.stdout)]
+    if done.returncode or len(counts) <= STEADY_STEP:
+        raise BenchError(f"the run on XLA ended with {done.returncode}:\n{done.stdout[-2000:]}")
+    found, steps = counts[-1] - counts[STEADY_STEP - 1], len(counts) - STEADY_STEP
+    return Result(
+        name="spmd-compilations",
+        text=f"{found} in {steps} steps  goal 0  {'short' if found else 'held'}",
+        is_held=found == 0,
+        facts={"found": found, "steps": steps, "goal": 0},
+    )
+
+
+def gpu_measures() -> tuple[Measure | Result, ...]:
+    """Measure all sides on a GPU alternately: Trainyard's in one process, those of reference scripts in another."""
+    if not torch.cuda.is_available():
+        raise BenchError("there is no GPU here that torch can compute on")
+    with (
+        ranks("gpu", threads=1, gpu=True) as ours,
+        ranks("gpu", threads=1, program="bench.reference_loops", gpu=True) as theirs,
+    ):
+        sides = {"ours": ours, "torchvision": theirs, "best": ours, "timm": theirs, "plain": ours}
+        taken = in_rounds("gpu", {**sides, "imagenet": theirs, "compiled": ours}, GPU_ROUNDS)
+    config, gpu = first_gpu(), torch.cuda.get_device_name(0)
+    images = config.batch_size * config.steps_per_epoch
+    rates = {side: images / median(taken[side]) for side in ("best", "compiled")}
+    return (*compared(taken, GPU_GOALS), *gpu_rates(gpu, rates))
+
+
+def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
+    """Return the images per second of the sides.
+
+    A GPU's minimum rate applies to the fastest side, which a user of this GPU would choose.
+    """
+    fastest = max(rates, key=lambda side: rates[side])
+    found = []
+    for side, rate in rates.items():
+        floor, goal = GPU_RATES.get(gpu, (None, None)) if side == fastest else (None, None)
+        is_held = floor is None or rate >= floor
+        claim = "no floor is set for it"
+        if floor is not None:
+            claim = f"floor {floor:,.0f}, goal {goal:,.0f}  {'held' if is_held else 'short'}"
+        facts = {"gpu": gpu, "rate": rate, "floor": floor, "goal": goal}
+        text = f"{rate:,.0f} images/s on {gpu}  {claim}"
+        found.append(Result(name=f"gpu-rate-{side}", text=text, is_held=is_held, facts=facts))
+    return tuple(found)
+
+
+def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Result, ...]]]:
     """Return each measure by its name. The goal for time is the inverse of the goal for speed in the name."""
     cores = 2
     return {
-        "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE),
-        "observability": lambda: two_sides("observability", "observability", 1.01, threads=1, pairs=FINE),
-        "wandb-unreachable": lambda: wandb_away("wandb-unreachable", 1.02),
+        "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE_PAIRS),
+        "observability": lambda: two_sides("observability", "observability", 1.01, threads=1, pairs=FINE_PAIRS),
+        "wandb-unreachable": lambda: wandb_unreachable("wandb-unreachable", 1.02),
         "references": lambda: references(threads=cores),
         "data-wait-generated": lambda: share("data-wait-generated", "generated", 0.02, threads=cores),
         "data-wait-cache": lambda: share("data-wait-cache", "cache", 0.02, threads=cores),
         "data-wait-bucket": lambda: bucket_share("data-wait-bucket", 0.05, threads=cores),
         "two-processes": lambda: processes("two-processes", 1 / 0.95, cores=cores),
         "restart": lambda: in_turn(
-            "restart", 0.5, lambda: restart("trainer.launch"), lambda: restart("torch.distributed.run"), PAIRS
+            "restart",
+            0.5,
+            lambda: restart_on_one_host("trainer.launch"),
+            lambda: restart_on_one_host("torch.distributed.run"),
+            PAIRS,
         ),
         "digits": lambda: digits("digits", threads=cores),
         "spmd-compilations": compilations,
-        "async-save": lambda: two_sides("async-save", "save", 0.05, threads=cores),
-        "gpu": on_gpu,
+        "async-save": lambda: two_sides("async-save", "save", 0.05, threads=cores, pairs=PAIRS),
+        "gpu": gpu_measures,
     }
 
 
 def main() -> int:
     """Take the measures. Return 0 if every goal is met, 1 if one is missed, 2 if one could not be taken."""
     known = measures()
-    wanted = [name for name in known if name != "gpu" or has_gpu()]
+    wanted = [name for name in known if name != "gpu" or torch.cuda.is_available()]
     parser = argparse.ArgumentParser(prog="python -m bench.trainer", description=__doc__)
     parser.add_argument("--json", type=Path, default=RESULT_FILE, help="file for the result (default: %(default)s)")
     parser.add_argument("--only", choices=known, action="append", help="only this measure; can be repeated")
     options = parser.parse_args()
-    found: list[Measure | Count | Rate] = []
+    found: list[Measure | Result] = []
     try:
         for name in options.only or wanted:
             taken = known[name]()
@@ -205,7 +298,7 @@ def main() -> int:
     except BenchError as error:
         print(f"make bench-trainer: {error}", file=sys.stderr)
         return 2
-    not_taken = NOT_TAKEN | ({} if has_gpu() else WITHOUT_A_GPU)
+    not_taken = NOT_TAKEN | ({} if torch.cuda.is_available() else NOT_TAKEN_WITHOUT_GPU)
     for what, why in not_taken.items():
         print(f"NOT MEASURED  {what}: {why}")
     options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,10 @@
-"""Rank of a trainer measure. It builds the timed training and then runs one block of steps for each request.
+"""Process of a trainer measure. It builds the timed trainings and then runs one block of steps for each request.
 
 `python -m bench.trainer_rank KIND FOLDER`. Rank 0 reads a block's name per line and answers with `RESULT seconds...`.
+
+A block of Trainyard's loop is an epoch of `Training.train_epoch` with all its work at a step: sampler, learning rate,
+metrics, printing, JSON lines, TensorBoard, and the ranks' joint decision to continue. A plain block is forward,
+backward and update of the same model on the same tensors.
 """
 
 from __future__ import annotations
@@ -9,22 +13,22 @@ import dataclasses
 import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.checkpoint.state_dict_saver import save as write
+from torch.nn import functional
 
-from bench.ddp_step import CLASSES, SIDE, SameTensors, our_block, plain_block
 from bench.measure import RESULT
-from bench.reference_loops import SAME
+from bench.reference_loops import SAME, first_gpu, wait_for_device
 from trainer.checkpoints.tensor_files import TensorFilesWriter
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.batch import Batch
 from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS
 from trainer.data.made_images import imagenet
-from trainer.data.sampler import EpochSampler
+from trainer.data.sampler import EpochSampler, Share
 from trainer.loop import Training
 from trainer.report.metrics import Meter, Reporter
 from trainer.runtime import Runtime, start_runtime
@@ -33,12 +37,41 @@ from trainer.watchdog import Watchdog
 
 EPOCHS = 1_000_000
 STEPS = 20
+"""Number of steps in a block of digits."""
+CLASSES = 10
+SIDE = 28
 GLOBAL_BATCH = 64
 STANDSTILL = 1e-9
 """Learning rate at which weights do not change. The time of arithmetic can depend on values."""
 SAVED_MODEL = "resnet50"
 BUCKET = "bench"
-Blocks = dict[str, Callable[[], tuple[float, ...]]]
+Block = Callable[[], tuple[float, ...]]
+Blocks = dict[str, Block]
+
+
+class SameTensors:
+    """Data set that returns the same batch at every step, without cost."""
+
+    classes, channels, side = CLASSES, 1, SIDE
+    num_tests = 0
+    broken: Sequence[str] = ()
+
+    def __init__(self, batch: Batch, num_samples: int) -> None:
+        self._batch = batch
+        self.num_samples = num_samples
+
+    def follow(self, sampler: EpochSampler) -> None:
+        """Ignore the sampler, because every step gets the same batch."""
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """Return the batch."""
+        del share, world
+        return self._batch
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield no batches, because the bench does not measure evaluation."""
+        del rank, world
+        yield from ()
 
 
 class Silent(Reporter):
@@ -108,29 +141,66 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def cpu_seconds(work: Callable[[], object]) -> float:
-    """Return the CPU seconds of the work, summed over its threads.
+def timed(runtime: Runtime, work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> Block:
+    """Return a block that does the work on every rank. Its seconds are those of `clock`."""
 
-    Other processes of the machine affect them little.
+    def block() -> tuple[float, ...]:
+        wait_for_device(runtime.device)
+        runtime.barrier()
+        started = clock()
+        work()
+        wait_for_device(runtime.device)
+        runtime.barrier()
+        return (clock() - started,)
+
+    return block
+
+
+def our_block(training: Training, clock: Callable[[], float] = time.perf_counter) -> Block:
+    """Return a block of Trainyard's loop: one epoch."""
+
+    def epoch() -> None:
+        training.train_epoch()
+        training.sampler.next_epoch()
+
+    return timed(training.runtime, epoch, clock)
+
+
+def plain_block(training: Training, batch: Batch, steps: int, clock: Callable[[], float] = time.perf_counter) -> Block:
+    """Return a block of a hand-written loop on the weights of a training.
+
+    Both sides use the same weights. Their memory addresses change a step's time more than the measured difference.
     """
-    started = time.process_time()
-    work()
-    return time.process_time() - started
+    model, optimizer, config = training.model, training.state.optimizer, training.config
+
+    def loop() -> None:
+        for _ in range(steps):
+            with training.runtime.autocast():
+                logits = model(batch.images)
+                loss = functional.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    return timed(training.runtime, loop, clock)
 
 
 def loop(folder: Path, runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop with a hand-written one.
+    """Compare Trainyard's loop with a plain one by the CPU seconds of all threads.
 
-    Both use the same tensors, whose memory addresses affect the time.
+    Other processes of the machine affect CPU seconds little.
     """
-    config = _digits(folder)
-    training = make_training(config, runtime, folder)
+    training = make_training(_digits(folder), runtime, folder)
     batch = _same_digits(training, runtime)
-    model, optimizer = training.state.model, training.state.optimizer
-    return {
-        "ours": lambda: (cpu_seconds(lambda: our_block(training, runtime)),),
-        "theirs": lambda: (cpu_seconds(lambda: plain_block(model, optimizer, batch, config, runtime)),),
-    }
+    clock = time.process_time
+    return {"ours": our_block(training, clock), "theirs": plain_block(training, batch, STEPS, clock)}
+
+
+def ddp(folder: Path, runtime: Runtime) -> Blocks:
+    """Compare Trainyard's loop with a plain one by the seconds of several ranks."""
+    training = make_training(_digits(folder), runtime, folder)
+    batch = _same_digits(training, runtime)
+    return {"ours": our_block(training), "theirs": plain_block(training, batch, STEPS)}
 
 
 def observability(folder: Path, runtime: Runtime) -> Blocks:
@@ -140,10 +210,7 @@ def observability(folder: Path, runtime: Runtime) -> Blocks:
         _same_digits(training, runtime)
     # Use the same tensors. Their memory addresses change a step's time more than the measured difference.
     bare.state, bare.model, bare.data = full.state, full.model, full.data
-    return {
-        "ours": lambda: (cpu_seconds(lambda: our_block(full, runtime)),),
-        "theirs": lambda: (cpu_seconds(lambda: our_block(bare, runtime)),),
-    }
+    return {"ours": our_block(full, time.process_time), "theirs": our_block(bare, time.process_time)}
 
 
 def wandb(folder: Path, runtime: Runtime) -> Blocks:
@@ -152,17 +219,14 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
     for training in (online, without):
         _same_digits(training, runtime)
     without.state, without.model = online.state, online.model
-    return {
-        "ours": lambda: (our_block(online, runtime),),
-        "theirs": lambda: (our_block(without, runtime),),
-    }
+    return {"ours": our_block(online), "theirs": our_block(without)}
 
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
     """Run Trainyard's loop with its defaults and in the reference scripts' memory format, on generated images."""
     ours = make_training(SAME, runtime, folder)
     best = make_training(dataclasses.replace(SAME, channels_last=True), runtime, folder)
-    return {"ours": lambda: (our_block(ours, runtime),), "best": lambda: (our_block(best, runtime),)}
+    return {"ours": our_block(ours), "best": our_block(best)}
 
 
 def ranks(folder: Path, runtime: Runtime) -> Blocks:
@@ -174,8 +238,7 @@ def ranks(folder: Path, runtime: Runtime) -> Blocks:
         epochs=EPOCHS,
         bucket="",
     )
-    training = make_training(config, runtime, folder)
-    return {"ours": lambda: (our_block(training, runtime),)}
+    return {"ours": our_block(make_training(config, runtime, folder))}
 
 
 def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
@@ -189,10 +252,11 @@ def _waits(config: ImagenetConfig, runtime: Runtime, folder: Path) -> Blocks:
         return times
 
     training.log.steps.take = spy  # type: ignore[method-assign]  # times the original
+    epoch = our_block(training)
 
     def block() -> tuple[float, ...]:
         taken.clear()
-        our_block(training, runtime)
+        epoch()
         return sum(data for data, _ in taken), sum(total for _, total in taken)
 
     return {"ours": block}
@@ -262,9 +326,29 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
     return {"ours": beside, "theirs": standing}
 
 
+def gpu(folder: Path, _runtime: Runtime) -> Blocks:
+    """Compare Trainyard's loop on a GPU: default, fastest settings, compiled, and a plain loop."""
+    return gpu_blocks(first_gpu(), folder)
+
+
+def gpu_blocks(config: ImagenetConfig, folder: Path) -> Blocks:
+    """Return an epoch of each side by name. `ours` has the reference scripts' default precision, `best` the fastest."""
+    best = dataclasses.replace(config, amp=True, channels_last=True)
+    # The runtime determines the precision, so each precision needs a runtime.
+    default_runtime, runtime = start_runtime(config), start_runtime(best)
+    ours = make_training(config, default_runtime, folder / "ours")
+    fast = make_training(best, runtime, folder / "best")
+    compiled = make_training(dataclasses.replace(best, compile=True), runtime, folder / "compiled")
+    share = EpochSampler(fast.data.num_samples, rank=0, world=1, batch_size=best.batch_size, seed=0).next()
+    plain = plain_block(fast, fast.data.batch(share, world=1), best.steps_per_epoch)
+    return {"ours": our_block(ours), "best": our_block(fast), "compiled": our_block(compiled), "plain": plain}
+
+
 KINDS = {
-    found.__name__: found for found in (loop, observability, wandb, references, ranks, generated, cache, bucket, save)
+    found.__name__: found
+    for found in (loop, ddp, observability, wandb, references, ranks, generated, cache, bucket, save, gpu)
 }
+"""Kinds of measure by the name that the command line has."""
 
 
 def serve(blocks: Blocks, runtime: Runtime) -> None:

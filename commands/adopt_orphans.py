@@ -12,8 +12,8 @@ from typing import Any
 
 from commands.environment import PROJECT
 from commands.interrupts import finished_first
-from commands.inventory.ownership import ownership
 from commands.stack import pulumi
+from commands.verify_empty import ownership
 from infra.cloud import ProvisionedCloud
 from infra.inventory import Found, Lister, json_of, known_id
 from infra.naming import CLUSTER_LABEL

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from commands.adopt_orphans import adopt_pending
-from commands.environment import PROJECT, STATE
-from commands.errors import StateBroken
+from commands.environment import PROJECT, STATE, StateBroken
 from commands.interrupts import finished_unless_repeated, run_command, set_closing
+from commands.locks import only_command
 from commands.stack import (
     SHARED,
     PulumiFailed,
@@ -25,7 +25,6 @@ from commands.stack import (
     reset_state,
     stack_exists,
 )
-from commands.stack_lock import only_command
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import make_command

@@ -1,4 +1,7 @@
-"""Environment in which `pulumi`, `kubectl` and `python` belong to one stack. `make shell` and all commands use it."""
+"""Environment in which `pulumi`, `kubectl` and `python` belong to one stack, and the errors of commands that use it.
+
+`make shell` and all commands use the environment.
+"""
 
 from __future__ import annotations
 
@@ -55,3 +58,15 @@ def stack_environment() -> dict[str, str]:
     if "KUBECONFIG" not in environment and cluster.folder.exists():
         environment["KUBECONFIG"] = str(cluster.kubeconfig)
     return environment
+
+
+class PulumiFailed(RuntimeError):
+    """A `pulumi` command failed. Its own error is on the screen or in the message."""
+
+
+class StackBusy(PulumiFailed):
+    """Another command works on the stack, or may do so."""
+
+
+class StateBroken(PulumiFailed):
+    """The state of the stack cannot be read, and it has no whole copy."""

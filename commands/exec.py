@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from commands.environment import stack_environment
 from commands.interrupts import GOES_ON, run_command, set_closing
-from commands.monitor.jobs import Cluster, StackNotFound, StackOutputs, Unreachable, stack_outputs
+from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, Unreachable, stack_outputs
 from commands.monitor.pod_state import PodState, latest_by_place
 from commands.stack import PulumiFailed
 from infra.make_command import make_command

@@ -18,8 +18,7 @@ from pulumi import RunError
 from urllib3.exceptions import HTTPError
 
 from commands.environment import PROJECT
-from commands.review.recorded import recorded_file
-from commands.review.recording import Record
+from commands.review.recorded import Record, recorded_file
 from commands.stack import PulumiFailed
 from infra.cloud import Cloud
 from infra.kubeconfig import kubeconfig_files

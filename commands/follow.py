@@ -17,10 +17,10 @@ from contextlib import suppress
 from typing import TextIO
 
 from commands.interrupts import GOES_ON, run_command, set_closing
-from commands.monitor.job_state import JobState
-from commands.monitor.jobs import (
+from commands.monitor.cluster import (
     Cluster,
     Forbidden,
+    LocalCluster,
     NoKubeconfig,
     StackNotFound,
     StackOutputs,
@@ -28,11 +28,9 @@ from commands.monitor.jobs import (
     Untrusted,
     stack_outputs,
 )
-from commands.monitor.local_cluster import LocalCluster
-from commands.monitor.log_lines import Progress
-from commands.monitor.log_stream import LogStreams
-from commands.monitor.node_state import silent_since, what_to_do
-from commands.monitor.pod_state import STUCK, PodState, latest_by_place, seconds_between
+from commands.monitor.job_state import JobState
+from commands.monitor.logs import LogStreams, Progress
+from commands.monitor.pod_state import STUCK, PodState, latest_by_place, seconds_between, silent_since, what_to_do
 from commands.monitor.screen import Screen, describe, describe_many, progress_text, restart_reason, spell, summary
 from commands.stack import PulumiFailed
 from infra.make_command import make_command

@@ -11,7 +11,7 @@ import json
 import sys
 
 from commands.environment import PROJECT
-from commands.review.recording import run
+from commands.review.recorded import run
 from stack.config import load_file
 
 

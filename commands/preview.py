@@ -15,25 +15,27 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kubernetes.client import ApiClient, ApiException, Configuration, CoreV1Api
+from kubernetes.config import ConfigException, load_kube_config
 from rich.console import Console
 from rich.markdown import Markdown
+from urllib3.exceptions import HTTPError
 
 from commands.environment import PROJECT
 from commands.interrupts import run_command
-from commands.review.base_revision import records_before
 from commands.review.difference import difference
 from commands.review.official import PluginReview, review_by_plugins
 from commands.review.plan import Step, steps_of
-from commands.review.recorded import have_objects, recorded_file
-from commands.review.recording import Record
+from commands.review.recorded import Record, have_objects, recorded_file, records_before
 from commands.review.report import NO_REHEARSAL, Report, as_json, comment, markdown, refusal, removal, verdict
-from commands.review.running_jobs import running
-from commands.stack import ensure_stack, pulumi
+from commands.stack import ensure_stack, kubeconfig_of, outputs, pulumi, stack_exists
 from infra.inventory import json_of
+from infra.naming import JOB_LABEL, POOL_LABEL
 from policy.catalogue import RULES
 from policy.rules import findings
 from stack.config import StackConfig, load_file
@@ -206,3 +208,43 @@ def _show(text: str, content: dict[str, Any], folder: Path | None) -> None:
 
 if __name__ == "__main__":
     sys.exit(run_command("make preview", lambda: main(sys.argv[1:])))
+
+
+TIMEOUT = (5.0, 30.0)
+"""Seconds for a connection and for each answer."""
+
+
+def jobs_by_pool(pods: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return pool -> jobs with a pending or running pod on one of its nodes, from the API server's own objects."""
+    pools = {node["metadata"]["name"]: node["metadata"].get("labels", {}).get(POOL_LABEL) for node in nodes}
+    found: dict[str, set[str]] = {}
+    for pod in pods:
+        pool = pools.get(pod["spec"].get("nodeName"))
+        if pool and pod["status"].get("phase") in ("Pending", "Running"):
+            found.setdefault(pool, set()).add(pod["metadata"]["labels"][JOB_LABEL])
+    return {pool: sorted(jobs) for pool, jobs in sorted(found.items())}
+
+
+def running(stack: str) -> dict[str, list[str]]:
+    """Return pool -> running jobs of a stack. If its cluster does not answer, print a warning and return none. Raises
+    PulumiFailed.
+    """
+    if not stack_exists(stack):
+        return {}
+    found = outputs(stack)
+    if "kubeconfig_path" not in found:
+        return {}
+    settings = Configuration()
+    load: Any = load_kube_config
+    try:
+        load(kubeconfig_of(stack, found), context=found.get("context"), client_configuration=settings)
+        api: Any = CoreV1Api(ApiClient(settings))
+        pods = api.list_pod_for_all_namespaces(
+            label_selector=JOB_LABEL, _preload_content=False, _request_timeout=TIMEOUT
+        )
+        nodes = api.list_node(_preload_content=False, _request_timeout=TIMEOUT)
+        return jobs_by_pool(json.loads(pods.data)["items"], json.loads(nodes.data)["items"])
+    except (ConfigException, ApiException, HTTPError, OSError) as error:
+        why = "its cluster does not say which jobs run, so that no pool is guarded"
+        print(f"stack {stack}: {why}: {error}", file=sys.stderr)
+        return {}

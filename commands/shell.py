@@ -1,15 +1,127 @@
-"""`make shell`: the user's shell with the stack's python, pulumi, kubectl and namespace."""
+"""`make shell`: the user's shell with the stack's python, pulumi, kubectl and namespace.
+
+The user's own start files run first. The start files of this module then set the stack's values, whatever those files
+did to PATH, KUBECONFIG and aliases. bash and zsh restore the order of PATH before each prompt, because PROMPT_COMMAND
+may change it.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from commands.environment import PROJECT, STATE, stack_environment
-from commands.shell_files import context_file, start_files
 from commands.stack import PulumiFailed, ensure_stack, kubeconfig_of, outputs
 from infra.make_command import make_command
+
+PROGRAMS = ("python", "python3", "pulumi", "kubectl")
+"""Programs that the user's aliases and functions must not replace."""
+RESTORE_PATH = """
+_trainyard_path() {
+    local folders=":$PATH:"
+    folders=${folders//":$TRAINYARD_PATH_FIRST:"/:}
+    folders=${folders//":$TRAINYARD_PATH_LAST:"/:}
+    folders=${folders#:}
+    folders="$TRAINYARD_PATH_FIRST:${folders%:}${TRAINYARD_PATH_LAST:+:$TRAINYARD_PATH_LAST}"
+    [ "$folders" = "$PATH" ] || PATH=$folders
+}
+_trainyard_path
+"""
+"""A bash and zsh function that puts the stack's folders at both ends of PATH, and a call of it."""
+BASH_PROMPT = """
+# Until bash 5.1 only the first element of an array ran before a prompt.
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
+    PROMPT_COMMAND+=(_trainyard_path)
+else
+    PROMPT_COMMAND="${PROMPT_COMMAND:-}"$'\\n'_trainyard_path
+fi
+"""
+ZSH_PROMPT = """
+autoload -Uz add-zsh-hook
+add-zsh-hook precmd _trainyard_path
+"""
+
+
+def start_files(
+    shell: str, folder: Path, environment: Mapping[str, str], before: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Write the start files of a shell into `folder`. Return its command line and further variables.
+
+    `before` is the user's environment, `environment` the stack's. A shell that is not bash, zsh or a POSIX shell gets
+    only the environment.
+    """
+    first, last = added_folders(environment["PATH"], before.get("PATH", ""))
+    more = {"TRAINYARD_PATH_FIRST": first, "TRAINYARD_PATH_LAST": last}
+    changed = {name: value for name, value in environment.items() if before.get(name) != value and name != "PATH"}
+    stack = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (changed | more).items())
+    stack = f"unalias {' '.join(PROGRAMS)} 2>/dev/null\nunset -f {' '.join(PROGRAMS)} 2>/dev/null\n{stack}"
+    name = Path(shell).name
+    if name == "bash":
+        _write(folder / "bashrc", f"[ ! -r ~/.bashrc ] || . ~/.bashrc\n{stack}{RESTORE_PATH}{BASH_PROMPT}")
+        return [shell, "--rcfile", str(folder / "bashrc")], more
+    if name == "zsh":
+        own = before.get("ZDOTDIR") or before.get("HOME", "")
+        _write(folder / ".zshenv", _zsh_file(".zshenv", own, folder))
+        at_last = f"ZDOTDIR={shlex.quote(own)}\n{stack}{RESTORE_PATH}{ZSH_PROMPT}"
+        _write(folder / ".zshrc", f"{_zsh_file('.zshrc', own, folder)}{at_last}")
+        return [shell], {**more, "ZDOTDIR": str(folder)}
+    if name in ("sh", "dash", "ksh", "mksh", "ash"):
+        own = before.get("ENV", "")
+        rc = f"[ ! -r {shlex.quote(own)} ] || . {shlex.quote(own)}\n" if own else ""
+        path = shlex.quote(environment["PATH"])
+        _write(folder / "shrc", f"{rc}{stack}export PATH={path}\n")
+        return [shell], {**more, "ENV": str(folder / "shrc")}
+    return [shell], more
+
+
+def _zsh_file(name: str, own: str, folder: Path) -> str:
+    """Return the start of a zsh file, which reads the user's own file with the user's own ZDOTDIR."""
+    file = shlex.quote(f"{own}/{name}")
+    return f"ZDOTDIR={shlex.quote(own)}\n[ ! -r {file} ] || . {file}\nZDOTDIR={shlex.quote(str(folder))}\n"
+
+
+def added_folders(path: str, before: str) -> tuple[str, str]:
+    """Return the folders that the stack's PATH has before and after the user's PATH."""
+    first, _, last = path.partition(f"{os.pathsep}{before}") if before else (path, "", "")
+    return first, last.removeprefix(os.pathsep)
+
+
+def _write(file: Path, text: str) -> None:
+    file.write_text(text, encoding="utf-8")
+
+
+def context_file(files: list[str], context: str | None, namespace: str) -> str | None:
+    """Return a kubeconfig with one context of `files`, in a namespace; None if no file has the context.
+
+    The default is the current context of the first file that has one.
+    """
+    contents = [content for file in files if (content := _kubeconfig(Path(file)))]
+    name = context or next((each["current-context"] for each in contents if each.get("current-context")), None)
+    found = (each for content in contents for each in content.get("contexts") or [] if each["name"] == name)
+    chosen = next(found, None)
+    if chosen is None:
+        return None
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "contexts": [{"name": name, "context": {**chosen["context"], "namespace": namespace}}],
+    }
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def _kubeconfig(file: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def main() -> None:

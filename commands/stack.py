@@ -14,13 +14,11 @@ from typing import Any
 
 import yaml
 
-from commands import backend_lock, checkpoint
-from commands.environment import PROJECT, PROVIDER_FILES, stack_environment
-from commands.errors import PulumiFailed as PulumiFailed
-from commands.errors import StackBusy
+from commands import locks, state_files
+from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, stack_environment
+from commands.environment import PulumiFailed as PulumiFailed
 from commands.interrupts import Child, Interrupted, held, run_child
-from commands.orphans import RUN, end_orphans, run_mark
-from commands.stack_lock import only_command
+from commands.locks import RUN, end_orphans, only_command, run_mark
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
@@ -74,8 +72,8 @@ def pulumi(*words: str, quiet: bool = False) -> str:
         )
         if done.is_stopped:
             _raise_interrupted(words, stack, done)
-    if owners := backend_lock.owners_in(done.stderr):
-        raise StackBusy(backend_lock.explain(stack, owners, run_mark(PROJECT, stack)))
+    if owners := locks.owners_in(done.stderr):
+        raise StackBusy(locks.explain(stack, owners, run_mark(PROJECT, stack)))
     if done.status != 0:
         detail = f":\n{done.stderr.strip()}" if quiet else ""
         raise PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
@@ -111,11 +109,11 @@ def _stack_of(words: Sequence[str]) -> str:
 def _pending(stack: str) -> list[str]:
     """Return the operations that Pulumi is running, as far as this machine can read the state."""
     folder = _backend_folder()
-    return checkpoint.pending_operations(folder, checkpoint.project_of(PROJECT), stack) if folder else []
+    return state_files.pending_operations(folder, state_files.project_of(PROJECT), stack) if folder else []
 
 
 def _backend_folder() -> Path | None:
-    return checkpoint.folder_of(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
+    return state_files.folder_of(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
 
 
 def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
@@ -178,7 +176,7 @@ def _text(value: Any) -> Any:
 def stack_exists(stack: str) -> bool:
     """Return True if the backend has the stack. Unlike `pulumi stack ls` it reads no other stack."""
     if folder := _backend_folder():
-        return checkpoint.state_file(folder, checkpoint.project_of(PROJECT), stack) is not None
+        return state_files.state_file(folder, state_files.project_of(PROJECT), stack) is not None
     try:
         pulumi("stack", "export", "--stack", stack, quiet=True)
     except PulumiFailed as error:
@@ -244,26 +242,26 @@ def recover(stack: str) -> None:
     if count := end_orphans(mark):
         _tell([f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left"])
     if folder := _backend_folder():
-        project = checkpoint.project_of(PROJECT)
-        _tell(backend_lock.free(folder, project, stack, mark, is_shared=SHARED in os.environ))
+        project = state_files.project_of(PROJECT)
+        _tell(locks.free(folder, project, stack, mark, is_shared=SHARED in os.environ))
     _mend(stack)
 
 
 def _is_broken(stack: str) -> bool:
     folder = _backend_folder()
-    return folder is not None and checkpoint.is_broken(folder, checkpoint.project_of(PROJECT), stack)
+    return folder is not None and state_files.is_broken(folder, state_files.project_of(PROJECT), stack)
 
 
 def _mend(stack: str) -> None:
     if folder := _backend_folder():
-        _tell(f"stack {stack}: {each}" for each in checkpoint.repair(folder, checkpoint.project_of(PROJECT), stack))
+        _tell(f"stack {stack}: {each}" for each in state_files.repair(folder, state_files.project_of(PROJECT), stack))
 
 
 def reset_state(stack: str) -> Path:
     """Set a broken state aside, so that the stack counts as new. Return the path of the copy."""
     folder = _backend_folder()
     assert folder is not None, "a broken state is known of folder backends alone"
-    return checkpoint.set_aside(folder, checkpoint.project_of(PROJECT), stack)
+    return state_files.set_aside(folder, state_files.project_of(PROJECT), stack)
 
 
 def _tell(sentences: Iterable[str]) -> None:

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commands.interrupts import GOES_ON, run_command, set_closing
-from commands.monitor.job_state import JobState
-from commands.monitor.jobs import (
+from commands.monitor.cluster import (
     Cluster,
     Forbidden,
     NoKubeconfig,
@@ -21,9 +20,9 @@ from commands.monitor.jobs import (
     Unreachable,
     stack_outputs,
 )
-from commands.monitor.log_lines import Progress
-from commands.monitor.node_state import lost_pods, node_line, what_to_do
-from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
+from commands.monitor.job_state import JobState
+from commands.monitor.logs import Progress
+from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, lost_pods, node_line, what_to_do
 from commands.monitor.screen import restart_reason
 from commands.stack import PulumiFailed
 from infra.make_command import make_command

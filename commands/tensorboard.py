@@ -8,7 +8,7 @@ import sys
 
 from commands.environment import PROJECT
 from commands.interrupts import GOES_ON, run_command, set_closing
-from commands.monitor.jobs import StackNotFound, outputs_with
+from commands.monitor.cluster import StackNotFound, outputs_with
 from commands.stack import PulumiFailed
 
 PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"

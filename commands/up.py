@@ -14,7 +14,7 @@ from commands.adopt_orphans import adopt_pending
 from commands.down import JOBS
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
-from commands.lost_cluster import remove_lost_cluster
+from commands.locks import only_command
 from commands.stack import (
     PulumiFailed,
     ensure_stack,
@@ -24,13 +24,14 @@ from commands.stack import (
     recover,
     save_kubeconfig,
 )
-from commands.stack_lock import only_command
 from infra.image.builtin_images import TRAINER
+from infra.local import lifecycle
+from infra.local.settings import stack_cluster
 from infra.make_command import make_command
 from stack import config as stack_config
 
 if TYPE_CHECKING:
-    from commands.monitor.jobs import Cluster
+    from commands.monitor.cluster import Cluster
 
 
 def unfollowed(config: stack_config.StackConfig) -> dict[str, str]:
@@ -126,7 +127,7 @@ def deleted_jobs(stack: str, brought: dict[str, Any]) -> list[str]:
     """Return the jobs that Pulumi's state has and the cluster has not. An update without a refresh does not detect
     that.
     """
-    from commands.monitor.jobs import Cluster, Unreachable
+    from commands.monitor.cluster import Cluster, Unreachable
 
     try:
         cluster = Cluster(kubeconfig_of(stack, brought), brought["namespace"], brought.get("context"))
@@ -145,7 +146,7 @@ def follow_jobs(stack: str, config: stack_config.StackConfig, brought: dict[str,
     """
     # Import late: importing the Kubernetes client takes a while, and the job has begun.
     from commands.follow import INTERRUPTED, follow
-    from commands.monitor.jobs import Cluster, Unreachable
+    from commands.monitor.cluster import Cluster, Unreachable
 
     kubeconfig, namespace, context = kubeconfig_of(stack, brought), brought["namespace"], brought.get("context")
     up = make_command("up", JOB=os.environ.get("JOB", ""))
@@ -171,7 +172,7 @@ def report_finished(
     cluster: Cluster, config: stack_config.StackConfig, brought: dict[str, Any], names: Iterable[str], before: str
 ) -> dict[str, str]:
     """Describe the jobs that ended before a time. Return their states by name."""
-    from commands.monitor.finished import finished_lines
+    from commands.finished_jobs import finished_lines
 
     over = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
     if over:
@@ -188,7 +189,7 @@ def write_records(cluster: Cluster, brought: dict[str, Any], jobs: Iterable[str]
 
     `is_here` is True if the cluster is on this machine. In another cluster a bucket that is a folder is on a node.
     """
-    from commands.run_record import COPY, HERE, WriteFailed, completed, write
+    from commands.finished_jobs import COPY, HERE, WriteFailed, completed, write
 
     bucket = str(brought.get("bucket_url"))
     scheme = bucket.partition("://")[0]
@@ -222,3 +223,27 @@ def _lines(found: dict[str, object], indent: str) -> Iterator[str]:
 
 if __name__ == "__main__":
     sys.exit(run_command("make up", main))
+
+
+CLUSTER_RESOURCE = "::local-processes"
+"""End of the URN of a local cluster's resource (infra/local/cluster.py)."""
+
+
+def remove_lost_cluster(stack: str) -> bool:
+    """Destroy the resources in the state if the data of the stack's local cluster is gone. Return True if it was gone.
+
+    The stack's other resources were in that cluster. The engine cannot replace the cluster: see
+    LocalClusterProvider.diff.
+    """
+    cluster = stack_cluster(str(PROJECT), stack)
+    if lifecycle.identity(cluster) is not None:
+        return False
+    resources = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))["deployment"].get("resources") or []
+    known = [each.get("outputs") or {} for each in resources if each["urn"].endswith(CLUSTER_RESOURCE)]
+    if not any(each.get("owner") == cluster.owner for each in known):
+        return False
+    print(
+        f"stack {stack}: the data of its cluster is gone from {cluster.folder}; removing it from the state", flush=True
+    )
+    pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
+    return True

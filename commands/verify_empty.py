@@ -10,21 +10,86 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from commands.environment import PROJECT, STATE
-from commands.inventory.ownership import ownership
-from commands.inventory.simulated import simulated
+from commands.review.recorded import Record, run
 from infra.cloud import ProvisionedCloud
-from infra.inventory import Lister, Ownership, json_of
+from infra.inventory import Found, Lister, Listing, Ownership, json_of
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
+from simulation.cloud.state import Record as CloudRecord
+from simulation.cloud.state import read_state
 from stack.config import load_file
+
+
+def simulated(folder: Path) -> Lister:
+    """Return a client for the simulated clouds whose state is in a folder."""
+
+    def rows(listing: Listing) -> Iterator[Found]:
+        for record in read_state(folder).of_type(*listing.types):
+            inputs = record.inputs
+            labels = {key: inputs.get(key) or {} for key in ("tags", "labels", "resourceLabels")}
+            yield Found(
+                kind=listing.kind,
+                name=_listed_name(record),
+                labels={name: str(value) for each in labels.values() for name, value in each.items()},
+                id=record.id,
+                facts={key: value for key, value in inputs.items() if isinstance(value, str)},
+            )
+
+    return rows
+
+
+def _listed_name(record: CloudRecord) -> str:
+    """Return the name that the cloud's listing would show."""
+    for key in ("email", "member", "name", "bucket", "repositoryId"):
+        if isinstance(record.outputs.get(key), str):
+            return str(record.outputs[key])
+    return record.id
+
+
+NAME_KEYS = ("name", "bucket", "repositoryId", "member")
+"""Inputs that name a resource in the cloud's listing."""
+RANDOM = "-[0-9a-f]{7}"
+"""Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
+
+
+def ownership(cloud: ProvisionedCloud) -> Ownership:
+    """Return the labels and names of the resources that the program creates in a cloud."""
+    names: dict[str, list[re.Pattern[str]]] = defaultdict(list)
+    shared: dict[str, list[re.Pattern[str]]] = defaultdict(list)
+    kinds = {type_: listing.kind for listing in cloud.listings for type_ in listing.types}
+    records = run(cloud.declare).records
+    for record in (each for each in records if each.type in kinds):
+        known = _known_name(record)
+        # If a label could identify it, a user-chosen name proves nothing: others may have a repository `gcr.io` too.
+        proof = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
+        to = names if proof else shared
+        to[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM))
+    for kind, pattern in cloud.generated_names(records).items():
+        names[kind].append(re.compile(pattern))
+    return Ownership(cluster=cloud.cluster_name, label=cloud.label, names=names, shared_names=shared)
+
+
+def _known_name(record: Record) -> str:
+    """Return a pattern of the resource's name; empty if Pulumi generates the name."""
+    inputs = record.inputs
+    if "accountId" in inputs:
+        return re.escape(f"{inputs['accountId']}@{inputs['project']}.iam.gserviceaccount.com")
+    for key in NAME_KEYS:
+        if inputs.get(key):
+            member = rf"(deleted:)?{re.escape(inputs[key])}(\?uid=\d+)?"
+            return member if key == "member" else re.escape(inputs[key])
+    return ""
+
 
 NETWORKS = ("network", "VPC")
 """Kinds of which the stack has its own. Every resource in one belongs to the stack."""

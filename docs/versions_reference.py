@@ -1,4 +1,4 @@
-"""`python -m docs.versions_reference` writes docs/versions.md: version, source and end of support of each part."""
+"""The page docs/versions.md: version, source and end of support of each pinned part."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from pathlib import Path
 
 from infra.hardware.versions import DEFAULT_EKS_VERSION, EKS_VERSIONS
 
-TARGET = Path(__file__).with_name("versions.md")
-PROJECT = TARGET.parents[1]
+PROJECT = Path(__file__).resolve().parents[1]
 
 INTRODUCTION = """\
 # Versions
 
-Each part that Trainyard pins, generated from the pins by `python -m docs.versions_reference`. The dates of support are
+Each part that Trainyard pins, generated from the pins by `python -m docs.references`. The dates of support are
 in `docs/versions_reference.py`, each with its source. A test fails when a date has passed. Every other Python package
 and Go module is in the lock file that belongs to the pin.
 """
@@ -249,7 +248,3 @@ def _support(part: Part) -> str:
     if part.reason:
         return f"no longer ({part.rule}); stays: {part.reason}"
     return f"until {part.ends}: {part.rule}" if part.ends else part.rule
-
-
-if __name__ == "__main__":
-    TARGET.write_text(render(), encoding="utf-8")

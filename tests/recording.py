@@ -1,5 +1,5 @@
 """Recording engine of the previews, under the name that tests use."""
 
-from commands.review.recording import LOCAL_CLUSTER, Record, RecordingEngine, run
+from commands.review.recorded import LOCAL_CLUSTER, Record, RecordingEngine, run
 
 __all__ = ["LOCAL_CLUSTER", "Record", "RecordingEngine", "run"]

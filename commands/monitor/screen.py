@@ -12,7 +12,7 @@ from rich.status import Status
 from rich.text import Text
 
 from commands.monitor.job_state import JobState
-from commands.monitor.log_lines import Event, Progress, before_report, exit_codes, looks_like_an_error, parse_event
+from commands.monitor.logs import Event, Progress, before_report, exit_codes, looks_like_an_error, parse_event
 from commands.monitor.pod_state import (
     PodState,
     count_restarts,

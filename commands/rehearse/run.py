@@ -7,26 +7,22 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from commands.adopt_orphans import adopt, looked_up
-from commands.checkpoint import project_of, repair
 from commands.down import JOBS
 from commands.interrupts import held
-from commands.inventory.ownership import ownership
-from commands.inventory.simulated import simulated
-from commands.orphans import end_orphans
+from commands.locks import end_orphans
 from commands.rehearse import folder as folders
-from commands.rehearse.checkpoints import look_at_buckets, write_checkpoints
-from commands.rehearse.diagnostics import errors, run
-from commands.rehearse.duration import longest_chain, turned
-from commands.rehearse.report import Node, Report
+from commands.rehearse.folder import errors, run
+from commands.rehearse.report import Node, Report, longest_chain, turned
 from commands.stack import settings_without_salt
-from commands.verify_empty import verify
+from commands.state_files import project_of, repair
+from commands.verify_empty import ownership, simulated, verify
 from infra.cloud import ProvisionedCloud
 from infra.local import leftovers
 from infra.local.settings import ClusterSettings
@@ -38,7 +34,7 @@ from simulation.cloud.lifecycle import quota_used
 from simulation.cloud.state import CloudState, Properties, new_state, read_state
 from simulation.cluster import control_plane
 from simulation.cluster.effects import BUCKETS
-from simulation.object_store import running
+from simulation.object_store import StoreError, running, store_of
 
 SETTLE_LIMIT = 120.0
 """Maximum wait, in seconds, for nodes and pods to stop changing."""
@@ -311,3 +307,37 @@ def _node(item: dict[str, Any]) -> Node:
         zone=labels.get("topology.kubernetes.io/zone", ""),
         accelerators={name: offered[name] for name in placement.ACCELERATORS if name in offered},
     )
+
+
+CHECKPOINT = "step-000000001/checkpoint.json"
+"""Key that each job writes below checkpoints/JOB in the bucket, as a real job does."""
+
+
+def write_checkpoints(state: CloudState, report: Report, pods: Sequence[placement.Pod]) -> None:
+    """Write each job's checkpoint to the URL that its pods have. A missing bucket is a problem."""
+    store = store_of(state.settings)
+    if store is None:
+        return
+    urls = {pod.job: pod.environment[placement.BUCKET] for pod in pods if placement.BUCKET in pod.environment}
+    for job, url in urls.items():
+        bucket, _, prefix = url.partition("://")[2].partition("/")
+        key = "/".join(filter(None, (prefix, "checkpoints", job, CHECKPOINT)))
+        try:
+            store.write(bucket, key)
+        except StoreError as error:
+            report.problems.append(f"job {job} cannot write to {url}: {error}")
+        else:
+            report.written.setdefault(bucket, []).append(key)
+
+
+def look_at_buckets(state: CloudState, report: Report) -> None:
+    """Compare the store with the report: kept buckets must hold their checkpoints, and no other bucket may exist."""
+    store = store_of(state.settings)
+    if store is None:
+        return
+    for bucket in store.buckets():
+        keys = store.keys(bucket)
+        if bucket not in report.kept:
+            report.left.append(f"bucket {bucket} with {len(keys)} objects")
+        elif lost := set(report.written.get(bucket, ())) - set(keys):
+            report.problems.append(f"bucket {bucket} must be kept, but lost {', '.join(sorted(lost))}")

@@ -3,6 +3,9 @@
 The tables of the providers' facts and the Kubernetes provider's own rules say which changes replace a resource. A
 replaced resource has new outputs, so the resources that use them are updated or replaced too. Resources are replaced if
 their provider moves to another region or cluster.
+
+The Kubernetes provider's rules: https://github.com/pulumi/pulumi-kubernetes/blob/v4.25.0/provider/pkg/provider/diff.go;
+a test asks that plugin.
 """
 
 from __future__ import annotations
@@ -11,14 +14,43 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from commands.review.fixed_fields import fixed_fields
-from commands.review.new_outputs import with_unknown_outputs
 from commands.review.plan import BY_PROVIDER, Action, Step
-from commands.review.plugin_answer import is_within
-from commands.review.recording import Record, key_of
+from commands.review.recorded import Record, key_of
 from simulation.cloud.checking import Changes, changes
 from simulation.cloud.fact_table import fact_table
 from simulation.cloud.values import UNKNOWN
+
+IDENTITY = (".metadata.name", ".metadata.namespace")
+
+_SELECTOR = ".spec.selector"
+_CLAIM = [_SELECTOR, ".spec.accessModes", ".spec.storageClassName", ".spec.volumeName"]
+_JOB = [_SELECTOR, ".spec.completions", ".spec.parallelism", ".spec.template"]
+_VOLUME = ("csi", "fc", "hostPath", "iscsi", "local", "nfs")
+
+FIXED_FIELDS: Mapping[tuple[str, str], list[str]] = {
+    ("apps/v1", "DaemonSet"): [_SELECTOR],
+    ("apps/v1", "Deployment"): [_SELECTOR],
+    ("batch/v1", "Job"): _JOB,
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): [".roleRef"],
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): [".roleRef"],
+    ("storage.k8s.io/v1", "StorageClass"): [".parameters", ".provisioner"],
+    ("v1", "ConfigMap"): [".binaryData", ".data"],
+    ("v1", "PersistentVolume"): [f".spec.{name}" for name in _VOLUME],
+    ("v1", "PersistentVolumeClaim"): _CLAIM,
+    ("v1", "ResourceQuota"): [".spec.scopes"],
+    ("v1", "Secret"): [".type", ".stringData", ".data"],
+    ("v1", "Service"): [".spec.clusterIP"],
+}
+"""API version and kind -> paths in addition to the name.
+
+Data is included: pods that have read it would not see a change. Volume types that Kubernetes has removed are left out.
+"""
+
+
+def fixed_fields(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the paths whose change replaces this object."""
+    return [*IDENTITY, *FIXED_FIELDS.get((str(manifest.get("apiVersion")), str(manifest.get("kind"))), [])]
+
 
 CLOUDS = ("gcp:", "aws:")
 PROVIDERS = "pulumi:providers:"
@@ -175,3 +207,42 @@ def _at(found: Any, path: str) -> Any:
     for key in path.removeprefix(".").split("."):
         found = found.get(key) if isinstance(found, Mapping) else None
     return found
+
+
+LEAST_LENGTH = 5
+"""Minimum characters of an output that is also searched inside other text."""
+
+
+def with_unknown_outputs(value: Any, outputs: Mapping[str, Any], *, whole: bool = True) -> Any:
+    """Return an input in which the parts made of outputs are unknown.
+
+    If no part shows an output, the output was transformed: the whole input is unknown, unless `whole` is False.
+    """
+    texts = {str(each) for each in _leaves(dict(outputs)) if each not in (None, "")}
+    found = _replaced(value, texts)
+    return UNKNOWN if whole and found == value else found
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return [leaf for each in value.values() for leaf in _leaves(each)]
+    if isinstance(value, list):
+        return [leaf for each in value for leaf in _leaves(each)]
+    return [value]
+
+
+def _replaced(value: Any, texts: set[str]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _replaced(each, texts) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_replaced(each, texts) for each in value]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    text = f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+    inside = any(each in text for each in texts if len(each) >= LEAST_LENGTH)
+    return UNKNOWN if text in texts or inside else value
+
+
+def is_within(path: str, outer: str) -> bool:
+    """Return True if a path equals the outer path or is below it."""
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))

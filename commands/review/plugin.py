@@ -19,7 +19,7 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
 
 from commands.environment import stack_environment
-from commands.review.recording import Record
+from commands.review.recorded import Record
 from setup.plugin_protocol import CHANNEL_OPTIONS
 from setup.pulumi_cli import RELEASE_URL, has_cli
 from setup.releases import DownloadError, Downloads

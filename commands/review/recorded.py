@@ -1,4 +1,4 @@
-"""Resources that the program declares for a stack's settings, without cloud, credentials or engine.
+"""Resources that the program declares for a stack's settings, now or at an earlier commit, without cloud and engine.
 
 `python -m commands.review.recorded STACK` prints them as JSON, for a preview that compares two programs.
 """
@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import runpy
+import subprocess
 import sys
+import tempfile
+import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from unittest import mock
 
 import pulumi
 import yaml
+from pulumi.runtime import rpc
+from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks
 from pulumi.runtime.proto import resource_pb2
 
+from commands.affected_stacks import changed_paths, is_named, is_program
 from commands.environment import PROJECT
-from commands.review.recording import Record, RecordingEngine, run
 from infra.image import cloud_image
 from infra.local import lifecycle
 from infra.local.trainer_image import trainer_image_reference
@@ -28,6 +34,183 @@ from setup import operators as operator_steps
 from setup.progress import run_steps
 from stack.config import PROJECT as NAMESPACE
 from stack.config import StackConfig, load_file
+
+LOCAL_CLUSTER = {
+    "uid": "0123456789abcdef",
+    "kubeconfig": "apiVersion: v1",
+    "kubeconfig_path": "/cluster/admin.kubeconfig",
+    "bucket_path": "/cluster/bucket",
+    "node_names": ["local-0", "local-1"],
+}
+"""Outputs of the local cluster's resource."""
+
+
+def _google_answers(args: MockResourceArgs) -> dict[str, Any]:
+    """Return the outputs that Google Cloud adds to a resource's inputs, for outputs that the program reads."""
+    inputs = args.inputs
+    if args.typ == "gcp:container/cluster:Cluster":
+        dns: dict[str, Any] = {
+            "dnsEndpointConfig": {"endpoint": "gke-1.us-central1.gke.goog", "allowExternalTraffic": True}
+        }
+        auth: dict[str, Any] = {
+            "clusterCaCertificate": "Q0E=",
+            "clientCertificateConfig": {"issueClientCertificate": False},
+        }
+        return {"endpoint": "203.0.113.7", "masterAuth": auth, "controlPlaneEndpointsConfig": dns}
+    if args.typ == "gcp:serviceaccount/account:Account":
+        email = f"{inputs['accountId']}@{inputs['project']}.iam.gserviceaccount.com"
+        name = f"projects/{inputs['project']}/serviceAccounts/{email}"
+        return {"email": email, "member": f"serviceAccount:{email}", "name": name}
+    if args.typ == "gcp:storage/bucket:Bucket":
+        return {"name": inputs.get("name") or f"{args.name}-0123456"}
+    if args.typ == "gcp:artifactregistry/repository:Repository":
+        return {"name": inputs["repositoryId"]}
+    return {}
+
+
+def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
+    """Return the outputs that AWS adds to a resource's inputs, for outputs that the program reads."""
+    inputs = args.inputs
+    if args.typ == "aws:s3/bucket:Bucket":
+        name = inputs.get("bucket") or f"{args.name}-0123456"
+        return {"bucket": name, "arn": f"arn:aws:s3:::{name}"}
+    if args.typ == "aws:eks/cluster:Cluster":
+        return {
+            "arn": "arn:aws:eks:us-west-2:123456789012:cluster/mock",
+            "endpoint": "https://eks.example.com",
+            "certificateAuthority": {"data": "Q0E="},
+            "vpcConfig": {**inputs["vpcConfig"], "clusterSecurityGroupId": "sg-cluster"},
+        }
+    if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
+        # A changed template gets a new version, by which node groups recycle their nodes:
+        # hashicorp/terraform-provider-aws internal/service/ec2/ec2_launch_template.go, CustomizeDiff of latest_version.
+        contents = {key: value for key, value in inputs.items() if key != "tags"}
+        return {"latestVersion": 1 + zlib.crc32(json.dumps(contents, sort_keys=True).encode())}
+    if args.typ == "aws:iam/role:Role":
+        return {"name": f"{args.name}-0123456", "arn": f"arn:aws:iam::123456789012:role/{args.name}-0123456"}
+    if args.typ == "aws:ec2/placementGroup:PlacementGroup":
+        return {"name": f"{args.name}-0123456"}
+    if args.typ == "aws:ecr/repository:Repository":
+        return {"repositoryUrl": f"123456789012.dkr.ecr.us-west-2.amazonaws.com/{inputs['name']}"}
+    return {"arn": f"arn:aws:mock:{args.name}"} if args.typ.startswith("aws:") else {}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A registered resource."""
+
+    type: str
+    name: str
+    inputs: dict[str, Any]
+    kept: bool = False
+    """True if it stays in the cloud when it is removed from the stack."""
+    provider: str = ""
+    """URN of its provider; empty for the default provider."""
+    depends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Input -> URNs of the resources whose outputs it is made of."""
+    outputs: Mapping[str, Any] = field(default_factory=dict)
+    """Outputs that are not inputs, `id` included."""
+    ignore_changes: tuple[str, ...] = ()
+    """Pulumi's option: inputs that keep their old values."""
+    replace_on_changes: tuple[str, ...] = ()
+    """Pulumi's option: inputs whose change replaces the resource."""
+    deletes_first: bool = False
+    """Pulumi's option `delete_before_replace`."""
+
+    @property
+    def key(self) -> str:
+        """End of its URN: type and name."""
+        return f"{self.type}::{self.name}"
+
+
+def key_of(urn: str) -> str:
+    """Return the `key` of the resource with a URN."""
+    *_, kind, name = urn.split("::")
+    return f"{kind.rpartition('$')[2]}::{name}"
+
+
+@dataclass
+class RecordingEngine(Mocks):
+    """Mocks that accept every resource unchanged."""
+
+    image_digest: str = "0" * 64
+    """Hexadecimal digest of every image that the program builds. It differs if the image's sources differ."""
+    records: list[Record] = field(default_factory=list)
+    """Registered resources, components included."""
+    registered: list[resource_pb2.RegisterResourceRequest] = field(default_factory=list)
+    """The registration requests, with parents and options."""
+
+    @property
+    def requests(self) -> Mapping[str, resource_pb2.RegisterResourceRequest]:
+        """Registration requests by resource name. If several resources share a name, the last one wins."""
+        return {each.name: each for each in self.registered}
+
+    def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        """Keep the resource. Its inputs become its outputs."""
+        inputs, answers = args.inputs, dict[str, Any]()
+        if args.typ.startswith("pulumi-python:dynamic"):
+            answers = LOCAL_CLUSTER
+        elif args.typ == "docker-build:index:Image":
+            # The provider detects changed sources by this output of its own.
+            inputs = {**inputs, "contextHash": self.image_digest}
+            answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
+        if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
+            answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
+        answers = {**answers, **_google_answers(args), **_amazon_answers(args)}
+        computed = {key: value for key, value in answers.items() if value != args.inputs.get(key)}
+        id_ = f"{args.name}-id"
+        if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
+            id_ = f"lt-{zlib.crc32(args.name.encode()):017x}"
+        self.records.append(Record(args.typ, args.name, inputs, outputs={"id": id_, **computed}))
+        return id_, {**args.inputs, **answers}
+
+    def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
+        """Reject the call: the program calls no provider function."""
+        raise NotImplementedError(args.token)
+
+    def of_type(self, suffix: str) -> list[Record]:
+        """Return the records whose type ends with `suffix`."""
+        return [record for record in self.records if record.type.endswith(suffix)]
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """Return the Kubernetes objects as the API server would get them, in a stable order."""
+        kubernetes = [record for record in self.records if record.type.startswith("kubernetes:")]
+        return [_whole(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
+
+
+def _whole(value: Any) -> Any:
+    """Return `value` with whole floats as integers, because the protocol has only floats.
+
+    Removes the marks of secrets.
+    """
+    if isinstance(value, dict):
+        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
+            return _whole(value["value"])
+        return {key: _whole(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class _Monitor(MockMonitor):
+    """Monitor that hands each whole registration to the engine: mocks see only the inputs."""
+
+    def __init__(self, engine: RecordingEngine) -> None:
+        super().__init__(engine)
+        self._engine = engine
+
+    def RegisterResource(self, request: resource_pb2.RegisterResourceRequest) -> Any:
+        self._engine.registered.append(request)
+        return super().RegisterResource(request)  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
+
+
+def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
+    """Run a program with an engine (by default a new one) until every registration is resolved."""
+    engine = engine or RecordingEngine()
+    pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
+    pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
+    return engine
+
 
 PLACEHOLDER = "not the secret"
 """Value of every secret of a stack here."""
@@ -95,3 +278,54 @@ def main(stack: str) -> int:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1]))
+
+
+MODULE = "commands.review.recorded"
+"""Module that prints a program's records. Programs older than this module are not compared."""
+
+
+def records_before(stack: str, text: str, config: StackConfig | None, commit: str) -> tuple[list[Record], str]:
+    """Return the resources that the stack's file declared at a commit, and a sentence about what stays unseen, or "".
+
+    `config` is the file as today's program reads it; None if it cannot.
+    """
+    if config and not program_differs(commit, text):
+        return recorded_file(text, config), ""
+    try:
+        return recorded_there(stack, commit), ""
+    except RuntimeError as error:
+        why = f"the program before the change cannot be asked ({error})"
+    if config:
+        return recorded_file(text, config), f"Only the settings are compared: {why}."
+    return [], f"Nothing is compared: {why}."
+
+
+def program_differs(commit: str, text: str) -> bool:
+    """Return True if the program, or a file that a stack's settings name, has changed since a commit."""
+    return any(is_program(path) or is_named(path, text) for path in changed_paths(commit))
+
+
+def recorded_there(stack: str, commit: str) -> list[Record]:
+    """Return the records of a stack from the commit's own program. Raises RuntimeError if it cannot be run."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-before-") as folder:
+        archive = subprocess.run(["git", "archive", commit], cwd=PROJECT, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "--extract", f"--directory={folder}"], input=archive, check=True)
+        done = subprocess.run(
+            [sys.executable, "-m", MODULE, stack],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": folder},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    said = (done.stderr.strip().splitlines() or ["it prints no records"])[-1]
+    if done.returncode != 0 or not done.stdout.strip():
+        raise RuntimeError(said)
+    return list(_records(json.loads(done.stdout.replace(folder, str(PROJECT)))))
+
+
+def _records(found: Iterable[dict[str, Any]]) -> Iterable[Record]:
+    for each in found:
+        depends = {name: tuple(urns) for name, urns in each["depends"].items()}
+        options = {name: tuple(each.get(name, ())) for name in ("ignore_changes", "replace_on_changes")}
+        yield Record(**{**each, **options, "depends": depends})

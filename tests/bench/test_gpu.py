@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from bench import trainer, trainer_rank
-from bench.gpu_rank import blocks
-from bench.rank_processes import compared, in_rounds
-from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_loops, on_gpu
-from bench.trainer_gpu import GOALS, NO_FLOOR, Rate, rates_of
+from bench.measure import compared, in_rounds
+from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_config, gpu_loops
+from bench.trainer import GPU_GOALS, gpu_rates
+from bench.trainer_rank import gpu_blocks
 from trainer.runtime.cpu import BFLOAT16_FLAGS, CPU_INFO
 from trainer.watchdog import Watchdog
 
 SMALL = dataclasses.replace(
-    on_gpu(2**30), arch="resnet18", image_size=32, num_classes=10, batch_size=4, steps_per_epoch=2, device="cpu"
+    gpu_config(2**30), arch="resnet18", image_size=32, num_classes=10, batch_size=4, steps_per_epoch=2, device="cpu"
 )
 
 
@@ -40,19 +40,19 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_batch_is_a_power_of_two_that_two_processes_have_room_for() -> None:
-    sizes = {gib: on_gpu(gib * 2**30).batch_size for gib in (1, 16, 24, 79, 140)}
+    sizes = {gib: gpu_config(gib * 2**30).batch_size for gib in (1, 16, 24, 79, 140)}
     assert sizes == {1: 2, 16: 32, 24: 32, 79: 128, 140: LARGEST_BATCH}
-    assert on_gpu(16 * 2**30).steps_per_epoch == GPU_STEPS
+    assert gpu_config(16 * 2**30).steps_per_epoch == GPU_STEPS
 
 
 @pytest.mark.usefixtures("watched")
 def test_every_side_takes_its_epoch_in_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda model: made.append(type(model).__name__))
-    ours = blocks(SMALL, tmp_path)
+    ours = gpu_blocks(SMALL, tmp_path)
     theirs = gpu_loops(SMALL, torch.device("cpu"), torch.bfloat16)
     assert made == ["ResNet"], "one of ours is compiled"
-    assert {side for _, *sides in GOALS for side in sides} == {*ours, *theirs} - {"compiled"}
+    assert {side for _, *sides in GPU_GOALS for side in sides} == {*ours, *theirs} - {"compiled"}
     taken: dict[str, set[torch.dtype]] = {}
     for side, epoch in {**ours, **theirs}.items():
         seen = taken.setdefault(side, set())
@@ -94,13 +94,14 @@ def test_sides_take_turns_and_the_first_round_does_not_count() -> None:
 
 
 def test_the_floor_is_for_the_fastest_side_of_a_gpu_that_has_one() -> None:
-    slow, fast = rates_of("NVIDIA H200", {"best": 3500.0, "compiled": 4100.0})
-    assert (slow.floor, slow.goal) == NO_FLOOR
+    slow, fast = gpu_rates("NVIDIA H200", {"best": 3500.0, "compiled": 4100.0})
+    assert (slow.facts["floor"], slow.facts["goal"], slow.is_held) == (None, None, True)
     assert fast.line() == "gpu-rate-compiled  4,100 images/s on NVIDIA H200  floor 4,000, goal 5,800  held"
     assert fast.record()["held"]
-    short = Rate(name="gpu-rate-best", gpu="NVIDIA H200", rate=3999.0, floor=4000.0, goal=5800.0)
+    (short,) = gpu_rates("NVIDIA H200", {"best": 3999.0})
     assert short.line().endswith("short")
-    (other,) = rates_of("Tesla T4", {"best": 100.0})
+    assert not short.record()["held"]
+    (other,) = gpu_rates("Tesla T4", {"best": 100.0})
     assert other.is_held
     assert other.line() == "gpu-rate-best  100 images/s on Tesla T4  no floor is set for it"
 
@@ -115,5 +116,5 @@ def test_without_a_gpu_its_measures_are_named_as_not_taken(
     monkeypatch.setattr("sys.argv", ["bench.trainer", f"--json={tmp_path}/found.json"])
     assert trainer.main() == 0
     said = capsys.readouterr().out
-    for what in trainer.WITHOUT_A_GPU:
+    for what in trainer.NOT_TAKEN_WITHOUT_GPU:
         assert f"NOT MEASURED  {what}: no GPU here" in said

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.monitor.jobs import Cluster
+from commands.monitor.cluster import Cluster
 from infra.local import leftovers, lifecycle
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.naming import JOB_LABEL

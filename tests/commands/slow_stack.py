@@ -42,14 +42,14 @@ Slow("second", pulumi.ResourceOptions(depends_on=[first]))
 COMMAND = """
 import sys
 from pathlib import Path
-from commands import interrupts, stack, stack_lock
+from commands import interrupts, locks, stack
 stack.PROJECT = Path(sys.argv[1])
-stack_lock.STATE = stack.PROJECT / "own"
+locks.STATE = stack.PROJECT / "own"
 interrupts.REPORT_SECONDS = 0.5
 
 def main():
     try:
-        with stack_lock.only_command("dev", "`make up`"):
+        with locks.only_command("dev", "`make up`"):
             stack.recover("dev")
             stack.ensure_stack("dev")
             stack.pulumi("up", "--yes", "--skip-preview", "--stack", "dev")

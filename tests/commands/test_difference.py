@@ -10,8 +10,7 @@ import pytest
 
 from commands.review.difference import difference
 from commands.review.plan import Step
-from commands.review.recorded import recorded
-from commands.review.recording import Record
+from commands.review.recorded import Record, recorded
 from tests.commands.pull_requests import STACK, changed, report, text
 
 EKS: dict[str, Any] = {

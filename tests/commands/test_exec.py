@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from commands.exec import job_named, pod_of, words
-from commands.monitor.jobs import StackNotFound, StackOutputs
+from commands.monitor.cluster import StackNotFound, StackOutputs
 from commands.monitor.pod_state import PodState
 
 FOUND = StackOutputs(kubeconfig_path="/k", namespace="training", jobs=("a", "b"), context="c")

@@ -18,7 +18,7 @@ import pytest
 
 from commands import follow as follow_module
 from commands.follow import Follower, follow
-from commands.monitor.jobs import NO_KUEUE, Cluster, StackOutputs, Unreachable
+from commands.monitor.cluster import NO_KUEUE, Cluster, StackOutputs, Unreachable
 from commands.monitor.screen import Screen
 from commands.status import show
 from commands.up import report_finished

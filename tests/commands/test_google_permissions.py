@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from commands.review.recording import run
+from commands.review.recorded import run
 from infra.gcp.components import build_components
 from infra.gcp.permissions import LISTED
 from infra.gcp.permissions import ROLES as ROLES_BY_TYPE

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from commands.monitor.node_state import lost_pods, node_line, what_to_do
-from commands.monitor.pod_state import pod_state
+from commands.monitor.pod_state import lost_pods, node_line, pod_state, what_to_do
 
 API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
 SILENT = {

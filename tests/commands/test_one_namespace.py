@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from commands.follow import follow
-from commands.monitor.jobs import Cluster, StackOutputs
+from commands.monitor.cluster import Cluster, StackOutputs
 from commands.status import show
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commands.monitor.exit_text import FINAL_CODES, TRAINER_CODES, Container, explain_exit
+from commands.monitor.exit_codes import FINAL_CODES, TRAINER_CODES, Container, explain_exit
 from commands.monitor.job_state import job_state
 from commands.monitor.pod_state import (
     STUCK,

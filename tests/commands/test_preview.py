@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commands import preview
+from commands.preview import jobs_by_pool
+from infra.naming import JOB_LABEL, POOL_LABEL
 
 FILE = "Pulumi.dev.yaml"
 IDENTITY = ("-c", "user.name=tester", "-c", "user.email=tester@example.com")
@@ -107,3 +110,25 @@ def test_options_that_cannot_be_read(option: str, value: str, said: str, capsys:
     with pytest.raises(SystemExit):
         preview._options([option, value])
     assert said in capsys.readouterr().err
+
+
+def pod(job: str, node: str | None, phase: str = "Running") -> dict[str, Any]:
+    spec = {"nodeName": node} if node else {}
+    return {"metadata": {"labels": {JOB_LABEL: job}}, "spec": spec, "status": {"phase": phase}}
+
+
+def node(name: str, pool: str | None) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": {POOL_LABEL: pool} if pool else {}}}
+
+
+NODES = [node("a", "gpus"), node("b", "gpus"), node("c", "tpus"), node("d", None)]
+
+
+def test_jobs_are_on_the_pools_of_their_nodes() -> None:
+    pods = [pod("digits", "a"), pod("digits", "b"), pod("more", "b", "Pending"), pod("spmd", "c")]
+    assert jobs_by_pool(pods, NODES) == {"gpus": ["digits", "more"], "tpus": ["spmd"]}
+
+
+def test_what_is_over_waiting_or_elsewhere_guards_no_pool() -> None:
+    pods = [pod("done", "a", "Succeeded"), pod("lost", "a", "Failed"), pod("waits", None, "Pending"), pod("x", "d")]
+    assert jobs_by_pool(pods, NODES) == {}

@@ -14,8 +14,7 @@ import pytest
 
 from commands.review.difference import difference
 from commands.review.plan import Step
-from commands.review.recorded import recorded
-from commands.review.recording import Record
+from commands.review.recorded import Record, recorded
 
 POOL = {"name": "gpus"}
 A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}

@@ -6,11 +6,11 @@ import io
 from dataclasses import replace
 
 from commands.monitor.job_state import job_state
-from commands.monitor.log_lines import Progress
+from commands.monitor.logs import Progress
 from commands.monitor.pod_state import pod_state
 from commands.monitor.screen import Screen, describe, describe_many, summary
 from commands.status import COLUMNS, job_rows, render
-from tests.commands.test_log_lines import TORCHRUN
+from tests.commands.test_logs import TORCHRUN
 from tests.commands.test_pod_state import API, pod
 
 FIRST, SECOND = (replace(pod_state(each), state="running") for each in API["pods"]["complete"])

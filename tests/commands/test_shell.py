@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from commands.environment import PROJECT, stack_environment
-from commands.shell_files import context_file
+from commands.shell import context_file
 from infra.local.settings import cache_folder
 
 WITH_A_CLUSTER: dict[str, Any] = {

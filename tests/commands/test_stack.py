@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import stack, stack_lock
-from commands.errors import StackBusy, StateBroken
+from commands import locks, stack
+from commands.environment import StackBusy, StateBroken
 from commands.interrupts import Child
 from infra.kubeconfig import PROVIDER_TMPDIR
 
@@ -137,7 +137,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "Pulumi.yaml").write_text("name: several\nruntime: python\n", encoding="utf-8")
     (tmp_path / "state").mkdir()
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
-    monkeypatch.setattr(stack_lock, "STATE", tmp_path)
+    monkeypatch.setattr(locks, "STATE", tmp_path)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'state'}")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "ours")
     return tmp_path

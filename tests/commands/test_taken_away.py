@@ -12,7 +12,7 @@ import pytest
 
 from commands import follow as follow_module
 from commands.follow import Follower
-from commands.monitor.jobs import Cluster
+from commands.monitor.cluster import Cluster
 from commands.monitor.screen import Screen
 from infra.local import leftovers, lifecycle
 from infra.local.api import apply

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from commands import verify_empty
-from commands.inventory.simulated import simulated
-from commands.review import recording
-from commands.verify_empty import main, verify
+from commands.review import recorded
+from commands.verify_empty import main, simulated, verify
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.gcp.config import GkeConfig
 from infra.gcp.inventory import LISTINGS as GOOGLE
+from infra.inventory import Found
 from infra.naming import cloud_labels
 from simulation.cloud import checking
 from simulation.cloud.kinds import KINDS
@@ -79,7 +79,7 @@ def test_every_kind_that_a_stack_makes_is_listed_or_goes_with_another() -> None:
     assert not listed & WITH_THEIR_OWNERS.keys()
 
 
-def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recording.Record]) -> None:
+def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recorded.Record]) -> None:
     """Add resources of a platform to the simulated cloud."""
     tags = cloud_labels(platform.cluster_label) if isinstance(platform, EksConfig) else {}
     with changing(folder) as state:
@@ -94,9 +94,9 @@ def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recordi
             state.resources[record.key] = record
 
 
-def made(platform: GkeConfig | EksConfig) -> list[recording.Record]:
+def made(platform: GkeConfig | EksConfig) -> list[recorded.Record]:
     """Return what a platform declares in its cloud."""
-    return recording.run(cloud(platform).declare).records
+    return recorded.run(cloud(platform).declare).records
 
 
 P4D = {"name": "gpus", "machine_type": "p4d.24xlarge", "nodes": 2}
@@ -176,3 +176,94 @@ def test_a_cloud_that_cannot_be_asked_is_not_called_empty(
     monkeypatch.setenv("PATH", str(project))
     assert main(["--stack", "dev"]) == 2
     assert "gcloud is not installed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "mine"),
+    [
+        ("cluster", "a", True),
+        ("cluster", "a-2", False),
+        ("network", "projects/p-12345/global/networks/a", True),
+        ("network", "default", False),
+        ("bucket", "a-bucket-0a1b2c3", True),
+        ("bucket", "a-2-bucket-0a1b2c3", False),
+        ("bucket", "a-bucket", False),
+        ("instance group", "gke-a-gpus-3f2a91bc-grp", True),
+        ("instance group", "gke-a-default-pool-3f2a91bc-grp", True),
+        ("instance group", "gke-a-2-gpus-3f2a91bc-grp", False),
+        ("instance", "gke-a-system-3f2a91bc-x2z9", True),
+        ("service account", "a-nodes@p-12345.iam.gserviceaccount.com", True),
+        ("service account", "a-2-nodes@p-12345.iam.gserviceaccount.com", False),
+        ("binding", "serviceAccount:a-nodes@p-12345.iam.gserviceaccount.com", True),
+        ("binding", "deleted:serviceAccount:a-nodes@p-12345.iam.gserviceaccount.com?uid=123", True),
+        ("binding", "deleted:serviceAccount:a-2-nodes@p-12345.iam.gserviceaccount.com?uid=123", False),
+        ("firewall rule", "gke-a-3f2a91bc-vms", True),
+        ("firewall rule", "gke-a-2-3f2a91bc-vms", False),
+        ("image repository", "gcr.io", False),
+    ],
+)
+def test_a_name_is_held_to_those_that_the_stack_makes(kind: str, name: str, mine: bool) -> None:
+    assert known(gke("a")).has(Found(kind=kind, name=name, labels={}), ()) == mine
+
+
+@pytest.mark.parametrize(
+    ("labels", "mine"),
+    [
+        ({"trainyard-cluster": "a"}, True),
+        ({"trainyard-cluster": "a-2"}, False),
+        ({"goog-k8s-cluster-name": "a"}, True),
+        ({"goog-k8s-cluster-name": "a-2"}, False),
+        ({"part-of": "trainyard"}, False),
+    ],
+)
+def test_a_label_decides_before_a_name(labels: dict[str, str], mine: bool) -> None:
+    assert known(gke("a")).has(Found(kind="disk", name="pvc-0f8d", labels=labels), ()) == mine
+    named = Found(kind="cluster", name="a", labels={"trainyard-cluster": "a-2"})
+    assert not known(gke("a")).has(named, ())
+
+
+@pytest.mark.parametrize(("network", "mine"), [("a", True), ("a-2", False)])
+def test_what_is_in_the_stacks_network_is_the_stacks(network: str, mine: bool) -> None:
+    url = f"https://www.googleapis.com/compute/v1/projects/p-12345/global/networks/{network}"
+    rule = Found(kind="endpoint group", name="k8s1-5f3c", labels={}, facts={"network": url})
+    assert known(gke("a")).has(rule, ()) == mine
+
+
+def test_names_that_gke_cuts() -> None:
+    long = "training-of-the-large-model"
+    assert known(gke(long)).has(
+        Found(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
+    )
+    assert not known(gke("training")).has(
+        Found(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "labels", "mine"),
+    [
+        ("bucket", "a-bucket-0a1b2c3", {}, True),
+        ("bucket", "a-2-bucket-0a1b2c3", {}, False),
+        ("log group", "/aws/eks/a/cluster", {}, True),
+        ("log group", "/aws/eks/a-2/cluster", {}, False),
+        ("image repository", "a/sh22-dist-gpu", {}, True),
+        ("image repository", "a-2/sh22-dist-gpu", {}, False),
+        ("security group", "eks-cluster-sg-a-1234567", {}, True),
+        ("security group", "eks-cluster-sg-a-2-1234567", {}, False),
+        ("role", "nodes-role-0a1b2c3", {}, False),
+        ("role", "nodes-role-0a1b2c3", {"trainyard-cluster": "a.us-west-2"}, True),
+        ("role", "nodes-role-0a1b2c3", {"trainyard-cluster": "a.eu-west-1"}, False),
+        ("volume", "vol-1", {"kubernetes.io/cluster/a": "owned"}, True),
+        ("volume", "vol-1", {"kubernetes.io/cluster/a-2": "owned"}, False),
+        (
+            "instance group",
+            "eks-gpus-0c2f",
+            {"eks:cluster-name": "a", "k8s.io/cluster-autoscaler/enabled": "true"},
+            True,
+        ),
+        ("instance group", "eks-gpus-0c2f", {"eks:cluster-name": "a-2"}, False),
+        ("address", "eipalloc-1", {"Name": "a-nat"}, False),
+    ],
+)
+def test_what_is_the_stacks_in_aws(kind: str, name: str, labels: dict[str, str], mine: bool) -> None:
+    assert known(eks("a")).has(Found(kind=kind, name=name, labels=labels), ()) == mine

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from commands.orphans import RUN
+from commands.locks import RUN
 from infra.local.leftovers import environment_value
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from commands.monitor.cluster import Cluster
 from commands.monitor.job_state import JobState
-from commands.monitor.jobs import Cluster
 from commands.monitor.pod_state import PodState, latest_by_place
 from commands.status import notes_of
 from infra.local import lifecycle

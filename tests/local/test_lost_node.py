@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from commands.monitor.jobs import Cluster, StackOutputs
+from commands.monitor.cluster import Cluster, StackOutputs
 from commands.status import show
 from infra.local import leftovers
 from infra.local.api import ready_nodes

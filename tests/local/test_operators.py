@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from commands.monitor.jobs import Cluster
+from commands.monitor.cluster import Cluster
 from infra.local import lifecycle
 from infra.local.program_image import program_reference
 from infra.local.provider import load_images

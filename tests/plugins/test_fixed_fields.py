@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from commands.review.fixed_fields import FIXED_FIELDS, IDENTITY
+from commands.review.difference import FIXED_FIELDS, IDENTITY
 from commands.review.plugin import Plugin, Properties, started
-from commands.review.recording import Record
+from commands.review.recorded import Record
 from setup.pulumi_cli import installed_kubernetes_plugin
 from tests.plugins.api_server import ApiServer
 

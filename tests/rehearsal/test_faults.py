@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from commands.adopt_orphans import adopt
-from commands.checkpoint import repair
+from commands.state_files import repair
 from simulation.cloud.state import changing
 from tests.rehearsal.simulated_stack import SimulatedStack
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
-from commands.orphans import orphans_of, run_mark
+from commands.locks import orphans_of, run_mark
 from tests.conftest import ALL
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
 from tests.rehearsal.test_killed import CASES, assert_nothing_is_left
@@ -27,12 +27,12 @@ LIMIT_SECONDS = 300.0
 COMMAND = """
 import sys
 from pathlib import Path
-from commands import interrupts, adopt_orphans, stack, stack_lock
+from commands import interrupts, adopt_orphans, locks, stack
 stack.PROJECT = adopt_orphans.PROJECT = Path(sys.argv[1])
-stack_lock.STATE = stack.PROJECT / "own"
+locks.STATE = stack.PROJECT / "own"
 
 def main():
-    with stack_lock.only_command("test", "`make`"):
+    with locks.only_command("test", "`make`"):
         stack.recover("test")
         adopt_orphans.adopt_pending("test")
         stack.pulumi(sys.argv[2], "--yes", "--skip-preview", "--stack", "test")

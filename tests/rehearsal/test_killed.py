@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 
 from commands.adopt_orphans import adopt, looked_up
-from commands.checkpoint import repair
-from commands.inventory.ownership import ownership
-from commands.inventory.simulated import simulated
-from commands.verify_empty import verify
+from commands.state_files import repair
+from commands.verify_empty import ownership, simulated, verify
 from simulation.cloud.state import changing, read_state
 from tests.commands.platforms import cloud
 from tests.conftest import ALL

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commands.adopt_orphans import REPEATABLE, adopt, looked_up
-from commands.rehearse.duration import in_words, longest_chain, turned
+from commands.rehearse.report import in_words, longest_chain, turned
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commands.rehearse.diagnostics import MOST_LETTERS, errors
+from commands.rehearse.folder import MOST_LETTERS, errors
 from commands.rehearse.report import Report
 from commands.rehearse.run import Rehearsal, Subject
 from infra.local.settings import ClusterSettings

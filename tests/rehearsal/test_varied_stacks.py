@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.review import recording
+from commands.review.recorded import Record as Registered
 from commands.review.recorded import have_objects, recorded
 from infra.naming import JOB_LABEL
 from simulation.autoscaler import takes
@@ -49,11 +49,11 @@ def as_gke_admits(pod: dict[str, Any]) -> dict[str, Any]:
     return {**pod, "spec": {**pod["spec"], "tolerations": [*(pod["spec"].get("tolerations") or []), *added]}}
 
 
-def as_the_provider_has_it(recorded: recording.Record) -> Record:
+def as_the_provider_has_it(registered: Registered) -> Record:
     """Return a resource of the program with the name that the provider gives it."""
-    inputs = checking.completed(recorded.type, recorded.name, b"", {}, whole(recorded.inputs), {})
-    id_ = str(recorded.outputs["id"])
-    return Record(id=id_, type=recorded.type, urn=recorded.name, inputs=inputs, outputs=inputs)
+    inputs = checking.completed(registered.type, registered.name, b"", {}, whole(registered.inputs), {})
+    id_ = str(registered.outputs["id"])
+    return Record(id=id_, type=registered.type, urn=registered.name, inputs=inputs, outputs=inputs)
 
 
 @pytest.mark.parametrize("name", STACKS)

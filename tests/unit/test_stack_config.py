@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from docs import config_reference
 from infra.local.config import LocalConfig
 from stack.config import StackConfig, load_file, main, parse, with_examples
 from workloads.examples import example_jobs, example_names
@@ -184,11 +183,6 @@ def test_what_is_wrong_with_recipes_of_the_command_line_is_said_to_be_theirs(
     path = write(tmp_path, "config: {platform: {kind: local}, jobs: []}")
     assert main([str(path)]) == 1
     assert capsys.readouterr().err.startswith(f"{path} with JOB=typo instead of its jobs: 1 problem(s)\n")
-
-
-def test_the_reference_is_current() -> None:
-    written = config_reference.TARGET.read_text(encoding="utf-8")
-    assert written == config_reference.render(), "run `python -m docs.config_reference`"
 
 
 def test_secrets_of_a_file(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
-"""Separate stack for the bench: any program and configuration, with its state in a temporary folder."""
+"""Pulumi and kubectl for the bench: a separate stack with temporary state, and the objects that it applied."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import yaml
 
 from bench.measure import BenchError
 from commands.environment import stack_environment
+from infra.local import lifecycle
+from infra.local.settings import ClusterSettings
 
 Objects = dict[tuple[str, str], dict[str, Any]]
 
@@ -21,15 +24,15 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 class BenchStack:
     """Pulumi stack. Every call that fails raises BenchError with the output of `pulumi`."""
 
-    def __init__(self, name: str, program: Path, folder: Path) -> None:
+    def __init__(self, name: str, program: Path, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self._name = name
         self._program = program
         self._settings = folder / "config.yaml"
         backend, temporary = folder / "state", folder / "tmp"
-        backend.mkdir()
+        backend.mkdir(parents=True)
         temporary.mkdir()
         self._environment = {
-            **stack_environment(),
+            **(stack_environment() if environment is None else environment),
             "PULUMI_BACKEND_URL": f"file://{backend}",
             "PULUMI_CONFIG_PASSPHRASE": "bench",
             # The Kubernetes provider of a handwritten program leaves a kubeconfig in this folder.
@@ -38,9 +41,7 @@ class BenchStack:
         self._environment.pop("PULUMI_CONFIG_PASSPHRASE_FILE", None)
         settings = program / f"Pulumi.{name}.yaml"
         if settings.exists():
-            raise BenchError(
-                f"{settings.name} is there already; the bench needs the stack name {name}: remove the file"
-            )
+            raise BenchError(f"{settings.name} exists; the bench needs the stack name {name}: remove the file")
         self._pulumi("stack", "init", name, "--no-select")
         settings.unlink(missing_ok=True)  # It contains only the new stack's salt.
 
@@ -72,6 +73,13 @@ class BenchStack:
                 found[(inputs["kind"], inputs["metadata"]["name"])] = inputs
         return found
 
+    def save_objects(self, file: Path, name: str = "") -> None:
+        """Save the objects as the program applied them, or only those of one name, for `kubectl apply`."""
+        items = [inputs for (_, each), inputs in self.objects().items() if name in ("", each)]
+        if not items:
+            raise BenchError(f"the stack has no objects called {name}")
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+
     def _timed(self, *words: str, config: dict[str, Any]) -> float:
         self._settings.write_text(yaml.safe_dump({"config": config}), encoding="utf-8")
         begun = time.monotonic()
@@ -79,15 +87,38 @@ class BenchStack:
         return time.monotonic() - begun
 
     def _pulumi(self, *words: str) -> str:
-        done = subprocess.run(
-            ["pulumi", *words, "--non-interactive", "--color", "never"],
-            cwd=self._program,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
+        return _output(
+            ["pulumi", *words, "--non-interactive", "--color", "never"], cwd=self._program, env=self._environment
         )
-        if done.returncode != 0:
-            said = (done.stdout + done.stderr).strip()
-            raise BenchError(f"`pulumi {' '.join(words)}` failed with {done.returncode}:{os.linesep}{said}")
-        return done.stdout
+
+
+def kubectl(settings: ClusterSettings, *words: str) -> None:
+    """Run kubectl and wait for its end. Raises BenchError with its error output."""
+    _output([str(lifecycle.programs_folder() / "kubectl"), "--kubeconfig", str(settings.kubeconfig), *words])
+
+
+def _output(command: list[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"`{' '.join(command)}` failed with {done.returncode}:\n{(done.stdout + done.stderr).strip()}")
+    return done.stdout
+
+
+def wait_until(is_done: Callable[[], bool], seconds: float, problem: str) -> None:
+    """Wait until a condition is true. Raises BenchError with `problem` after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not is_done():
+        if time.monotonic() > deadline:
+            raise BenchError(f"{problem} after {seconds:.0f} s")
+        time.sleep(0.2)
+
+
+@contextmanager
+def removed_afterwards(settings: ClusterSettings) -> Iterator[None]:
+    """Stop a cluster after this block. Raises BenchError if something of it is left on this machine."""
+    try:
+        yield
+    finally:
+        lifecycle.stop(settings)
+        if left := lifecycle.find_leftovers(settings):
+            raise BenchError(f"left on this machine: {', '.join(left)}")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commands.checkpoint import pending_operations, repair, set_aside, state_file
-from commands.errors import StateBroken
+from commands.environment import StateBroken
+from commands.state_files import pending_operations, repair, set_aside, state_file
 
 PROJECT = "trainyard"
 

@@ -1,4 +1,4 @@
-"""Pulumi's locks in a folder backend: locks of dead owners are removed, others are reported."""
+"""Locks of a stack: Pulumi's in a folder backend, of dead and living owners, and this checkout's own."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from commands.backend_lock import explain, free, owners_in
-from commands.errors import StackBusy
+from commands import locks
+from commands.environment import StackBusy
+from commands.locks import explain, free, only_command, owners_in
 
 MARK = "/checkout:dev"
 SINCE = "2026-11-24T10:00:00Z"
@@ -25,7 +27,7 @@ the lock file with `pulumi cancel`.
 
 
 @pytest.fixture
-def locks(tmp_path: Path) -> Path:
+def lock_folder(tmp_path: Path) -> Path:
     """Return the folder of the stack's locks."""
     folder = tmp_path / ".pulumi" / "locks" / "organization" / "trainyard" / "dev"
     folder.mkdir(parents=True)
@@ -48,8 +50,8 @@ def engine(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def lock(locks: Path, pid: int, host: str = "") -> Path:
-    path = locks / f"{pid}.json"
+def lock(lock_folder: Path, pid: int, host: str = "") -> Path:
+    path = lock_folder / f"{pid}.json"
     owner = {"pid": pid, "username": "ann", "hostname": host or socket.gethostname(), "timestamp": SINCE}
     path.write_text(json.dumps(owner), encoding="utf-8")
     Path(f"{path}.attrs").write_text("{}", encoding="utf-8")
@@ -60,38 +62,40 @@ def free_all(folder: Path, *, is_shared: bool = False) -> list[str]:
     return free(folder, "trainyard", "dev", MARK, is_shared=is_shared)
 
 
-def test_free_dead_owner_removes_its_lock(tmp_path: Path, locks: Path, dead_pid: int) -> None:
-    lock(locks, dead_pid)
+def test_free_dead_owner_removes_its_lock(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
+    lock(lock_folder, dead_pid)
     (said,) = free_all(tmp_path)
     assert f"removed the lock of a `pulumi` (pid {dead_pid}, since {SINCE}) that is dead" in said
-    assert list(locks.iterdir()) == []
+    assert list(lock_folder.iterdir()) == []
 
 
-def test_free_id_that_another_program_has_removes_the_lock(tmp_path: Path, locks: Path) -> None:
-    lock(locks, os.getpid())
+def test_free_id_that_another_program_has_removes_the_lock(tmp_path: Path, lock_folder: Path) -> None:
+    lock(lock_folder, os.getpid())
     assert len(free_all(tmp_path)) == 1
 
 
 def test_free_living_owner_raises_and_keeps_the_lock(
-    tmp_path: Path, locks: Path, engine: subprocess.Popen[bytes]
+    tmp_path: Path, lock_folder: Path, engine: subprocess.Popen[bytes]
 ) -> None:
-    path = lock(locks, engine.pid)
+    path = lock(lock_folder, engine.pid)
     with pytest.raises(StackBusy, match="it is running; wait until it ends, or press Ctrl-C there") as caught:
         free_all(tmp_path)
     assert "cancel" not in str(caught.value)
     assert path.exists()
 
 
-def test_free_owner_on_another_machine_raises_and_keeps_the_lock(tmp_path: Path, locks: Path, dead_pid: int) -> None:
-    path = lock(locks, dead_pid, host="elsewhere")
+def test_free_owner_on_another_machine_raises_and_keeps_the_lock(
+    tmp_path: Path, lock_folder: Path, dead_pid: int
+) -> None:
+    path = lock(lock_folder, dead_pid, host="elsewhere")
     with pytest.raises(StackBusy, match="of ann on elsewhere; wait until it ends; if it is certainly dead"):
         free_all(tmp_path)
     assert path.exists()
 
 
 @pytest.mark.parametrize("text", ["", '{"pid": 1, "user', "[]", '{"pid": 1}'])
-def test_free_damaged_lock_is_removed_or_explained(tmp_path: Path, locks: Path, text: str) -> None:
-    path = locks / "a.json"
+def test_free_damaged_lock_is_removed_or_explained(tmp_path: Path, lock_folder: Path, text: str) -> None:
+    path = lock_folder / "a.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(StackBusy, match="is cut off and names no owner; if no `pulumi` works on the stack"):
         free_all(tmp_path, is_shared=True)
@@ -99,8 +103,8 @@ def test_free_damaged_lock_is_removed_or_explained(tmp_path: Path, locks: Path, 
     assert not path.exists()
 
 
-def test_free_leaves_other_projects(tmp_path: Path, locks: Path, dead_pid: int) -> None:
-    path = lock(locks, dead_pid)
+def test_free_leaves_other_projects(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
+    path = lock(lock_folder, dead_pid)
     assert free(tmp_path, "other", "dev", MARK, is_shared=False) == []
     assert path.exists()
 
@@ -115,3 +119,51 @@ def test_owners_in_error_of_pulumi() -> None:
 def test_explain_dead_owner_on_shared_backend_gives_the_command() -> None:
     _, dead = owners_in(ERROR)
     assert "it is dead; remove its lock with `make shell STACK=dev`" in explain("dev", [dead], MARK)
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from commands import locks
+locks.STATE = Path(sys.argv[1])
+with locks.only_command("dev", "`make up`"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "STATE", tmp_path)
+
+
+def test_second_command_learns_the_holder(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        expected = rf"stack dev: `make up` \(pid {holder.pid}\) has been working on it since 20.*; wait until it ends"
+        with pytest.raises(StackBusy, match=expected), only_command("dev", "make down"):
+            pass
+        with only_command("other", "make down"):
+            pass
+        holder.kill()
+        holder.wait()
+        # The text of the dead holder no longer applies.
+        with only_command("dev", "make down"):
+            pass
+
+
+def test_holder_that_has_written_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "READ_SECONDS", 0.0)
+    with only_command("dev", "make up"):
+        (tmp_path / "locks" / "dev").write_text('{"command": "ma', encoding="utf-8")
+        with pytest.raises(StackBusy, match="another command is working on it"), only_command("dev", "make down"):
+            pass
+
+
+def test_lock_names_this_process(tmp_path: Path) -> None:
+    with only_command("dev", "make up"):
+        assert f'"pid": {os.getpid()}' in (tmp_path / "locks" / "dev").read_text(encoding="utf-8")
+    assert (tmp_path / "locks" / "dev").read_text(encoding="utf-8") == ""

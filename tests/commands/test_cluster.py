@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from commands.environment import PROJECT
-from commands.monitor.local_cluster import LocalCluster
+from commands.monitor.cluster import LocalCluster
 from infra.local.settings import ClusterSettings
 
 SUPERVISOR = """

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from commands.finished_jobs import WriteFailed, completed, write
 from commands.monitor.job_state import JobState
-from commands.run_record import WriteFailed, completed, write
 from commands.up import write_records
 from stack.config import parse
 from stack.run_record import plan_digest, run_records, source_state

@@ -1,25 +1,94 @@
-"""Pulumi's own stack locks: the holder, its state, and advice for the user.
+"""Locks of a stack, Pulumi's and this checkout's, and leftover processes of dead `pulumi` runs.
 
 A lock of a file or object-store backend is a JSON file below `.pulumi/locks/organization/PROJECT/STACK/`
-(github.com/pulumi/pulumi v3.245.0, pkg/backend/diy/lock.go). Only its owner or `pulumi cancel` removes it.
+(github.com/pulumi/pulumi v3.245.0, pkg/backend/diy/lock.go). Only its owner or `pulumi cancel` removes it. This
+checkout's own lock lets one of its commands at a time change a stack.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
+import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
-from commands.checkpoint import ATTRIBUTES
-from commands.errors import StackBusy
+from commands.environment import STATE, StackBusy
 from commands.interrupts import say
-from commands.orphans import ENGINE, RUN
+from commands.state_files import ATTRIBUTES
 from infra.local import leftovers
+
+RUN = "TRAINYARD_RUN"
+"""Environment variable of every process of a `pulumi` run: `<checkout folder>:<stack>`."""
+ENGINE = "pulumi"
+GRACE_SECONDS = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Process:
+    pid: int
+    parent: int
+    name: str
+
+
+def run_mark(checkout: Path, stack: str) -> str:
+    """Return the variable's value for a stack of a checkout."""
+    return f"{checkout}:{stack}"
+
+
+def end_orphans(mark: str) -> int:
+    """End the processes of runs whose `pulumi` is dead. Return their number."""
+    orphans = orphans_of(mark)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in orphans_of(mark):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while orphans_of(mark) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    return len(orphans)
+
+
+def orphans_of(mark: str) -> list[int]:
+    """Return the processes with the mark that have no living `pulumi` with that mark as an ancestor."""
+    marked = {each.pid: each for each in _marked(mark)}
+    return [pid for pid in marked if not _has_engine(pid, marked)]
+
+
+def _has_engine(pid: int, marked: dict[int, _Process]) -> bool:
+    while pid in marked:
+        if marked[pid].name == ENGINE:
+            return True
+        pid = marked[pid].parent
+    return False
+
+
+def _marked(mark: str) -> list[_Process]:
+    """Return the processes with the mark. Leave out a local cluster, which outlives the run that started it."""
+    found = []
+    for entry in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
+        if not entry.name.isdigit():
+            continue
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            if f"{RUN}={mark}".encode() not in variables:
+                continue
+            if any(each.startswith(f"{leftovers.CLUSTER_VARIABLE}=".encode()) for each in variables):
+                continue
+            name, _, rest = (entry / "stat").read_text(encoding="utf-8").partition(" (")[2].rpartition(") ")
+        except (OSError, UnicodeDecodeError):
+            continue  # The process ended meanwhile, or belongs to another user.
+        found.append(_Process(pid=int(entry.name), parent=int(rest.split()[1]), name=name))
+    return found
+
 
 WAIT_SECONDS = 60.0
 """Seconds that a `pulumi` whose command was killed may take to end. Pulumi was interrupted too."""
@@ -155,3 +224,50 @@ def _answers(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+READ_SECONDS = 1.0
+"""Seconds that the holder of a lock may take to write its name."""
+
+
+@contextmanager
+def only_command(stack: str, command: str) -> Iterator[None]:
+    """Hold the stack's lock in this block. Raises StackBusy, naming the holder, while another command has it.
+
+    The kernel frees the lock when this process ends for any reason. The file stays.
+    """
+    path = STATE / "locks" / stack
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Mode "a" does not empty the file of a holder.
+    with path.open("a+", encoding="utf-8") as lock:
+        _take(lock, stack)
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        lock.truncate(0)
+        lock.write(json.dumps({"command": command, "pid": os.getpid(), "since": since}))
+        lock.flush()
+        try:
+            yield
+        finally:
+            lock.truncate(0)
+
+
+def _take(lock: TextIO, stack: str) -> None:
+    deadline = time.monotonic() + READ_SECONDS
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(Path(lock.name))
+        if holder or time.monotonic() > deadline:
+            who = holder or "another command is working on it"
+            raise StackBusy(f"stack {stack}: {who}; wait until it ends, or press Ctrl-C there, then run this again")
+        time.sleep(0.05)
+
+
+def _holder(path: Path) -> str:
+    """Return a description of the holder; empty until the holder has written it."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return f"{found['command']} (pid {found['pid']}) has been working on it since {found['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

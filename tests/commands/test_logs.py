@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.monitor.log_lines import Progress, before_report, exit_codes, looks_like_an_error, parse_event
+from commands.monitor.logs import Progress, before_report, exit_codes, looks_like_an_error, parse_event
 
 TORCHRUN = (Path(__file__).parent / "torchrun_failure.txt").read_text(encoding="utf-8").splitlines()
 """Output of torchrun 2.15 with two processes, of which rank 1 exits with 78."""

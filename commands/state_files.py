@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from commands.errors import StateBroken
+from commands.environment import StateBroken
 
 ATTRIBUTES = ".attrs"
 """Suffix of the content-type file that a folder backend keeps next to each of its files. It may be missing.

@@ -1,24 +1,40 @@
-"""`python -m docs.config_reference` writes docs/config.md: every key of a stack's YAML, from the models."""
+"""`python -m docs.references` writes the reference pages: config.md, policy.md, stacks/ and versions.md."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from docs import versions_reference
+from policy.catalogue import RULES
 from settings.problems import field_sentences
 from settings.types import Section
-from stack.config import StackConfig
+from stack.config import StackConfig, load_file
+from workloads.command import host_command
+from workloads.layout import process_layout
 from workloads.trainer_flags import ALIASES, FLAGS, allowed
 
-TARGET = Path(__file__).with_name("config.md")
+FOLDER = Path(__file__).parent
+PROJECT = FOLDER.parent
+STACKS = ("dev", "eks", "gke-tpu", "gke-v100", "local")
+"""Stacks that come with the project. Users' own stacks have no page."""
+CONSTRAINTS = {
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+}
+"""Text of each constraint in the JSON schema."""
 
-INTRODUCTION = """\
+CONFIG_INTRODUCTION = """\
 # Configuration
 
-Every key of `Pulumi.<stack>.yaml`, generated from the code by `python -m docs.config_reference`.
+Every key of `Pulumi.<stack>.yaml`, generated from the code by `python -m docs.references`.
 
 - `pulumi config set --path 'trainyard:jobs[0].hosts' 4` changes one key; so does an editor.
 - `python -m stack.config Pulumi.<stack>.yaml` checks a file; `make up` and `pulumi up` check it first.
@@ -28,16 +44,39 @@ Every key of `Pulumi.<stack>.yaml`, generated from the code by `python -m docs.c
 - `pulumi config set --secret secrets:NAME` in `make shell STACK=...` stores a secret for a job's `secrets`.
 """
 
-CONSTRAINTS = {
-    "minimum": "at least {}",
-    "maximum": "at most {}",
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-}
-"""Text of each constraint in the JSON schema."""
+POLICY_INTRODUCTION = """\
+# Policy
+
+Rules for stacks, generated from `policy/` by `python -m docs.references`.
+
+The rules run as plain predicates in `make preview`, and as a Pulumi policy pack (`pulumi preview --policy-pack
+policy/pack`), from the same source. A `mandatory` finding fails the preview; an `advisory` one is shown.
+
+```yaml
+trainyard:policy:
+  levels: {images-by-digest: mandatory}
+  exceptions:
+    - {rule: limits-set, resource: digits-job, reason: measured without limits for a week}
+  may_replace: [gpus]
+```
+
+`levels` changes the level of a rule in a stack. `exceptions` allows a resource to break a rule, for a reason that
+every preview shows. `may_replace` lists the pools with a running job and the buckets that a plan may replace or
+delete.
+"""
 
 
-def render() -> str:
+def pages() -> dict[str, str]:
+    """Return the text of each page by its path in this folder."""
+    return {
+        "config.md": config_page(),
+        "policy.md": policy_page(),
+        **{f"stacks/{stack}.md": stack_page(stack) for stack in STACKS},
+        "versions.md": versions_reference.render(),
+    }
+
+
+def config_page() -> str:
     """Return the text of docs/config.md."""
     schema = StackConfig.model_json_schema()
     models = {"": schema, **schema["$defs"]}
@@ -45,10 +84,10 @@ def render() -> str:
         properties = models.get("" if section is StackConfig else section.__name__, {}).get("properties", {})
         for name, sentence in field_sentences(section).items():
             properties.get(name, {})["description"] = sentence
-    parts = [INTRODUCTION, f"## `trainyard`\n\n{_one_line(schema['description'])}\n\n{_table(schema)}"]
+    parts = [CONFIG_INTRODUCTION, f"## `trainyard`\n\n{_one_line(schema['description'])}\n\n{_table(schema)}"]
     for key, name in _sections(schema, models):
         parts.append(f"## {key}\n\n{_one_line(models[name]['description'])}\n\n{_table(models[name])}")
-    return "\n".join([*parts, _flags()])
+    return "\n".join([*parts, _flags_section()])
 
 
 def _descendants(section: type[Section]) -> Iterator[type[Section]]:
@@ -58,7 +97,7 @@ def _descendants(section: type[Section]) -> Iterator[type[Section]]:
         yield from _descendants(each)
 
 
-def _flags() -> str:
+def _flags_section() -> str:
     """Return the section about a job's `flags`."""
     rows = ["| flag | takes | of |", "|---|---|---|"]
     for name in dict.fromkeys(name for flags in FLAGS.values() for name in flags):
@@ -137,5 +176,65 @@ def _one_line(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip().replace("|", "\\|")
 
 
+def policy_page() -> str:
+    """Return the text of docs/policy.md."""
+    rows = ["| rule | level | looks at | why |", "|---|---|---|---|"]
+    for rule in RULES:
+        kinds = ", ".join(f"`{kind.rpartition(':')[2]}`" for kind in rule.types)
+        rows.append(f"| `{rule.name}` | {rule.level} | {kinds} | {rule.why} [more]({rule.link}) |")
+    return POLICY_INTRODUCTION + "\n" + "\n".join(rows) + "\n"
+
+
+def stack_page(stack: str) -> str:
+    """Return the text of a stack's page."""
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    config = load_file(file)
+    comment = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
+    lines = [f"# Stack `{stack}`", "", *(line.removeprefix("# ") for line in comment), ""]
+    lines.append("Generated from `Pulumi." + stack + ".yaml` by `python -m docs.references`.")
+    return "\n".join([*lines, *_commands(stack, config), *_price(config), *_quota(config), *_jobs(config)]) + "\n"
+
+
+def _commands(stack: str, config: StackConfig) -> Iterator[str]:
+    suffix = "" if stack == "local" else f" STACK={stack}"
+    cloud = config.cloud.provisioned
+    yield from ("", "```")
+    if cloud:
+        yield f"make preview{suffix}        # what it would make, cost, need and break; no credentials"
+        yield f"make rehearse{suffix}       # its whole life against a simulated cloud; no credentials"
+    yield f"make up{suffix}"
+    yield f"make down{suffix}"
+    asked = "by the cloud's own listing" if cloud else "on this machine"
+    yield f"make verify-empty{suffix}   # what is left, {asked}"
+    yield "```"
+
+
+def _price(config: StackConfig) -> Iterator[str]:
+    found = config.cloud.cost_estimate()
+    if not found.lines:
+        return
+    yield from ("", "## Price", "", "| US dollars an hour | |", "|---|---|")
+    for part, money in found.by_part().items():
+        yield f"| {part} | {'more than ' if part in found.incomplete() else ''}{money.amount:,.2f} |"
+    yield f"| sum | {found.total} |"
+    if found.unpriced:
+        yield f"\nNo price is known for {'; '.join(found.unpriced)}."
+
+
+def _quota(config: StackConfig) -> Iterator[str]:
+    found = config.cloud.quota()
+    if found:
+        yield from ("", "## Quota", "", "| where | quota | amount |", "|---|---|---|")
+        yield from (f"| {each.location} | [{each.name}]({each.source}) | {each.amount} |" for each in found)
+
+
+def _jobs(config: StackConfig) -> Iterator[str]:
+    yield from ("", "## Jobs")
+    for job in config.jobs:
+        command = shlex.join(host_command(job, process_layout(job)).argv)
+        yield from ("", f"`{job.name}`: {job.kind}, {job.hosts} hosts; each runs", "", f"    {command}")
+
+
 if __name__ == "__main__":
-    TARGET.write_text(render(), encoding="utf-8")
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
