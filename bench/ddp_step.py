@@ -23,11 +23,10 @@ from torch.nn import functional
 from bench.measure import PROJECT, BenchError, Measure, in_turn
 from bench.rank_processes import WITHOUT_GPU
 from trainer.config import DigitsConfig, TrainConfig
-from trainer.data.batch import Batch
-from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS
+from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS, Batch
 from trainer.data.sampler import EpochSampler, Share
 from trainer.loop import Training
-from trainer.report.metrics import Reporter
+from trainer.reporter import Reporter
 from trainer.runtime import Runtime, start_runtime
 from trainer.storage import Folder
 from trainer.watchdog import Watchdog

@@ -14,7 +14,7 @@ from bench.gpu_rank import blocks
 from bench.rank_processes import compared, in_rounds
 from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_loops, on_gpu
 from bench.trainer_gpu import GOALS, NO_FLOOR, Rate, rates_of
-from trainer.runtime.cpu import BFLOAT16_FLAGS, CPU_INFO
+from trainer.runtime.devices import BFLOAT16_FLAGS, CPU_INFO
 from trainer.watchdog import Watchdog
 
 SMALL = dataclasses.replace(
