@@ -25,13 +25,13 @@ from bench.measure import RESULT
 from bench.reference_loops import SAME, first_gpu, wait_for_device
 from trainer.checkpoints.tensor_files import TensorFilesWriter
 from trainer.config import DigitsConfig, ImagenetConfig
-from trainer.data.batch import Batch
-from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS
+from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS, Batch
 from trainer.data.made_images import imagenet
 from trainer.data.sampler import EpochSampler, Share
 from trainer.loop import Training
-from trainer.report.metrics import Meter, Reporter
+from trainer.reporter import Reporter
 from trainer.runtime import Runtime, start_runtime
+from trainer.step_log import Meter
 from trainer.storage import Folder
 from trainer.watchdog import Watchdog
 

@@ -9,6 +9,7 @@ in a fraction of a second, and the ranks of a host load their libraries once.
 
 from __future__ import annotations
 
+import json
 import logging
 import multiprocessing
 import os
@@ -20,11 +21,9 @@ from typing import Any
 
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, HANG, PREEMPTED, STORAGE_ERROR
 from trainer.gpu import has_gpu
-from trainer.rendezvous import reopen
 
 RETRYABLE = frozenset({HANG, STORAGE_ERROR, PREEMPTED})
 """Exit codes after which the run should start again."""
-
 SIGNAL_BASE = 128
 """Number that a shell adds to a signal to get an exit code."""
 MODULE_FLAGS = frozenset({"-m", "--module"})
@@ -145,3 +144,29 @@ def _config_reader(config_from_args: Any, *, forks: bool) -> Any:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def reopen(endpoint: str, run_id: str, prefix: str = "/torchelastic/p2p") -> bool:
+    """Delete the closed state of rendezvous `run_id`. Return True if it was closed.
+
+    torchrun closes a rendezvous for good when the processes of a host failed too often or are done. The closed state
+    outlives the hosts, and a restarted host would end at once with RendezvousClosedError. Call this before a host joins
+    the others. If all work is done, the host joins alone, finds no work and exits.
+
+    `endpoint` is HOST:PORT, and `prefix` is torchrun's folder for rendezvous. If etcd does not answer, torchrun reports
+    it later.
+    """
+    # Imported here because other rendezvous backends and custom images do not need it.
+    import etcd  # type: ignore[import-untyped]  # without type hints
+
+    host, _, port = endpoint.partition(":")
+    client: Any = etcd.Client(host, int(port or 2379))
+    key = f"{prefix}/run_{run_id}/rdzv/active_version"
+    try:
+        found = client.get(key)
+        if json.loads(found.value)["status"] != "closed":
+            return False
+        client.delete(key, prevIndex=found.modifiedIndex)
+    except (etcd.EtcdKeyNotFound, etcd.EtcdCompareFailed, etcd.EtcdConnectionFailed):
+        return False  # no earlier host, already reopened by another host, or etcd not ready
+    return True

@@ -1,17 +1,20 @@
-"""Start torch's process group from the launcher's environment variables, also after a restart."""
+"""Start torch's process group from the variables of the launcher or of GKE's TPU pods, also after a restart."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from datetime import timedelta
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
 from torch.distributed.rendezvous import rendezvous
 
-from trainer.setting_rules import invalid_setting
+from trainer.config import invalid_setting
 
 REMEDY = "leave these variables to trainer.launch or torchrun"
+PORT = "29500"
+"""Port of the store on host 0. It is torchrun's default port."""
 
 
 def launcher_number(name: str, default: str, *, least: int = 0, below: int | None = None) -> int:
@@ -39,3 +42,20 @@ def init_process_group(backend: str, timeout: timedelta) -> Store:
         store = PrefixStore(f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=timeout)
     return store
+
+
+def rendezvous_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return RANK, WORLD_SIZE and the address of host 0, with one rank per host. Empty on a single host.
+
+    GKE sets TPU_WORKER_ID and TPU_WORKER_HOSTNAMES in each pod of an Indexed Job with TPUs, numbered from 0 in each
+    slice. Several slices find each other by MEGASCALE_* variables:
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice
+    """
+    names = [name for name in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if name]
+    slices = int(environment.get("MEGASCALE_NUM_SLICES", "1"))
+    world = len(names) * slices
+    if world <= 1:
+        return {}
+    rank = int(environment.get("MEGASCALE_SLICE_ID", "0")) * len(names) + int(environment["TPU_WORKER_ID"])
+    first = environment.get("MEGASCALE_COORDINATOR_ADDRESS", names[0]).partition(":")[0]
+    return {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": first, "MASTER_PORT": PORT}

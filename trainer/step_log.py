@@ -1,18 +1,52 @@
-"""Log of a run's steps: loss, rates and times, reported once the device has computed them."""
+"""Measurements of a run's steps: loss, rates, times and efficiency, reported once the device has computed them."""
 
 from __future__ import annotations
 
 import math
+import os
+import re
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trainer.components import Components
-from trainer.config import DigitsConfig, ImagenetConfig
-from trainer.efficiency import Efficiency
-from trainer.report.metrics import LazyMeter, Meter, RateClock, Reporter
-from trainer.report.step_clock import StepClock
-from trainer.runtime import Runtime
-from trainer.watchdog import Watchdog
+import torch
+from torch import nn
+
+from trainer.models import on_meta_device
+
+STATM = Path("/proc/self/statm")
+"""File with the process's memory in pages. Its second number is the resident memory."""
+PEAK_TERAFLOPS = {
+    "Tesla T4": (65.0, 8.1),
+    "V100": (125.0, 15.7),
+    "L4": (121.0, 60.0),
+    "L40S": (362.05, 183.0),
+    "A100": (312.0, 156.0),
+    "H100": (989.0, 494.0),
+    "H200": (989.0, 494.0),
+    "B200": (2250.0, 1125.0),
+    "B300": (2250.0, 1125.0),
+}
+"""Dense 10^12 operations a second by part of a GPU's name: in 16 bits, and in 32 bits (or TF32).
+
+From NVIDIA's data sheets of each GPU, in its SXM form if it has one, https://www.nvidia.com/en-us/data-center/.
+"""
+Mark = float | torch.cuda.Event
+"""A moment. On CUDA it is an event of the device, so that the host does not wait."""
+CPU_BATCHES = 32
+"""Number of batches that a Meter on a CPU counts together."""
+
+if TYPE_CHECKING:
+    from trainer.checkpoints.state import RunState
+    from trainer.config import DigitsConfig, ImagenetConfig
+    from trainer.data.datasets import Data
+    from trainer.loop import Components
+    from trainer.reporter import Reporter
+    from trainer.runtime.base import Runtime
+    from trainer.watchdog import Watchdog
 
 
 class StepLog:
@@ -73,3 +107,287 @@ class StepLog:
         """Report all queued lines and check every loss so far."""
         self.emit()
         self._is_finite = self._is_finite and self.meter.is_finite()
+
+
+class Meter:
+    """Sum up loss and accuracy on the device. Only reading the sums waits for the device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._right = torch.zeros((), dtype=torch.int64, device=device)
+        self._count = 0
+        self._taken = (0.0, 0.0, 0.0)
+        self._held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        # On a CPU small computations are much faster for many batches at once. On a GPU they cost nothing, and a CUDA
+        # graph overwrites its last logits.
+        self._max_held = CPU_BATCHES if device.type == "cpu" else 1
+
+    def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        """Add a batch: the sum of its losses, and the number of samples that the model gets right.
+
+        The tensors must not change afterwards.
+        """
+        self._held.append((loss_sum.detach(), logits.detach(), labels))
+        if len(self._held) >= self._max_held:
+            self._count_held()
+
+    def _count_held(self) -> None:
+        for loss_sum, logits, labels in self._concatenated():
+            self._loss += loss_sum
+            self._right += (logits.argmax(dim=1) == labels).sum()
+            self._count += len(labels)
+        self._held.clear()
+
+    def _concatenated(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Concatenate the held batches."""
+        if len(self._held) < 2:
+            return self._held
+        losses, logits, labels = zip(*self._held, strict=True)
+        return [(torch.stack(losses).double().sum(), torch.cat(logits), torch.cat(labels))]
+
+    def is_finite(self) -> bool:
+        """Return True if no loss was NaN or infinite. Waits for the device."""
+        return math.isfinite(self.sums().tolist()[0])
+
+    def sums(self) -> torch.Tensor:
+        """Return the sums so far for `take`, without waiting for the device."""
+        self._count_held()
+        return torch.stack([self._loss, self._right.double(), torch.full_like(self._loss, self._count)])
+
+    def take(self, sums: torch.Tensor) -> tuple[float, float, int]:
+        """Return mean loss, accuracy in percent and number of samples since the sums of the last call."""
+        now = tuple(sums.tolist())
+        loss, right, count = (after - before for after, before in zip(now, self._taken, strict=True))
+        self._taken = now
+        return loss / max(count, 1), 100 * right / max(count, 1), int(count)
+
+
+class LazyMeter(Meter):
+    """A Meter for devices where a step is one graph. All work is in `add`, so that every step has the same graph."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self._sums = torch.zeros(3, dtype=torch.float64, device=device)
+
+    def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        """Add a batch. Its padding has labels below 0."""
+        right = (logits.detach().argmax(dim=1) == labels).sum()
+        found = torch.stack([loss_sum.detach().double(), right.double(), (labels >= 0).sum().double()])
+        # Create a new tensor, so that earlier sums stay readable.
+        self._sums = self._sums + found
+
+    def sums(self) -> torch.Tensor:
+        """Return the sums so far for `take`, without waiting for the device."""
+        return self._sums
+
+
+class RateClock:
+    """Samples a second: of this rank since the last call, of all ranks since the start."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start the clock."""
+        self._started = self._asked = time.monotonic()
+
+    def count(self, samples: int) -> None:
+        """Add samples of all ranks together."""
+        self.samples += samples
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
+    def lap(self) -> tuple[float, float]:
+        """Return the seconds since the last call, and the global rate."""
+        now = time.monotonic()
+        since, self._asked = now - self._asked, now
+        return max(since, 1e-9), self.samples / max(now - self._started, 1e-9)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimes:
+    """Sums over some steps, in seconds."""
+
+    steps: int
+    """Number of steps."""
+    total: float
+    """From each step's request for data to the end of its update."""
+    data: float
+    """Waiting for data. On CUDA the device's wait, which is shorter than the host's if the device has work left."""
+    all_reduce: float
+    """From the end of each rank's backward pass to the last averaged gradient. It is the part of the
+    communication that does not overlap with computation."""
+
+    @property
+    def own(self) -> float:
+        """This rank's own part, which does not depend on the speed of the other ranks."""
+        return self.total - self.all_reduce
+
+
+class StepClock:
+    """Measure the times of steps. Only `take` waits for the device."""
+
+    def __init__(self, model: nn.Module, device: torch.device, *, world: int) -> None:
+        self._on_cuda = device.type == "cuda"
+        self._marks: list[tuple[Mark, Mark, Mark | None, Mark | None, Mark]] = []
+        self._own_end: Mark | None = None
+        # On XLA the backward pass is only recorded here and runs later with the whole step.
+        if world > 1 and device.type != "xla":
+            # Gradients arrive from the last layer to the first. After the first layer's gradient the rank only waits.
+            first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
+            first.register_post_accumulate_grad_hook(self._mark_own_end)  # type: ignore[no-untyped-call]  # untyped
+        self.useful = 0.0
+        """Seconds of all steps so far, without the waiting for data."""
+
+    def begin(self) -> None:
+        """Mark the start of a step, before it requests its data."""
+        self._begun = self._now()
+
+    def data_ready(self) -> None:
+        """Mark that the data has arrived."""
+        self._fed = self._now()
+
+    def gradients_ready(self) -> None:
+        """Mark that the averaged gradients have arrived."""
+        self._own, self._own_end = self._own_end, None
+        self._reduced = self._now() if self._own is not None else None
+
+    def end(self) -> None:
+        """Mark the end of the update."""
+        self._marks.append((self._begun, self._fed, self._own, self._reduced, self._now()))
+
+    def take(self) -> StepTimes:
+        """Return the times since the last call. On CUDA the device must have finished the last step."""
+        total = data = all_reduce = 0.0
+        for begun, fed, own, reduced, ended in self._marks:
+            total += _between(begun, ended)
+            data += _between(begun, fed)
+            if own is not None and reduced is not None:
+                all_reduce += _between(own, reduced)
+        times = StepTimes(steps=len(self._marks), total=total, data=data, all_reduce=all_reduce)
+        self._marks.clear()
+        self.useful += total - data
+        return times
+
+    def _mark_own_end(self, _parameter: torch.Tensor) -> None:
+        self._own_end = self._now()
+
+    def _now(self) -> Mark:
+        if not self._on_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch has no type for it
+        event.record()
+        return event
+
+
+def _between(start: Mark, end: Mark) -> float:
+    if isinstance(start, float) and isinstance(end, float):
+        return end - start
+    assert isinstance(start, torch.cuda.Event)
+    assert isinstance(end, torch.cuda.Event)
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1000
+
+
+class Efficiency:
+    """Compute how well a rank uses its time and device."""
+
+    def __init__(
+        self,
+        config: DigitsConfig | ImagenetConfig,
+        data: Data,
+        state: RunState,
+        clock: StepClock,
+        device: torch.device,
+    ) -> None:
+        self._data, self._state, self._clock, self._device = data, state, clock, device
+        self._before = 0.0
+        self._logged = 0
+        self._flops: float | None = None
+        self._peak = config.peak_teraflops * 1e12 or peak_flops(device, sixteen_bits=config.amp)
+
+    @property
+    def useful_seconds(self) -> float:
+        """Seconds of the steps that led to the present weights, over all restarts."""
+        return self._before + self._clock.useful
+
+    def resume(self) -> None:
+        """Continue from a checkpoint's value."""
+        self._before = self._state.useful_seconds
+
+    def shares(self, times: StepTimes, rate: float) -> dict[str, float]:
+        """Return the measures of the last steps, from their times and this rank's samples a second.
+
+        data_wait and all_reduce are percent of the steps' time, and memory_mib is MiB. teraflops is 10^12 operations a
+        second, and mfu is percent of the device's peak. goodput is percent of the time since the run first began.
+        """
+        self._logged += 1
+        total = max(times.total, 1e-9)
+        found = {
+            "data_wait": 100 * times.data / total,
+            "all_reduce": 100 * times.all_reduce / total,
+            "memory_mib": self._memory() / 2**20,
+            "goodput": min(100.0, 100 * self.useful_seconds / max(time.time() - self._state.began, 1e-9)),
+        }
+        # Counted once, after the first line, so that the first step does not wait for it.
+        if self._logged == 2:
+            self._flops = flops_per_sample(self._state.model, (self._data.channels, self._data.side, self._data.side))
+        if self._flops:
+            found["teraflops"] = self._flops * rate / 1e12
+            if self._peak:
+                found["mfu"] = 100 * self._flops * rate / self._peak
+        return found
+
+    def _memory(self) -> int:
+        """Return the memory in bytes: the peak allocation on CUDA, else the resident memory."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
+    """Return the floating-point operations of a training step per sample, or None if they cannot be counted.
+
+    `shape` is channels, height and width of a sample. The count runs on meta tensors and does not change the model.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    own = {torch.ops.aten.convolution_backward: _convolution_backward_flops}
+    counter = FlopCounterMode(display=False, custom_mapping=own)
+    shapes = on_meta_device(model).train()
+    try:
+        with counter:
+            # Two samples, because batch statistics need more than one value per channel.
+            output = shapes(torch.empty((2, *shape), device="meta"))
+            output.sum().backward()
+    except RuntimeError:
+        # The model depends on values, which meta tensors do not have.
+        return None
+    return float(counter.get_total_flops()) / 2
+
+
+def _convolution_backward_flops(
+    gradient: Sequence[int], images: Sequence[int], weight: Sequence[int], *rest: object, **_named: object
+) -> int:
+    """Count both gradients, of images and of weights. Each costs as much as the convolution.
+
+    torch's own count ignores groups. `rest` is bias, stride, padding, dilation, transposed, output padding, groups and
+    the requested gradients.
+    """
+    transposed, wanted = rest[4], rest[7]
+    assert isinstance(wanted, Sequence)
+    places = (images if transposed else gradient)[2:]
+    return 2 * gradient[0] * math.prod(places) * math.prod(weight) * sum(map(bool, wanted[:2]))
+
+
+def peak_flops(device: torch.device, *, sixteen_bits: bool) -> float | None:
+    """Return the peak operations a second of this device, or None if it is not known, as for a CPU."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    found = next((peak for part, peak in PEAK_TERAFLOPS.items() if re.search(rf"\b{part}\b", name)), None)
+    return found and found[0 if sixteen_bits else 1] * 1e12

@@ -1,4 +1,4 @@
-"""A folder on a disk or in a bucket, by fsspec URL. Each file in it is complete or absent."""
+"""A folder on a disk or in a bucket, by fsspec URL, and the layout of a bucket. Each file is complete or absent."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import IO, Any, TypeVar, cast
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from trainer.config import CHECKPOINTS, PROFILES
 from trainer.exit_codes import StorageError
 
 UNFINISHED_SUFFIX = ".unfinished"
@@ -304,3 +305,13 @@ def _sync_folder(path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def checkpoints_folder(bucket: Folder, job: str) -> Folder:
+    """Return the folder that holds one folder per saved step."""
+    return bucket.child(CHECKPOINTS).child(job)
+
+
+def profiles_folder(bucket: Folder, job: str) -> Folder:
+    """Return the folder that holds one folder per process."""
+    return bucket.child(PROFILES).child(job)

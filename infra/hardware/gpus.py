@@ -32,7 +32,7 @@ class Gpu:
     name: str
     """GKE's name, the value of the node label `cloud.google.com/gke-accelerator`."""
     device_name: str
-    """Part of the name that CUDA reports. `trainer/report/flops.py` has its peak FLOPS under this name."""
+    """Part of the name that CUDA reports. `trainer/step_log.py` has its peak FLOPS under this name."""
     attachment: Attachment | None
     """Rules for attaching it to a machine type (N1), or None if machine types include it."""
     runs_cuda_13: bool

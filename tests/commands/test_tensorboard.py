@@ -16,7 +16,7 @@ import pytest
 
 from commands.environment import PROJECT
 from commands.tensorboard import folder, main, words
-from trainer.report.sinks import Record, TensorBoard
+from trainer.sinks import Record, TensorBoard
 from trainer.storage import Folder
 
 START_SECONDS = 90.0

@@ -17,8 +17,8 @@ import fsspec
 import torch
 
 from trainer.checkpoints.checkpoint import Checkpoints, SavedState
-from trainer.checkpoints.manifest import MANIFEST
-from trainer.checkpoints.run_lease import RunLease
+from trainer.checkpoints.run_checkpoints import RunLease
+from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.config import parse
 from trainer.exit_codes import TrainerError
 from trainer.runtime import Runtime, start_runtime

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainer.__main__ import main
-from trainer.data.batch import Batch
-from trainer.data.datasets import Digits
+from trainer.data.datasets import Batch, Digits
 from trainer.data.sampler import Share
 from trainer.loop import Training
 

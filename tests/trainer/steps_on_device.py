@@ -8,7 +8,7 @@ import torch
 
 from trainer.config import parse
 from trainer.loop import Training
-from trainer.report.metrics import Reporter
+from trainer.reporter import Reporter
 from trainer.runtime import start_runtime
 from trainer.watchdog import Watchdog
 

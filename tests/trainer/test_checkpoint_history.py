@@ -16,7 +16,7 @@ from tests.conftest import ALL
 from tests.trainer.history import WRITING, CrashError, InProcess, Run, Store, TwoRanks, two_ranks
 from tests.trainer.saving import newest, save, tensor_file
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.manifest import MANIFEST
+from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import ConfigurationError, DataError, StorageError
 from trainer.runtime import Runtime
 from trainer.storage import Folder

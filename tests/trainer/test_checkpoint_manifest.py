@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.manifest import MANIFEST, seal, unseal
 from trainer.checkpoints.state import RunState
+from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
 from trainer.data.sampler import EpochSampler
 from trainer.runtime import Runtime
 from trainer.storage import Folder

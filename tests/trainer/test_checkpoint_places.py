@@ -13,7 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from tests.trainer.saving import newest, save, tensor_file
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.manifest import MANIFEST
+from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import StorageError
 from trainer.runtime import Runtime
 from trainer.storage import Folder

@@ -12,8 +12,7 @@ from torch.nn import functional
 
 from tests.trainer.processes import run
 from trainer.config import DigitsConfig, ImagenetConfig
-from trainer.data.batch import NO_LABEL, Data
-from trainer.data.datasets import Digits
+from trainer.data.datasets import NO_LABEL, Data, Digits
 from trainer.data.image_files import ReaderRanks
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet

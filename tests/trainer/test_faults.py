@@ -26,7 +26,7 @@ from tests.trainer.processes import json_lines, run, started
 from tests.trainer.test_gallery import recorded
 from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, saved
 from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR, StorageError
-from trainer.report.sinks import Record, TensorBoard
+from trainer.sinks import Record, TensorBoard
 from trainer.storage import Folder
 
 BUDGET = 15.0

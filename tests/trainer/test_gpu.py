@@ -10,7 +10,7 @@ import torch
 from infra.hardware.gpus import GPUS
 from trainer import gpu
 from trainer.exit_codes import ConfigurationError
-from trainer.report.flops import PEAK_TERAFLOPS
+from trainer.step_log import PEAK_TERAFLOPS
 
 CUDA_13 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
 CUDA_12 = ("sm_70", *CUDA_13)

@@ -22,8 +22,7 @@ from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION
 from trainer.models import digits_network
-from trainer.scripts.elastic_checkpoints import AtomicFiles, newest_checkpoint
-from trainer.scripts.elastic_steps import Steps
+from trainer.scripts.elastic_lightning import AtomicFiles, Steps, newest_checkpoint
 from trainer.storage import Folder
 
 SCRIPT = "trainer/scripts/elastic_lightning.py"

@@ -1,4 +1,4 @@
-"""Missing or invalid variables of the launcher give an error without a traceback."""
+"""The process group's variables: from the launcher, or from those of GKE's TPU pods."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from trainer.exit_codes import BAD_CONFIGURATION
+from trainer.process_group import rendezvous_environment
+
+HOSTS = {"TPU_WORKER_HOSTNAMES": "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spmd", "TPU_WORKER_ID": "2"}
 
 PROJECT = Path(__file__).parents[2]
 
@@ -38,3 +41,23 @@ def test_missing_launcher_variables_are_rejected(variables: dict[str, str], word
     assert done.returncode == BAD_CONFIGURATION, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_single_tpu_host_needs_no_rendezvous() -> None:
+    assert rendezvous_environment({}) == {}
+    assert rendezvous_environment({"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}) == {}
+
+
+def test_hosts_of_a_slice_meet_at_its_first_host() -> None:
+    assert rendezvous_environment(HOSTS) == {
+        "RANK": "2",
+        "WORLD_SIZE": "4",
+        "MASTER_ADDR": "spmd-0.spmd",
+        "MASTER_PORT": "29500",
+    }
+
+
+def test_hosts_of_several_slices_are_numbered() -> None:
+    slices = {"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1", "MEGASCALE_COORDINATOR_ADDRESS": "a-0.a:8080"}
+    found = rendezvous_environment({**HOSTS, **slices})
+    assert (found["RANK"], found["WORLD_SIZE"], found["MASTER_ADDR"]) == ("6", "8", "a-0.a")

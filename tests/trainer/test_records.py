@@ -1,4 +1,4 @@
-"""Events as lines of JSON, also with numbers that are not finite."""
+"""Events as lines of JSON, and Weights & Biases without a key."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.trainer.processes import json_lines
 from trainer import loop
 from trainer.config import parse
 from trainer.exit_codes import DataError
-from trainer.report.metrics import Reporter
-from trainer.report.sinks import FLUSH_SECONDS, JsonFile, Record, TensorBoard, Writer
+from trainer.reporter import Reporter
 from trainer.runtime import start_runtime
+from trainer.sinks import FLUSH_SECONDS, JsonFile, Record, TensorBoard, WeightsAndBiases, Writer
 from trainer.storage import Folder
 
 
@@ -87,3 +87,16 @@ def test_curves_continue_where_the_run_resumes(tmp_path: Path) -> None:
         time.sleep(1.1)  # the files are named by the second
     found = EventAccumulator(str(tmp_path)).Reload()
     assert [point.step for point in found.Scalars("train/loss")] == [10, 20, 30, 31, 40, 50]
+
+
+def test_wandb_without_key_is_kept_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    run = WeightsAndBiases(Folder(f"file://{tmp_path}/runs"), job="digits", rank=0, mode="online")
+    run.write(Record(name="train", time=0.0, values={"loss": 1.0}, global_step=1))
+    run.close()
+    assert "warning: W&B rejected the run of this rank" in capsys.readouterr().err
+    assert list((tmp_path / "runs").rglob("offline-run-*/*.wandb"))

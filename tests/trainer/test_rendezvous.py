@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from trainer.rendezvous import reopen
+from trainer.launch import reopen
 
 KEY = "/torchelastic/p2p/run_job-1/rdzv/active_version"
 INDEX = 7

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
-from trainer.restarts.rounds import JobEnded, Rounds
-from trainer.restarts.store import State
+from trainer.restarts.rounds import JobEnded, Rounds, State
 
 SECONDS = 120
 HOST = """

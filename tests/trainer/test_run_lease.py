@@ -12,14 +12,13 @@ from torch import nn
 from tests.trainer.processes import started
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.manifest import MANIFEST
-from trainer.checkpoints.run_checkpoints import RunCheckpoints
-from trainer.checkpoints.run_lease import NAME, RunLease
+from trainer.checkpoints.run_checkpoints import LEASE_FILE, RunCheckpoints, RunLease
 from trainer.checkpoints.state import RunState
+from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.config import DigitsConfig
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, PREEMPTED, ConfigurationError
-from trainer.report.metrics import Reporter
+from trainer.reporter import Reporter
 from trainer.runtime import Runtime
 from trainer.storage import Folder
 
@@ -75,7 +74,7 @@ def test_run_with_deleted_lease_still_saves(tmp_path: Path, runtime: Runtime) ->
     folder = Folder(f"file://{tmp_path}")
     lease = RunLease(folder, "node-1")
     lease.acquire()
-    (tmp_path / NAME).unlink()
+    (tmp_path / LEASE_FILE).unlink()
     save(leased(folder, lease, runtime), 1)
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.data.sampler import EpochSampler
+from tests.trainer.processes import run
+from trainer.config import MAX_COUNT, MAX_SEED, DigitsConfig, ImagenetConfig
+from trainer.data.datasets import GeneratedImages, distort
+from trainer.data.sampler import EpochSampler, Share
+from trainer.exit_codes import DONE
 
 SIZES = st.integers(1, 300)
 WORLDS = st.integers(1, 9)
@@ -129,3 +136,31 @@ def test_epoch_of_another_seed_is_finished_with_that_seed(size: int, batch_size:
     fresh = EpochSampler(size, rank=0, world=1, batch_size=batch_size, seed=8)
     fresh.next_epoch()
     assert take_step([after]) == take_step([fresh]), "the next epoch has the seed of now"
+
+
+def share(position: int, epoch: int) -> Share:
+    """Return the last two samples of a training set."""
+    return Share(indices=torch.arange(2), offset=0, total=2, epoch=epoch, position=position)
+
+
+def test_largest_seed_distorts_images() -> None:
+    images = torch.rand(2, 1, 28, 28)
+    last = distort(images, share(MAX_COUNT, MAX_COUNT), seed=MAX_SEED)
+    assert last.isfinite().all()
+    assert not torch.equal(last, distort(images, share(MAX_COUNT - 1, MAX_COUNT), seed=MAX_SEED))
+
+
+def test_largest_seed_orders_samples_and_generates_images() -> None:
+    sampler = EpochSampler(10, rank=0, world=1, batch_size=5, seed=MAX_SEED)
+    sampler.epoch = MAX_COUNT
+    assert len(sampler.next().indices) == 5
+    config = ImagenetConfig(seed=MAX_SEED, batch_size=2, image_size=8)
+    assert GeneratedImages(config, torch.device("cpu"), rank=9999, world=10_000).num_samples > 0
+    assert np.random.default_rng((MAX_SEED, MAX_COUNT, MAX_COUNT)).integers(0, 9) < 9
+
+
+def test_run_trains_with_the_largest_seed(digits: Path) -> None:
+    assert DigitsConfig().augment
+    flags = (f"--seed={MAX_SEED}", "--epochs=1", "--batch-size=128")
+    ended = run(*flags, processes=2, data=digits, recipe="digits")
+    assert ended.codes == [DONE], ended.output

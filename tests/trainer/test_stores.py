@@ -23,7 +23,7 @@ from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import run, started
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.manifest import MANIFEST
+from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR, StorageError
 from trainer.runtime import Runtime
 from trainer.storage import Folder

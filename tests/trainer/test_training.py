@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +15,12 @@ import torch
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from tests.trainer.processes import PROJECT, Ended, json_lines, run, started
-from trainer.checkpoints.manifest import MANIFEST, destination, unseal
-from trainer.checkpoints.tensor_files import TensorFilesReader
-from trainer.exit_codes import DATA_ERROR, DIVERGED, DONE, PREEMPTED, STORAGE_ERROR
+from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
+from trainer.config import DigitsConfig
+from trainer.data.datasets import Digits
+from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DIVERGED, DONE, PREEMPTED, STORAGE_ERROR, DataError
+from trainer.loop import check_same_data
+from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 EPOCHS = 8
@@ -30,6 +34,7 @@ TRAIN_VALUES = {"epoch", "step", "loss", "accuracy", "rate", "global_rate", "ran
     "memory_mib",
     "goodput",
 }
+FLAGS = ("--epochs=1", "--log-steps=1000")
 
 
 def saved(folder: Path, step: int) -> dict[str, Any]:
@@ -229,3 +234,39 @@ def test_models_of_both_libraries_train_on_generated_images(digits: Path, arch: 
     assert [event["step"] for event in ended.events("train")] == ["1/12", "4/12", "8/12", "12/12"]
     losses = [float(event["loss"]) for event in ended.events("train")]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(("name", "more"), [("training samples", 1), ("test samples", -1), ("classes", 1)])
+def test_different_data_on_another_host_is_rejected(
+    name: str, more: int, digits: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Digits(DigitsConfig(data_dir=str(digits)), runtime.device)
+    check_same_data(data, runtime)
+
+    def gather(mine: dict[str, Any]) -> list[dict[str, Any]]:
+        return [mine, mine, {**mine, name: mine[name] + more}]
+
+    monkeypatch.setattr(runtime, "gather", gather)
+    with pytest.raises(DataError, match=rf"^rank 2 has \d+ {name}, and rank 0 has \d+; allowed is the same data"):
+        check_same_data(data, runtime)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU, and there is none here")
+def test_compile_on_ranks_learns_like_eager_mode(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    plain = run(*FLAGS, recipe="digits", processes=2, data=digits)
+    assert not list(tmp_path.rglob("*.so"))
+    compiled = run(*FLAGS, "--compile", recipe="digits", processes=2, data=digits)
+    assert not any(plain.codes + compiled.codes), compiled.output
+    assert list(tmp_path.rglob("*.so")), "no kernel was made"
+    ours, theirs = (float(ended.events("test")[0]["loss"]) for ended in (compiled, plain))
+    assert ours == pytest.approx(theirs, rel=0.02)
+
+
+def test_compile_without_compiler_is_rejected(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("CXX", str(tmp_path / "g++"))
+    ended = run(*FLAGS, "--compile", recipe="digits", data=digits)
+    assert ended.codes == [BAD_CONFIGURATION], ended.output
+    assert "compile is True; allowed is False where torch.compile makes no kernels" in ended.output
+    assert "No working C++ compiler" in ended.output

@@ -10,8 +10,7 @@ from infra.local.config import LocalConfig
 from stack.config import StackConfig, parse
 from stack.run_record import run_records
 from tests.unit.refused import JOB, PLATFORM
-from trainer.bucket_layout import checkpoints_folder, profiles_folder
-from trainer.storage import Folder
+from trainer.storage import Folder, checkpoints_folder, profiles_folder
 from workloads.validation.names import SHARED_FOLDERS
 
 BUCKET = "file:///bucket"

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, saved in the background and kept by number and age."""
+"""Checkpoints of a run, copied and saved in the background and kept by number and age."""
 
 from __future__ import annotations
 
@@ -6,25 +6,60 @@ import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainer.checkpoints.copies import HostCopies, Tensors
 from trainer.exit_codes import DataError, DivergedError, StorageError, TrainerError
 from trainer.runtime.base import Runtime
 from trainer.storage import DeniedFileError, Folder, MissingFileError
+
+Tensors = dict[str, torch.Tensor]
+NAME = re.compile(r"step-(\d{9})")
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.metadata import Metadata
 
-    from trainer.checkpoints.manifest import Facts
+    from trainer.checkpoints.tensor_files import Facts
 
-NAME = re.compile(r"step-(\d{9})")
+
+class HostCopies:
+    """Host copies that reuse their memory at each save, because allocating memory costs more than copying."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_cuda = device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if self._on_cuda else None  # type: ignore[no-untyped-call]  # torch's
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="copies")
+        self._copies: Tensors = {}
+
+    def start(self, tensors: Tensors) -> Future[Tensors]:
+        """Start to copy. No tensor may change until the copy is done, and earlier copies are overwritten.
+
+        On CUDA the device must have finished computing the tensors, because they are copied in a separate stream.
+        """
+        return self._thread.submit(self._copy, tensors)
+
+    @torch.no_grad()
+    def _copy(self, tensors: Tensors) -> Tensors:
+        with torch.cuda.stream(self._stream) if self._stream else nullcontext():
+            self._copies = {
+                name: self._place(name, tensor).copy_(tensor, non_blocking=self._on_cuda)
+                for name, tensor in tensors.items()
+            }
+        if self._stream:
+            self._stream.synchronize()
+        return dict(self._copies)
+
+    def _place(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the destination of a tensor, reused if shape and type are the same."""
+        place = self._copies.get(name)
+        if place is None or (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
+            place = torch.empty_like(tensor, device="cpu", pin_memory=self._on_cuda)
+        return place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +168,7 @@ class Checkpoints:
 
     def _delete_unsealed(self, name: str) -> None:
         """Delete the remains of a failed save, unless the folder holds an earlier complete checkpoint."""
-        from trainer.checkpoints.manifest import is_complete
+        from trainer.checkpoints.tensor_files import is_complete
 
         self._permit()
         if not is_complete(self.folder.child(name)):
@@ -173,8 +208,7 @@ class Checkpoints:
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.state_dict_loader import load
 
-        from trainer.checkpoints.manifest import destination
-        from trainer.checkpoints.tensor_files import TensorFilesReader
+        from trainer.checkpoints.tensor_files import TensorFilesReader, destination
 
         manifest = self._manifest(folder)
         try:
@@ -199,7 +233,7 @@ class Checkpoints:
 
     def _manifest(self, folder: Folder) -> dict[str, Any]:
         """Read the manifest on rank 0 and return it on every rank."""
-        from trainer.checkpoints.manifest import MANIFEST, unseal
+        from trainer.checkpoints.tensor_files import MANIFEST, unseal
 
         found: dict[str, Any] | Exception | None = None
         if self._runtime.rank == 0:
@@ -218,7 +252,7 @@ class Checkpoints:
 
     def _delete_old(self, *, before: int) -> None:
         """Delete older checkpoints, except the newest complete ones and the recent ones."""
-        from trainer.checkpoints.manifest import MANIFEST, is_complete
+        from trainer.checkpoints.tensor_files import MANIFEST, is_complete
 
         kept = 1
         for name in self._newest_first():

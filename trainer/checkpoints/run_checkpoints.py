@@ -1,20 +1,47 @@
-"""Save a run's state to the bucket and resume from it."""
+"""Save a run's state to the bucket and resume from it, while the run holds the lease on its folder."""
 
 from __future__ import annotations
 
 import sys
+import uuid
 
 import torch
 
-from trainer.bucket_layout import checkpoints_folder
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.run_lease import RunLease
 from trainer.checkpoints.state import MODEL, RunState
 from trainer.config import TrainConfig
-from trainer.exit_codes import diverged
-from trainer.report.metrics import Reporter, node_name
+from trainer.exit_codes import ConfigurationError, diverged
+from trainer.reporter import Reporter, node_name
 from trainer.runtime import Runtime
-from trainer.storage import Folder
+from trainer.storage import Folder, MissingFileError, checkpoints_folder
+
+LEASE_FILE = "owner"
+"""File with the token of the run that holds the lease."""
+
+
+class RunLease:
+    """This run's claim on its folder, valid until another run acquires the folder."""
+
+    def __init__(self, folder: Folder, node: str) -> None:
+        self._folder = folder
+        self._token = f"{uuid.uuid4().hex} {node}".encode()
+
+    def acquire(self) -> None:
+        """Acquire the folder. An earlier run that still exists cannot save any more."""
+        self._folder.write(LEASE_FILE, self._token)
+
+    def verify(self) -> None:
+        """Raise ConfigurationError if another run has acquired the folder."""
+        try:
+            found = self._folder.read(LEASE_FILE)
+        except MissingFileError:  # removed by hand: there is no other run
+            return
+        if found != self._token:
+            node = found.decode(errors="replace").partition(" ")[2]
+            raise ConfigurationError(
+                f"{self._folder.url} was acquired by a run that started later, on {node}; allowed is one run of a job "
+                "at a time: stop one of them, or give it another --job"
+            )
 
 
 class RunCheckpoints:

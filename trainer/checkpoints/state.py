@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from trainer.checkpoints.checkpoint import SavedState
-from trainer.checkpoints.copies import Tensors
+from trainer.checkpoints.checkpoint import SavedState, Tensors
 from trainer.data.sampler import EpochSampler
 from trainer.runtime.base import Runtime
 

@@ -1,22 +1,24 @@
-"""Data sets: handwritten digits in IDX files, images generated on the device and folders of images."""
+"""Data sets and their batches: handwritten digits, images generated on the device and folders of images."""
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import torch
+from torch.nn import functional
 
-from trainer.config import DigitsConfig, ImagenetConfig
-from trainer.data.augment import distort
-from trainer.data.batch import Batch, Data, to_device
+from trainer.config import DigitsConfig, ImagenetConfig, invalid_setting
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
-from trainer.runtime.base import Runtime
-from trainer.setting_rules import invalid_setting
 
+NO_LABEL = -100
+"""Class of a sample without a label. torch's cross entropy ignores it."""
 DIGIT_IMAGES = "digits-images-idx3-ubyte"
 DIGIT_LABELS = "digits-labels-idx1-ubyte"
 DIGITS = 10
@@ -32,6 +34,59 @@ UNSIGNED_BYTES = 8
 """The code of unsigned bytes in the IDX format."""
 GZIP = b"\x1f\x8b"
 """First bytes of a gzip file, because the digits are often distributed compressed."""
+MAX_DEGREES = 10.0
+MAX_PIXELS = 2.0
+MAX_SCALE = 0.1
+SEEDS = 2**64
+"""Number of seeds that torch has."""
+
+if TYPE_CHECKING:
+    from trainer.runtime.base import Runtime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """The samples of one rank's gradient in one step."""
+
+    images: torch.Tensor
+    """Images as a float tensor of samples x channels x height x width, on the device."""
+    labels: torch.Tensor
+    """Class of each image, on the device."""
+    scale: float | torch.Tensor
+    """Factor of the sum of this rank's losses that makes the mean over ranks the mean over samples."""
+
+
+class Data(Protocol):
+    """A training set and a test set."""
+
+    classes: int
+    channels: int
+    side: int
+    """Height and width of an image, in pixels."""
+    num_samples: int
+    """Samples of the training set."""
+    num_tests: int
+    """Samples of the test set."""
+
+    @property
+    def broken(self) -> Sequence[str]:
+        """Known unreadable samples, each with the reason. They do not contribute to the gradient."""
+
+    def follow(self, sampler: EpochSampler) -> None:
+        """Set the sampler, which tells the data set the next steps."""
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """Return this rank's samples of one training step."""
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield this rank's part of the test set. Every sample is in exactly one rank's part."""
+
+
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a host tensor on the device. On CUDA only the current stream waits for the copy, not the host."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class Digits:
@@ -171,3 +226,21 @@ def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
     if not prod(sizes):
         raise DataError(f"{path} is empty: its sizes are {sizes}; create it again")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).view(sizes)
+
+
+def distort(images: torch.Tensor, share: Share, *, seed: int) -> torch.Tensor:
+    """Shift, rotate and scale each image by its own random amount.
+
+    The amounts depend only on the seed and the sample's place in the epoch. They are the same for any number of ranks
+    and after a restart.
+    """
+    place = (seed * 1_000_003 + share.epoch) * 1_000_003 + share.position
+    generator = torch.Generator().manual_seed(place % SEEDS)
+    amounts = torch.rand(share.total, 4, generator=generator)[share.offset : share.offset + len(images)] * 2 - 1
+    angle = amounts[:, 0] * math.radians(MAX_DEGREES)
+    scale = 1 + amounts[:, 1] * MAX_SCALE
+    shift = amounts[:, 2:] * (2 * MAX_PIXELS / images.shape[-1])
+    cosine, sine = angle.cos() * scale, angle.sin() * scale
+    rows = torch.stack([cosine, -sine, shift[:, 0], sine, cosine, shift[:, 1]], dim=1).view(-1, 2, 3)
+    grid = functional.affine_grid(to_device(rows, images.device), list(images.shape), align_corners=False)
+    return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tarfile
@@ -11,15 +12,26 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from stat import S_ISDIR
-from typing import Any
+from typing import IO, Any, TypeVar
 
-from trainer.data.shard_members import MAX_LABEL_BYTES, add_part, check_end, parse_label
+from trainer.config import MAX_CLASSES
 from trainer.exit_codes import DataError, StorageError
 from trainer.storage import FileFacts, Folder, MissingFileError
 
-# fmt: off
 IMAGE_ENDINGS = (
-    ".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
+    ".avif",
+    ".bmp",
+    ".gif",
+    ".jfif",
+    ".jpe",
+    ".jpeg",
+    ".jpg",
+    ".pgm",
+    ".png",
+    ".ppm",
+    ".tif",
+    ".tiff",
+    ".webp",
 )
 # fmt: on
 """Lower-case endings of image files."""
@@ -29,6 +41,11 @@ ANNOTATIONS = "val/val_annotations.txt"
 """Tiny-ImageNet's classes of its test images: file name, class and a box, separated by tabs."""
 CLASS_NAMES = "classes.txt"
 """Optional names of the classes of shards, one per line."""
+MAX_LABEL_BYTES = 2**20
+"""Most bytes to read of a .cls or .json file."""
+Part = TypeVar("Part")
+
+# fmt: off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,3 +313,37 @@ def _in_shard(folder: Folder, shard: str, *, warns: bool) -> list[ImageFile]:
         )
         for key, member in images.items()
     ]
+
+
+
+
+def add_part(found: dict[str, Part], key: str, value: Part, where: str) -> None:
+    """Add a part of a sample. Raises DataError if the sample already has that part."""
+    if key in found:
+        raise DataError(f"{where}: sample {key.strip('/')!r} has two images or two classes; create the shard again")
+    found[key] = value
+
+
+def check_end(file: IO[bytes], end: int) -> None:
+    """Raise ValueError if a tar is truncated or has data after its end. A reader would silently see fewer members."""
+    file.seek(end)
+    if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+        raise ValueError(f"it is truncated or damaged at byte {end}")
+    while block := file.read(tarfile.RECORDSIZE):
+        if any(block):
+            raise ValueError(f"it has data after its end at byte {end}, like two shards in one file")
+
+
+def parse_label(where: str, content: bytes) -> int:
+    """Return the class number in a .cls or .json file. Raises DataError if there is none."""
+    try:
+        found = json.loads(content)["label"] if where.lower().endswith(".json") else content
+        label = int(found)
+        if 0 <= label < MAX_CLASSES and not isinstance(found, bool | float):
+            return label
+    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
+        pass
+    raise DataError(
+        f"{where} has no class ({content[:40]!r}); allowed is a number from 0 to {MAX_CLASSES - 1}, in a .json as "
+        '{"label": 0}: create the shard again'
+    )

@@ -15,10 +15,9 @@ import numpy.typing as npt
 import torch
 
 from trainer.config import ImagenetConfig
-from trainer.data.batch import Batch, to_device
-from trainer.data.image_cache import DecodedImages, Pixels, load_cached
+from trainer.data.datasets import Batch, to_device
+from trainer.data.image_cache import DecodedImages, Pixels, StreamedImages, load_cached
 from trainer.data.image_files import ImageFile, ReaderRanks, find_images
-from trainer.data.image_stream import StreamedImages
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
 from trainer.storage import Folder

@@ -8,8 +8,7 @@ from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError
 from trainer.gpu import use_gpu
 from trainer.runtime.base import Runtime
-from trainer.runtime.cpu import CpuRuntime
-from trainer.runtime.cuda import CudaRuntime
+from trainer.runtime.devices import CpuRuntime, CudaRuntime
 
 __all__ = ["Runtime", "start_runtime"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
@@ -9,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,20 +18,29 @@ from torch import nn
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer.bucket_layout import profiles_folder
 from trainer.config import TrainConfig
-from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, TrainerError
 from trainer.process_group import init_process_group, launcher_number
-from trainer.runtime.out_of_memory import memory_problem
-from trainer.runtime.profile import StepProfile
-from trainer.storage import Folder
+from trainer.profile import StepProfile
+from trainer.storage import Folder, profiles_folder
 
 TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out exceeds ours, so that the watchdog reports a hang first."""
 PREEMPTED_KEY = "leaving"
 """Key in the store that a preempted rank sets while the ranks do not communicate at every step."""
 Shared = TypeVar("Shared")
+HOST = re.compile(r"DefaultCPUAllocator: can't allocate memory|std::bad_alloc")
+"""torch has no exception type for the host's memory."""
+GPU = re.compile(r"CUDA error: out of memory|Cuda failure (\d+ )?'out of memory'|CU[A-Z]+_(STATUS_)?ALLOC_FAILED")
+"""Memory that CUDA's libraries and NCCL allocate themselves, so that torch.OutOfMemoryError is not raised.
+
+https://github.com/pytorch/pytorch/issues/128601
+"""
+SHARED = re.compile(r"(failed to extend|Error while creating shared memory segment) /dev/shm/nccl-")
+"""https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory"""
+
+if TYPE_CHECKING:
+    from trainer.data.datasets import Batch, Data
 
 
 class Decision(IntEnum):
@@ -305,3 +315,37 @@ def _from_compiler(error: Exception) -> bool:
     from torch._dynamo.exc import BackendCompilerFailed
 
     return isinstance(error, BackendCompilerFailed)
+
+
+def memory_problem(error: BaseException, *, batch_size: int, accumulate: int) -> str | None:
+    """Return what ran out and which limit to raise, or None if the error does not mean too little memory."""
+    batch = f"flags.batch_size = {batch_size}, flags.accumulate = {accumulate}"
+    if line := _line(SHARED, error):
+        return (
+            f"shared_memory: /dev/shm of this host is full ({line}); allowed is what NCCL needs for all ranks "
+            "of a host; raise shared_memory, and resources.memory, which contains it"
+        )
+    line = _line(GPU, error)
+    if line or isinstance(error, torch.OutOfMemoryError):
+        return (
+            f"{batch}: the accelerator ran out of memory ({line or _first_line(error)}); allowed is a batch that fits "
+            "its memory; lower flags.batch_size, raise flags.accumulate, or use an accelerator with more memory: "
+            "resources.memory does not change it"
+        )
+    line = _line(HOST, error)
+    if line or isinstance(error, MemoryError):
+        return (
+            f"{batch}: the host ran out of memory ({line or _first_line(error)}); allowed is what fits "
+            "resources.memory, which all ranks of the host share; raise resources.memory, lower flags.batch_size, "
+            "raise flags.accumulate, or lower processes_per_host"
+        )
+    return None
+
+
+def _line(pattern: re.Pattern[str], error: BaseException) -> str | None:
+    """Return the first line of the message that matches."""
+    return next((line.strip() for line in str(error).splitlines() if pattern.search(line)), None)
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

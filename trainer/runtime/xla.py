@@ -5,22 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+import torch_xla
+import torch_xla.distributed.spmd as xs
 from torch import nn
 
-from trainer.bucket_layout import profiles_folder
 from trainer.config import TrainConfig
-from trainer.data.batch import Batch, Data
 from trainer.exit_codes import ConfigurationError
+from trainer.process_group import rendezvous_environment
 from trainer.runtime.base import Decision, Runtime
-from trainer.runtime.tpu_hosts import rendezvous_environment
-from trainer.storage import Folder
+from trainer.storage import Folder, profiles_folder
+
+MIN_LEARNING_RATE = 1e-12
+"""Lowest learning rate."""
+CONV_AXES = ("data", "dim1", "dim2", "dim3")
+LINEAR_AXES = ("data", "model")
 
 if TYPE_CHECKING:
-    from trainer.runtime.profile import StepProfile
+    from trainer.data.datasets import Batch, Data
+    from trainer.profile import StepProfile
+
 
 try:
     import torch_xla
@@ -34,9 +42,6 @@ except ImportError as error:
         f"device is 'xla'; allowed is 'cpu', 'cuda' or 'auto' here ({error}): use the image of trainer/Dockerfile.xla, "
         "or unset $PJRT_DEVICE"
     ) from error
-
-MIN_LEARNING_RATE = 1e-12
-"""Lowest learning rate."""
 
 
 def start_xla(config: TrainConfig) -> XlaRuntime:
@@ -181,7 +186,7 @@ class XlaRuntime(Runtime):
 
     def step_profile(self, config: TrainConfig, first: int, last: int) -> StepProfile:
         """Return XLA's own profiler, with a separate folder for each process."""
-        from trainer.runtime.xla_profile import XlaStepProfile
+        from trainer.profile import XlaStepProfile
 
         folder = profiles_folder(Folder(config.bucket), config.job).child(f"proc_{self.rank}")
         return XlaStepProfile(folder, first, last)
@@ -210,7 +215,7 @@ class SpmdRuntime(XlaRuntime):
     def init_device(self, config: TrainConfig) -> None:
         """Arrange all devices in meshes."""
         super().init_device(config)
-        from trainer.runtime.spmd import Meshes
+        from trainer.runtime.xla import Meshes
 
         self._local_devices: int = xr.addressable_runtime_device_count()
         devices = xr.global_runtime_device_count()
@@ -249,7 +254,7 @@ class SpmdRuntime(XlaRuntime):
         """Return how the batch and each weight are spread over the devices."""
         if self._meshes is None:
             return {}
-        from trainer.runtime.spmd import sharding
+        from trainer.runtime.xla import sharding
 
         tensors = {"images": batch.images, "labels": batch.labels, **dict(model.named_parameters())}
         return {name: sharding(tensor) for name, tensor in tensors.items()}
@@ -282,3 +287,32 @@ def _compiled() -> int:
     """Return the number of graphs that this process has compiled."""
     found = xla_metrics.metric_data("CompileTime")
     return int(found[0]) if found else 0
+
+
+class Meshes:
+    """All devices of all hosts, arranged for convolutions and for linear layers."""
+
+    def __init__(self, devices: int) -> None:
+        numbers = np.arange(devices)
+        second = 2 if devices % 2 == 0 else 1
+        self.conv = xs.Mesh(numbers, (devices // second, second, 1, 1), CONV_AXES)
+        self.linear = xs.Mesh(numbers, (devices // second, second), LINEAR_AXES)
+        # A host provides its own samples. The first axes of both meshes number them in the order of the hosts.
+        self.images = xs.ShardingSpec(self.conv, (("data", "dim1"), None, None, None), minibatch=True)
+        self.labels = xs.ShardingSpec(self.linear, (("data", "model"),), minibatch=True)
+
+    def spread(self, model: nn.Module) -> None:
+        """Spread the weights: the outputs of every layer, and the inputs of the last linear layer."""
+        linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+        for layer in model.modules():
+            if isinstance(layer, nn.Conv2d):
+                xs.mark_sharding(layer.weight, self.conv, ("data", None, None, None))
+            elif isinstance(layer, nn.Linear):
+                last = layer is linear[-1]
+                xs.mark_sharding(layer.weight, self.linear, ("data", "model" if last else None))
+
+
+def sharding(tensor: torch.Tensor) -> str:
+    """Return XLA's description of a tensor's sharding, or an empty string if it has none."""
+    native: Any = torch_xla._XLAC
+    return str(native._get_xla_sharding_spec(tensor)).replace(" ", "_")

@@ -11,8 +11,7 @@ from typing import Protocol
 
 import torch
 
-from trainer.data.batch import NO_LABEL, Batch, Data
-from trainer.data.datasets import GeneratedImages
+from trainer.data.datasets import NO_LABEL, Batch, Data, GeneratedImages
 from trainer.data.sampler import EpochSampler, Share
 
 PREFETCH_STEPS = 3

@@ -7,42 +7,122 @@ checkpoint.
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import torch
 import tyro
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 from torch.nn import functional
 
-from trainer.bucket_layout import checkpoints_folder
-from trainer.config import DigitsConfig
+from trainer.config import BUCKET, JOB, MAX_FACTOR, DigitsConfig, at_least, invalid_setting, positive
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
 from trainer.gpu import use_gpu
 from trainer.models import digits_network
 from trainer.process_group import init_process_group
-from trainer.report.metrics import RateClock, Reporter, node_name
-from trainer.scripts.elastic_checkpoints import AtomicFiles, lightning_path, newest_checkpoint
-from trainer.scripts.elastic_steps import Step, Steps
-from trainer.setting_rules import BUCKET, JOB, MAX_FACTOR, at_least, invalid_setting, positive
-from trainer.storage import Folder
+from trainer.reporter import Reporter, node_name
+from trainer.step_log import RateClock
+from trainer.storage import Folder, checkpoints_folder
 
+ENDING = ".ckpt"
 MODEL = "model.pt"
 """File with the weights, which rank 0 uploads after the training."""
 MAX_WAIT = timedelta(minutes=5)
 """Longest time to wait for the other ranks. After that a rank counts as hanging."""
+_VARIABLES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1"))
+
+
+class Step(NamedTuple):
+    """This rank's samples of a step."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    scale: float
+    """Factor of the sum of this rank's losses that makes the mean over ranks the mean over samples."""
+    total: int
+    """Number of samples over all ranks."""
+    position: int
+    """Number of the epoch's samples after this step."""
+    number: tuple[int, int]
+    """Number of the step in the epoch, and the number of steps."""
+
+
+class Steps:
+    """The remaining steps of an epoch. It has no length, because that depends on the number of ranks."""
+
+    def __init__(self, data: Digits, sampler: EpochSampler, epoch: Callable[[], int]) -> None:
+        self._data, self._sampler, self._epoch = data, sampler, epoch
+        self.resumed = (0, 0)
+        """Epoch and position of the restored checkpoint."""
+
+    def __iter__(self) -> Iterator[Step]:
+        sampler, (epoch, position) = self._sampler, self.resumed
+        sampler.epoch = self._epoch()
+        sampler.position = position if sampler.epoch == epoch else 0
+        steps = sampler.epoch_steps
+        while sampler.steps_left:
+            share = sampler.next()
+            batch = self._data.batch(share, world=sampler.world)
+            number = (steps - sampler.steps_left, steps)
+            yield Step(batch.images, batch.labels, float(batch.scale), share.total, sampler.position, number)
+
+
+class AtomicFiles(TorchCheckpointIO):
+    """Write checkpoints atomically, like all other files of a run.
+
+    Lightning itself writes a temporary file and moves it. On another disk the move is a copy, and a killed host leaves
+    half of it.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write a checkpoint. Raises StorageError."""
+        assert storage_options is None
+        content = io.BytesIO()
+        torch.save(checkpoint, content)
+        self._folder.write(PurePosixPath(path).name, content.getvalue())
+
+
+def lightning_path(folder: Folder) -> str:
+    """Return a folder in Lightning's form: a path on a disk, else a URL."""
+    return folder.path if folder.is_local else folder.url
+
+
+def newest_checkpoint(folder: Folder, skipped: Callable[[str, str], None]) -> str | None:
+    """Return the path or URL of the newest complete checkpoint. `skipped` receives each broken one with the reason."""
+    for name in sorted((each for each in folder.names() if each.endswith(ENDING)), reverse=True):
+        defect = _defect(folder, name)
+        if not defect:
+            return f"{lightning_path(folder)}/{name}"
+        skipped(name, defect)
+    return None
+
+
+def _defect(folder: Folder, name: str) -> str:
+    """Return the defect of a checkpoint, or an empty string. torch's files are zip archives with checksums."""
+    try:
+        with folder.open(name) as file, zipfile.ZipFile(file) as archive:
+            part = archive.testzip()
+    except (zipfile.BadZipFile, EOFError) as error:
+        return str(error) or "it is truncated"
+    return f"{part} does not match its checksum" if part else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +166,6 @@ class Ranks(NamedTuple):
     def from_torchrun(cls) -> Ranks:
         """Read torchrun's variables. Without torchrun there is one rank."""
         return cls(*(int(os.environ.get(name, one)) for name, one in _VARIABLES))
-
-
-_VARIABLES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1"))
 
 
 class HeldOut:

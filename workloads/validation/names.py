@@ -12,7 +12,7 @@ from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
 
 SHARED_FOLDERS = ("checkpoints", "profiles")
-"""Folders of the bucket that the trainer shares between jobs (trainer/bucket_layout.py)."""
+"""Folders of the bucket that the trainer shares between jobs (trainer/storage.py)."""
 
 
 def reserved_names(spec: JobSpec) -> Iterator[str]:

@@ -1,0 +1,186 @@
+"""Meters, FLOPs and times of the steps: every batch is counted once, on the CPU and on an asynchronous device."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from trainer.config import DigitsConfig, ImagenetConfig
+from trainer.models import build_model
+from trainer.step_log import CPU_BATCHES, LazyMeter, Meter, StepClock, flops_per_sample
+
+GIGA = 10**9
+PUBLISHED = {
+    "regnet_y_400mf": 0.402,
+    "regnet_x_800mf": 0.8,
+    "resnet50": 4.089,
+    "resnext50_32x4d": 4.23,
+    "mobilenet_v3_small": 0.057,
+    "vit_b_16": 17.564,
+}
+"""10^9 multiplications of a forward pass, from the `meta` of torchvision's weights."""
+WAIT, WORK = 0.02, 0.05
+
+
+def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """Batches of uneven sizes: the sum of losses, logits and labels of each."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for number in range(count):
+        size = 3 + number % 2
+        logits = torch.randn(size, 4, generator=generator)
+        found.append((logits.sum(), logits, torch.randint(4, (size,), generator=generator)))
+    return found
+
+
+@pytest.mark.parametrize("kind", [Meter, LazyMeter])
+@pytest.mark.parametrize("count", [1, 2, CPU_BATCHES, 2 * CPU_BATCHES + 3])
+def test_meter_counts_every_batch_once(kind: type[Meter], count: int) -> None:
+    meter = kind(torch.device("cpu"))
+    expected = (0.0, 0, 0)
+    for part in (batches(count), batches(count + 1)[count:]):
+        for loss_sum, logits, labels in part:
+            meter.add(loss_sum, logits, labels)
+            expected = (
+                expected[0] + loss_sum.item(),
+                expected[1] + int((logits.argmax(dim=1) == labels).sum()),
+                expected[2] + len(labels),
+            )
+        loss, accuracy, samples = meter.take(meter.sums())
+        assert samples == expected[2]
+        assert loss == pytest.approx(expected[0] / expected[2])
+        assert accuracy == pytest.approx(100 * expected[1] / expected[2])
+        expected = (0.0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [Meter, LazyMeter])
+def test_meter_detects_loss_that_is_not_finite(kind: type[Meter]) -> None:
+    meter = kind(torch.device("cpu"))
+    for loss_sum, logits, labels in batches(3):
+        meter.add(loss_sum, logits, labels)
+    assert meter.is_finite()
+    meter.add(torch.tensor(math.nan), *batches(1)[0][1:])
+    assert not meter.is_finite()
+
+
+def test_meter_sums_stay_unchanged() -> None:
+    meter = LazyMeter(torch.device("cpu"))
+    first, second = batches(2)
+    meter.add(*first)
+    sums = meter.sums()
+    meter.add(*second)
+    assert meter.take(sums)[2] == len(first[2])
+
+
+@pytest.mark.parametrize("arch", PUBLISHED)
+def test_flops_of_a_step_are_three_forward_passes(arch: str) -> None:
+    model = build_model(ImagenetConfig(arch=arch), classes=1000, channels=3)
+    counted = flops_per_sample(model, (3, 224, 224))
+    assert counted is not None
+    # The images need no gradient, which would be part of the first layer.
+    assert 0.94 < counted / (6 * GIGA * PUBLISHED[arch]) < 1.001
+
+
+@pytest.mark.parametrize("layer", [nn.Conv2d, nn.ConvTranspose2d])
+def test_flops_of_grouped_convolutions_are_lower_in_backward_pass(layer: type[nn.Conv2d | nn.ConvTranspose2d]) -> None:
+    counted = {}
+    for groups in (1, 4):
+        model = nn.Sequential(nn.Conv2d(3, 8, 1), layer(8, 8, 3, groups=groups))
+        found, first = flops_per_sample(model, (3, 9, 9)), flops_per_sample(model[:1], (3, 9, 9))
+        assert found is not None
+        assert first is not None
+        # Only the first layer's weights need a gradient.
+        counted[groups] = found - first
+    assert counted[1] == 4 * counted[4]
+
+
+def test_flops_count_leaves_model_unchanged() -> None:
+    model = build_model(DigitsConfig(), classes=10, channels=1).eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = torch.get_rng_state()
+    assert flops_per_sample(model, (1, 28, 28))
+    assert torch.equal(state, torch.get_rng_state())
+    assert not model.training
+    assert all(weight.grad is None for weight in model.parameters())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_flops_of_value_dependent_model_are_none() -> None:
+    class Looks(nn.Linear):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return super().forward(images) if images.sum() > 0 else images
+
+    assert flops_per_sample(Looks(3, 3), (3,)) is None
+
+
+def a_step(clock: StepClock) -> None:
+    """Run a step that waits for its data, and then works."""
+    clock.begin()
+    time.sleep(WAIT)
+    clock.data_ready()
+    time.sleep(WORK)
+    clock.gradients_ready()
+    clock.end()
+
+
+def test_step_time_is_split_into_data_wait_and_useful_time() -> None:
+    clock = StepClock(nn.Linear(1, 1), torch.device("cpu"), world=1)
+    for _ in range(2):
+        a_step(clock)
+    times = clock.take()
+    assert times.steps == 2
+    assert 2 * WAIT <= times.data < times.total - 2 * WORK + 0.001
+    assert times.all_reduce == 0
+    assert clock.useful == pytest.approx(times.total - times.data)
+    assert clock.take().steps == 0
+
+
+class Queue:
+    """A device that runs its work in order while the host continues, in seconds."""
+
+    def __init__(self) -> None:
+        self.host = self.done = 0.0
+
+    def work(self, seconds: float) -> None:
+        """Add work."""
+        self.done = max(self.done, self.host) + seconds
+
+
+def test_device_with_work_left_does_not_wait_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue()
+
+    class Event:
+        """A recorded event of the queue, used instead of torch.cuda.Event."""
+
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            """Record the time at which the queue reaches this point."""
+            self.at = max(queue.done, queue.host)
+
+        def synchronize(self) -> None:
+            """Make the host wait for the event."""
+            queue.host = max(queue.host, self.at)
+
+        def elapsed_time(self, end: Event) -> float:
+            """Return milliseconds."""
+            return 1000 * (end.at - self.at)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    clock = StepClock(nn.Linear(1, 1), torch.device("cuda"), world=1)
+    for _ in range(10):
+        clock.begin()
+        queue.host += WAIT
+        clock.data_ready()
+        queue.work(WORK)
+        clock.gradients_ready()
+        clock.end()
+    times = clock.take()
+    assert times.data == pytest.approx(WAIT), "only at the first step had the device nothing to do"
+    assert times.total == pytest.approx(WAIT + 10 * WORK)
+    assert queue.host == pytest.approx(times.total), "the numbers were read once the device was done"

@@ -1,1 +1,0 @@
-"""Output of a run: metrics, times, curves and images."""
