@@ -107,12 +107,8 @@ def main() -> int:
     if name := os.environ.get("ORPHAN"):
         return end_abandoned(name)
     stack = os.environ.get("STACK", "local")
-    try:
-        with only_command(stack, make_command("down", STACK=stack)):
-            return take_down(stack)
-    except PulumiFailed as error:
-        print(f"make down: {error}", file=sys.stderr)
-        return 1
+    with only_command(stack, make_command("down", STACK=stack)):
+        return take_down(stack)
 
 
 def take_down(stack: str) -> int:

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 
 from commands.environment import stack_environment
 from commands.interrupts import GOES_ON, run_command, set_closing
-from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, Unreachable, stack_outputs
+from commands.monitor.cluster import StackNotFound, StackOutputs, stack_outputs
 from commands.monitor.pod_state import PodState, latest_by_place
-from commands.stack import PulumiFailed
 from infra.make_command import make_command
 
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
@@ -54,14 +53,9 @@ def words(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[st
 def main(command: list[str]) -> int:
     """Run kubectl. Return its exit status."""
     set_closing(GOES_ON)
-    try:
-        found = stack_outputs()
-        name = job_named(found, os.environ.get("JOB", ""))
-        cluster = Cluster(found.kubeconfig_path, found.namespace, found.context)
-        pod = pod_of(cluster.pods([name]), os.environ.get("RANK") or "0")
-    except (StackNotFound, PulumiFailed, Unreachable) as error:
-        print(f"make exec: {error}", file=sys.stderr)
-        return 1
+    found = stack_outputs()
+    name = job_named(found, os.environ.get("JOB", ""))
+    pod = pod_of(found.cluster().pods([name]), os.environ.get("RANK") or "0")
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
     # kubectl ends by the signal. The Kubernetes API has no call that ends a program in a pod.
     again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))

@@ -36,7 +36,11 @@ REPORT_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
 """Seconds in which output may still arrive after a child has ended. A leftover process may hold the pipe open."""
 PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_LIBC = ctypes.CDLL(None)
+
+
+class CommandError(RuntimeError):
+    """An error that ends a command. The message says what is wrong and what to do."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -74,13 +78,16 @@ def set_closing(text: str) -> None:
 def run_command(name: str, command: Callable[[], int]) -> int:
     """Run this process's command and return its exit status.
 
-    A signal ends it with one sentence and 128 + its number.
+    A CommandError ends it with its message and 1, a signal with one sentence and 128 + its number.
     """
     set_closing("nothing has changed")
     for number in SIGNALS:
         _handle(number)
     try:
         status = command()
+    except CommandError as error:
+        say(f"{name}: {error}")
+        status = 1
     except KeyboardInterrupt as error:
         _holds.append(len(_received))
         say(f"{name}: stopped; {str(error) or _closing}", new_line=True)
@@ -345,5 +352,4 @@ def _ignore_interrupts() -> None:
 
 def _follow_parent() -> None:
     """Make the kernel interrupt this process when the command that started it is killed."""
-    if _LIBC:
-        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)

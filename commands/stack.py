@@ -7,18 +7,19 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from commands import locks, state_files
+from commands import locks
 from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, stack_environment
 from commands.environment import PulumiFailed as PulumiFailed
 from commands.interrupts import Child, Interrupted, held, run_child
 from commands.locks import RUN, end_orphans, only_command, run_mark
+from commands.state_files import StateFiles, backend_folder, project_name
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
@@ -106,14 +107,16 @@ def _stack_of(words: Sequence[str]) -> str:
     return given[2] if given[:2] == ["stack", "init"] else os.environ.get("STACK", "local")
 
 
+def _state_files(stack: str) -> StateFiles | None:
+    """Return the stack's state files; None if the backend is not a folder."""
+    folder = backend_folder(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
+    return StateFiles(folder, project_name(PROJECT), stack) if folder else None
+
+
 def _pending(stack: str) -> list[str]:
     """Return the operations that Pulumi is running, as far as this machine can read the state."""
-    folder = _backend_folder()
-    return state_files.pending_operations(folder, state_files.project_of(PROJECT), stack) if folder else []
-
-
-def _backend_folder() -> Path | None:
-    return state_files.folder_of(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
+    files = _state_files(stack)
+    return files.pending_operations() if files else []
 
 
 def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
@@ -133,7 +136,7 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     if pending:
         names = ", ".join(pending)
         raise Interrupted(f"stack {stack} has unfinished operations ({names}); {again}: both check them first")
-    if done.is_abandoned and _backend_folder() is None:
+    if done.is_abandoned and _state_files(stack) is None:
         raise Interrupted(f"stack {stack} may have unfinished operations; {again}: both check them first")
     raise Interrupted(f"the state of stack {stack} is complete; {again}")
 
@@ -175,8 +178,8 @@ def _text(value: Any) -> Any:
 
 def stack_exists(stack: str) -> bool:
     """Return True if the backend has the stack. Unlike `pulumi stack ls` it reads no other stack."""
-    if folder := _backend_folder():
-        return state_files.state_file(folder, state_files.project_of(PROJECT), stack) is not None
+    if files := _state_files(stack):
+        return files.exists
     try:
         pulumi("stack", "export", "--stack", stack, quiet=True)
     except PulumiFailed as error:
@@ -203,9 +206,10 @@ def ensure_stack(stack: str) -> None:
 
 def outputs(stack: str) -> dict[str, Any]:
     """Return the stack's outputs, secrets masked. Repairs a broken state first. Raises PulumiFailed, StateBroken."""
-    if _is_broken(stack):
+    files = _state_files(stack)
+    if files and files.is_broken:
         with only_command(stack, "the repair of its state"):
-            _mend(stack)
+            _repair(files)
     found: dict[str, Any] = json.loads(pulumi("stack", "output", "--json", "--stack", stack, quiet=True))
     return found
 
@@ -240,30 +244,20 @@ def recover(stack: str) -> None:
     """
     mark = run_mark(PROJECT, stack)
     if count := end_orphans(mark):
-        _tell([f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left"])
-    if folder := _backend_folder():
-        project = state_files.project_of(PROJECT)
-        _tell(locks.free(folder, project, stack, mark, is_shared=SHARED in os.environ))
-    _mend(stack)
+        print(f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left", flush=True)
+    if files := _state_files(stack):
+        for each in locks.free(files.folder, files.project, stack, mark, is_shared=SHARED in os.environ):
+            print(each, flush=True)
+        _repair(files)
 
 
-def _is_broken(stack: str) -> bool:
-    folder = _backend_folder()
-    return folder is not None and state_files.is_broken(folder, state_files.project_of(PROJECT), stack)
-
-
-def _mend(stack: str) -> None:
-    if folder := _backend_folder():
-        _tell(f"stack {stack}: {each}" for each in state_files.repair(folder, state_files.project_of(PROJECT), stack))
+def _repair(files: StateFiles) -> None:
+    for each in files.repair():
+        print(f"stack {files.stack}: {each}", flush=True)
 
 
 def reset_state(stack: str) -> Path:
     """Set a broken state aside, so that the stack counts as new. Return the path of the copy."""
-    folder = _backend_folder()
-    assert folder is not None, "a broken state is known of folder backends alone"
-    return state_files.set_aside(folder, state_files.project_of(PROJECT), stack)
-
-
-def _tell(sentences: Iterable[str]) -> None:
-    for each in sentences:
-        print(each, flush=True)
+    files = _state_files(stack)
+    assert files is not None, "only folder backends have a state that is known to be broken"
+    return files.set_aside()

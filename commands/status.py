@@ -10,13 +10,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from commands.interrupts import GOES_ON, run_command, set_closing
+from commands.interrupts import GOES_ON, CommandError, run_command, set_closing
 from commands.monitor.cluster import (
     Cluster,
     Forbidden,
     NoKubeconfig,
     StackNotFound,
-    StackOutputs,
     Unreachable,
     stack_outputs,
 )
@@ -24,7 +23,6 @@ from commands.monitor.job_state import JobState
 from commands.monitor.logs import Progress
 from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, lost_pods, node_line, what_to_do
 from commands.monitor.screen import restart_reason
-from commands.stack import PulumiFailed
 from infra.make_command import make_command
 from workloads.kinds import KINDS
 
@@ -109,14 +107,14 @@ def render(rows: Sequence[Row]) -> Table:
     return table
 
 
-def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
+def show(cluster: Cluster, names: Sequence[str], out: TextIO) -> None:
     """Query the cluster and show nodes and jobs."""
     try:
         found_nodes, unseen = cluster.nodes(), ""
     except Forbidden as error:
         found_nodes, unseen = [], f": you may not see them: {error}"
     nodes = [node_line(node) for node in found_nodes]
-    jobs, pods = cluster.jobs(found.jobs), cluster.pods(found.jobs)
+    jobs, pods = cluster.jobs(names), cluster.pods(names)
     rows: list[Row] = []
     for job in jobs.values():
         own = [pod for pod in pods if pod.owner == job.uid]
@@ -173,21 +171,16 @@ def main() -> int:
     set_closing(GOES_ON)
     try:
         found = stack_outputs()
-        show(Cluster(found.kubeconfig_path, found.namespace, found.context), found, sys.stdout)
+        show(found.cluster(), found.jobs, sys.stdout)
     except StackNotFound as error:
         print(error)
+    except NoKubeconfig:
+        raise
     except Forbidden as error:
-        print(f"make status: {error}; it needs to read jobs, pods, logs and events of that namespace", file=sys.stderr)
-        return 1
-    except NoKubeconfig as error:
-        print(f"make status: {error}", file=sys.stderr)
-        return 1
+        raise CommandError(f"{error}; it needs to read jobs, pods, logs and events of that namespace") from error
     except Unreachable as error:
         up, down = make_command("up"), make_command("down")
         print(f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack")
-    except PulumiFailed as error:
-        print(f"make status: {error}", file=sys.stderr)
-        return 1
     return 0
 
 

@@ -8,8 +8,7 @@ import sys
 
 from commands.environment import PROJECT
 from commands.interrupts import GOES_ON, run_command, set_closing
-from commands.monitor.cluster import StackNotFound, outputs_with
-from commands.stack import PulumiFailed
+from commands.monitor.cluster import outputs_with
 
 PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"
 PORT = "6006"
@@ -31,12 +30,7 @@ def words(bucket: str, job: str, port: str) -> list[str]:
 def main() -> int:
     """Serve until Ctrl-C. Return the exit status."""
     set_closing(GOES_ON)
-    stack = os.environ.get("STACK", "local")
-    try:
-        found = outputs_with(stack, "bucket_url")
-    except (StackNotFound, PulumiFailed) as error:
-        print(f"make tensorboard: {error}", file=sys.stderr)
-        return 1
+    found = outputs_with(os.environ.get("STACK", "local"), "bucket_url")
     command = words(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
     return subprocess.run(command, check=False).returncode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,9 +16,10 @@ from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration
 from kubernetes.config import ConfigException, load_kube_config
 from urllib3.exceptions import HTTPError
 
+from commands.interrupts import CommandError
 from commands.monitor.job_state import CUSTOM_KINDS, JobState, job_state, why_queued
 from commands.monitor.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
-from commands.stack import PulumiFailed, kubeconfig_of, outputs
+from commands.stack import UNKNOWN_STACK, PulumiFailed, kubeconfig_of, outputs
 from infra.local import leftovers
 from infra.local.settings import ClusterSettings
 from infra.make_command import make_command
@@ -28,15 +29,13 @@ TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
 QUIET_SECONDS = 30.0
 """Seconds without output after which a followed log is requested again: its connection may be dead."""
-
-
 EXITED_REASON = "ExitedWithCode"
 """Reason of the training-operator's events about the ends of pods."""
 NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
 """Reason why a queued job stays suspended in such a cluster."""
 
 
-class Unreachable(RuntimeError):
+class Unreachable(CommandError):
     """The cluster cannot be queried. The message says why."""
 
 
@@ -56,7 +55,7 @@ class Untrusted(Unreachable):
     """Something answers at the API server's address that does not belong to this kubeconfig, or does not know it."""
 
 
-class StackNotFound(RuntimeError):
+class StackNotFound(CommandError):
     """The stack has no jobs to show. The message says why and what to do."""
 
 
@@ -73,6 +72,20 @@ class StackOutputs:
     context: str | None = None
     """The kubeconfig's context; None for its current one."""
 
+    @classmethod
+    def of(cls, stack: str, found: Mapping[str, Any]) -> StackOutputs:
+        """Return these outputs from all of a stack's outputs."""
+        return cls(
+            kubeconfig_path=kubeconfig_of(stack, found),
+            namespace=found["namespace"],
+            jobs=tuple(found["jobs"]),
+            context=found.get("context"),
+        )
+
+    def cluster(self) -> Cluster:
+        """Return a client for the stack's jobs. Raises Unreachable if the kubeconfig cannot be used."""
+        return Cluster(self.kubeconfig_path, self.namespace, self.context)
+
 
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
     """Return the outputs of a stack, including the named ones. Raises StackNotFound if it is not up."""
@@ -81,7 +94,7 @@ def outputs_with(stack: str, *names: str) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise StackNotFound(f"nothing is up: this checkout is not set up yet; run {make_command('up')}") from error
     except PulumiFailed as error:
-        if "no stack named" in str(error):
+        if UNKNOWN_STACK in str(error):
             raise StackNotFound(f"stack {stack} is not up; run {make_command('up', STACK=stack)}") from error
         raise
     if missing := sorted(set(names) - found.keys()):
@@ -93,13 +106,7 @@ def outputs_with(stack: str, *names: str) -> dict[str, Any]:
 def stack_outputs() -> StackOutputs:
     """Return the outputs of the stack in $STACK (`local` by default). Raises StackNotFound if it is not up."""
     stack = os.environ.get("STACK", "local")
-    found = outputs_with(stack, "kubeconfig_path", "namespace", "jobs")
-    return StackOutputs(
-        kubeconfig_path=kubeconfig_of(stack, found),
-        namespace=found["namespace"],
-        jobs=tuple(found["jobs"]),
-        context=found.get("context"),
-    )
+    return StackOutputs.of(stack, outputs_with(stack, "kubeconfig_path", "namespace", "jobs"))
 
 
 class Cluster:
@@ -120,7 +127,6 @@ class Cluster:
         settings.retries = False
         settings.connection_pool_maxsize = 100
         load: Any = load_kube_config
-        self._kubeconfig_stamps = self._stamps()
         if not any(Path(each).expanduser().exists() for each in self.kubeconfig_path.split(os.pathsep)):
             raise NoKubeconfig(
                 f"the kubeconfig {self.kubeconfig_path} is missing; {make_command('up')} writes it again"
@@ -134,15 +140,6 @@ class Cluster:
         self._core: Any = CoreV1Api(api)
         self._batch: Any = BatchV1Api(api)
         self._custom: Any = CustomObjectsApi(api)
-
-    def kubeconfig_has_changed(self) -> bool:
-        """Return True if the kubeconfig was written since it was read."""
-        return self._stamps() != self._kubeconfig_stamps
-
-    def _stamps(self) -> list[int]:
-        """Return the modification times of the kubeconfig's files."""
-        files = map(Path, self.kubeconfig_path.split(os.pathsep))
-        return [file.stat().st_mtime_ns for file in files if file.exists()]
 
     def namespace_is_gone(self) -> bool:
         """Return True if the jobs' namespace does not exist or is being deleted; False if the user may not see it."""
@@ -162,6 +159,10 @@ class Cluster:
         call = self._core.list_namespaced_pod
         found = [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
         return [replace(pod, owner=self._root(pod.owner)) for pod in found]
+
+    def pods_of_all_stacks(self) -> list[PodState]:
+        """Return the pods of every stack's jobs, in all namespaces."""
+        return [pod_state(pod) for pod in _items(self._core.list_pod_for_all_namespaces, label_selector=JOB_LABEL)]
 
     def jobs(self, jobs: Sequence[str]) -> dict[str, JobState]:
         """Return the jobs by name, of any kind. A job that does not exist is `absent`."""

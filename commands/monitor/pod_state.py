@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from commands.monitor.exit_codes import Container, explain_exit
+from commands.monitor.exit_codes import explain_exit
 from infra.make_command import make_command
 from infra.naming import COMPONENT_LABEL, JOB_LABEL
 from workloads.kinds import KINDS
@@ -134,6 +134,11 @@ class PodState:
         return self.state in ("succeeded", "failed")
 
     @property
+    def is_launcher(self) -> bool:
+        """True if it runs mpirun. Its job restarts after every code."""
+        return self.role == LAUNCHER
+
+    @property
     def why(self) -> str:
         """Reason, exit code and their meaning in one line; empty if it has no problem."""
         if self.exit_code is not None and self.state == "failed":
@@ -146,17 +151,7 @@ class PodState:
 
     def exit_text(self, code: int) -> str:
         """Return an exit code of its container, or of a rank in it, with its meaning."""
-        # Until the container has ended, Kubernetes' reason for its end is not known.
-        reason = self.reason if self.exit_code is not None else None
-        container = Container(
-            job=self.job,
-            node=self.node,
-            runs_script=self.runs_script,
-            is_launcher=self.role == "launcher",
-            memory_limit=self.memory_limit,
-            reason=reason,
-        )
-        return f"exit code {code}: {explain_exit(code, container)}"
+        return f"exit code {code}: {explain_exit(code, self)}"
 
 
 def pod_state(pod: Object) -> PodState:
@@ -166,12 +161,13 @@ def pod_state(pod: Object) -> PodState:
     current = container.get("state", {})
     terminated = current.get("terminated") or {}
     state, reason, message = _condition(meta, spec, status, current)
+    role = meta.get("labels", {}).get(COMPONENT_LABEL, WORKER)
     return PodState(
         uid=meta["uid"],
         name=meta["name"],
         owner=owner_of(pod),
         job=meta.get("labels", {}).get(JOB_LABEL, ""),
-        role=meta.get("labels", {}).get(COMPONENT_LABEL, WORKER),
+        role=role,
         index=_index(meta, spec),
         processes=_processes(spec),
         node=spec.get("nodeName", ""),
@@ -182,8 +178,7 @@ def pod_state(pod: Object) -> PodState:
         restarts=container.get("restartCount", 0),
         created=meta["creationTimestamp"],
         finished=terminated.get("finishedAt") or "",
-        has_backoff=INDEX_FAILURES in meta.get("annotations", {})
-        or meta.get("labels", {}).get(COMPONENT_LABEL) == LAUNCHER,
+        has_backoff=INDEX_FAILURES in meta.get("annotations", {}) or role == LAUNCHER,
         runs_script=not _runs_trainer(spec["containers"][0]),
         memory_limit=(spec["containers"][0].get("resources", {}).get("limits") or {}).get("memory", ""),
     )

@@ -112,7 +112,7 @@ def describe_many(name: str, pods: Iterable[PodState]) -> str:
 
 def progress_text(job: JobState, progress: Progress | None, seconds: float | None) -> str:
     """Return the live line of one job: state, time, step, loss, accuracy, rate."""
-    words = [job.name, job.state, spell(seconds)]
+    words = [job.name, job.state, format_seconds(seconds)]
     if progress is not None:
         for key in ("epoch", "step", "loss", "accuracy", "global_rate"):
             value = progress.value(key, "train")
@@ -126,7 +126,7 @@ def summary(
     job: JobState, pods: list[PodState], progress: Progress | None, tails: Mapping[str, list[str]]
 ) -> list[str]:
     """Return a job's result: one line if complete, else also the reason, each rank's exit code and the last lines."""
-    duration = spell(seconds_between(job.started, job.finished))
+    duration = format_seconds(seconds_between(job.started, job.finished))
     words = [f"{job.name}: {job.state}" + (f" after {duration}" if duration else "")]
     if progress is not None and (accuracy := progress.value("test_accuracy", "done")):
         best = progress.value("best_accuracy", "done")
@@ -173,7 +173,7 @@ def _label(pod: PodState) -> str:
     return f"{pod.job}/{pod.label}"
 
 
-def spell(seconds: float | None) -> str:
+def format_seconds(seconds: float | None) -> str:
     """Return a duration as text; empty if unknown."""
     if seconds is None:
         return ""

@@ -21,7 +21,7 @@ from commands.rehearse import folder as folders
 from commands.rehearse.folder import errors, run
 from commands.rehearse.report import Node, Report, longest_chain, turned
 from commands.stack import settings_without_salt
-from commands.state_files import project_of, repair
+from commands.state_files import StateFiles, project_name
 from commands.verify_empty import ownership, simulated, verify
 from infra.cloud import ProvisionedCloud
 from infra.local import leftovers
@@ -137,7 +137,7 @@ class Rehearsal:
 
     def _recover(self) -> bool:
         """Repair the stack's state after a failed update, as `make up` does before its own update."""
-        repair(folders.backend_folder(self.folder), project_of(self.subject.project), self.subject.stack)
+        StateFiles(folders.backend_folder(self.folder), project_name(self.subject.project), self.subject.stack).repair()
         self._pulumi("cancel", "--yes", quiet=True)
         try:
             cloud = self.subject.cloud

@@ -276,10 +276,6 @@ def main(stack: str) -> int:
     return 0
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
-
-
 MODULE = "commands.review.recorded"
 """Module that prints a program's records. Programs older than this module are not compared."""
 
@@ -329,3 +325,7 @@ def _records(found: Iterable[dict[str, Any]]) -> Iterable[Record]:
         depends = {name: tuple(urns) for name, urns in each["depends"].items()}
         options = {name: tuple(each.get(name, ())) for name in ("ignore_changes", "replace_on_changes")}
         yield Record(**{**each, **options, "depends": depends})
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

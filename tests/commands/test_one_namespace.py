@@ -12,6 +12,7 @@ import yaml
 
 from commands.follow import follow
 from commands.monitor.cluster import Cluster, StackOutputs
+from commands.monitor.screen import Screen
 from commands.status import show
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
@@ -42,15 +43,15 @@ def member(local: ClusterSettings, kubectl: Callable[..., str], tmp_path: Path) 
 def shown(kubeconfig: str, name: str) -> str:
     """Return the output of `make status` for a job."""
     out = io.StringIO()
-    outputs = StackOutputs(kubeconfig_path=kubeconfig, namespace=NAMESPACE, jobs=(name,))
-    show(Cluster(kubeconfig, NAMESPACE), outputs, out)
+    show(Cluster(kubeconfig, NAMESPACE), (name,), out)
     return out.getvalue()
 
 
 def test_a_job_is_followed_and_shown(member: str, kubectl: Callable[..., str]) -> None:
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=job("mine", "echo 'train epoch=1 step=3/8 loss=0.25'"))
     out = io.StringIO()
-    assert follow(member, NAMESPACE, ["mine"], out) == 0
+    found = StackOutputs(kubeconfig_path=member, namespace=NAMESPACE, jobs=("mine",))
+    assert follow(found, found.jobs, Screen(out)) == 0
     assert "loss=0.25" in out.getvalue()
     text = shown(member, "mine")
     assert "complete" in text

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from commands.environment import PROJECT
+from commands.monitor.cluster import StackNotFound
 from commands.tensorboard import folder, main, words
 from trainer.report.sinks import Record, TensorBoard
 from trainer.storage import Folder
@@ -76,7 +77,7 @@ def test_the_bucket_is_a_path_here_and_a_url_elsewhere(bucket: str, job: str, ex
     assert folder(bucket, job) == expected
 
 
-def test_a_stack_that_is_not_up_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stack_that_is_not_up_raises_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STACK", "never-made")
-    assert main() == 1
-    assert "stack never-made is not up; run `make up STACK=never-made`" in capsys.readouterr().err
+    with pytest.raises(StackNotFound, match="stack never-made is not up; run `make up STACK=never-made`"):
+        main()

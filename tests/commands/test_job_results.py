@@ -9,14 +9,12 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from commands.finished_jobs import WriteFailed, completed, write
+from commands.job_results import WriteFailed, completed, write, write_records
 from commands.monitor.job_state import JobState
-from commands.up import write_records
 from stack.config import parse
 from stack.run_record import plan_digest, run_records, source_state
 from tests.commands.pull_requests import JOB, STACK, changed
@@ -154,10 +152,9 @@ def test_records_are_written_where_that_is_this_machines_to_do(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    cluster: Any = SimpleNamespace(jobs=lambda names: dict.fromkeys(names, OVER))
     brought = {"bucket_url": f"{scheme}://{tmp_path}", "run_records": {"digits": _record()}}
     monkeypatch.setenv("PATH", str(tmp_path))
-    write_records(cluster, brought, ["digits"], is_here=is_here)
+    write_records({"digits": OVER}, brought, is_here=is_here)
     printed = capsys.readouterr()
     assert said in printed.out + printed.err
     assert bool(printed.out + printed.err) == bool(said)
