@@ -13,7 +13,7 @@ from typing import Any
 
 from commands.adopt_orphans import adopt_pending
 from commands.environment import PROJECT, STATE, StateBroken
-from commands.interrupts import finished_unless_repeated, run_command, set_closing
+from commands.interrupts import finish_unless_repeated, run_command, set_closing
 from commands.locks import only_command
 from commands.stack import (
     SHARED,
@@ -105,7 +105,7 @@ def main() -> int:
     Also stop a local cluster that an interrupted `up` left outside the stack's state.
     """
     if name := os.environ.get("ORPHAN"):
-        return end_abandoned(name)
+        return stop_abandoned(name)
     stack = os.environ.get("STACK", "local")
     with only_command(stack, make_command("down", STACK=stack)):
         return take_down(stack)
@@ -132,7 +132,7 @@ def take_down(stack: str) -> int:
 
 def stop_cluster(cluster: ClusterSettings) -> bool:
     """Stop a cluster, even after a first Ctrl-C. Return False if there was none."""
-    with finished_unless_repeated("make down", f"the removal of the cluster of stack {cluster.stack}"):
+    with finish_unless_repeated("make down", f"the removal of the cluster of stack {cluster.stack}"):
         return lifecycle.stop(cluster)
 
 
@@ -143,11 +143,11 @@ def report_abandoned() -> None:
         print(f"the cluster of stack {each.stack} is left of {each.owner}, which no longer exists; {command} ends it")
 
 
-def end_abandoned(name: str) -> int:
+def stop_abandoned(name: str) -> int:
     """Stop the cluster with this name if its checkout no longer exists. Return the exit status."""
     found = {each.folder.name: each for each in lifecycle.abandoned_clusters()}
     if name not in found:
-        print(f"make down: ORPHAN={name}: {refused_orphan(name, list(found))}", file=sys.stderr)
+        print(f"make down: ORPHAN={name}: {why_not_abandoned(name, list(found))}", file=sys.stderr)
         return 1
     cluster = found[name]
     set_closing(f"{make_command('down', STACK='', ORPHAN=name)} goes on from there")
@@ -159,7 +159,7 @@ def end_abandoned(name: str) -> int:
     return 0
 
 
-def refused_orphan(name: str, names: list[str]) -> str:
+def why_not_abandoned(name: str, names: list[str]) -> str:
     """Return the reason why a cluster is not stopped by its name."""
     saved = lifecycle.saved_settings(clusters_folder() / name)
     if saved:

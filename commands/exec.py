@@ -42,7 +42,7 @@ def pod_of(pods: Sequence[PodState], rank: str) -> PodState:
     raise StackNotFound(f"RANK={rank}: no such rank runs; running: {listed}")
 
 
-def words(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:
+def kubectl_command(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:
     """Return the kubectl command that runs `command` in the pod; a shell if `command` is empty."""
     context = ["--context", found.context] if found.context else []
     terminal = ["--stdin", "--tty"] if sys.stdin.isatty() else ["--stdin"]
@@ -60,7 +60,7 @@ def main(command: list[str]) -> int:
     # kubectl ends by the signal. The Kubernetes API has no call that ends a program in a pod.
     again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
     set_closing(f"job {name} and what ran in its pod go on; {again} looks again")
-    return subprocess.run(words(found, pod, command), env=environment, check=False).returncode
+    return subprocess.run(kubectl_command(found, pod, command), env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

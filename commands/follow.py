@@ -344,11 +344,11 @@ def follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str = 
         screen.note(f"{error}; {up or make_command('up')} starts the stack", "red")
         return 1
     except KeyboardInterrupt:
-        screen.note(f"stopped following; {goes_on(names)}")
+        screen.note(f"stopped following; {still_running_notice(names)}")
         return INTERRUPTED
 
 
-def goes_on(jobs: Sequence[str]) -> str:
+def still_running_notice(jobs: Sequence[str]) -> str:
     """Return the sentence that the jobs continue without the command that followed them."""
     which = f"job {jobs[0]} goes on" if len(jobs) == 1 else f"jobs {', '.join(jobs)} go on"
     it = "it" if len(jobs) == 1 else "them"

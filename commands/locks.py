@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from commands.environment import STATE, StackBusy
-from commands.interrupts import say
+from commands.interrupts import print_notice
 from commands.state_files import ATTRIBUTES
 from infra.local import leftovers
 
@@ -137,7 +137,9 @@ def free(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) 
             )
         if owner and owner.is_alive and owner.was_started_by(mark):
             # Its command was killed. Pulumi was interrupted too and ends soon.
-            say(f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; waiting for it to end")
+            print_notice(
+                f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; waiting for it to end"
+            )
             owner.wait()
         if owner and owner.is_alive:
             raise StackBusy(explain(stack, [owner], mark))

@@ -30,7 +30,7 @@ from commands.monitor.pod_state import PodState
 from commands.review.difference import difference
 from commands.review.official import PluginReview, review_by_plugins
 from commands.review.plan import Step, steps_of
-from commands.review.recorded import Record, have_objects, recorded_file, records_before
+from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
 from commands.review.report import NO_REHEARSAL, Report, as_json, comment, markdown, refusal, removal, verdict
 from commands.stack import ensure_stack, outputs, pulumi, stack_exists
 from infra.inventory import json_of
@@ -65,11 +65,11 @@ def main(arguments: list[str]) -> int:
         _show(text, {"stack": options.stack, "passes": False, "failures": str(error).splitlines()}, options.output)
         return 2
     try:
-        have_objects(after.operators | (before.operators if before else frozenset()))
+        ensure_operator_objects(after.operators | (before.operators if before else frozenset()))
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 2
-    graph = recorded_file(file.read_text(encoding="utf-8"), after)
+    graph = record_file(file.read_text(encoding="utf-8"), after)
     old, unseen = list[Record](), ""
     if earlier is not None and base is not None and not options.engine:
         old, unseen = records_before(options.stack, earlier, before, base)
@@ -80,14 +80,14 @@ def main(arguments: list[str]) -> int:
         after=after,
         before=before,
         steps=steps,
-        engine=options.engine,
+        is_from_engine=options.engine,
         base=describe_base(base, is_new=earlier is None, engine=options.engine),
         unseen=unseen,
         findings=findings(graph, RULES, settings_from(after.policy)),
         running=options.running | (running_jobs(options.stack) if options.credentials else {}),
         plugins=review_by_plugins(old, graph, steps) if asks_plugins else PluginReview(),
         rehearsal=options.rehearsal or NO_REHEARSAL,
-        left=after.cloud.quota_left(json_of) if options.credentials else {},
+        quota_left=after.cloud.quota_left(json_of) if options.credentials else {},
     )
     today = datetime.now(tz=UTC).date()
     _show(markdown(report, today), as_json(report, today), options.output)

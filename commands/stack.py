@@ -17,7 +17,7 @@ import yaml
 from commands import locks
 from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, stack_environment
 from commands.environment import PulumiFailed as PulumiFailed
-from commands.interrupts import Child, Interrupted, held, run_child
+from commands.interrupts import Child, Interrupted, hold_signals, run_child
 from commands.locks import RUN, end_orphans, only_command, run_mark
 from commands.state_files import StateFiles, backend_folder, project_name
 from infra.kubeconfig import PROVIDER_TMPDIR
@@ -56,7 +56,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     stack = _stack_of(words)
     # Without a terminal on its input Pulumi prints lines, and leaves the terminal and its Ctrl-C to this process.
     colour = ["--color", "always"] if not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
-    with held(), settings_without_salt(), provider_files(stack) as folder:
+    with hold_signals(), settings_without_salt(), provider_files(stack) as folder:
         done = run_child(
             ["pulumi", *words, *colour],
             name="Pulumi",

@@ -122,7 +122,7 @@ def show(cluster: Cluster, names: Sequence[str], out: TextIO) -> None:
         lost = {} if unseen else lost_pods(current, found_nodes)
         # A log request to a node that does not answer would only wait.
         read = [pod for pod in current if (pod.index == 0 or len(pods) <= MANY_HOSTS) and pod.uid not in lost]
-        notes = notes_of(cluster, job, current) | lost
+        notes = read_notes(cluster, job, current) | lost
         progress = {pod.uid: _progress(cluster, pod, notes) for pod in read}
         rows += job_rows(job, own, progress, notes)
     console = Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False)
@@ -154,7 +154,7 @@ def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progres
     return progress
 
 
-def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
+def read_notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
     """Return the last warning for objects that wait without a reason, and the exit codes of replaced pods."""
     waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
     if not pods and job.uid:

@@ -15,23 +15,29 @@ PORT = "6006"
 """TensorBoard's default port; `PORT=` sets another."""
 
 
-def folder(bucket: str, job: str) -> str:
+def log_folder(bucket: str, job: str) -> str:
     """Return the location of the events: a path on this machine, or a URL that TensorBoard opens by fsspec."""
     root = bucket.removeprefix("file://").rstrip("/")
     return f"{root}/{job}" if job else root
 
 
-def words(bucket: str, job: str, port: str) -> list[str]:
+def command_line(bucket: str, job: str, port: str) -> list[str]:
     """Return the command. The server is reachable only from this machine."""
     # The fast loader reads only disks and GCS, and gives no error for other locations.
-    return [str(PROGRAM), f"--logdir={folder(bucket, job)}", "--host=localhost", f"--port={port}", "--load_fast=false"]
+    return [
+        str(PROGRAM),
+        f"--logdir={log_folder(bucket, job)}",
+        "--host=localhost",
+        f"--port={port}",
+        "--load_fast=false",
+    ]
 
 
 def main() -> int:
     """Serve until Ctrl-C. Return the exit status."""
     set_closing(GOES_ON)
     found = outputs_with(os.environ.get("STACK", "local"), "bucket_url")
-    command = words(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
+    command = command_line(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
     return subprocess.run(command, check=False).returncode
 
 

@@ -109,7 +109,7 @@ def refused_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
         # Slow to import.
         from commands import existing_objects
 
-        found += existing_objects.refused_for(stack, config, exported)
+        found += existing_objects.conflicts(stack, config, exported)
     return found
 
 

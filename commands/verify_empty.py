@@ -29,6 +29,13 @@ from simulation.cloud.state import Record as CloudRecord
 from simulation.cloud.state import read_state
 from stack.config import load_file
 
+NAME_KEYS = ("name", "bucket", "repositoryId", "member")
+"""Inputs that name a resource in the cloud's listing."""
+RANDOM = "-[0-9a-f]{7}"
+"""Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
+NETWORKS = ("network", "VPC")
+"""Kinds of which the stack has its own. Every resource in one belongs to the stack."""
+
 
 def simulated(folder: Path) -> Lister:
     """Return a client for the simulated clouds whose state is in a folder."""
@@ -54,12 +61,6 @@ def _listed_name(record: CloudRecord) -> str:
         if isinstance(record.outputs.get(key), str):
             return str(record.outputs[key])
     return record.id
-
-
-NAME_KEYS = ("name", "bucket", "repositoryId", "member")
-"""Inputs that name a resource in the cloud's listing."""
-RANDOM = "-[0-9a-f]{7}"
-"""Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
 
 
 def ownership(cloud: ProvisionedCloud) -> Ownership:
@@ -89,10 +90,6 @@ def _known_name(record: Record) -> str:
             member = rf"(deleted:)?{re.escape(inputs[key])}(\?uid=\d+)?"
             return member if key == "member" else re.escape(inputs[key])
     return ""
-
-
-NETWORKS = ("network", "VPC")
-"""Kinds of which the stack has its own. Every resource in one belongs to the stack."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,8 @@ EXITED_REASON = "ExitedWithCode"
 """Reason of the training-operator's events about the ends of pods."""
 NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
 """Reason why a queued job stays suspended in such a cluster."""
+_END = re.compile(rb"^(?P<time>\d\d:\d\d:\d\d) (?P<name>\S+) ended with (?P<code>-?\d+) after .*$", re.MULTILINE)
+"""Line of infra/local/supervisor.py for a program that ended and starts again."""
 
 
 class Unreachable(CommandError):
@@ -144,7 +146,7 @@ class Cluster:
     def namespace_is_gone(self) -> bool:
         """Return True if the jobs' namespace does not exist or is being deleted; False if the user may not see it."""
         try:
-            with _asking():
+            with _translating_errors():
                 call = self._core.read_namespace
                 answer = call(self.namespace, _preload_content=False, _request_timeout=TIMEOUT)
                 return "deletionTimestamp" in json.loads(answer.data)["metadata"]
@@ -236,15 +238,15 @@ class Cluster:
 
     def log(self, pod: PodState, tail_lines: int | None = None) -> list[str]:
         """Return the lines of a pod's log, or only the last ones; empty if it has no log."""
-        with _asking():
+        with _translating_errors():
             answer = self._log(pod, TIMEOUT, tail_lines=tail_lines)
             return [] if answer is None else answer.data.decode(errors="replace").splitlines()
 
     def stamped_log(self, pod: PodState) -> list[tuple[str, str]]:
         """Return time (RFC 3339) and text of each line of a pod's log so far."""
-        with _asking():
+        with _translating_errors():
             answer = self._log(pod, TIMEOUT, timestamps=True)
-            return [] if answer is None else [_stamped(line) for line in answer.data.splitlines()]
+            return [] if answer is None else [_split_timestamp(line) for line in answer.data.splitlines()]
 
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
@@ -253,7 +255,7 @@ class Cluster:
 
         `opened` gets a function that ends the stream. Another thread may call it.
         """
-        with _asking():
+        with _translating_errors():
             timeout = (TIMEOUT[0], QUIET_SECONDS)
             answer = self._log(pod, timeout, follow=True, timestamps=True, since_seconds=since_seconds)
             if answer is None:
@@ -263,7 +265,7 @@ class Cluster:
                 rest = b""
                 for chunk in answer.stream(amt=65536):
                     *whole, rest = (rest + chunk).split(b"\n")
-                    yield from map(_stamped, whole)
+                    yield from map(_split_timestamp, whole)
 
     def _log(self, pod: PodState, timeout: tuple[float, float], **options: Any) -> Any:
         """Return the answer to a request for a log; None if the pod is gone or has not begun to print."""
@@ -285,20 +287,20 @@ def _end(answer: Any) -> None:
         return  # It has ended by itself.
 
 
-def _stamped(line: bytes) -> tuple[str, str]:
+def _split_timestamp(line: bytes) -> tuple[str, str]:
     time, _, text = line.decode(errors="replace").partition(" ")
     return time, text
 
 
 def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
     """Return the objects of a list as JSON. The client's own models take more time than the answer."""
-    with _asking():
+    with _translating_errors():
         answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
         return list(json.loads(answer.data)["items"])
 
 
 @contextmanager
-def _asking() -> Iterator[None]:
+def _translating_errors() -> Iterator[None]:
     """Turn every failure of a request into Unreachable."""
     try:
         yield
@@ -321,10 +323,6 @@ def _detail(body: Any) -> str:
 
 def _short(error: BaseException) -> str:
     return str(error.__cause__ or error).rpartition(">: ")[2] or type(error).__name__
-
-
-_END = re.compile(rb"^(?P<time>\d\d:\d\d:\d\d) (?P<name>\S+) ended with (?P<code>-?\d+) after .*$", re.MULTILINE)
-"""Line of infra/local/supervisor.py for a program that ended and starts again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,11 @@ from infra.naming import QUEUE_LABEL
 from workloads.kinds import DEFAULT, KINDS
 from workloads.kinds.kind import Resource
 
+CUSTOM_KINDS: Mapping[str, tuple[str, Resource]] = {
+    kind.resource.kind: (name, kind.resource) for name, kind in KINDS.items() if kind.resource
+}
+"""Kind of the API -> the stack's word for it, and the resource."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobState:
@@ -41,12 +46,6 @@ class JobState:
     def is_over(self) -> bool:
         """True if it is complete or failed."""
         return self.state in ("complete", "failed")
-
-
-CUSTOM_KINDS: Mapping[str, tuple[str, Resource]] = {
-    kind.resource.kind: (name, kind.resource) for name, kind in KINDS.items() if kind.resource
-}
-"""Kind of the API -> the stack's word for it, and the resource."""
 
 
 def job_state(job: Object) -> JobState:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from commands.review.difference import is_within, with_unknown_outputs, without_ignored
-from commands.review.plan import Action, Step
+from commands.review.difference import with_unknown_outputs, without_ignored
+from commands.review.plan import Action, Step, is_within, value_at
 from commands.review.plugin import (
     Plugin,
     PluginDied,
     PluginMissing,
-    PluginRefused,
+    PluginRejected,
     Properties,
     installed,
     started,
@@ -27,6 +26,7 @@ PROVIDERS = "pulumi:providers:"
 ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
 """Provider settings that the provider can only check by asking the cloud."""
 DEFECT = "a defect of Trainyard: "
+REPLACES = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
             with started(installed(package)) as plugin:
                 plan = _Plan(plugin, package, olds, news)
                 plan.make()
-        except (PluginMissing, PluginDied, PluginRefused) as error:
+        except (PluginMissing, PluginDied, PluginRejected) as error:
             missing.append(f"{name}: {error}")
             continue
         asked[name] = len(plan.actions)
@@ -121,14 +121,14 @@ class _Plan:
         self.refused: list[str] = []
 
     def make(self) -> None:
-        """Check and plan every resource. Raises PluginDied or PluginRefused if the plugin cannot be configured."""
+        """Check and plan every resource. Raises PluginDied or PluginRejected if the plugin cannot be configured."""
         self._plugin.configure(self._package, self._settings(self._after))
         moved = self._providers_replaced()
         for key, record in self._after.items():
             if _is_of(record, self._package):
                 try:
                     self._plan(record, self._before.get(key), moved)
-                except PluginRefused as error:
+                except PluginRejected as error:
                     self.refused.append(f"{record.name}: {self._package} rejects it: {error}")
                 except PluginDied as error:
                     self.refused.append(f"{record.name}: the plugin crashes: {error}")
@@ -188,23 +188,23 @@ class _Plan:
 
     def _decide(self, record: Record, state: Properties, olds: Properties, inputs: Properties) -> None:
         """Set the action for an existing resource. Includes the effects of other replaced resources."""
-        lost, removed = dict(inputs), dict(inputs)
+        unknown_outputs, unknown_inputs = dict(inputs), dict(inputs)
         for name, urns in record.depends.items():
             for key in (key_of(urn) for urn in urns):
-                if self.actions.get(key) == "replace" and name in lost:
-                    lost[name] = with_unknown_outputs(lost[name], self._after[key].outputs)
+                if self.actions.get(key) == "replace" and name in unknown_outputs:
+                    unknown_outputs[name] = with_unknown_outputs(unknown_outputs[name], self._after[key].outputs)
                     if self._first[key]:
-                        removed[name] = UNKNOWN
+                        unknown_inputs[name] = UNKNOWN
         self.actions[record.key] = "same"
         unchanged = self._plugin.diff(record, state, olds, olds)
-        for news in [lost, *([removed] if removed not in (lost, inputs) else [])]:
+        for news in [unknown_outputs, *([unknown_inputs] if unknown_inputs not in (unknown_outputs, inputs) else [])]:
             found = self._plugin.diff(record, state, olds, news)
             action, reasons = action_of(planned_changes(found, unchanged, olds, news), record.replace_on_changes)
             if action == "replace":
                 self.actions[record.key], self.reasons[record.key] = action, reasons
                 self._first[record.key] = record.deletes_first or found.deleteBeforeReplace
                 return
-            if news is lost:
+            if news is unknown_outputs:
                 self.actions[record.key], self.reasons[record.key] = action, reasons
 
 
@@ -230,10 +230,6 @@ def _known(value: Any) -> Any:
     if isinstance(value, list):
         return [_known(each) for each in value if not isinstance(each, Unknown)]
     return value
-
-
-REPLACES = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
-_KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]+)')
 
 
 @dataclass(frozen=True)
@@ -272,18 +268,6 @@ def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str
     if replaced:
         return "replace", replaced
     return ("update", [each.path for each in every if each.path]) if every else ("same", [])
-
-
-def value_at(value: Any, path: str) -> Any:
-    """Return the value at a path such as `nodeConfig.guestAccelerators[0].type`; None if there is none."""
-    for match in _KEYS.finditer(path):
-        index = match["index"]
-        if index is not None:
-            value = value[int(index)] if isinstance(value, list) and int(index) < len(value) else None
-        else:
-            key = match["key"] if match["quoted"] is None else match["quoted"]
-            value = value.get(key) if isinstance(value, Mapping) else None
-    return value
 
 
 def _changes(found: Any) -> list[PlannedChange]:

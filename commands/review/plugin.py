@@ -110,7 +110,7 @@ class Plugin:
     def configure(self, package: str, settings: Mapping[str, Any]) -> None:
         """Give the plugin its settings, without credentials.
 
-        Raises PluginDied, or PluginRefused for rejected settings.
+        Raises PluginDied, or PluginRejected for rejected settings.
         """
         every = {**settings, **SETTINGS.get(package, {})}
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in every.items()}
@@ -172,7 +172,7 @@ class Plugin:
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise PluginDied(f"{name}: {error.details()}; {self._panic()}") from error
-            raise PluginRefused(str(error.details())) from error
+            raise PluginRejected(str(error.details())) from error
 
     def _panic(self) -> str:
         """Return the line of standard error that names a crash, else the last one."""
@@ -180,7 +180,7 @@ class Plugin:
         return next((line for line in lines if line.startswith("panic")), lines[-1] if lines else "it printed nothing")
 
 
-class PluginRefused(Exception):
+class PluginRejected(Exception):
     """The plugin answered with an error."""
 
 
