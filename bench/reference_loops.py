@@ -31,7 +31,7 @@ from bench.measure import RESULT
 from trainer.config import ImagenetConfig
 from trainer.models import build_model
 
-SAME = ImagenetConfig(
+CONFIG = ImagenetConfig(
     arch="resnet18",
     image_size=128,
     num_classes=1000,
@@ -65,7 +65,7 @@ def gpu_config(memory: int) -> ImagenetConfig:
     fitting = max(1, memory // SHARES // BYTES_AN_IMAGE)
     batch_size = min(LARGEST_BATCH, 2 ** (fitting.bit_length() - 1))
     return replace(
-        SAME,
+        CONFIG,
         arch="resnet50",
         image_size=224,
         batch_size=batch_size,
@@ -219,7 +219,7 @@ def main() -> None:
     """Run an epoch for each line of input."""
     if sys.argv[1] == "references":
         device = torch.device("cpu")
-        found = loops(SAME, device)
+        found = loops(CONFIG, device)
     else:
         device = torch.device("cuda")
         half = torch.bfloat16 if torch.cuda.get_device_capability() >= (8, 0) else torch.float16

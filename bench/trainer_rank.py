@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as write
 from torch.nn import functional
 
 from bench.measure import RESULT
-from bench.reference_loops import SAME, first_gpu, wait_for_device
+from bench.reference_loops import CONFIG, first_gpu, wait_for_device
 from trainer.checkpoints.tensor_files import TensorFilesWriter
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.batch import Batch
@@ -41,7 +41,7 @@ STEPS = 20
 CLASSES = 10
 SIDE = 28
 GLOBAL_BATCH = 64
-STANDSTILL = 1e-9
+STANDSTILL_LEARNING_RATE = 1e-9
 """Learning rate at which weights do not change. The time of arithmetic can depend on values."""
 SAVED_MODEL = "resnet50"
 BUCKET = "bench"
@@ -131,7 +131,7 @@ def write_digits(folder: Path, *, samples: int) -> None:
 def _digits(folder: Path) -> DigitsConfig:
     # `Training` reads a data set before the bench replaces it with its tensors.
     write_digits(folder, samples=10)
-    return DigitsConfig(epochs=EPOCHS, data_dir=str(folder), augment=False, learning_rate=STANDSTILL)
+    return DigitsConfig(epochs=EPOCHS, data_dir=str(folder), augment=False, learning_rate=STANDSTILL_LEARNING_RATE)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -224,8 +224,8 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
     """Run Trainyard's loop with its defaults and in the reference scripts' memory format, on generated images."""
-    ours = make_training(SAME, runtime, folder)
-    best = make_training(dataclasses.replace(SAME, channels_last=True), runtime, folder)
+    ours = make_training(CONFIG, runtime, folder)
+    best = make_training(dataclasses.replace(CONFIG, channels_last=True), runtime, folder)
     return {"ours": our_block(ours), "best": our_block(best)}
 
 

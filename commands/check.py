@@ -16,7 +16,7 @@ from commands.environment import PROJECT
 
 BIN = Path(sys.executable).parent
 WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
-TYPED = (
+TYPED_PATHS = (
     "infra",
     "policy",
     "workloads",
@@ -32,7 +32,7 @@ TYPED = (
     "__main__.py",
 )
 
-GUESSES = ("KeywordDetector", "Base64HighEntropyString", "HexHighEntropyString")
+GUESSING_PLUGINS = ("KeywordDetector", "Base64HighEntropyString", "HexHighEntropyString")
 """Plugins of detect-secrets that report hashes and variable names as secrets."""
 
 
@@ -65,7 +65,7 @@ def checks() -> list[tuple[str, list[str]]]:
     return [
         ("format", [str(BIN / "ruff"), "format", "--check", "."]),
         ("lint", [str(BIN / "ruff"), "check", "."]),
-        ("types", [str(BIN / "mypy"), *TYPED]),
+        ("types", [str(BIN / "mypy"), *TYPED_PATHS]),
         ("import contracts", [str(BIN / "lint-imports")]),
         ("shell scripts", [str(BIN / "shellcheck"), *shell_scripts()]),
         ("workflows", ["go", "-C", "setup/go/actionlint", "tool", "actionlint", *map(str, WORKFLOWS)]),
@@ -76,7 +76,7 @@ def checks() -> list[tuple[str, list[str]]]:
             [
                 str(BIN / "detect-secrets-hook"),
                 "--no-verify",
-                *(f"--disable-plugin={each}" for each in GUESSES),
+                *(f"--disable-plugin={each}" for each in GUESSING_PLUGINS),
                 *files_without_tokens(),
             ],
         ),

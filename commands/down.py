@@ -16,7 +16,7 @@ from commands.environment import PROJECT, STATE, StateBroken
 from commands.interrupts import finish_unless_repeated, run_command, set_closing
 from commands.locks import only_command
 from commands.stack import (
-    SHARED,
+    BACKEND_VARIABLE,
     PulumiFailed,
     outputs,
     pulumi,
@@ -30,20 +30,20 @@ from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import make_command
 from stack.config import load_file
 
-JOBS = "**trainyard:workloads:TrainingJob**"
+JOBS_TARGET = "**trainyard:workloads:TrainingJob**"
 """Target for Pulumi that matches the training jobs. `--target-dependents` adds their parts."""
 
 
 def destroy(stack: str) -> bool:
     """Destroy the stack's resources. Return False if it had none."""
-    if SHARED not in os.environ and not (STATE / "pulumi" / ".pulumi").exists():
+    if BACKEND_VARIABLE not in os.environ and not (STATE / "pulumi" / ".pulumi").exists():
         return False
     try:
         recover(stack)
     except StateBroken as error:
         if not is_local(stack):
             raise
-        print(f"{error}; the cluster goes with all that it holds, and the stack's state begins empty")
+        print(f"{error}; the cluster is deleted with its data, and the stack starts with an empty state")
         print(f"stack {stack}: the broken state is kept as {reset_state(stack)}")
         return True
     if not stack_exists(stack):
@@ -87,7 +87,7 @@ def stop_jobs(run: Callable[..., object]) -> None:
     If the cluster is already gone, print the error and let the destroy continue.
     """
     try:
-        run("destroy", "--yes", "--skip-preview", "--target", JOBS, "--target-dependents")
+        run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
     except PulumiFailed as error:
         print(f"the jobs could not be ended, so they go with their cluster: {error}", file=sys.stderr)
 
@@ -140,7 +140,9 @@ def report_abandoned() -> None:
     """Print the clusters of checkouts that no longer exist, and the command that stops each."""
     for each in lifecycle.abandoned_clusters():
         command = make_command("down", STACK="", ORPHAN=each.folder.name)
-        print(f"the cluster of stack {each.stack} is left of {each.owner}, which no longer exists; {command} ends it")
+        print(
+            f"the cluster of stack {each.stack} is left of {each.owner}, which no longer exists; {command} deletes it"
+        )
 
 
 def stop_abandoned(name: str) -> int:
@@ -155,7 +157,7 @@ def stop_abandoned(name: str) -> int:
     if left := lifecycle.find_leftovers(cluster):
         print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
-    print(f"the cluster of stack {cluster.stack} of {cluster.owner} is ended; nothing is left of it")
+    print(f"the cluster of stack {cluster.stack} of {cluster.owner} is deleted; nothing is left of it")
     return 0
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from commands.environment import stack_environment
-from commands.interrupts import GOES_ON, run_command, set_closing
+from commands.interrupts import STILL_RUNNING, run_command, set_closing
 from commands.monitor.cluster import StackNotFound, StackOutputs, stack_outputs
 from commands.monitor.pod_state import PodState, latest_by_place
 from infra.make_command import make_command
@@ -52,7 +52,7 @@ def kubectl_command(found: StackOutputs, pod: PodState, command: Sequence[str]) 
 
 def main(command: list[str]) -> int:
     """Run kubectl. Return its exit status."""
-    set_closing(GOES_ON)
+    set_closing(STILL_RUNNING)
     found = stack_outputs()
     name = job_named(found, os.environ.get("JOB", ""))
     pod = pod_of(found.cluster().pods([name]), os.environ.get("RANK") or "0")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from commands.interrupts import GOES_ON, run_command, set_closing
+from commands.interrupts import STILL_RUNNING, run_command, set_closing
 from commands.monitor.cluster import (
     Cluster,
     Forbidden,
@@ -30,7 +30,14 @@ from commands.monitor.cluster import (
 )
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import LogStreams, Progress
-from commands.monitor.pod_state import STUCK, PodState, latest_by_place, seconds_between, silent_since, what_to_do
+from commands.monitor.pod_state import (
+    STUCK_REASONS,
+    PodState,
+    latest_by_place,
+    seconds_between,
+    silent_since,
+    what_to_do,
+)
 from commands.monitor.screen import (
     Screen,
     describe,
@@ -102,7 +109,6 @@ class Follower:
         self._tracked: dict[str, _Tracked] = defaultdict(_Tracked)
         self._local = LocalCluster.of_kubeconfig(cluster.kubeconfig_path)
         self._nodes_read = 0.0
-        self._is_disturbed = False
 
     def run(self) -> int:
         """Follow to the end. Return 0 if every job is complete, 1 if one failed or the follower gave up."""
@@ -148,9 +154,6 @@ class Follower:
 
     def _poll(self, now: float) -> None:
         """Query jobs and pods, and report changes."""
-        for end in self._local.program_ends() if self._local else []:
-            self._screen.note(str(end))
-            self._is_disturbed |= not end.node
         try:
             jobs, pods = self._cluster.jobs(self._names), self._cluster.pods(self._names)
             self._report_nodes(pods, now)
@@ -198,11 +201,9 @@ class Follower:
     def _report_return(self, now: float) -> None:
         """Report that the API server answers again."""
         outage = self._tracked["unreachable"]
-        if self._is_disturbed or outage.reported:
-            began = outage.problem_since
-            after = "" if began is None else f" after {format_seconds(now - began)}"
-            self._screen.note(f"the API server answers again{after}")
-        self._is_disturbed = False
+        if outage.reported:
+            seconds = now - (outage.problem_since or now)
+            self._screen.note(f"the API server answers again after {format_seconds(seconds)}")
         self._forget("unreachable", "stopped", "untrusted")
 
     def _report_nodes(self, pods: Sequence[PodState], now: float) -> None:
@@ -303,7 +304,7 @@ class Follower:
             raise FollowError(f"{problem} (for {format_seconds(seconds)}); {advice}")
 
     def _give_up_if_stuck(self, uid: str, reason: str, now: float, text: str) -> None:
-        if reason in STUCK:
+        if reason in STUCK_REASONS:
             advice = f"{make_command('status')} shows every host, {make_command('down')} removes the stack"
             self._give_up_after(STUCK_SECONDS, uid, now, text, advice)
         else:
@@ -377,7 +378,7 @@ def main() -> int:
     parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--no-follow", action="store_true", help="show what is there and end")
     options = parser.parse_args()
-    set_closing(GOES_ON)
+    set_closing(STILL_RUNNING)
     found = stack_outputs()
     if options.job is not None and options.job not in found.jobs:
         raise StackNotFound(f"--job {options.job}: no such job in the stack; it has {', '.join(found.jobs) or 'none'}")

@@ -27,7 +27,7 @@ from workloads.kinds import KINDS
 RECORD_FILE = "run-record.json"
 FOLDER_SCHEME = "file"
 """Scheme of a bucket that is a folder. Both the cluster and the folder are then on this machine."""
-COPY = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
+COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
 """Command that writes to each cloud's buckets."""
 
 
@@ -45,30 +45,30 @@ def unfollowed(config: StackConfig) -> dict[str, str]:
     return found | {job.name: "suspended; `suspend: false` starts it" for job in config.jobs if job.suspend}
 
 
-def deleted_jobs(stack: str, brought: Mapping[str, Any]) -> list[str]:
+def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
     """Return the jobs that Pulumi's state has and the cluster has not.
 
     An update without a refresh does not detect that.
     """
     try:
-        found = StackOutputs.of(stack, brought).cluster().jobs(brought["jobs"])
+        found = StackOutputs.of(stack, outputs).cluster().jobs(outputs["jobs"])
     except Unreachable:
         return []  # The follower waits for the API server.
     # A job with a reason may exist: the user may not list jobs of every kind.
     return [name for name, job in found.items() if job.state == "absent" and not job.reason]
 
 
-def follow_jobs(stack: str, config: StackConfig, brought: Mapping[str, Any], before: str) -> tuple[int, bool]:
+def follow_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any], before: str) -> tuple[int, bool]:
     """Follow the jobs and write their run records.
 
     Return the exit status, and False if the caller should print nothing more: after Ctrl-C, or if the jobs are gone.
     `before` is the time at which the command began. Jobs that ended before it are described and not followed.
     """
-    found = StackOutputs.of(stack, brought)
+    found = StackOutputs.of(stack, outputs)
     names = [name for name in found.jobs if name not in unfollowed(config)]
     over = dict[str, str]()
     with suppress(Unreachable):  # The follower waits for the API server.
-        over = report_finished(found.cluster(), config, brought, names, before)
+        over = report_finished(found.cluster(), config, outputs, names, before)
     status = int("failed" in over.values())
     followed = [name for name in names if name not in over]
     if followed or not found.jobs:
@@ -79,19 +79,19 @@ def follow_jobs(stack: str, config: StackConfig, brought: Mapping[str, Any], bef
         jobs = found.cluster().jobs(names)
     except Unreachable:
         return status or 1, False
-    write_records(jobs, brought, is_here=config.cloud.nodes_here > 0)
+    write_records(jobs, outputs, is_here=config.cloud.nodes_here > 0)
     return status, all(job.state != "absent" for job in jobs.values())
 
 
 def report_finished(
-    cluster: Cluster, config: StackConfig, brought: Mapping[str, Any], names: Iterable[str], before: str
+    cluster: Cluster, config: StackConfig, outputs: Mapping[str, Any], names: Iterable[str], before: str
 ) -> dict[str, str]:
     """Describe the jobs that ended before a time. Return their states by name."""
     over = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
     pods = cluster.pods(list(over)) if over else []
     scripts = {job.name for job in config.jobs if job.script is not None}
     for name, job in over.items():
-        record, bucket = brought["run_records"][name], str(brought["bucket_url"])
+        record, bucket = outputs["run_records"][name], str(outputs["bucket_url"])
         print(*finished_lines(job, pods, record, bucket, is_script=name in scripts), sep="\n")
     return {name: job.state for name, job in over.items()}
 
@@ -136,19 +136,19 @@ def _resource(job: JobState) -> str:
     return kind.resource.plural if kind and kind.resource else "job"
 
 
-def write_records(jobs: Mapping[str, JobState], brought: Mapping[str, Any], *, is_here: bool) -> None:
+def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_here: bool) -> None:
     """Write the record of each job that is over next to its checkpoints, if this machine can write there.
 
     `is_here` is True if the cluster is on this machine. In another cluster a bucket that is a folder is on a node.
     """
-    bucket = str(brought.get("bucket_url"))
+    bucket = str(outputs.get("bucket_url"))
     scheme = bucket.partition("://")[0]
-    if scheme not in COPY and not (scheme == FOLDER_SCHEME and is_here):
+    if scheme not in COPY_COMMANDS and not (scheme == FOLDER_SCHEME and is_here):
         return
     for name, job in jobs.items():
         if job.is_over:
             try:
-                print(f"{name}: run record in {write(bucket, completed(brought['run_records'][name], job))}")
+                print(f"{name}: run record in {write(bucket, completed(outputs['run_records'][name], job))}")
             except WriteFailed as error:
                 print(f"warning: {name}: the run record is in the output run_records alone: {error}", file=sys.stderr)
 
@@ -181,7 +181,7 @@ def write(bucket: str, record: Mapping[str, Any]) -> str:
         if scheme == FOLDER_SCHEME:
             _write_file(Path(path), text)
         else:
-            subprocess.run([*COPY[scheme], "-", target], input=text, text=True, check=True)
+            subprocess.run([*COPY_COMMANDS[scheme], "-", target], input=text, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise WriteFailed(f"{target} cannot be written: {error}") from error
     return target

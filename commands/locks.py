@@ -25,7 +25,7 @@ from commands.interrupts import print_notice
 from commands.state_files import ATTRIBUTES
 from infra.local import leftovers
 
-RUN = "TRAINYARD_RUN"
+RUN_VARIABLE = "TRAINYARD_RUN"
 """Environment variable of every process of a `pulumi` run: `<checkout folder>:<stack>`."""
 ENGINE = "pulumi"
 """Name of the process of Pulumi's engine."""
@@ -40,7 +40,7 @@ _OWNER = re.compile(r"(?P<place>\S+): created by (?P<user>\S+)@(?P<host>\S+) \(p
 
 
 def run_mark(checkout: Path, stack: str) -> str:
-    """Return the value of RUN for a stack of a checkout."""
+    """Return the value of RUN_VARIABLE for a stack of a checkout."""
     return f"{checkout}:{stack}"
 
 
@@ -62,7 +62,7 @@ def orphans_of(mark: str) -> list[int]:
     """
     marked = dict[int, tuple[str, int]]()
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
-        is_marked = leftovers.environment_value(pid, RUN) == mark
+        is_marked = leftovers.environment_value(pid, RUN_VARIABLE) == mark
         if is_marked and leftovers.environment_value(pid, leftovers.MARK) is None and (process := _process(pid)):
             marked[pid] = process
 
@@ -114,7 +114,7 @@ class Owner:
 
     def was_started_by(self, mark: str) -> bool:
         """Return True if a command of this checkout started the owner for the stack of the mark."""
-        return self.is_here and leftovers.environment_value(self.pid, RUN) == mark
+        return self.is_here and leftovers.environment_value(self.pid, RUN_VARIABLE) == mark
 
     def wait(self) -> None:
         """Wait until the owner has ended, at most WAIT_SECONDS."""

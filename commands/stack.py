@@ -18,16 +18,16 @@ from commands import locks
 from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, stack_environment
 from commands.environment import PulumiFailed as PulumiFailed
 from commands.interrupts import Child, Interrupted, hold_signals, run_child
-from commands.locks import RUN, end_orphans, only_command, run_mark
+from commands.locks import RUN_VARIABLE, end_orphans, only_command, run_mark
 from commands.state_files import StateFiles, backend_folder, project_name
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
 
-SHARED = "PULUMI_BACKEND_URL"
+BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
 """Variable that names a shared backend. It may have stacks of other machines, even without set-up here."""
-SALT = b"encryptionsalt:"
-CHANGES = ("up", "destroy", "refresh")
+SALT_KEY = b"encryptionsalt:"
+CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
 UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
@@ -45,7 +45,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     Raises PulumiFailed; StackBusy if a lock blocks it; Interrupted if a signal stopped it; FileNotFoundError if
     `pulumi` is missing and no shared backend is set.
     """
-    if SHARED in os.environ and not has_cli():
+    if BACKEND_VARIABLE in os.environ and not has_cli():
         set_up = run_child(
             [sys.executable, "-m", "setup", "--no-cluster"], name="set-up", cwd=PROJECT, stdout=sys.stderr
         )
@@ -64,7 +64,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
             env={
                 **stack_environment(),
                 **(WITHOUT_SNAPSHOTS if words[0] == "preview" else {}),
-                **{RUN: run_mark(PROJECT, stack), PROVIDER_TMPDIR: folder},
+                **{RUN_VARIABLE: run_mark(PROJECT, stack), PROVIDER_TMPDIR: folder},
             },
             quiet=quiet,
             keeps_errors=True,
@@ -121,7 +121,7 @@ def _pending(stack: str) -> list[str]:
 
 def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     """Raise Interrupted with the state in which a signal left the stack and the command that continues."""
-    if words[0] not in CHANGES:
+    if words[0] not in CHANGING_COMMANDS:
         raise KeyboardInterrupt
     again = (
         f"{make_command('up', STACK=stack)} goes on from there, {make_command('down', STACK=stack)} removes what is up"
@@ -149,7 +149,7 @@ def settings_without_salt() -> Iterator[None]:
     that has only the salt.
     """
     files = sorted(PROJECT.glob("Pulumi.*.yaml"))
-    before = {path: content for path in files if SALT not in (content := path.read_bytes())}
+    before = {path: content for path in files if SALT_KEY not in (content := path.read_bytes())}
     try:
         yield
     finally:
@@ -157,7 +157,7 @@ def settings_without_salt() -> Iterator[None]:
             if (now := path.read_bytes()) != content and _settings(now) == _settings(content):
                 path.write_bytes(content)
         for path in set(PROJECT.glob("Pulumi.*.yaml")) - set(files):
-            if all(line.startswith(SALT) for line in path.read_bytes().splitlines()):
+            if all(line.startswith(SALT_KEY) for line in path.read_bytes().splitlines()):
                 path.unlink()
 
 
@@ -165,7 +165,7 @@ def _settings(content: bytes) -> dict[str, Any]:
     """Return a file's settings without the salt, with single values as Pulumi writes them."""
     found = yaml.safe_load(content) or {}
     config = {key: _text(value) for key, value in (found.get("config") or {}).items()}
-    return {key: value for key, value in found.items() if key.encode() + b":" != SALT} | {"config": config}
+    return {key: value for key, value in found.items() if key.encode() + b":" != SALT_KEY} | {"config": config}
 
 
 def _text(value: Any) -> Any:
@@ -246,7 +246,7 @@ def recover(stack: str) -> None:
     if count := end_orphans(mark):
         print(f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left", flush=True)
     if files := _state_files(stack):
-        for each in locks.free(files.folder, files.project, stack, mark, is_shared=SHARED in os.environ):
+        for each in locks.free(files.folder, files.project, stack, mark, is_shared=BACKEND_VARIABLE in os.environ):
             print(each, flush=True)
         _repair(files)
 

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from commands.interrupts import GOES_ON, CommandError, run_command, set_closing
+from commands.interrupts import STILL_RUNNING, CommandError, run_command, set_closing
 from commands.monitor.cluster import (
     Cluster,
     Forbidden,
@@ -32,7 +32,7 @@ MANY_HOSTS = 64
 """Number of pods above which only the log of each job's first host is read."""
 WIDTH = 10_000
 """Width of the console. It exceeds any table, so that no cell is cut; a terminal wraps long lines."""
-RESTARTED = "restarted after"
+RESTART_PREFIX = "restarted after"
 COLUMNS = (
     "job",
     "kind",
@@ -85,7 +85,7 @@ def _last_failure(pod: PodState, pods: Sequence[PodState], progress: Progress) -
         return restart_reason(pod, event)
     before = [each for each in pods if each.place == pod.place and each.uid != pod.uid and each.state == "failed"]
     newest = max(before, key=lambda each: each.created, default=None)
-    return "" if newest is None else f"{RESTARTED} {newest.why}"
+    return "" if newest is None else f"{RESTART_PREFIX} {newest.why}"
 
 
 def _progress_cells(progress: Progress) -> Row:
@@ -162,13 +162,13 @@ def read_notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[st
     notes = {uid: (cluster.warnings(uid) or [""])[-1] for uid in waiting[:MANY_HOSTS]}
     if job.kind in KINDS and KINDS[job.kind].recreates_pods and not job.is_over:
         codes = cluster.exit_codes(job)
-        notes |= {pod.uid: f"{RESTARTED} {pod.exit_text(codes[pod.name])}" for pod in pods if pod.name in codes}
+        notes |= {pod.uid: f"{RESTART_PREFIX} {pod.exit_text(codes[pod.name])}" for pod in pods if pod.name in codes}
     return notes
 
 
 def main() -> int:
     """Show the state of the stack. A stack that is not up is not an error."""
-    set_closing(GOES_ON)
+    set_closing(STILL_RUNNING)
     try:
         found = stack_outputs()
         show(found.cluster(), found.jobs, sys.stdout)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from commands.environment import PROJECT
-from commands.interrupts import GOES_ON, run_command, set_closing
+from commands.interrupts import STILL_RUNNING, run_command, set_closing
 from commands.monitor.cluster import outputs_with
 
 PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"
@@ -35,7 +35,7 @@ def command_line(bucket: str, job: str, port: str) -> list[str]:
 
 def main() -> int:
     """Serve until Ctrl-C. Return the exit status."""
-    set_closing(GOES_ON)
+    set_closing(STILL_RUNNING)
     found = outputs_with(os.environ.get("STACK", "local"), "bucket_url")
     command = command_line(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
     return subprocess.run(command, check=False).returncode

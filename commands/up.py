@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from commands.adopt_orphans import adopt_pending
-from commands.down import JOBS
+from commands.down import JOBS_TARGET
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from commands.locks import only_command
@@ -40,22 +40,22 @@ def main() -> int:
     if stack_config.main([str(file)]) != 0:
         return 1
     config = stack_config.load_file(file)
-    if found := config.cloud.up_problems(str(PROJECT), stack):
-        print(*found, sep="\n", file=sys.stderr)
+    if problems := config.cloud.up_problems(str(PROJECT), stack):
+        print(*problems, sep="\n", file=sys.stderr)
         return 1
     with only_command(stack, make_command("up", STACK=stack)):
         if (status := set_up(config)) != 0:
             return status
-        brought = bring_up(stack, config)
+        found = bring_up(stack, config)
     os.environ.update(stack_environment())
     # Import late: importing the Kubernetes client takes a while, and the job has begun.
     from commands import job_results
 
-    status, is_there = job_results.follow_jobs(stack, config, brought, before)
+    status, is_there = job_results.follow_jobs(stack, config, found, before)
     if is_there:
         for name, why in sorted(job_results.unfollowed(config).items()):
             print(f"{name}: {why}")
-        print_outputs(brought)
+        print_outputs(found)
         print(f"make up took {time.monotonic() - begun:.0f} s; {make_command('down')} removes the stack")
     return status
 
@@ -83,25 +83,25 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
     adopt_pending(stack)
     if config.cloud.nodes_here:
         remove_lost_cluster(stack)
-    elif found := refused_changes(stack, config):
-        raise PulumiFailed("\n".join(found))
+    elif rejected := rejected_changes(stack, config):
+        raise PulumiFailed("\n".join(rejected))
     pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
     set_closing(f"the stack is up and its jobs go on; {logs} follows them, {down} removes everything")
-    brought = outputs(stack)
+    found = outputs(stack)
     if config.cloud.provisioned:
-        save_kubeconfig(stack, PROJECT / brought["kubeconfig_path"])
+        save_kubeconfig(stack, PROJECT / found["kubeconfig_path"])
     # Import late: importing the Kubernetes client takes a while, and the job has begun.
     from commands.job_results import deleted_jobs
 
-    if deleted := deleted_jobs(stack, brought):
-        print(f"stack {stack}: creating again what was deleted: job {', job '.join(deleted)}", flush=True)
-        pulumi("refresh", "--yes", "--skip-preview", "--target", JOBS, "--stack", stack)
+    if deleted := deleted_jobs(stack, found):
+        print(f"stack {stack}: recreating deleted jobs: {', '.join(deleted)}", flush=True)
+        pulumi("refresh", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--stack", stack)
         pulumi("up", "--yes", "--skip-preview", "--stack", stack)
-    return brought
+    return found
 
 
-def refused_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
+def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
     """Return why the cluster of the stack would reject the settings, one reason per line."""
     exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))["deployment"]
     found = [str(each) for each in config.cloud.refused_in_state(exported)]

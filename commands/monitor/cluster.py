@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +20,6 @@ from commands.monitor.job_state import CUSTOM_KINDS, JobState, job_state, why_qu
 from commands.monitor.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
 from commands.stack import UNKNOWN_STACK, PulumiFailed, kubeconfig_of, outputs
 from infra.local import leftovers
-from infra.local.settings import ClusterSettings
 from infra.make_command import make_command
 from infra.naming import JOB_LABEL
 
@@ -33,8 +31,6 @@ EXITED_REASON = "ExitedWithCode"
 """Reason of the training-operator's events about the ends of pods."""
 NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
 """Reason why a queued job stays suspended in such a cluster."""
-_END = re.compile(rb"^(?P<time>\d\d:\d\d:\d\d) (?P<name>\S+) ended with (?P<code>-?\d+) after .*$", re.MULTILINE)
-"""Line of infra/local/supervisor.py for a program that ended and starts again."""
 
 
 class Unreachable(CommandError):
@@ -182,14 +178,14 @@ class Cluster:
         """Return the jobs, with Kueue's reasons for those that wait in a queue."""
         call = partial(self._custom.list_namespaced_custom_object, "kueue.x-k8s.io", "v1beta2", self.namespace)
         try:
-            said = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
+            reasons = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
         except NotFound:
-            said = {job.uid: NO_KUEUE for job in jobs.values()}
+            reasons = {job.uid: NO_KUEUE for job in jobs.values()}
         except Forbidden as error:
-            said = {job.uid: f"what Kueue says of it you may not read: {error}" for job in jobs.values()}
+            reasons = {job.uid: f"you may not read Kueue's reason: {error}" for job in jobs.values()}
         return {
-            name: replace(job, reason=f"{job.reason}: {said[job.uid]}")
-            if job.state == "queued" and said.get(job.uid)
+            name: replace(job, reason=f"{job.reason}: {reasons[job.uid]}")
+            if job.state == "queued" and reasons.get(job.uid)
             else job
             for name, job in jobs.items()
         }
@@ -288,6 +284,7 @@ def _end(answer: Any) -> None:
 
 
 def _split_timestamp(line: bytes) -> tuple[str, str]:
+    """Return time and text of a log line."""
     time, _, text = line.decode(errors="replace").partition(" ")
     return time, text
 
@@ -314,6 +311,7 @@ def _translating_errors() -> Iterator[None]:
 
 
 def _detail(body: Any) -> str:
+    """Return the message in the body of an error."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
     try:
         return str(json.loads(text)["message"])
@@ -322,79 +320,26 @@ def _detail(body: Any) -> str:
 
 
 def _short(error: BaseException) -> str:
+    """Return a connection's error without the client's names."""
     return str(error.__cause__ or error).rpartition(">: ")[2] or type(error).__name__
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProgramEnd:
-    """A program of the cluster that ended. Its supervisor starts it again."""
-
-    time: str
-    """Time of day on this machine."""
-    name: str
-    """Name of the program, or of the node if all of a node ended."""
-    node: str
-    """Node that it belongs to, or is; empty for the control plane."""
-    code: int
-    """Exit code; negative, or 128 more than its number, for a signal."""
-
-    def __str__(self) -> str:
-        if self.name == self.node:
-            lost = "with the hosts on it, which restart as their jobs' `restarts` allow"
-            return f"node {self.name} ended at {self.time} {lost}; the node starts again"
-        place = f" of {self.node}" if self.node else ""
-        signal = -self.code if self.code < 0 else self.code - 128
-        how = f"signal {signal}" if signal > 0 else f"exit code {self.code}"
-        return f"{self.name}{place} ended at {self.time} ({how}) and starts again"
-
-
 class LocalCluster:
-    """The processes and logs of one local cluster."""
+    """Processes of one local cluster, for facts that its API cannot report while it does not answer."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._name = ClusterSettings.load(folder).name
-        self._offsets = {log: log.stat().st_size for log in self._logs()}
 
     @classmethod
     def of_kubeconfig(cls, path: str) -> LocalCluster | None:
         """Return the local cluster that a kubeconfig belongs to; None for another cluster."""
-        folder = Path(path).parent.parent
-        return cls(folder) if (folder / "settings.json").is_file() else None
+        cluster = cls(Path(path).parent.parent)
+        return None if cluster.is_removed() else cluster
 
     def is_removed(self) -> bool:
         """Return True if the cluster's folder is gone, as after `make down`."""
-        return not (self._folder / "settings.json").exists()
+        return not (self._folder / "settings.json").is_file()
 
     def has_processes(self) -> bool:
         """Return True if any process of the cluster runs."""
         return bool(leftovers.processes(self._folder))
-
-    def program_ends(self) -> list[ProgramEnd]:
-        """Return the programs that ended since the last call, or since this object was created."""
-        found = []
-        for log in self._logs():
-            try:
-                with log.open("rb") as file:
-                    file.seek(self._offsets.get(log, 0))
-                    text = file.read()
-            except FileNotFoundError:
-                continue  # `make down` removed it after it was listed.
-            whole = text[: text.rfind(b"\n") + 1]
-            self._offsets[log] = self._offsets.get(log, 0) + len(whole)
-            node = self._node_of(log)
-            found += [self._program_end(match, node) for match in _END.finditer(whole)]
-        return sorted(found, key=lambda end: end.time)
-
-    def _logs(self) -> list[Path]:
-        """Return the logs of the supervisors: the control plane's and each node's."""
-        return [log for log in (self._folder / "cluster.log", *self._folder.glob("node-*/node.log")) if log.exists()]
-
-    def _node_of(self, log: Path) -> str:
-        """Return the name of the node whose log it is; empty for the control plane's log."""
-        return "" if log.parent == self._folder else f"{self._name}-{log.parent.name.removeprefix('node-')}"
-
-    def _program_end(self, match: re.Match[bytes], node: str) -> ProgramEnd:
-        time, name, code = (match[group].decode() for group in ("time", "name", "code"))
-        is_node = re.fullmatch(rf"{re.escape(self._name)}-\d+", name) is not None
-        return ProgramEnd(time=time, name=name, node=name if is_node else node, code=int(code))

@@ -35,7 +35,7 @@ WORKER = "worker"
 LAUNCHER = "launcher"
 """Role of an MPIJob's pod that runs mpirun, in a Job of the operator."""
 
-STUCK = frozenset(
+STUCK_REASONS = frozenset(
     {
         "CreateContainerConfigError",
         "CreateContainerError",
@@ -321,8 +321,8 @@ def what_to_do(nodes: Sequence[Object]) -> str:
     if not lost:
         return ""
     return (
-        "its pods are made again once Kubernetes knows that they have ended: when it answers again or is deleted; "
-        f"where the machine is gone for good, `kubectl delete node {' '.join(lost)}` in {make_command('shell')}"
+        "Kubernetes recreates its pods when it answers again or is deleted; if its machine is gone for good, run "
+        f"`kubectl delete node {' '.join(lost)}` in {make_command('shell')}"
     )
 
 
@@ -336,5 +336,5 @@ def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, st
         if pod.node not in since:
             notes[pod.uid] = f"its node {pod.node} is gone; the pod is recreated within a minute"
         elif since[pod.node]:
-            notes[pod.uid] = f"its node {pod.node} has not answered since {since[pod.node]}: see above what to do"
+            notes[pod.uid] = f"its node {pod.node} has not answered since {since[pod.node]}: see the advice above"
     return notes

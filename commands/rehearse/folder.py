@@ -125,7 +125,7 @@ def environment(folder: Path) -> dict[str, str]:
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "SSL_CERT_FILE": str(folder / "authorities.pem"),
         "TRAINYARD_REHEARSAL": str(folder),
-        locks.RUN: run_mark(folder),
+        locks.RUN_VARIABLE: run_mark(folder),
     }
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from simulation.placement import Pod
 
-UNKNOWN = (
+LIMITS = (
     "whether the account has enough quota and permissions, and whether the zones have capacity",
     "which inputs the cloud's API rejects or changes by rules that neither its provider nor its documentation states",
     "whether images, drivers and network adapters work on the real nodes, and how fast they are",
     "how long the cloud takes: the durations above are typical values",
 )
 """Limits of a rehearsal, printed at the end of its report."""
-SHOWN = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
+SHOWN_VARIABLES = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
 """Environment variables of pods that the text shows."""
 
 
@@ -116,7 +116,7 @@ class Report:
         unchecked = [
             f"whether the provider accepts {', '.join(names)} of {type_}" for type_, names in self.unchecked.items()
         ]
-        return [*UNKNOWN, *unchecked]
+        return [*LIMITS, *unchecked]
 
     def _bucket(self, name: str) -> str:
         return f"{name} ({len(self.written.get(name, ()))} checkpoints)"
@@ -143,7 +143,7 @@ class Report:
         for pod in self.pods:
             place = pod.node or f"PENDING: {pod.why_pending or 'no reason is known'}"
             rows.append(f"  {pod.namespace}/{pod.name}{_amounts(pod.asks)} -> {place}")
-            facts = [f"{key}={pod.environment[key]}" for key in SHOWN if key in pod.environment]
+            facts = [f"{key}={pod.environment[key]}" for key in SHOWN_VARIABLES if key in pod.environment]
             if facts:
                 rows.append(f"      {' '.join(facts)}")
         waited = [f"  {', '.join(self.waited)} waited in a queue until other jobs ended"] if self.waited else []

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.adopt_orphans import adopt, find_in_cloud
-from commands.down import JOBS
+from commands.down import JOBS_TARGET
 from commands.interrupts import hold_signals
 from commands.locks import end_orphans
 from commands.rehearse import folder as folders
@@ -221,7 +221,7 @@ class Rehearsal:
         report.destroy_seconds = longest_chain(reversed_graph(waits_for), gone)
 
     def _destroy(self, report: Report) -> None:
-        first = ("destroy", "--yes", "--skip-preview", "--target", JOBS, "--target-dependents")
+        first = ("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
         if report.pods and not self._pulumi(*first):
             report.problems += ["the jobs could not be deleted before their cluster", *first_errors(self._output)]
         if not self._pulumi("destroy", "--yes", "--skip-preview"):

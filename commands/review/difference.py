@@ -47,7 +47,7 @@ Data is included: pods that have read it would not see a change. Volume types th
 """
 CLOUDS = ("gcp:", "aws:")
 PROVIDERS = "pulumi:providers:"
-LEAST_LENGTH = 5
+MIN_LENGTH = 5
 """Minimum characters of an output that is also searched inside other text."""
 REGION = "region"
 """Input of a cloud's provider that applies to all its resources."""
@@ -225,5 +225,5 @@ def _replaced(value: Any, texts: set[str]) -> Any:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return value
     text = f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
-    inside = any(each in text for each in texts if len(each) >= LEAST_LENGTH)
+    inside = any(each in text for each in texts if len(each) >= MIN_LENGTH)
     return UNKNOWN if text in texts or inside else value

@@ -26,7 +26,7 @@ PROVIDERS = "pulumi:providers:"
 ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
 """Provider settings that the provider can only check by asking the cloud."""
 DEFECT = "a defect of Trainyard: "
-REPLACES = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
+REPLACE_KINDS = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,7 +273,7 @@ def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str
 def _changes(found: Any) -> list[PlannedChange]:
     """Return every path of an answer once: the detailed ones, then those that only the summary has."""
     kinds = {path: each.Kind.Name(each.kind) for path, each in found.detailedDiff.items()}
-    changes = [PlannedChange(path, kind in REPLACES) for path, kind in sorted(kinds.items())]
+    changes = [PlannedChange(path, kind in REPLACE_KINDS) for path, kind in sorted(kinds.items())]
     for path in found.replaces:
         if not any(each.replaces and is_within(each.path, path) for each in changes):
             changes.append(PlannedChange(path, replaces=True))

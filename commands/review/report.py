@@ -22,18 +22,18 @@ from stack.config import StackConfig
 from workloads.command import host_command
 from workloads.topology import topology
 
-MOST_RESOURCES = 12
+MAX_RESOURCES = 12
 """Maximum number of resources of one action that are listed one by one."""
-ALWAYS_NAMED = (*POOLS, *BUCKETS, ":Cluster", "Job")
+ALWAYS_LISTED = (*POOLS, *BUCKETS, ":Cluster", "Job")
 """Suffixes of the types that are listed even if only their provider changes."""
-LONGEST_COMMENT = 65_000
+MAX_COMMENT_LENGTH = 65_000
 """Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""
 WIDTH = 96
 """Characters of a line that a comment shows without scrolling."""
 NO_REHEARSAL = "not rehearsed"
-MOST_VALUES = 3
+MAX_VALUES = 3
 """Maximum number of values of one change that are shown."""
-LONGEST = 60
+MAX_VALUE_LENGTH = 60
 """Maximum characters of a value. The middle of a longer one is left out."""
 ABSENT = object()
 """Marker of a missing value."""
@@ -131,7 +131,7 @@ def markdown(report: Report, today: date) -> str:
 
 def comment(text: str) -> str:
     """Return as much of a report as fits in a comment, in whole lines."""
-    kept, room = list[str](), LONGEST_COMMENT
+    kept, room = list[str](), MAX_COMMENT_LENGTH
     for line in text.splitlines():
         room -= len(line) + 1
         if room < 0:
@@ -223,7 +223,7 @@ def _resources(report: Report) -> list[str]:
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         lines.append(f"{f'**{action.upper()}**' if is_destructive else action.capitalize()} {total}: {listed}")
         named = [each for each in report.steps if each.action == action and not each.component]
-        if is_destructive or (action == "update" and len(named) <= MOST_RESOURCES):
+        if is_destructive or (action == "update" and len(named) <= MAX_RESOURCES):
             lines += _named(named)
         elif action == "update":
             lines += _named(each for each in named if each.recycles)
@@ -235,10 +235,10 @@ def _resources(report: Report) -> list[str]:
 
 
 def _named(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield one line for each step. Only count steps caused by the provider, except for ALWAYS_NAMED types."""
+    """Yield one line for each step. Only count steps caused by the provider, except for ALWAYS_LISTED types."""
     by_provider: Counter[str] = Counter()
     for step in steps:
-        if step.provider and not step.type.endswith(ALWAYS_NAMED):
+        if step.provider and not step.type.endswith(ALWAYS_LISTED):
             by_provider[step.provider] += 1
             continue
         why = ", ".join(format_change(path, step.before, step.inputs) for path in step.changed)
@@ -322,8 +322,8 @@ def format_change(path: str, before: Mapping[str, Any], after: Mapping[str, Any]
     """
     begin, end = value_at(before, path, ABSENT), value_at(after, path, ABSENT)
     found = [f"{where} {_value(old)} -> {_value(new)}" for where, old, new in _leaves(path, begin, end)]
-    more = [f"and {len(found) - MOST_VALUES} more"] if len(found) > MOST_VALUES else []
-    return ", ".join([*found[:MOST_VALUES], *more]) or path
+    more = [f"and {len(found) - MAX_VALUES} more"] if len(found) > MAX_VALUES else []
+    return ", ".join([*found[:MAX_VALUES], *more]) or path
 
 
 def _leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -366,7 +366,7 @@ def _value(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = value if isinstance(value, str) and value else json.dumps(value)
-    if len(text) > LONGEST:
-        half = LONGEST // 2
+    if len(text) > MAX_VALUE_LENGTH:
+        half = MAX_VALUE_LENGTH // 2
         text = f"{text[:half]}...{text[-half:]}"
     return "`" + text.replace("`", "'") + "`"

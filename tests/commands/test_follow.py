@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -108,15 +107,9 @@ def test_a_killed_api_server_loses_no_line(
     thread.join(120)
     assert results == [0]
     assert [line.split("step=")[1][0] for line in out.getvalue().splitlines() if "train" in line] == list("12345678")
-    told = [line for line in out.getvalue().splitlines() if "train" not in line]
-    assert any(re.fullmatch(r"kube-apiserver ended at [\d:]{8} \(signal 9\) and starts again", line) for line in told)
-    # The new server may delay requests until it is ready, so that none fails.
-    assert any(line.startswith("the API server answers again") for line in told), told
 
 
-def test_a_killed_node_is_reported_with_what_becomes_of_the_job(
-    cluster: Cluster, apply: Apply, local: ClusterSettings
-) -> None:
+def test_killed_node_fails_the_job_of_its_host(cluster: Cluster, apply: Apply, local: ClusterSettings) -> None:
     apply(job("node-killed", "echo 'train step=1'; exec /usr/bin/sleep 600"))
     out = io.StringIO()
     thread = threading.Thread(target=Follower(cluster, ["node-killed"], Screen(out)).run, daemon=True)
@@ -126,8 +119,6 @@ def test_a_killed_node_is_reported_with_what_becomes_of_the_job(
     process = leftovers.node_process(local.folder, local.node_names.index(pod.node))
     assert process is not None
     os.kill(process, signal.SIGKILL)
-    said = re.compile(rf"^node {pod.node} ended at [\d:]{{8}} with the hosts on it, .*starts again$", re.MULTILINE)
-    wait_for("the node's end is shown", lambda: bool(said.search(out.getvalue())))
     wait_for("the job's end is shown", lambda: "node-killed: failed" in out.getvalue())
 
 

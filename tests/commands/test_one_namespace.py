@@ -71,7 +71,7 @@ def test_what_may_not_be_seen_is_said(member: str, kubectl: Callable[..., str]) 
     queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=queued)
     kubectl("wait", "-n", NAMESPACE, "job/waits", "--for=condition=Suspended", "--timeout=60s")
-    assert "what Kueue says of it you may not read" in " ".join(shown(member, "waits").split())
+    assert "you may not read Kueue's reason" in " ".join(shown(member, "waits").split())
     text = " ".join(shown(member, "none").split())
     assert "absent" in text
     assert "or of a kind that you may not list: the API server answers 403" in text

@@ -13,7 +13,7 @@ import pytest
 from commands.monitor.exit_codes import FINAL_CODES, TRAINER_CODES, explain_exit
 from commands.monitor.job_state import job_state
 from commands.monitor.pod_state import (
-    STUCK,
+    STUCK_REASONS,
     PodState,
     count_restarts,
     exit_codes_of_pods,
@@ -53,7 +53,7 @@ def test_unschedulable_gives_the_schedulers_reason() -> None:
 def test_a_missing_image_is_named_and_does_not_pass_by_itself() -> None:
     state = pod_state(pod("no_image"))
     assert state.state == "pending"
-    assert state.reason in STUCK
+    assert state.reason in STUCK_REASONS
     assert "trainyard.local/absent:1" in state.message
 
 
