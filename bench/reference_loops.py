@@ -60,8 +60,7 @@ Batches = Iterable[Sequence[torch.Tensor]]
 
 
 def gpu_config(memory: int) -> ImagenetConfig:
-    """Return the configuration of all loops on a GPU with this memory in bytes: ResNet-50 with ImageNet's image
-    size."""
+    """Return the configuration of all loops on a GPU with this memory in bytes: ResNet-50 and ImageNet's size."""
     fitting = max(1, memory // SHARES // BYTES_AN_IMAGE)
     batch_size = min(LARGEST_BATCH, 2 ** (fitting.bit_length() - 1))
     return replace(

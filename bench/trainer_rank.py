@@ -293,37 +293,36 @@ def _images(folder: Path, **settings: Any) -> ImagenetConfig:
 
 
 def save(folder: Path, runtime: Runtime) -> Blocks:
-    """Measure the pause of training for a checkpoint of ResNet-50 and its optimizer, with and without a background
-    save."""
+    """Measure the pause of training for a checkpoint of ResNet-50 and its optimizer, with a background save or not."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)
     checkpoints = training.checkpoints.open(Folder(f"file://{folder}/saved"))
     batch = training.data.batch(training.sampler.next(), world=1)
     training.step(batch)
-    stood = 0.0
-    copied = checkpoints.wait_for_copies
+    pause = 0.0
+    wait_for_copies = checkpoints.wait_for_copies
 
     def timed() -> None:
-        nonlocal stood
-        stood += seconds(copied)
+        nonlocal pause
+        pause += seconds(wait_for_copies)
 
     checkpoints.wait_for_copies = timed  # type: ignore[method-assign]  # times the original
 
-    def beside() -> tuple[float, ...]:
-        nonlocal stood
-        stood = seconds(training.save)
+    def in_background() -> tuple[float, ...]:
+        nonlocal pause
+        pause = seconds(training.save)
         training.step(batch)
         checkpoints.wait()
-        return (stood,)
+        return (pause,)
 
-    def standing() -> tuple[float, ...]:
+    def in_foreground() -> tuple[float, ...]:
         training.state.step += 1
-        place = Folder(f"file://{folder}/standing")
+        place = Folder(f"file://{folder}/foreground")
         found = training.state.capture(runtime)
         writer = TensorFilesWriter(place, found.facts, rank=0, sealed=lambda: None)
         return (seconds(lambda: write(dict(found.tensors), storage_writer=writer, no_dist=True)),)
 
-    return {"ours": beside, "theirs": standing}
+    return {"ours": in_background, "theirs": in_foreground}
 
 
 def gpu(folder: Path, _runtime: Runtime) -> Blocks:

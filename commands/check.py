@@ -1,7 +1,4 @@
-"""`make check`: run formatting, lint, types, contracts, scripts, workflows, Dockerfiles, secrets and advisories.
-
-Name the failures.
-"""
+"""`make check`: check format, lint, types, contracts, scripts, workflows, Dockerfiles, secrets and advisories."""
 
 from __future__ import annotations
 
@@ -107,9 +104,7 @@ def audit() -> bool:
 
 
 def verdict(answer: dict[str, Any]) -> tuple[list[str], int, int]:
-    """Return the vulnerable packages in pip-audit's answer, the number of skipped packages and the number of audited
-    ones.
-    """
+    """Return the vulnerable packages in pip-audit's answer, and the numbers of skipped and of audited packages."""
     audited = [each for each in answer["dependencies"] if "skip_reason" not in each]
     found = [
         f"{each['name']} {each['version']} has {vulnerability['id']}; fixed in {vulnerability['fix_versions']}"

@@ -1,4 +1,4 @@
-"""`make preview`: what a change of a stack does, costs, needs and breaks.
+"""`make preview`: report the effects, the price, the quota and the broken rules of a change of a stack.
 
 Compares the stack with the one of a commit. --base names it; the default is the commit where this branch left `main`,
 here or at the origin. Without such a commit the stack counts as new. That commit may differ from what is up. --engine
@@ -119,9 +119,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 def _base(asked: str | None) -> str | None:
-    """Return the commit to compare with; None if there is none. Raises ValueError if git does not know the requested
-    one.
-    """
+    """Return the commit to compare with; None if there is none. Raises ValueError for an unknown commit."""
     for each in BASES if asked is None else (asked,):
         words = ["git", "merge-base", each, "HEAD"]
         done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)

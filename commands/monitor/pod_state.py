@@ -95,8 +95,9 @@ class PodState:
     """Memory limit of its container, such as `2Gi`; empty for none."""
 
     def backoff(self, earlier: int) -> str:
-        """Return when and after how many seconds the Job controller replaces the failed pod; `earlier` counts earlier
-        failures.
+        """Return a sentence with the time at which the Job controller replaces the failed pod.
+
+        `earlier` is the number of earlier failures.
         """
         if not (self.has_backoff and self.state == "failed" and self.finished):
             return ""

@@ -259,8 +259,9 @@ def planned_changes(
 
 
 def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str]) -> tuple[Action, list[str]]:
-    """Return the action that the changes imply and the paths that cause it. Applies Pulumi's option
-    `replace_on_changes`.
+    """Return the action that the changes imply and the paths that cause it.
+
+    Applies Pulumi's option `replace_on_changes`.
     """
     every = list(changes)
     options = list(replace_on_changes)
