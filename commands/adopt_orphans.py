@@ -119,8 +119,8 @@ def _matches(found: Found, inputs: Mapping[str, Any], label: str) -> bool:
     """Return True if the listed resource was created from these inputs."""
     if name := (inputs.get("tags") or {}).get("Name"):
         return found.labels.get("Name") == name and found.labels.get(CLUSTER_LABEL) == label
-    said = {key: value for key, value in inputs.items() if key in found.facts and key != "region"}
-    return bool(said) and all(found.facts[key] == value for key, value in said.items())
+    known = {key: value for key, value in inputs.items() if key in found.facts and key != "region"}
+    return bool(known) and all(found.facts[key] == value for key, value in known.items())
 
 
 def adopt_pending(stack: str) -> None:

@@ -116,7 +116,7 @@ def take_down(stack: str) -> int:
     begun = time.monotonic()
     worked = destroy(stack)
     remove_provider_files(stack)
-    set_closing(f"{make_command('down', STACK=stack)} goes on from there")
+    set_closing(f"{make_command('down', STACK=stack)} continues from there")
     cluster = stack_cluster(str(PROJECT), stack)
     # `up` may have died before the cluster was in the stack's state, or the state is lost.
     if stop_cluster(cluster):
@@ -152,7 +152,7 @@ def stop_abandoned(name: str) -> int:
         print(f"make down: ORPHAN={name}: {why_not_abandoned(name, list(found))}", file=sys.stderr)
         return 1
     cluster = found[name]
-    set_closing(f"{make_command('down', STACK='', ORPHAN=name)} goes on from there")
+    set_closing(f"{make_command('down', STACK='', ORPHAN=name)} continues from there")
     stop_cluster(cluster)
     if left := lifecycle.find_leftovers(cluster):
         print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)

@@ -59,7 +59,7 @@ def main(command: list[str]) -> int:
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
     # kubectl ends by the signal. The Kubernetes API has no call that ends a program in a pod.
     again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
-    set_closing(f"job {name} and what ran in its pod go on; {again} looks again")
+    set_closing(f"job {name} and the programs in its pod continue; {again} opens a shell again")
     return subprocess.run(kubectl_command(found, pod, command), env=environment, check=False).returncode
 
 

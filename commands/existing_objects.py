@@ -28,8 +28,8 @@ from stack.config import StackConfig
 Identity = tuple[str, str, str, str]
 """API version, kind, namespace (or "") and name."""
 REMEDIES = {
-    "Namespace": "`create_namespace: false` uses a namespace that is there",
-    "CustomResourceDefinition": "`operators: present` uses the operators that are there",
+    "Namespace": "`create_namespace: false` uses the existing namespace",
+    "CustomResourceDefinition": "`operators: present` uses the existing operators",
 }
 
 

@@ -169,14 +169,14 @@ class Follower:
         self._pods |= {pod.uid: pod for pod in pods}
         for job in jobs.values():
             self._report_job(job, [pod for pod in pods if pod.owner == job.uid], now)
-        self._screen.now("   ".join(self._live_text(job) for job in jobs.values()))
+        self._screen.set_live_line("   ".join(self._live_text(job) for job in jobs.values()))
 
     def _was_seen(self, name: str) -> bool:
         return name in self._jobs and bool(self._jobs[name].uid)
 
     def _wait_for_api(self, error: Unreachable, now: float) -> None:
         """Report an API server that does not answer. Give up if it will not come back by itself."""
-        self._screen.now("waiting for the API server")
+        self._screen.set_live_line("waiting for the API server")
         if self._local and self._local.is_removed():
             down = make_command("down")
             raise FollowError(f"the stack's cluster was removed, as {down} does; {self._up} creates a new one")
@@ -351,7 +351,7 @@ def follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str = 
 
 def still_running_notice(jobs: Sequence[str]) -> str:
     """Return the sentence that the jobs continue without the command that followed them."""
-    which = f"job {jobs[0]} goes on" if len(jobs) == 1 else f"jobs {', '.join(jobs)} go on"
+    which = f"job {jobs[0]} continues" if len(jobs) == 1 else f"jobs {', '.join(jobs)} continue"
     it = "it" if len(jobs) == 1 else "them"
     return f"{which}; {make_command('logs')} follows {it} again, {make_command('down')} ends {it} and removes the stack"
 

@@ -27,7 +27,7 @@ from types import FrameType
 from typing import IO, TextIO
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STILL_RUNNING = "the stack and its jobs go on"
+STILL_RUNNING = "the stack and its jobs continue"
 """Closing sentence of commands that only read."""
 POLL_SECONDS = 0.1
 REPORT_SECONDS = 5.0

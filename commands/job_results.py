@@ -126,7 +126,7 @@ def _trainer_steps(job: JobState, folder: str, up: str, again: str) -> list[str]
     from_start = f"to train from the beginning: set `job: {folder}-2` in its `flags`, then {up}"
     if job.state == "complete":
         return [f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {up}", from_start]
-    change = f"to go on from its last checkpoint: change the settings that made it fail, then {up}"
+    change = f"to continue from its last checkpoint: change the settings that made it fail, then {up}"
     return [change, again, from_start]
 
 

@@ -118,15 +118,17 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _base(asked: str | None) -> str | None:
+def _base(requested: str | None) -> str | None:
     """Return the commit to compare with; None if there is none. Raises ValueError for an unknown commit."""
-    for each in BASES if asked is None else (asked,):
+    for each in BASES if requested is None else (requested,):
         words = ["git", "merge-base", each, "HEAD"]
         done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return done.stdout.strip()
-    if asked is not None:
-        raise ValueError(f"--base {asked}: git knows no commit before it and this one; `git fetch` it, or name another")
+    if requested is not None:
+        raise ValueError(
+            f"--base {requested}: git knows no commit before it and this one; `git fetch` it, or name another"
+        )
     return None
 
 

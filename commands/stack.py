@@ -52,7 +52,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
         if set_up.is_stopped:
             raise KeyboardInterrupt
         if set_up.status != 0:
-            raise PulumiFailed("there is no `pulumi` here and set-up did not get one; what it said is above")
+            raise PulumiFailed("there is no `pulumi` here and set-up did not get one; its output is above")
     stack = _stack_of(words)
     # Without a terminal on its input Pulumi prints lines, and leaves the terminal and its Ctrl-C to this process.
     colour = ["--color", "always"] if not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
@@ -123,9 +123,7 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     """Raise Interrupted with the state in which a signal left the stack and the command that continues."""
     if words[0] not in CHANGING_COMMANDS:
         raise KeyboardInterrupt
-    again = (
-        f"{make_command('up', STACK=stack)} goes on from there, {make_command('down', STACK=stack)} removes what is up"
-    )
+    again = f"{make_command('up', STACK=stack)} continues from there, {make_command('down', STACK=stack)} removes what is up"
     pending = _pending(stack)
     if done.status < 0:
         end_orphans(run_mark(PROJECT, stack))
@@ -200,7 +198,7 @@ def ensure_stack(stack: str) -> None:
             raise
         raise PulumiFailed(
             f"Pulumi.{stack}.yaml: its `encryptionsalt` is of another checkout or passphrase; "
-            "set PULUMI_CONFIG_PASSPHRASE to what it was made with, or remove that line and every `secure:` value"
+            "set PULUMI_CONFIG_PASSPHRASE to the one of that stack, or remove that line and every `secure:` value"
         ) from error
 
 

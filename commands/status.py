@@ -67,13 +67,15 @@ def job_rows(
         return [(*head, *[""] * (len(COLUMNS) - 4), reason)]
     rows: list[Row] = []
     for pod in current:
-        said = progress.get(pod.uid, Progress())
+        host_progress = progress.get(pod.uid, Progress())
         earlier = count_restarts(each for each in pods if each.place == pod.place)
-        restarts = max(earlier, int(said.value("number", "restart") or 0))
+        restarts = max(earlier, int(host_progress.value("number", "restart") or 0))
         backoff = "" if job.is_over else pod.backoff(earlier)
-        notes_of_pod = pod.why, backoff, notes.get(pod.uid) or _last_failure(pod, pods, said)
+        notes_of_pod = pod.why, backoff, notes.get(pod.uid) or _last_failure(pod, pods, host_progress)
         why = "; ".join(filter(None, notes_of_pod)) or (reason if not rows else "")
-        rows.append((*head, pod.name, pod.label, pod.node, pod.state, *_progress_cells(said), str(restarts), why))
+        rows.append(
+            (*head, pod.name, pod.label, pod.node, pod.state, *_progress_cells(host_progress), str(restarts), why)
+        )
     return rows
 
 

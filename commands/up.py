@@ -71,7 +71,7 @@ def set_up(config: stack_config.StackConfig) -> int:
     done = run_child([sys.executable, "-m", "setup", *options], name="set-up", cwd=PROJECT)
     if done.is_stopped:
         raise Interrupted(
-            f"set-up keeps what it has finished, and nothing of the stack has changed; {make_command('up')} goes on"
+            f"set-up keeps what it has finished, and nothing of the stack has changed; {make_command('up')} continues"
         )
     return done.status
 
@@ -87,7 +87,7 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
         raise PulumiFailed("\n".join(rejected))
     pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
-    set_closing(f"the stack is up and its jobs go on; {logs} follows them, {down} removes everything")
+    set_closing(f"the stack is up and its jobs continue; {logs} follows them, {down} removes everything")
     found = outputs(stack)
     if config.cloud.provisioned:
         save_kubeconfig(stack, PROJECT / found["kubeconfig_path"])

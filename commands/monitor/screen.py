@@ -46,7 +46,7 @@ class Screen:
         self._status = self._console.status("asking the cluster")
         return self._status
 
-    def now(self, text: str) -> None:
+    def set_live_line(self, text: str) -> None:
         """Set the live line."""
         if self._status is not None:
             self._status.update(Text(text))
@@ -58,17 +58,17 @@ class Screen:
     def line(self, pod: PodState, text: str, ranks: int) -> None:
         """Print a line of a host's log if it should be shown. `ranks` is the number of all followed ranks."""
         event = parse_event(text)
-        said = None if event is None else event.rank
+        rank = None if event is None else event.rank
         # A launcher prints the ranks' output. Show all of it if the line has no rank of its own.
-        here = list(pod.ranks) or [0] if said is None else [said]
-        place = (pod.ranks[0] if pod.ranks else pod.label) if said is None else said
+        line_ranks = list(pod.ranks) or [0] if rank is None else [rank]
+        label = (pod.ranks[0] if pod.ranks else pod.label) if rank is None else rank
         if self._only_rank is not None:
-            if self._only_rank not in here:
+            if self._only_rank not in line_ranks:
                 return
-        elif ranks > MANY_RANKS and 0 not in here and not _matters(text):
+        elif ranks > MANY_RANKS and 0 not in line_ranks and not _is_important(text):
             return
         style = STYLES.get(event.name, "") if event is not None else ("red" if looks_like_an_error(text) else "")
-        prefix = Text(f"{pod.job}/{place} | " if ranks > 1 else "", style="dim")
+        prefix = Text(f"{pod.job}/{label} | " if ranks > 1 else "", style="dim")
         body = Text.from_ansi(text)
         body.stylize_before(style)
         self._print(prefix + body)
@@ -77,7 +77,7 @@ class Screen:
         self._console.print(text, soft_wrap=True)
 
 
-def _matters(text: str) -> bool:
+def _is_important(text: str) -> bool:
     event = parse_event(text)
     return event.name in ("start", "restart") if event is not None else looks_like_an_error(text)
 

@@ -207,8 +207,8 @@ class Rehearsal:
 
     def _add_nodes(self, pending: list[placement.Pod]) -> bool:
         """Add nodes for a provisioning request or a pending pod. Return True if nodes were added."""
-        asked = bool(self.subject.queued) and autoscaler.answer_requests(self.folder)
-        return asked or autoscaler.grow(self.folder, pending)
+        has_answered = bool(self.subject.queued) and autoscaler.answer_requests(self.folder)
+        return has_answered or autoscaler.grow(self.folder, pending)
 
     def _durations(self, report: Report, state: CloudState) -> None:
         waits_for: dict[str, list[str]] = {}

@@ -109,12 +109,12 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
     else:
         changed = tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
         found = Changes(changed=changed, replaced=_fixed_fields(record.type, before, after))
-    asked = [
+    by_option = [
         path
         for path in found.paths or found.changed
         if any(option == "*" or is_within(path, option) for option in record.replace_on_changes)
     ]
-    return replace(found, replaced=tuple(asked)) if asked and not found.replaced else found
+    return replace(found, replaced=tuple(by_option)) if by_option and not found.replaced else found
 
 
 def _fixed_fields(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:

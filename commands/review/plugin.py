@@ -76,8 +76,8 @@ def installed(package: str) -> Path:
     except subprocess.TimeoutExpired as error:
         raise PluginMissing(f"`{' '.join(words)}` took more than {INSTALL_SECONDS} s") from error
     if done.returncode != 0 or not program.exists():
-        said = (done.stderr.strip().splitlines() or ["no error message"])[-1]
-        raise PluginMissing(f"`{' '.join(words)}` failed: {said}")
+        reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        raise PluginMissing(f"`{' '.join(words)}` failed: {reason}")
     return program
 
 
@@ -237,6 +237,6 @@ def _port(process: subprocess.Popen[bytes], stderr: Path) -> int:
     ready, _, _ = select.select([process.stdout], [], [], START_SECONDS)
     line = process.stdout.readline().strip() if ready else b""
     if not line.isdigit():
-        said = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise PluginDied(f"it did not start: {said[-1] if said else 'it printed nothing'}")
+        lines = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise PluginDied(f"it did not start: {lines[-1] if lines else 'it printed nothing'}")
     return int(line)

@@ -243,7 +243,7 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
             continue
         why = ", ".join(format_change(path, step.before, step.inputs) for path in step.changed)
         stays = (
-            "; what is there now stays in the cloud and goes on costing"
+            "; the existing one stays in the cloud and continues to cost"
             if step.kept and step.action != "update"
             else ""
         )

@@ -79,7 +79,7 @@ def test_ctrl_c_while_the_cluster_is_asked_ends_with_a_sentence(tmp_path: Path, 
     assert process.returncode == 130, text
     assert len(text.splitlines()) == 1, text
     assert "stopped" in text
-    assert "job digits goes on" in text or STILL_RUNNING in text
+    assert "job digits continues" in text or STILL_RUNNING in text
 
 
 def test_ctrl_c_ends_tensorboard_with_a_sentence(tmp_path: Path) -> None:

@@ -94,4 +94,4 @@ def test_the_report_names_what_matters_and_counts_the_rest(said: str) -> None:
 
 def test_the_report_says_of_a_bucket_that_it_stays() -> None:
     found = text({**STACK, "platform": {**STACK["platform"], "name": "other"}})
-    assert "-bucket`; what is there now stays in the cloud and goes on costing" in found
+    assert "-bucket`; the existing one stays in the cloud and continues to cost" in found

@@ -284,7 +284,7 @@ def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster,
         rest = process.stdout.read()
     assert process.returncode == 130, rest
     assert rest.endswith(
-        "stopped following; job left goes on; `make logs STACK=other` follows it again, "
+        "stopped following; job left continues; `make logs STACK=other` follows it again, "
         "`make down STACK=other` ends it and removes the stack\n"
     )
     # The job's controller may see its pod later than the follower.
