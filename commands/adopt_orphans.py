@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.environment import PROJECT
-from commands.interrupts import finish_first
+from commands.interrupts import CommandError, finish_first
 from commands.stack import pulumi
 from commands.verify_empty import ownership
 from infra.cloud import ProvisionedCloud
@@ -73,7 +73,7 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
         targets = [word for urn in sorted(refreshed) for word in ("--target", urn)]
         done = run("refresh", "--yes", "--skip-preview", *targets) and _forget_creates(run)
     if not done:
-        raise RuntimeError("the resources that the last update began are not in the state: `pulumi refresh` failed")
+        raise CommandError("the resources that the last update began are not in the state: `pulumi refresh` failed")
     return unknown
 
 

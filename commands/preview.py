@@ -126,9 +126,8 @@ def _base(requested: str | None) -> str | None:
         if done.returncode == 0:
             return done.stdout.strip()
     if requested is not None:
-        raise ValueError(
-            f"--base {requested}: git knows no commit before it and this one; `git fetch` it, or name another"
-        )
+        problem = "git knows no commit before it and this one; `git fetch` it, or name another"
+        raise ValueError(f"--base {requested}: {problem}")
     return None
 
 

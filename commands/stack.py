@@ -123,7 +123,8 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     """Raise Interrupted with the state in which a signal left the stack and the command that continues."""
     if words[0] not in CHANGING_COMMANDS:
         raise KeyboardInterrupt
-    again = f"{make_command('up', STACK=stack)} continues from there, {make_command('down', STACK=stack)} removes what is up"
+    up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
+    again = f"{up} continues from there, {down} removes what is up"
     pending = _pending(stack)
     if done.status < 0:
         end_orphans(run_mark(PROJECT, stack))
