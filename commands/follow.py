@@ -34,9 +34,9 @@ from commands.monitor.pod_state import (
     STUCK_REASONS,
     PodState,
     latest_by_place,
+    lost_node_advice,
     seconds_between,
     silent_since,
-    what_to_do,
 )
 from commands.monitor.screen import (
     Screen,
@@ -220,7 +220,7 @@ class Follower:
         for node in nodes:
             name, since = node["metadata"]["name"], silent_since(node)
             if since and name in used:
-                advice = "" if self._local else f"; {what_to_do([node])}"
+                advice = "" if self._local else f"; {lost_node_advice([node])}"
                 self._report(f"node {name}", f"node {name} has not answered since {since}{advice}")
             elif not since and f"node {name}" in self._tracked:
                 self._screen.note(f"node {name} answers again")

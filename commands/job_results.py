@@ -148,12 +148,14 @@ def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, i
     for name, job in jobs.items():
         if job.is_over:
             try:
-                print(f"{name}: run record in {write(bucket, completed(outputs['run_records'][name], job))}")
+                print(
+                    f"{name}: run record in {write_record(bucket, complete_record(outputs['run_records'][name], job))}"
+                )
             except WriteFailed as error:
                 print(f"warning: {name}: the run record is in the output run_records alone: {error}", file=sys.stderr)
 
 
-def completed(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
+def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
     """Return the record with the job's result, hours, chip-hours and hosts' cost in US dollars."""
     hours = None
     if state.started and state.finished:
@@ -170,7 +172,7 @@ def completed(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
     }
 
 
-def write(bucket: str, record: Mapping[str, Any]) -> str:
+def write_record(bucket: str, record: Mapping[str, Any]) -> str:
     """Write the record into its job's folder of the bucket. Return its URL. Raises WriteFailed.
 
     The user's `gcloud` or `aws` writes to a cloud's bucket. Neither command has been run yet.

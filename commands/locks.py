@@ -121,7 +121,7 @@ class Owner:
         _wait(lambda: not self.is_alive, WAIT_SECONDS)
 
 
-def free(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) -> list[str]:
+def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) -> list[str]:
     """Remove the locks of dead owners from a folder backend. Return one sentence for each action.
 
     Call it while holding this checkout's stack lock; `mark` is the mark of the stack's runs. Raises StackBusy if an

@@ -245,7 +245,9 @@ def recover(stack: str) -> None:
     if count := end_orphans(mark):
         print(f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left", flush=True)
     if files := _state_files(stack):
-        for each in locks.free(files.folder, files.project, stack, mark, is_shared=BACKEND_VARIABLE in os.environ):
+        for each in locks.free_locks(
+            files.folder, files.project, stack, mark, is_shared=BACKEND_VARIABLE in os.environ
+        ):
             print(each, flush=True)
         _repair(files)
 

@@ -21,7 +21,7 @@ from commands.monitor.cluster import (
 )
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Progress
-from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, lost_pods, node_line, what_to_do
+from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, lost_node_advice, lost_pods, node_line
 from commands.monitor.screen import restart_reason
 from infra.make_command import make_command
 from workloads.kinds import KINDS
@@ -132,7 +132,7 @@ def show(cluster: Cluster, names: Sequence[str], out: TextIO) -> None:
     counted = unseen or f": {ready} of {len(nodes)} ready"
     lines = [Text(f"nodes{counted}", style="green" if ready == len(nodes) else "red")]
     lines += [Text(f"  {words}", style="" if is_ready else "red") for words, is_ready in nodes]
-    if advice := what_to_do(found_nodes):
+    if advice := lost_node_advice(found_nodes):
         lines.append(Text(f"  {advice}", style="red"))
     console.print(Group(*lines))
     if rows:

@@ -63,7 +63,7 @@ def _batch_state(job: Object) -> JobState:
         if condition["type"] == "Complete":
             state, finished = "complete", status.get("completionTime") or condition["lastTransitionTime"]
         elif condition["type"] == "Failed":
-            state, finished, reason = "failed", condition["lastTransitionTime"], _why(condition)
+            state, finished, reason = "failed", condition["lastTransitionTime"], _condition_text(condition)
         elif condition["type"] == "Suspended":
             state, reason = _suspended(meta)
     return JobState(
@@ -89,11 +89,15 @@ def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
     if end := conditions.get(resource.complete):
         state, finished = "complete", status.get("completionTime") or end["lastTransitionTime"]
     elif end := conditions.get("Failed"):
-        state, finished, reason = "failed", status.get("completionTime") or end["lastTransitionTime"], _why(end)
+        state, finished, reason = (
+            "failed",
+            status.get("completionTime") or end["lastTransitionTime"],
+            _condition_text(end),
+        )
     elif "Suspended" in conditions:
         state, reason = _suspended(meta)
     elif state == "pending" and "Restarting" in conditions:
-        reason = _why(conditions["Restarting"])
+        reason = _condition_text(conditions["Restarting"])
     return JobState(
         name=meta["name"],
         kind=kind,
@@ -122,5 +126,5 @@ def why_queued(workload: Object) -> str:
     return "; ".join(one_line(f"{each['name']} {each['state']}: {each.get('message', '')}") for each in checks)
 
 
-def _why(condition: Object) -> str:
+def _condition_text(condition: Object) -> str:
     return ": ".join(filter(None, (condition.get("reason"), one_line(condition.get("message", "")))))

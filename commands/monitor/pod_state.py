@@ -316,7 +316,7 @@ def node_line(node: Object) -> tuple[str, bool]:
     return f"{node['metadata']['name']} {words}{closed}{''.join(f', {name}' for name in pressure)}", is_ready
 
 
-def what_to_do(nodes: Sequence[Object]) -> str:
+def lost_node_advice(nodes: Sequence[Object]) -> str:
     """Return advice about nodes that do not answer, in one line; empty if all do."""
     lost = [str(node["metadata"]["name"]) for node in nodes if silent_since(node)]
     if not lost:

@@ -141,14 +141,14 @@ def summary(
     newest = latest_by_place(pods)
     for pod in newest:
         lines += [f"  {text}" for text in _rank_ends(pod, tails.get(pod.uid, []))]
-    culprit = _culprit(newest, tails)
+    culprit = _pod_to_blame(newest, tails)
     if culprit is not None:
         lines.append(f"  last lines of {_label(culprit)}:")
         lines += [f"    {text}" for text in before_report(tails[culprit.uid])[-SHOWN_LINES:]]
     return lines
 
 
-def _culprit(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
+def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
     """Return the failed pod to blame: one whose rank had an exit code of the trainer's, else the first to fail."""
 
     def blame(pod: PodState) -> tuple[bool, str, tuple[bool, str, int]]:

@@ -158,7 +158,7 @@ class _Plan:
         inputs = dict(record.inputs)
         if old:
             inputs = without_ignored(old.inputs, inputs, record.ignore_changes)
-        inputs, wrong = self._checked(record, inputs, self._after)
+        inputs, wrong = self._check(record, inputs, self._after)
         self.refused += [f"{record.name}: {self._package} rejects {each}" for each in wrong]
         if wrong:
             return
@@ -166,17 +166,15 @@ class _Plan:
             self._plugin.planned(record, inputs)
             self.actions[record.key] = "create"
             return
-        olds, _ = self._checked(old, dict(old.inputs), self._before)
-        state = _known(self._plugin.planned(old, olds))
+        olds, _ = self._check(old, dict(old.inputs), self._before)
+        state = _without_unknowns(self._plugin.planned(old, olds))
         self._decide(record, state, olds, inputs)
         if record.provider and key_of(record.provider) in moved:
             self.actions[record.key] = "replace"
         if self.actions[record.key] == "replace":
             self._first.setdefault(record.key, record.deletes_first)
 
-    def _checked(
-        self, record: Record, inputs: Properties, records: Mapping[str, Record]
-    ) -> tuple[Properties, list[str]]:
+    def _check(self, record: Record, inputs: Properties, records: Mapping[str, Record]) -> tuple[Properties, list[str]]:
         """Return the completed inputs and the problems. The placeholders of outputs are hidden from the plugin."""
         hidden = dict(inputs)
         for name, urns in record.depends.items():
@@ -184,7 +182,7 @@ class _Plan:
                 if name in hidden:
                     hidden[name] = with_unknown_outputs(hidden[name], other.outputs, whole=False)
         checked, wrong = self._plugin.check(record, hidden)
-        return _shown(checked, inputs), wrong
+        return _with_original_values(checked, inputs), wrong
 
     def _decide(self, record: Record, state: Properties, olds: Properties, inputs: Properties) -> None:
         """Set the action for an existing resource. Includes the effects of other replaced resources."""
@@ -208,27 +206,27 @@ class _Plan:
                 self.actions[record.key], self.reasons[record.key] = action, reasons
 
 
-def _shown(checked: Any, inputs: Any) -> Any:
+def _with_original_values(checked: Any, inputs: Any) -> Any:
     """Return completed inputs, with unknown values replaced by the original ones."""
     if isinstance(checked, Unknown):
         return inputs
     if isinstance(checked, dict):
         return {
-            key: _shown(value, inputs.get(key) if isinstance(inputs, Mapping) else None)
+            key: _with_original_values(value, inputs.get(key) if isinstance(inputs, Mapping) else None)
             for key, value in checked.items()
         }
     if isinstance(checked, list):
         alike = inputs if isinstance(inputs, list) and len(inputs) == len(checked) else [None] * len(checked)
-        return [_shown(value, each) for value, each in zip(checked, alike, strict=True)]
+        return [_with_original_values(value, each) for value, each in zip(checked, alike, strict=True)]
     return checked
 
 
-def _known(value: Any) -> Any:
+def _without_unknowns(value: Any) -> Any:
     """Return a state without its unknown values."""
     if isinstance(value, dict):
-        return {key: _known(each) for key, each in value.items() if not isinstance(each, Unknown)}
+        return {key: _without_unknowns(each) for key, each in value.items() if not isinstance(each, Unknown)}
     if isinstance(value, list):
-        return [_known(each) for each in value if not isinstance(each, Unknown)]
+        return [_without_unknowns(each) for each in value if not isinstance(each, Unknown)]
     return value
 
 

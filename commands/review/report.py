@@ -117,7 +117,7 @@ def markdown(report: Report, today: date) -> str:
     lines += _price(report, today)
     lines += _quota(report)
     notes = [
-        f"- {each.rule.name}: {each.resource}: {each.problem.message}{_excuse(each)}"
+        f"- {each.rule.name}: {each.resource}: {each.problem.message}{_exception_note(each)}"
         for each in report.findings
         if not each.fails
     ] + _unused_exceptions(report)
@@ -198,7 +198,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
     }
 
 
-def _excuse(finding: Finding) -> str:
+def _exception_note(finding: Finding) -> str:
     return f" (excused: {finding.excused})" if finding.excused else ""
 
 

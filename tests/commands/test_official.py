@@ -16,7 +16,7 @@ from commands.review.difference import difference
 from commands.review.official import (
     PlannedChange,
     PluginReview,
-    _shown,
+    _with_original_values,
     action_of,
     planned_changes,
     review_by_plugins,
@@ -163,7 +163,7 @@ def test_report_fails_with_the_defect_and_shows_both_plans() -> None:
 def test_placeholders_of_outputs_are_not_judged() -> None:
     hidden = {"network": UNKNOWN, "name": "x", "list": [{"a": UNKNOWN}]}
     given = {"network": "network-vpc-id", "name": "x", "list": [{"a": "b"}]}
-    assert _shown(hidden, given) == given
+    assert _with_original_values(hidden, given) == given
 
 
 KINDS = provider_pb2.PropertyDiff.Kind
