@@ -147,10 +147,9 @@ def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, i
         return
     for name, job in jobs.items():
         if job.is_over:
+            record = complete_record(outputs["run_records"][name], job)
             try:
-                print(
-                    f"{name}: run record in {write_record(bucket, complete_record(outputs['run_records'][name], job))}"
-                )
+                print(f"{name}: run record in {write_record(bucket, record)}")
             except WriteFailed as error:
                 print(f"warning: {name}: the run record is in the output run_records alone: {error}", file=sys.stderr)
 

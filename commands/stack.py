@@ -245,9 +245,8 @@ def recover(stack: str) -> None:
     if count := end_orphans(mark):
         print(f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left", flush=True)
     if files := _state_files(stack):
-        for each in locks.free_locks(
-            files.folder, files.project, stack, mark, is_shared=BACKEND_VARIABLE in os.environ
-        ):
+        is_shared = BACKEND_VARIABLE in os.environ
+        for each in locks.free_locks(files.folder, files.project, stack, mark, is_shared=is_shared):
             print(each, flush=True)
         _repair(files)
 

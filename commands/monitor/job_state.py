@@ -89,11 +89,8 @@ def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
     if end := conditions.get(resource.complete):
         state, finished = "complete", status.get("completionTime") or end["lastTransitionTime"]
     elif end := conditions.get("Failed"):
-        state, finished, reason = (
-            "failed",
-            status.get("completionTime") or end["lastTransitionTime"],
-            _condition_text(end),
-        )
+        state, reason = "failed", _condition_text(end)
+        finished = status.get("completionTime") or end["lastTransitionTime"]
     elif "Suspended" in conditions:
         state, reason = _suspended(meta)
     elif state == "pending" and "Restarting" in conditions:
