@@ -17,22 +17,20 @@ from bench.preview_slope import preview_slopes
 from commands.monitor.cluster import Unreachable
 
 RESULT = PROJECT / ".trainyard" / "bench.json"
-NAMES = ("first-step", "noop-up", "preview", "ddp-step", "hosts-1024", "preview-slope")
-CLUSTER = {"first-step", "noop-up", "preview"}
+CLUSTER = ("first-step", "noop-up", "preview")
 """Measures that need a cluster of the local platform."""
+NAMES = (*CLUSTER, "ddp-step", "hosts-1024", "preview-slope")
 DDP_PAIRS = 61
 """Number of pairs of `ddp-step`, whose goal is in percent."""
 
 
-def cluster_measures(names: set[str]) -> list[dict[str, Any]]:
-    """Take the measures that need a cluster, and return their records."""
-    records = []
+def cluster_measures(names: set[str]) -> Iterator[Measure]:
+    """Take the measures that need a cluster."""
     with control_plane() as plane:
         if "first-step" in names:
-            records += shown([plane.first_step()])
+            yield plane.first_step()
         if names & {"noop-up", "preview"}:
-            records += shown(plane.no_change())
-    return records
+            yield from plane.no_change()
 
 
 def ddp_step() -> Measure:
@@ -40,30 +38,24 @@ def ddp_step() -> Measure:
     return two_sides("ddp-step", "ddp", 1.02, world=2, threads=1, pairs=DDP_PAIRS)
 
 
-def taken(names: set[str]) -> Iterator[list[dict[str, Any]]]:
-    """Yield the records of each group of measures. Report a group that fails and continue with the others."""
-    groups: list[tuple[set[str], Callable[[], list[dict[str, Any]]]]] = [
-        (CLUSTER, lambda: cluster_measures(names)),
-        ({"ddp-step"}, lambda: shown([ddp_step()])),
-        ({"hosts-1024"}, lambda: shown(large_job())),
-        ({"preview-slope"}, lambda: shown(preview_slopes())),
-    ]
-    for group, take in groups:
-        if group & names:
-            try:
-                yield take()
-            except (BenchError, Unreachable) as error:
-                print(f"make bench: not taken: {', '.join(sorted(group & names))}: {error}", file=sys.stderr)
-                yield [{"name": name, "held": None, "error": str(error)} for name in sorted(group & names)]
-
-
-def shown(measures: Iterable[Measure]) -> list[dict[str, Any]]:
-    """Print each measure as it arrives, and return the records."""
-    records = []
-    for measure in measures:
-        print(measure.line(), flush=True)
-        records.append(measure.record())
-    return records
+def take_measures(names: set[str]) -> Iterator[dict[str, Any]]:
+    """Print each measure and yield its record. Report a group that fails and continue with the others."""
+    groups: dict[tuple[str, ...], Callable[[], Iterable[Measure]]] = {
+        CLUSTER: lambda: cluster_measures(names),
+        ("ddp-step",): lambda: [ddp_step()],
+        ("hosts-1024",): large_job,
+        ("preview-slope",): preview_slopes,
+    }
+    for group, take in groups.items():
+        if not (wanted := sorted(names & set(group))):
+            continue
+        try:
+            for measure in take():
+                print(measure.line(), flush=True)
+                yield measure.record()
+        except (BenchError, Unreachable) as error:
+            print(f"make bench: not taken: {', '.join(wanted)}: {error}", file=sys.stderr)
+            yield from ({"name": name, "held": None, "error": str(error)} for name in wanted)
 
 
 def main() -> int:
@@ -74,12 +66,11 @@ def main() -> int:
     options = parser.parse_args()
     # Programs that the bench started end with it, even after SIGTERM.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(143))
-    result: dict[str, Any] = {"machine": machine(), "measures": []}
-    for records in taken(set(options.only or NAMES)):
-        result["measures"] += records
+    conditions = machine()
+    records = list(take_measures(set(options.only or NAMES)))
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    held = [measure["held"] for measure in result["measures"]]
+    options.json.write_text(json.dumps({"machine": conditions, "measures": records}, indent=1) + "\n", encoding="utf-8")
+    held = [record["held"] for record in records]
     return 2 if None in held else 0 if all(held) else 1
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench.measure import PROJECT, BenchError, Measure, in_turn
+from bench.measure import PROJECT, BenchError, Measure, alternate
 from bench.programs import BenchStack, kubectl, removed_afterwards, wait_until
 from commands.monitor.cluster import Cluster
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
@@ -94,7 +94,7 @@ class ControlPlane:
             self._wait_until_gone()
             return seconds
 
-        return in_turn("first-step", 1.2, ours, theirs)
+        return alternate("first-step", 1.2, ours, theirs)
 
     def no_change(self) -> list[Measure]:
         """Measure `up` and preview without changes, against a hand-written program with the same resources."""
@@ -107,8 +107,8 @@ class ControlPlane:
         self._same_objects()
         expect = "--expect-no-changes"
         measures = [
-            in_turn("noop-up", 1.1, lambda: self._ours.up(ours, expect), lambda: self._theirs.up(theirs, expect)),
-            in_turn(
+            alternate("noop-up", 1.1, lambda: self._ours.up(ours, expect), lambda: self._theirs.up(theirs, expect)),
+            alternate(
                 "preview", 1.1, lambda: self._ours.preview(ours, expect), lambda: self._theirs.preview(theirs, expect)
             ),
         ]

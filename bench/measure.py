@@ -115,15 +115,15 @@ class Result:
         return {"name": self.name, **self.facts, "held": self.is_held}
 
 
-def in_turn(
+def alternate(
     name: str, goal: float, ours: Callable[[], float], theirs: Callable[[], float], pairs: int = PAIRS
 ) -> Measure:
     """Time both sides alternately, A B A B ..., after one pair that does not count."""
-    taken = in_rounds(name, {"ours": lambda _: (ours(),), "theirs": lambda _: (theirs(),)}, pairs)
+    taken = time_rounds(name, {"ours": lambda _: (ours(),), "theirs": lambda _: (theirs(),)}, pairs)
     return Measure(name=name, ours=taken["ours"], theirs=taken["theirs"], goal=goal)
 
 
-def in_rounds(name: str, sides: Mapping[str, RunBlock], rounds: int) -> dict[str, tuple[float, ...]]:
+def time_rounds(name: str, sides: Mapping[str, RunBlock], rounds: int) -> dict[str, tuple[float, ...]]:
     """Return the seconds of each side, by its block's name. Sides alternate, after one round that does not count."""
     taken: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(rounds + 1):
@@ -135,9 +135,7 @@ def in_rounds(name: str, sides: Mapping[str, RunBlock], rounds: int) -> dict[str
     return {side: tuple(seconds) for side, seconds in taken.items()}
 
 
-def compared(
-    taken: Mapping[str, tuple[float, ...]], goals: Mapping[tuple[str, str, str], float]
-) -> tuple[Measure, ...]:
+def compare(taken: Mapping[str, tuple[float, ...]], goals: Mapping[tuple[str, str, str], float]) -> tuple[Measure, ...]:
     """Return a measure for each name, side and other side, with its goal."""
     return tuple(
         Measure(name=name, ours=taken[side], theirs=taken[other], goal=goal)
@@ -196,7 +194,7 @@ def ranks(
 def two_sides(name: str, kind: str, goal: float, *, world: int = 1, threads: int, pairs: int) -> Measure:
     """Measure both sides in the same processes."""
     with ranks(kind, world=world, threads=threads) as run_block:
-        return in_turn(name, goal, lambda: run_block("ours")[0], lambda: run_block("theirs")[0], pairs)
+        return alternate(name, goal, lambda: run_block("ours")[0], lambda: run_block("theirs")[0], pairs)
 
 
 def free_port() -> int:

@@ -31,7 +31,7 @@ from bench.measure import RESULT
 from trainer.config import ImagenetConfig
 from trainer.models import build_model
 
-SAME = ImagenetConfig(
+CONFIG = ImagenetConfig(
     arch="resnet18",
     image_size=128,
     num_classes=1000,
@@ -60,12 +60,11 @@ Batches = Iterable[Sequence[torch.Tensor]]
 
 
 def gpu_config(memory: int) -> ImagenetConfig:
-    """Return the configuration of all loops on a GPU with this memory in bytes: ResNet-50 with ImageNet's image
-    size."""
+    """Return the configuration of all loops on a GPU with this memory in bytes: ResNet-50 and ImageNet's size."""
     fitting = max(1, memory // SHARES // BYTES_AN_IMAGE)
     batch_size = min(LARGEST_BATCH, 2 ** (fitting.bit_length() - 1))
     return replace(
-        SAME,
+        CONFIG,
         arch="resnet50",
         image_size=224,
         batch_size=batch_size,
@@ -219,7 +218,7 @@ def main() -> None:
     """Run an epoch for each line of input."""
     if sys.argv[1] == "references":
         device = torch.device("cpu")
-        found = loops(SAME, device)
+        found = loops(CONFIG, device)
     else:
         device = torch.device("cuda")
         half = torch.bfloat16 if torch.cuda.get_device_capability() >= (8, 0) else torch.float16

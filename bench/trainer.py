@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from unittest import mock
 
 import torch
 
@@ -27,12 +28,12 @@ from bench.measure import (
     BenchError,
     Measure,
     Result,
-    compared,
+    alternate,
+    compare,
     free_port,
-    in_rounds,
-    in_turn,
     machine,
     ranks,
+    time_rounds,
     two_sides,
 )
 from bench.reference_loops import first_gpu
@@ -85,10 +86,7 @@ COMPILATIONS = re.compile(r"^train .*\bcompilations=(\d+)", re.MULTILINE)
 
 
 def references(*, threads: int) -> tuple[Measure, ...]:
-    """Measure Trainyard's loop against those of two reference scripts, in a process without the trainer.
-
-    All alternate.
-    """
+    """Measure Trainyard's loop alternately with those of two reference scripts, which run in another process."""
     goals = {
         ("torchvision-loop", "ours", "torchvision"): 1.0,
         ("imagenet-loop", "ours", "imagenet"): 1.0,
@@ -99,10 +97,10 @@ def references(*, threads: int) -> tuple[Measure, ...]:
         ranks("references", threads=threads, program="bench.reference_loops") as theirs,
     ):
         sides = {"ours": ours, "torchvision": theirs, "best": ours, "imagenet": theirs}
-        return compared(in_rounds("references", sides, ROUNDS), goals)
+        return compare(time_rounds("references", sides, ROUNDS), goals)
 
 
-def share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
+def wait_share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
     """Measure the seconds of waiting against the total seconds of the same steps."""
     with ranks(kind, threads=threads) as run_block:
         run_block("ours")
@@ -114,28 +112,13 @@ def share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
 def wandb_unreachable(name: str, goal: float) -> Measure:
     """Measure training with an unreachable Weights & Biases server against training without it."""
     unreachable = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
-    with environment_variables(unreachable):
+    with mock.patch.dict(os.environ, unreachable):
         return two_sides(name, "wandb", goal, threads=1, pairs=FINE_PAIRS)
 
 
 @contextmanager
-def environment_variables(settings: dict[str, str]) -> Iterator[None]:
-    """Set environment variables for processes that start inside the block."""
-    before = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-
-
-@contextmanager
 def s3_bucket() -> Iterator[None]:
-    """Start an S3 server with a bucket on this machine, and set its address for processes that start inside the
-    block."""
+    """Start an S3 server with a bucket on this machine. Set its address for processes that start in the block."""
     port = free_port()
     words = [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -153,23 +136,23 @@ def s3_bucket() -> Iterator[None]:
             raise BenchError("the S3 server does not listen")
         if connection.getresponse().status != http.HTTPStatus.OK:
             raise BenchError("the S3 server makes no bucket")
-        with environment_variables(settings):
+        with mock.patch.dict(os.environ, settings):
             yield
     finally:
         server.kill()
         server.wait()
 
 
-def bucket_share(name: str, goal: float, *, threads: int) -> Measure:
-    """Measure `share` for images that are read from a bucket."""
+def bucket_wait_share(name: str, goal: float, *, threads: int) -> Measure:
+    """Measure `wait_share` for images that are read from a bucket."""
     with s3_bucket():
-        return share(name, "bucket", goal, threads=threads)
+        return wait_share(name, "bucket", goal, threads=threads)
 
 
-def processes(name: str, goal: float, *, cores: int) -> Measure:
+def two_processes(name: str, goal: float, *, cores: int) -> Measure:
     """Measure two processes that exchange gradients against one process with as many threads as both."""
     with ranks("ranks", world=2, threads=cores // 2) as two, ranks("ranks", threads=cores) as one:
-        return in_turn(name, goal, lambda: two("ours")[0], lambda: one("ours")[0], PAIRS)
+        return alternate(name, goal, lambda: two("ours")[0], lambda: one("ours")[0], PAIRS)
 
 
 def digits(name: str, *, threads: int) -> Measure:
@@ -228,11 +211,11 @@ def gpu_measures() -> tuple[Measure | Result, ...]:
         ranks("gpu", threads=1, program="bench.reference_loops", gpu=True) as theirs,
     ):
         sides = {"ours": ours, "torchvision": theirs, "best": ours, "timm": theirs, "plain": ours}
-        taken = in_rounds("gpu", {**sides, "imagenet": theirs, "compiled": ours}, GPU_ROUNDS)
+        taken = time_rounds("gpu", {**sides, "imagenet": theirs, "compiled": ours}, GPU_ROUNDS)
     config, gpu = first_gpu(), torch.cuda.get_device_name(0)
     images = config.batch_size * config.steps_per_epoch
     rates = {side: images / median(taken[side]) for side in ("best", "compiled")}
-    return (*compared(taken, GPU_GOALS), *gpu_rates(gpu, rates))
+    return (*compare(taken, GPU_GOALS), *gpu_rates(gpu, rates))
 
 
 def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
@@ -262,11 +245,11 @@ def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Resu
         "observability": lambda: two_sides("observability", "observability", 1.01, threads=1, pairs=FINE_PAIRS),
         "wandb-unreachable": lambda: wandb_unreachable("wandb-unreachable", 1.02),
         "references": lambda: references(threads=cores),
-        "data-wait-generated": lambda: share("data-wait-generated", "generated", 0.02, threads=cores),
-        "data-wait-cache": lambda: share("data-wait-cache", "cache", 0.02, threads=cores),
-        "data-wait-bucket": lambda: bucket_share("data-wait-bucket", 0.05, threads=cores),
-        "two-processes": lambda: processes("two-processes", 1 / 0.95, cores=cores),
-        "restart": lambda: in_turn(
+        "data-wait-generated": lambda: wait_share("data-wait-generated", "generated", 0.02, threads=cores),
+        "data-wait-cache": lambda: wait_share("data-wait-cache", "cache", 0.02, threads=cores),
+        "data-wait-bucket": lambda: bucket_wait_share("data-wait-bucket", 0.05, threads=cores),
+        "two-processes": lambda: two_processes("two-processes", 1 / 0.95, cores=cores),
+        "restart": lambda: alternate(
             "restart",
             0.5,
             lambda: restart_on_one_host("trainer.launch"),

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as write
 from torch.nn import functional
 
 from bench.measure import RESULT
-from bench.reference_loops import SAME, first_gpu, wait_for_device
+from bench.reference_loops import CONFIG, first_gpu, wait_for_device
 from trainer.checkpoints.tensor_files import TensorFilesWriter
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS, Batch
@@ -41,7 +41,7 @@ STEPS = 20
 CLASSES = 10
 SIDE = 28
 GLOBAL_BATCH = 64
-STANDSTILL = 1e-9
+STANDSTILL_LEARNING_RATE = 1e-9
 """Learning rate at which weights do not change. The time of arithmetic can depend on values."""
 SAVED_MODEL = "resnet50"
 BUCKET = "bench"
@@ -131,7 +131,7 @@ def write_digits(folder: Path, *, samples: int) -> None:
 def _digits(folder: Path) -> DigitsConfig:
     # `Training` reads a data set before the bench replaces it with its tensors.
     write_digits(folder, samples=10)
-    return DigitsConfig(epochs=EPOCHS, data_dir=str(folder), augment=False, learning_rate=STANDSTILL)
+    return DigitsConfig(epochs=EPOCHS, data_dir=str(folder), augment=False, learning_rate=STANDSTILL_LEARNING_RATE)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -224,8 +224,8 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
     """Run Trainyard's loop with its defaults and in the reference scripts' memory format, on generated images."""
-    ours = make_training(SAME, runtime, folder)
-    best = make_training(dataclasses.replace(SAME, channels_last=True), runtime, folder)
+    ours = make_training(CONFIG, runtime, folder)
+    best = make_training(dataclasses.replace(CONFIG, channels_last=True), runtime, folder)
     return {"ours": our_block(ours), "best": our_block(best)}
 
 
@@ -293,37 +293,36 @@ def _images(folder: Path, **settings: Any) -> ImagenetConfig:
 
 
 def save(folder: Path, runtime: Runtime) -> Blocks:
-    """Measure the pause of training for a checkpoint of ResNet-50 and its optimizer, with and without a background
-    save."""
+    """Measure the pause of training for a checkpoint of ResNet-50 and its optimizer, with a background save or not."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)
     checkpoints = training.checkpoints.open(Folder(f"file://{folder}/saved"))
     batch = training.data.batch(training.sampler.next(), world=1)
     training.step(batch)
-    stood = 0.0
-    copied = checkpoints.wait_for_copies
+    pause = 0.0
+    wait_for_copies = checkpoints.wait_for_copies
 
     def timed() -> None:
-        nonlocal stood
-        stood += seconds(copied)
+        nonlocal pause
+        pause += seconds(wait_for_copies)
 
     checkpoints.wait_for_copies = timed  # type: ignore[method-assign]  # times the original
 
-    def beside() -> tuple[float, ...]:
-        nonlocal stood
-        stood = seconds(training.save)
+    def in_background() -> tuple[float, ...]:
+        nonlocal pause
+        pause = seconds(training.save)
         training.step(batch)
         checkpoints.wait()
-        return (stood,)
+        return (pause,)
 
-    def standing() -> tuple[float, ...]:
+    def in_foreground() -> tuple[float, ...]:
         training.state.step += 1
-        place = Folder(f"file://{folder}/standing")
+        place = Folder(f"file://{folder}/foreground")
         found = training.state.capture(runtime)
         writer = TensorFilesWriter(place, found.facts, rank=0, sealed=lambda: None)
         return (seconds(lambda: write(dict(found.tensors), storage_writer=writer, no_dist=True)),)
 
-    return {"ours": beside, "theirs": standing}
+    return {"ours": in_background, "theirs": in_foreground}
 
 
 def gpu(folder: Path, _runtime: Runtime) -> Blocks:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.environment import PROJECT
-from commands.interrupts import finished_first
+from commands.interrupts import CommandError, finish_first
 from commands.stack import pulumi
 from commands.verify_empty import ownership
 from infra.cloud import ProvisionedCloud
@@ -55,7 +55,7 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
         inputs, urn = each.get("inputs") or {}, each["urn"]
         taken = frozenset(id_ for other, id_ in ids.items() if other != urn)
         try:
-            id_ = known_id(each["type"], inputs) or (find or _nowhere)(each["type"], inputs, taken)
+            id_ = known_id(each["type"], inputs) or (find or _find_nothing)(each["type"], inputs, taken)
         except LookupError:
             unknown.append(urn)
             continue
@@ -72,7 +72,7 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
         targets = [word for urn in sorted(refreshed) for word in ("--target", urn)]
         done = run("refresh", "--yes", "--skip-preview", *targets) and _forget_creates(run)
     if not done:
-        raise RuntimeError("the resources that the last update began are not in the state: `pulumi refresh` failed")
+        raise CommandError("the resources that the last update began are not in the state: `pulumi refresh` failed")
     return unknown
 
 
@@ -94,11 +94,11 @@ def _forget_creates(run: Callable[..., bool]) -> bool:
     return _import(exported, run)
 
 
-def _nowhere(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:
+def _find_nothing(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:
     raise LookupError(type_)
 
 
-def looked_up(cloud: ProvisionedCloud, lister: Lister) -> Find:
+def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
     """Return a Find that uses a cloud's listings.
 
     A resource with a `Name` tag matches by that tag and the cluster label, any other by all its known facts.
@@ -109,17 +109,17 @@ def looked_up(cloud: ProvisionedCloud, lister: Lister) -> Find:
         if not listings:
             raise LookupError(type_)
         found = (each for listing in listings for each in lister(listing))
-        return next((each.id for each in found if each.id not in taken and _is(each, inputs, cloud.label)), None)
+        return next((each.id for each in found if each.id not in taken and _matches(each, inputs, cloud.label)), None)
 
     return find
 
 
-def _is(found: Found, inputs: Mapping[str, Any], label: str) -> bool:
+def _matches(found: Found, inputs: Mapping[str, Any], label: str) -> bool:
     """Return True if the listed resource was created from these inputs."""
     if name := (inputs.get("tags") or {}).get("Name"):
         return found.labels.get("Name") == name and found.labels.get(CLUSTER_LABEL) == label
-    said = {key: value for key, value in inputs.items() if key in found.facts and key != "region"}
-    return bool(said) and all(found.facts[key] == value for key, value in said.items())
+    known = {key: value for key, value in inputs.items() if key in found.facts and key != "region"}
+    return bool(known) and all(found.facts[key] == value for key, value in known.items())
 
 
 def adopt_pending(stack: str) -> None:
@@ -134,9 +134,9 @@ def adopt_pending(stack: str) -> None:
         return True
 
     # Between import and refresh the state names resources that may not exist, and no operation is pending.
-    with finished_first():
+    with finish_first():
         try:
-            unknown = adopt(exported, run, _real(file))
+            unknown = adopt(exported, run, _finder_of(file))
         except (FileNotFoundError, subprocess.CalledProcessError) as error:
             print(f"stack {stack}: the resources of the interrupted update cannot be listed: {error}", file=sys.stderr)
             unknown = adopt(exported, run)
@@ -146,9 +146,9 @@ def adopt_pending(stack: str) -> None:
         print(f"stack {stack}: {message}", file=sys.stderr)
 
 
-def _real(file: Path) -> Find | None:
+def _finder_of(file: Path) -> Find | None:
     """Return a Find that queries the stack's cloud; None if the ids of its resources follow from their names."""
     cloud = load_file(file).cloud.provisioned if file.exists() else None
     if cloud is None or not cloud.lookups:
         return None
-    return looked_up(cloud, cloud.lister(ownership(cloud), json_of))
+    return find_in_cloud(cloud, cloud.lister(ownership(cloud), json_of))

@@ -3,63 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 PROJECT = Path(__file__).resolve().parents[1]
-DATA = ("images/", "setup/go/", "trainer/", "Pulumi.yaml", "requirements")
-"""Prefixes of the paths that every stack depends on, in addition to the Python that the program imports."""
+PROGRAM = (
+    *("__main__.py", "infra/", "policy/", "settings/", "stack/", "workloads/"),
+    *("images/", "setup/go/", "trainer/", "Pulumi.yaml", "requirements"),
+)
+"""Prefixes of the paths that every stack depends on. A test compares them with the modules that the program loads."""
 JOB_PAGES = PurePosixPath("docs/recipes")
 """Folder of the example pages that a stack's `jobs` may name."""
 _STACK = re.compile(r"Pulumi\.([\w-]+)\.yaml")
 
 
-@cache
-def program(project: Path = PROJECT) -> tuple[str, ...]:
-    """Return the prefixes of the paths that every stack depends on: modules, folders of packages, and data."""
-    roots = {path.relative_to(project).parts[0] for path in _imported(project)}
-    return (*sorted(f"{root}/" if (project / root).is_dir() else root for root in roots), *DATA)
-
-
-def _imported(project: Path) -> set[Path]:
-    """Return the project's files that `__main__.py` imports directly, in functions or through other modules."""
-    seen = set[Path]()
-    todo = [project / "__main__.py"]
-    while todo:
-        path = todo.pop()
-        if path not in seen:
-            seen.add(path)
-            for name in _imports(ast.parse(path.read_text(encoding="utf-8"))):
-                todo += _files(project, name)
-    return seen
-
-
-def _imports(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of the modules that a file may import. `from a import b` may import `a.b`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def _files(project: Path, name: str) -> Iterator[Path]:
-    """Yield the project's files that an import of the module runs."""
-    path = project
-    for part in name.split("."):
-        path = path / part
-        yield from (each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file())
-
-
 def is_program(path: str) -> bool:
     """Return True if every stack depends on the path."""
-    return path.startswith(program())
+    return path.startswith(PROGRAM)
 
 
 def is_named(path: str, text: str) -> bool:

@@ -1,7 +1,4 @@
-"""`make check`: run formatting, lint, types, contracts, scripts, workflows, Dockerfiles, secrets and advisories.
-
-Name the failures.
-"""
+"""`make check`: check format, lint, types, contracts, scripts, workflows, Dockerfiles, secrets and advisories."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from commands.environment import PROJECT
 
 BIN = Path(sys.executable).parent
 WORKFLOWS = sorted((PROJECT / ".github" / "workflows").glob("*.yml"))
-TYPED = (
+TYPED_PATHS = (
     "infra",
     "policy",
     "workloads",
@@ -32,7 +29,7 @@ TYPED = (
     "__main__.py",
 )
 
-GUESSES = ("KeywordDetector", "Base64HighEntropyString", "HexHighEntropyString")
+GUESSING_PLUGINS = ("KeywordDetector", "Base64HighEntropyString", "HexHighEntropyString")
 """Plugins of detect-secrets that report hashes and variable names as secrets."""
 
 
@@ -65,7 +62,7 @@ def checks() -> list[tuple[str, list[str]]]:
     return [
         ("format", [str(BIN / "ruff"), "format", "--check", "."]),
         ("lint", [str(BIN / "ruff"), "check", "."]),
-        ("types", [str(BIN / "mypy"), *TYPED]),
+        ("types", [str(BIN / "mypy"), *TYPED_PATHS]),
         ("import contracts", [str(BIN / "lint-imports")]),
         ("shell scripts", [str(BIN / "shellcheck"), *shell_scripts()]),
         ("workflows", ["go", "-C", "setup/go/actionlint", "tool", "actionlint", *map(str, WORKFLOWS)]),
@@ -76,7 +73,7 @@ def checks() -> list[tuple[str, list[str]]]:
             [
                 str(BIN / "detect-secrets-hook"),
                 "--no-verify",
-                *(f"--disable-plugin={each}" for each in GUESSES),
+                *(f"--disable-plugin={each}" for each in GUESSING_PLUGINS),
                 *files_without_tokens(),
             ],
         ),
@@ -107,9 +104,7 @@ def audit() -> bool:
 
 
 def verdict(answer: dict[str, Any]) -> tuple[list[str], int, int]:
-    """Return the vulnerable packages in pip-audit's answer, the number of skipped packages and the number of audited
-    ones.
-    """
+    """Return the vulnerable packages in pip-audit's answer, and the numbers of skipped and of audited packages."""
     audited = [each for each in answer["dependencies"] if "skip_reason" not in each]
     found = [
         f"{each['name']} {each['version']} has {vulnerability['id']}; fixed in {vulnerability['fix_versions']}"

@@ -13,10 +13,10 @@ from typing import Any
 
 from commands.adopt_orphans import adopt_pending
 from commands.environment import PROJECT, STATE, StateBroken
-from commands.interrupts import finished_unless_repeated, run_command, set_closing
+from commands.interrupts import finish_unless_repeated, run_command, set_closing
 from commands.locks import only_command
 from commands.stack import (
-    SHARED,
+    BACKEND_VARIABLE,
     PulumiFailed,
     outputs,
     pulumi,
@@ -30,20 +30,20 @@ from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import make_command
 from stack.config import load_file
 
-JOBS = "**trainyard:workloads:TrainingJob**"
+JOBS_TARGET = "**trainyard:workloads:TrainingJob**"
 """Target for Pulumi that matches the training jobs. `--target-dependents` adds their parts."""
 
 
 def destroy(stack: str) -> bool:
     """Destroy the stack's resources. Return False if it had none."""
-    if SHARED not in os.environ and not (STATE / "pulumi" / ".pulumi").exists():
+    if BACKEND_VARIABLE not in os.environ and not (STATE / "pulumi" / ".pulumi").exists():
         return False
     try:
         recover(stack)
     except StateBroken as error:
         if not is_local(stack):
             raise
-        print(f"{error}; the cluster goes with all that it holds, and the stack's state begins empty")
+        print(f"{error}; the cluster is deleted with its data, and the stack starts with an empty state")
         print(f"stack {stack}: the broken state is kept as {reset_state(stack)}")
         return True
     if not stack_exists(stack):
@@ -87,7 +87,7 @@ def stop_jobs(run: Callable[..., object]) -> None:
     If the cluster is already gone, print the error and let the destroy continue.
     """
     try:
-        run("destroy", "--yes", "--skip-preview", "--target", JOBS, "--target-dependents")
+        run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
     except PulumiFailed as error:
         print(f"the jobs could not be ended, so they go with their cluster: {error}", file=sys.stderr)
 
@@ -105,14 +105,10 @@ def main() -> int:
     Also stop a local cluster that an interrupted `up` left outside the stack's state.
     """
     if name := os.environ.get("ORPHAN"):
-        return end_abandoned(name)
+        return stop_abandoned(name)
     stack = os.environ.get("STACK", "local")
-    try:
-        with only_command(stack, make_command("down", STACK=stack)):
-            return take_down(stack)
-    except PulumiFailed as error:
-        print(f"make down: {error}", file=sys.stderr)
-        return 1
+    with only_command(stack, make_command("down", STACK=stack)):
+        return take_down(stack)
 
 
 def take_down(stack: str) -> int:
@@ -120,7 +116,7 @@ def take_down(stack: str) -> int:
     begun = time.monotonic()
     worked = destroy(stack)
     remove_provider_files(stack)
-    set_closing(f"{make_command('down', STACK=stack)} goes on from there")
+    set_closing(f"{make_command('down', STACK=stack)} continues from there")
     cluster = stack_cluster(str(PROJECT), stack)
     # `up` may have died before the cluster was in the stack's state, or the state is lost.
     if stop_cluster(cluster):
@@ -136,7 +132,7 @@ def take_down(stack: str) -> int:
 
 def stop_cluster(cluster: ClusterSettings) -> bool:
     """Stop a cluster, even after a first Ctrl-C. Return False if there was none."""
-    with finished_unless_repeated("make down", f"the removal of the cluster of stack {cluster.stack}"):
+    with finish_unless_repeated("make down", f"the removal of the cluster of stack {cluster.stack}"):
         return lifecycle.stop(cluster)
 
 
@@ -144,26 +140,28 @@ def report_abandoned() -> None:
     """Print the clusters of checkouts that no longer exist, and the command that stops each."""
     for each in lifecycle.abandoned_clusters():
         command = make_command("down", STACK="", ORPHAN=each.folder.name)
-        print(f"the cluster of stack {each.stack} is left of {each.owner}, which no longer exists; {command} ends it")
+        print(
+            f"the cluster of stack {each.stack} is left of {each.owner}, which no longer exists; {command} deletes it"
+        )
 
 
-def end_abandoned(name: str) -> int:
+def stop_abandoned(name: str) -> int:
     """Stop the cluster with this name if its checkout no longer exists. Return the exit status."""
     found = {each.folder.name: each for each in lifecycle.abandoned_clusters()}
     if name not in found:
-        print(f"make down: ORPHAN={name}: {refused_orphan(name, list(found))}", file=sys.stderr)
+        print(f"make down: ORPHAN={name}: {why_not_abandoned(name, list(found))}", file=sys.stderr)
         return 1
     cluster = found[name]
-    set_closing(f"{make_command('down', STACK='', ORPHAN=name)} goes on from there")
+    set_closing(f"{make_command('down', STACK='', ORPHAN=name)} continues from there")
     stop_cluster(cluster)
     if left := lifecycle.find_leftovers(cluster):
         print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
-    print(f"the cluster of stack {cluster.stack} of {cluster.owner} is ended; nothing is left of it")
+    print(f"the cluster of stack {cluster.stack} of {cluster.owner} is deleted; nothing is left of it")
     return 0
 
 
-def refused_orphan(name: str, names: list[str]) -> str:
+def why_not_abandoned(name: str, names: list[str]) -> str:
     """Return the reason why a cluster is not stopped by its name."""
     saved = lifecycle.saved_settings(clusters_folder() / name)
     if saved:

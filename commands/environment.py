@@ -9,6 +9,7 @@ import os
 import secrets
 from pathlib import Path
 
+from commands.interrupts import CommandError
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.local.settings import TAKE_OVER_VARIABLE, cache_folder, stack_cluster
 from setup.pulumi_cli import credentials_folder, home_with_build, path_folders
@@ -60,7 +61,7 @@ def stack_environment() -> dict[str, str]:
     return environment
 
 
-class PulumiFailed(RuntimeError):
+class PulumiFailed(CommandError):
     """A `pulumi` command failed. Its own error is on the screen or in the message."""
 
 

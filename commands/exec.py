@@ -12,10 +12,9 @@ import sys
 from collections.abc import Sequence
 
 from commands.environment import stack_environment
-from commands.interrupts import GOES_ON, run_command, set_closing
-from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, Unreachable, stack_outputs
+from commands.interrupts import STILL_RUNNING, run_command, set_closing
+from commands.monitor.cluster import StackNotFound, StackOutputs, stack_outputs
 from commands.monitor.pod_state import PodState, latest_by_place
-from commands.stack import PulumiFailed
 from infra.make_command import make_command
 
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
@@ -43,7 +42,7 @@ def pod_of(pods: Sequence[PodState], rank: str) -> PodState:
     raise StackNotFound(f"RANK={rank}: no such rank runs; running: {listed}")
 
 
-def words(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:
+def kubectl_command(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:
     """Return the kubectl command that runs `command` in the pod; a shell if `command` is empty."""
     context = ["--context", found.context] if found.context else []
     terminal = ["--stdin", "--tty"] if sys.stdin.isatty() else ["--stdin"]
@@ -53,20 +52,15 @@ def words(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[st
 
 def main(command: list[str]) -> int:
     """Run kubectl. Return its exit status."""
-    set_closing(GOES_ON)
-    try:
-        found = stack_outputs()
-        name = job_named(found, os.environ.get("JOB", ""))
-        cluster = Cluster(found.kubeconfig_path, found.namespace, found.context)
-        pod = pod_of(cluster.pods([name]), os.environ.get("RANK") or "0")
-    except (StackNotFound, PulumiFailed, Unreachable) as error:
-        print(f"make exec: {error}", file=sys.stderr)
-        return 1
+    set_closing(STILL_RUNNING)
+    found = stack_outputs()
+    name = job_named(found, os.environ.get("JOB", ""))
+    pod = pod_of(found.cluster().pods([name]), os.environ.get("RANK") or "0")
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
     # kubectl ends by the signal. The Kubernetes API has no call that ends a program in a pod.
     again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
-    set_closing(f"job {name} and what ran in its pod go on; {again} looks again")
-    return subprocess.run(words(found, pod, command), env=environment, check=False).returncode
+    set_closing(f"job {name} and the programs in its pod continue; {again} opens a shell again")
+    return subprocess.run(kubectl_command(found, pod, command), env=environment, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pulumi import RunError
 from urllib3.exceptions import HTTPError
 
 from commands.environment import PROJECT
-from commands.review.recorded import Record, recorded_file
+from commands.review.recorded import Record, record_file
 from commands.stack import PulumiFailed
 from infra.cloud import Cloud
 from infra.kubeconfig import kubeconfig_files
@@ -28,19 +28,19 @@ from stack.config import StackConfig
 Identity = tuple[str, str, str, str]
 """API version, kind, namespace (or "") and name."""
 REMEDIES = {
-    "Namespace": "`create_namespace: false` uses a namespace that is there",
-    "CustomResourceDefinition": "`operators: present` uses the operators that are there",
+    "Namespace": "`create_namespace: false` uses the existing namespace",
+    "CustomResourceDefinition": "`operators: present` uses the existing operators",
 }
 
 
-def refused_for(stack: str, config: StackConfig, deployment: Mapping[str, Any]) -> list[str]:
+def conflicts(stack: str, config: StackConfig, deployment: Mapping[str, Any]) -> list[str]:
     """Return one line for each object that the stack would create and that the cluster already has.
 
     `deployment` is the stack's state.
     """
     text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
     try:
-        records = recorded_file(text, config)
+        records = record_file(text, config)
     except RunError:
         return []  # `pulumi up` reports it.
     wanted = identities(records) - in_state(deployment)

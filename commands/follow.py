@@ -11,12 +11,12 @@ import math
 import os
 import sys
 import time
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TextIO
+from dataclasses import dataclass, field
 
-from commands.interrupts import GOES_ON, run_command, set_closing
+from commands.interrupts import STILL_RUNNING, run_command, set_closing
 from commands.monitor.cluster import (
     Cluster,
     Forbidden,
@@ -30,9 +30,23 @@ from commands.monitor.cluster import (
 )
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import LogStreams, Progress
-from commands.monitor.pod_state import STUCK, PodState, latest_by_place, seconds_between, silent_since, what_to_do
-from commands.monitor.screen import Screen, describe, describe_many, progress_text, restart_reason, spell, summary
-from commands.stack import PulumiFailed
+from commands.monitor.pod_state import (
+    STUCK_REASONS,
+    PodState,
+    latest_by_place,
+    lost_node_advice,
+    seconds_between,
+    silent_since,
+)
+from commands.monitor.screen import (
+    Screen,
+    describe,
+    describe_many,
+    format_seconds,
+    progress_text,
+    restart_reason,
+    summary,
+)
 from infra.make_command import make_command
 
 INTERRUPTED = 130
@@ -64,6 +78,22 @@ class FollowError(RuntimeError):
     """The jobs will not end by themselves, or cannot be seen any more. The message says why and what to do."""
 
 
+@dataclass
+class _Tracked:
+    """A pod, job, node or condition of the cluster, and what the screen has shown of it."""
+
+    reported: str = ""
+    """Last line about it."""
+    problem_since: float | None = None
+    """Time at which its problem began; None if it has none."""
+    warning: str = ""
+    """Its last warning event."""
+    warning_read: float | None = None
+    """Time at which its events were read last, or at which it began to wait."""
+    tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
+    """Last lines of a pod's log."""
+
+
 class Follower:
     """Follower of the named jobs of one cluster, until each has ended."""
 
@@ -75,15 +105,10 @@ class Follower:
         self._streams = LogStreams(cluster)
         self._jobs: dict[str, JobState] = {}
         self._pods: dict[str, PodState] = {}
-        self._tails: dict[str, deque[str]] = {}
-        self._progress: dict[str, Progress] = {}
-        self._said: dict[str, str] = {}
-        self._since: dict[str, float] = {}
-        self._events: dict[str, tuple[float, str]] = {}
+        self._progress: dict[str, Progress] = defaultdict(Progress)
+        self._tracked: dict[str, _Tracked] = defaultdict(_Tracked)
         self._local = LocalCluster.of_kubeconfig(cluster.kubeconfig_path)
-        self._hosts_before: dict[str, frozenset[tuple[str, int]]] = {}
-        self._nodes_at = 0.0
-        self._is_disturbed = False
+        self._nodes_read = 0.0
 
     def run(self) -> int:
         """Follow to the end. Return 0 if every job is complete, 1 if one failed or the follower gave up."""
@@ -92,15 +117,16 @@ class Follower:
                 self._loop()
         except FollowError as error:
             self._screen.note(f"no longer following: {error}", "red")
-            self._finish()
+            self._show_results()
             return 1
         finally:
             self._streams.stop()
-        self._finish()
-        if any(job.state != "complete" for job in self._jobs.values()):
-            logs, status, down = make_command("logs"), make_command("status"), make_command("down")
-            self._screen.note(f"{logs} shows all of the log, {status} every host; {down} removes the stack", "")
-        return 0 if all(job.state == "complete" for job in self._jobs.values()) else 1
+        self._show_results()
+        if all(job.state == "complete" for job in self._jobs.values()):
+            return 0
+        logs, status, down = make_command("logs"), make_command("status"), make_command("down")
+        self._screen.note(f"{logs} shows all of the log, {status} every host; {down} removes the stack", "")
+        return 1
 
     def _loop(self) -> None:
         next_poll, ended = 0.0, None
@@ -115,99 +141,88 @@ class Follower:
                     return
             line = self._streams.next_line(0.2 if ended else max(0.0, next_poll - time.monotonic()))
             if line is not None:
-                self._take(*line)
+                self._on_line(*line)
 
-    def _take(self, pod: PodState, text: str) -> None:
+    def _on_line(self, pod: PodState, text: str) -> None:
         """Keep and show one line of a log."""
-        self._tails.setdefault(pod.uid, deque(maxlen=TAIL_LINES)).append(text)
-        event = self._progress.setdefault(pod.job, Progress()).read(text)
+        self._tracked[pod.uid].tail.append(text)
+        event = self._progress[pod.job].read(text)
         ranks = sum(job.hosts for job in self._jobs.values()) * pod.processes
         self._screen.line(pod, text, ranks)
-        if event is not None and event.name == "restart" and (ended := restart_reason(pod, event)):
-            self._screen.note(f"{pod.job}: {ended}")
+        if event is not None and event.name == "restart" and (reason := restart_reason(pod, event)):
+            self._screen.note(f"{pod.job}: {reason}")
 
     def _poll(self, now: float) -> None:
         """Query jobs and pods, and report changes."""
-        for end in self._local.program_ends() if self._local else []:
-            self._screen.note(str(end))
-            self._is_disturbed |= not end.node
         try:
             jobs, pods = self._cluster.jobs(self._names), self._cluster.pods(self._names)
-            self._look_at_nodes(pods, now)
+            self._report_nodes(pods, now)
         except Unreachable as error:
             self._wait_for_api(error, now)
             return
-        self._report_return(jobs, pods, now)
+        self._report_return(now)
         for name, job in jobs.items():
             if job.uid and self._jobs.get(name, job).uid not in ("", job.uid):
                 self._screen.note(f"job {name} was replaced: following the new one")
         self._jobs |= {name: job for name, job in jobs.items() if job.uid or not self._was_seen(name)}
         self._streams.update(pods)
         self._pods |= {pod.uid: pod for pod in pods}
-        self._hosts_before = _hosts_in(("running",), jobs.values(), pods)
         for job in jobs.values():
-            self._tell(job, [pod for pod in pods if pod.owner == job.uid], now)
-        self._screen.now("   ".join(self._live_text(job) for job in jobs.values()))
+            self._report_job(job, [pod for pod in pods if pod.owner == job.uid], now)
+        self._screen.set_live_line("   ".join(self._live_text(job) for job in jobs.values()))
 
     def _was_seen(self, name: str) -> bool:
         return name in self._jobs and bool(self._jobs[name].uid)
 
     def _wait_for_api(self, error: Unreachable, now: float) -> None:
         """Report an API server that does not answer. Give up if it will not come back by itself."""
-        self._screen.now("waiting for the API server")
-        up = self._up
+        self._screen.set_live_line("waiting for the API server")
         if self._local and self._local.is_removed():
-            raise FollowError(
-                f"the stack's cluster was removed, as {make_command('down')} does; {up} creates a new one"
-            )
+            down = make_command("down")
+            raise FollowError(f"the stack's cluster was removed, as {down} does; {self._up} creates a new one")
         if self._local and not self._local.has_processes():
             reason = "the stack's cluster has stopped: none of its processes runs any more"
-            self._bear("stopped", GONE_SECONDS, now, reason, f"{up} starts it again with its data")
+            self._give_up_after(GONE_SECONDS, "stopped", now, reason, f"{self._up} starts it again with its data")
         else:
             self._forget("stopped")
         if isinstance(error, Untrusted):
-            self._bear("untrusted", GONE_SECONDS, now, str(error), f"{up} looks for the stack's cluster again")
-        if isinstance(error, Untrusted) or self._cluster.kubeconfig_has_changed():
-            with suppress(Unreachable):
-                self._cluster.connect()
-        self._bear("unreachable", UNREACHABLE_SECONDS, now, str(error), f"{up} repairs the stack")
-        if now - self._since["unreachable"] >= SILENT_SECONDS and "unreachable" not in self._said:
-            since = time.strftime("%H:%M:%S", time.localtime(time.time() - (now - self._since["unreachable"])))
-            hosts = "" if "stopped" in self._since else "; the job's hosts run on meanwhile"
-            self._say("unreachable", f"{error} since {since}{hosts}; trying again")
+            advice = f"{self._up} looks for the stack's cluster again"
+            self._give_up_after(GONE_SECONDS, "untrusted", now, str(error), advice)
+        with suppress(Unreachable):
+            self._cluster.connect()  # The kubeconfig changes when a cluster starts with new keys.
+        self._give_up_after(UNREACHABLE_SECONDS, "unreachable", now, str(error), f"{self._up} repairs the stack")
+        outage = self._tracked["unreachable"]
+        seconds = now - (outage.problem_since or now)
+        if seconds >= SILENT_SECONDS and not outage.reported:
+            since = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
+            hosts = "" if "stopped" in self._tracked else "; the job's hosts run on meanwhile"
+            self._report("unreachable", f"{error} since {since}{hosts}; trying again")
 
-    def _report_return(self, jobs: Mapping[str, JobState], pods: Sequence[PodState], now: float) -> None:
-        """Report that the API server answers again, and the number of hosts that stopped meanwhile."""
-        if self._is_disturbed or "unreachable" in self._said:
-            outage = f" after {spell(now - self._since['unreachable'])}" if "unreachable" in self._since else ""
-            self._screen.note(f"the API server answers again{outage}")
-            after = _hosts_in(("running", "succeeded"), jobs.values(), pods)
-            for name, hosts in self._hosts_before.items():
-                lost = len(hosts - after.get(name, frozenset()))
-                text = f"{lost} of its {len(hosts)} hosts stopped" if lost else "all of its hosts ran on"
-                if hosts:
-                    self._screen.note(f"{name}: {text} meanwhile")
-        self._is_disturbed = False
-        for key in ("unreachable", "stopped", "untrusted"):
-            self._forget(key)
+    def _report_return(self, now: float) -> None:
+        """Report that the API server answers again."""
+        outage = self._tracked["unreachable"]
+        if outage.reported:
+            seconds = now - (outage.problem_since or now)
+            self._screen.note(f"the API server answers again after {format_seconds(seconds)}")
+        self._forget("unreachable", "stopped", "untrusted")
 
-    def _look_at_nodes(self, pods: Sequence[PodState], now: float) -> None:
+    def _report_nodes(self, pods: Sequence[PodState], now: float) -> None:
         """Report nodes of the jobs' hosts that stop answering, and nodes that answer again."""
-        if now - self._nodes_at < NODES_SECONDS:
+        if now - self._nodes_read < NODES_SECONDS:
             return
-        self._nodes_at = now
-        used = {pod.node: pod for pod in latest_by_place(pods) if not pod.is_over and pod.node}
+        self._nodes_read = now
+        used = {pod.node for pod in latest_by_place(pods) if not pod.is_over and pod.node}
         try:
             nodes = self._cluster.nodes()
         except Forbidden:
-            self._nodes_at = math.inf
+            self._nodes_read = math.inf
             return
         for node in nodes:
             name, since = node["metadata"]["name"], silent_since(node)
             if since and name in used:
-                advice = "" if self._local else f"; {what_to_do([node])}"
-                self._say(f"node {name}", f"node {name} has not answered since {since}{advice}")
-            elif not since and f"node {name}" in self._said:
+                advice = "" if self._local else f"; {lost_node_advice([node])}"
+                self._report(f"node {name}", f"node {name} has not answered since {since}{advice}")
+            elif not since and f"node {name}" in self._tracked:
                 self._screen.note(f"node {name} answers again")
                 self._forget(f"node {name}")
 
@@ -215,30 +230,31 @@ class Follower:
         seconds = seconds_between(job.started, job.finished or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         return progress_text(job, self._progress.get(job.name), seconds)
 
-    def _tell(self, job: JobState, pods: list[PodState], now: float) -> None:
-        """Report news about one job and its pods. Give up if waiting does not help."""
+    def _report_job(self, job: JobState, pods: list[PodState], now: float) -> None:
+        """Report changes of one job and its pods. Give up if waiting does not help."""
         if job.state == "absent":
             if not self._jobs[job.name].is_over:
-                self._tell_absent(job, now)
+                self._report_absent(job, now)
             return
         self._forget(f"absent {job.name}")
         if job.is_over:
             return
         if job.state == "suspended":
-            self._say(job.uid, f"{job.name} is suspended: nothing runs until it is resumed")
+            self._report(job.uid, f"{job.name} is suspended: nothing runs until it is resumed")
         elif job.state == "queued":
-            self._say(job.uid, f"{job.name} {job.reason}")
+            self._report(job.uid, f"{job.name} {job.reason}")
         elif not pods:
             reason = self._warning(job.uid, now)
-            self._say(job.uid, f"{job.name} has no pods yet{': ' + reason if reason else ''}")
-            self._bear_stuck(job.uid, reason.partition(":")[0], now, f"{job.name}: {reason}")
+            self._report(job.uid, f"{job.name} has no pods yet{': ' + reason if reason else ''}")
+            self._give_up_if_stuck(job.uid, reason.partition(":")[0], now, f"{job.name}: {reason}")
         current = latest_by_place(pods)
         if len(current) > MANY_HOSTS:
-            self._say(f"all {job.name}", describe_many(job.name, current))
+            self._report(f"all {job.name}", describe_many(job.name, current))
         for pod in current:
-            self._tell_pod(pod, sum(each.place == pod.place for each in pods) - 1 + pod.restarts, len(current), now)
+            earlier = sum(each.place == pod.place for each in pods) - 1 + pod.restarts
+            self._report_pod(pod, earlier, now, is_shown=len(current) <= MANY_HOSTS)
 
-    def _tell_absent(self, job: JobState, now: float) -> None:
+    def _report_absent(self, job: JobState, now: float) -> None:
         """Give up a job that does not exist: at once if its namespace is gone, else after time for a replacement."""
         why = f" ({job.reason})" if job.reason else ""
         problem = f"job {job.name} was deleted" if self._was_seen(job.name) else f"job {job.name} does not exist{why}"
@@ -248,60 +264,63 @@ class Follower:
                 raise FollowError(f"{problem}, and its namespace {self._cluster.namespace} with it; {advice}")
         except Unreachable:
             return  # The next poll reports it.
-        self._bear(f"absent {job.name}", ABSENT_SECONDS, now, problem, advice)
+        self._give_up_after(ABSENT_SECONDS, f"absent {job.name}", now, problem, advice)
 
-    def _tell_pod(self, pod: PodState, earlier: int, hosts: int, now: float) -> None:
+    def _report_pod(self, pod: PodState, earlier: int, now: float, *, is_shown: bool) -> None:
+        """Report a pod's state. `earlier` is the number of earlier starts of its host."""
         text = describe(pod, earlier)
         if pod.state in ("pending", "creating") and not pod.reason:
             reason = self._warning(pod.uid, now)
             text += f": {reason}" if reason else ""
         # Kubernetes alternates between the failed pull and the wait for the next one. That is not news.
-        known = pod.reason == "ImagePullBackOff" and "ErrImagePull" in self._said.get(pod.uid, "")
-        if hosts <= MANY_HOSTS and not known:
-            self._say(pod.uid, text)
-        self._bear_stuck(pod.uid, pod.reason, now, text)
+        is_known = pod.reason == "ImagePullBackOff" and "ErrImagePull" in self._tracked[pod.uid].reported
+        if is_shown and not is_known:
+            self._report(pod.uid, text)
+        self._give_up_if_stuck(pod.uid, pod.reason, now, text)
 
     def _warning(self, uid: str, now: float) -> str:
         """Return the last warning about an object that has been waiting for a while; empty if it has none."""
-        asked, text = self._events.get(uid, (now, ""))
-        self._events.setdefault(uid, (now, ""))
-        if now - asked >= EVENTS_SECONDS:
-            try:
-                text = (self._cluster.warnings(uid) or [""])[-1]
-            except Unreachable:
-                return text  # The next poll reports it.
-            self._events[uid] = (now, text)
-        return text
+        tracked = self._tracked[uid]
+        if tracked.warning_read is None:
+            tracked.warning_read = now
+        if now - tracked.warning_read >= EVENTS_SECONDS:
+            with suppress(Unreachable):  # The next poll reports it.
+                tracked.warning = (self._cluster.warnings(uid) or [""])[-1]
+                tracked.warning_read = now
+        return tracked.warning
 
-    def _say(self, key: str, text: str) -> None:
+    def _report(self, key: str, text: str) -> None:
         """Show a line unless it was the last one about `key`."""
-        if self._said.get(key) != text:
-            self._said[key] = text
+        if self._tracked[key].reported != text:
+            self._tracked[key].reported = text
             self._screen.note(text)
 
-    def _bear(self, key: str, seconds: float, now: float, reason: str, advice: str) -> None:
-        """Give up if `key` has lasted longer than `seconds`."""
-        if now - self._since.setdefault(key, now) > seconds:
-            raise FollowError(f"{reason} (for {spell(seconds)}); {advice}")
+    def _give_up_after(self, seconds: float, key: str, now: float, problem: str, advice: str) -> None:
+        """Give up if `key` has had its problem for longer than `seconds`."""
+        tracked = self._tracked[key]
+        if tracked.problem_since is None:
+            tracked.problem_since = now
+        if now - tracked.problem_since > seconds:
+            raise FollowError(f"{problem} (for {format_seconds(seconds)}); {advice}")
 
-    def _bear_stuck(self, uid: str, reason: str, now: float, text: str) -> None:
-        if reason in STUCK:
+    def _give_up_if_stuck(self, uid: str, reason: str, now: float, text: str) -> None:
+        if reason in STUCK_REASONS:
             advice = f"{make_command('status')} shows every host, {make_command('down')} removes the stack"
-            self._bear(f"stuck {uid}", STUCK_SECONDS, now, text, advice)
+            self._give_up_after(STUCK_SECONDS, uid, now, text, advice)
         else:
-            self._forget(f"stuck {uid}")
+            self._tracked[uid].problem_since = None
 
-    def _forget(self, key: str) -> None:
-        self._since.pop(key, None)
-        self._said.pop(key, None)
+    def _forget(self, *keys: str) -> None:
+        for key in keys:
+            self._tracked.pop(key, None)
 
-    def _finish(self) -> None:
+    def _show_results(self) -> None:
         """Show the result of each job that has ended."""
         for job in self._jobs.values():
             if not job.is_over:
                 continue
             pods = [pod for pod in self._pods.values() if pod.owner == job.uid]
-            tails = {uid: list(tail) for uid, tail in self._tails.items()}
+            tails = {pod.uid: list(self._tracked[pod.uid].tail) for pod in pods}
             style = "bold green" if job.state == "complete" else "bold red"
             self._screen.note("", "")
             for line in summary(job, pods, self._progress.get(job.name), tails):
@@ -309,38 +328,16 @@ class Follower:
                 style = ""
 
 
-def _hosts_in(
-    states: Collection[str], jobs: Iterable[JobState], pods: Sequence[PodState]
-) -> dict[str, frozenset[tuple[str, int]]]:
-    """Return each job's pods in these states, each with the restart count of its container."""
-    return {
-        job.name: frozenset((pod.uid, pod.restarts) for pod in pods if pod.owner == job.uid and pod.state in states)
-        for job in jobs
-    }
-
-
-def follow(
-    kubeconfig_path: str,
-    namespace: str,
-    job_names: Sequence[str],
-    out: TextIO,
-    context: str | None = None,
-    up: str = "",
-) -> int:
-    """Follow the jobs on `out` until they end. Return 0 if all are complete, 1 if one is not, 130 after Ctrl-C.
+def follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str = "") -> int:
+    """Follow the jobs until they end. Return 0 if all are complete, 1 if one is not, 130 after Ctrl-C.
 
     `up` is the command that messages recommend for restoring the jobs.
     """
-    found = StackOutputs(kubeconfig_path=kubeconfig_path, namespace=namespace, jobs=tuple(job_names), context=context)
-    return _follow(found, found.jobs, Screen(out), up)
-
-
-def _follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str = "") -> int:
     if not names:
         screen.note("the stack has no jobs: nothing to follow")
         return 0
     try:
-        return Follower(_cluster(found), names, screen, up).run()
+        return Follower(found.cluster(), names, screen, up).run()
     except NoKubeconfig as error:
         screen.note(str(error), "red")
         return 1
@@ -348,26 +345,21 @@ def _follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str =
         screen.note(f"{error}; {up or make_command('up')} starts the stack", "red")
         return 1
     except KeyboardInterrupt:
-        screen.note(f"stopped following; {goes_on(names)}")
+        screen.note(f"stopped following; {still_running_notice(names)}")
         return INTERRUPTED
 
 
-def goes_on(jobs: Sequence[str]) -> str:
+def still_running_notice(jobs: Sequence[str]) -> str:
     """Return the sentence that the jobs continue without the command that followed them."""
-    which = f"job {jobs[0]} goes on" if len(jobs) == 1 else f"jobs {', '.join(jobs)} go on"
+    which = f"job {jobs[0]} continues" if len(jobs) == 1 else f"jobs {', '.join(jobs)} continue"
     it = "it" if len(jobs) == 1 else "them"
     return f"{which}; {make_command('logs')} follows {it} again, {make_command('down')} ends {it} and removes the stack"
-
-
-def _cluster(found: StackOutputs) -> Cluster:
-    return Cluster(found.kubeconfig_path, found.namespace, found.context)
 
 
 def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
     """Show the output of the jobs' pods so far."""
     pods = sorted(cluster.pods(names), key=lambda pod: (pod.job, pod.created, pod.place))
-    ranks = {name: {rank for pod in pods if pod.job == name for rank in pod.ranks} for name in names}
-    total = sum(map(len, ranks.values()))
+    ranks = len({(pod.job, rank) for pod in pods for rank in pod.ranks})
     for pod in pods:
         try:
             lines = cluster.log(pod)
@@ -376,7 +368,7 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
             screen.note(f"{pod.job}/{pod.label}: its log cannot be read: {error}")
             continue
         for text in lines:
-            screen.line(pod, text, total)
+            screen.line(pod, text, ranks)
 
 
 def main() -> int:
@@ -386,22 +378,16 @@ def main() -> int:
     parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--no-follow", action="store_true", help="show what is there and end")
     options = parser.parse_args()
-    set_closing(GOES_ON)
-    try:
-        found = stack_outputs()
-        if options.job is not None and options.job not in found.jobs:
-            raise StackNotFound(
-                f"--job {options.job}: no such job in the stack; it has {', '.join(found.jobs) or 'none'}"
-            )
-        names = found.jobs if options.job is None else (options.job,)
-        screen = Screen(sys.stdout, only_rank=options.rank)
-        if options.no_follow:
-            print_logs(_cluster(found), names, screen)
-            return 0
-        return _follow(found, names, screen)
-    except (StackNotFound, PulumiFailed, Unreachable) as error:
-        print(f"make logs: {error}", file=sys.stderr)
-        return 1
+    set_closing(STILL_RUNNING)
+    found = stack_outputs()
+    if options.job is not None and options.job not in found.jobs:
+        raise StackNotFound(f"--job {options.job}: no such job in the stack; it has {', '.join(found.jobs) or 'none'}")
+    names = found.jobs if options.job is None else (options.job,)
+    screen = Screen(sys.stdout, only_rank=options.rank)
+    if options.no_follow:
+        print_logs(found.cluster(), names, screen)
+        return 0
+    return follow(found, names, screen)
 
 
 if __name__ == "__main__":

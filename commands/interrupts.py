@@ -12,7 +12,6 @@ Plugins have their own process groups (sdk/go/common/util/cmdutil/child_unix.go)
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import signal
@@ -21,14 +20,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO, TextIO
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-GOES_ON = "the stack and its jobs go on"
+STILL_RUNNING = "the stack and its jobs continue"
 """Closing sentence of commands that only read."""
 POLL_SECONDS = 0.1
 REPORT_SECONDS = 5.0
@@ -36,7 +35,20 @@ REPORT_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
 """Seconds in which output may still arrive after a child has ended. A leftover process may hold the pipe open."""
 PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_LIBC = ctypes.CDLL(None)
+_signals: list[int] = []
+"""Signals received."""
+_held_since: list[int] = []
+"""For each block that holds signals: the number of signals received before it."""
+_finishing = 0
+"""Number of active blocks of `finish_first`."""
+_second_raises = False
+"""True in a block of `finish_unless_repeated`."""
+_closing = ""
+
+
+class CommandError(RuntimeError):
+    """An error that ends a command. The message says what is wrong and what to do."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -57,14 +69,6 @@ class Child:
     """True if a second signal ended the child before it had finished its operations."""
 
 
-_received: list[int] = []
-_holds: list[int] = []
-"""For each block that holds signals: the number of signals received before it."""
-_finishing = 0
-_second_raises = False
-_closing = ""
-
-
 def set_closing(text: str) -> None:
     """Set the sentence that the command prints if a signal stops it from here on."""
     global _closing
@@ -74,17 +78,20 @@ def set_closing(text: str) -> None:
 def run_command(name: str, command: Callable[[], int]) -> int:
     """Run this process's command and return its exit status.
 
-    A signal ends it with one sentence and 128 + its number.
+    A CommandError ends it with its message and 1, a signal with one sentence and 128 + its number.
     """
     set_closing("nothing has changed")
     for number in SIGNALS:
         _handle(number)
     try:
         status = command()
+    except CommandError as error:
+        print_notice(f"{name}: {error}")
+        status = 1
     except KeyboardInterrupt as error:
-        _holds.append(len(_received))
-        say(f"{name}: stopped; {str(error) or _closing}", new_line=True)
-        status = 128 + (_received[0] if _received else signal.SIGINT)
+        _held_since.append(len(_signals))
+        print_notice(f"{name}: stopped; {str(error) or _closing}", new_line=True)
+        status = 128 + (_signals[0] if _signals else signal.SIGINT)
     # The status is known. A signal while Python shuts down would print a traceback.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -92,51 +99,51 @@ def run_command(name: str, command: Callable[[], int]) -> int:
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def hold_signals() -> Iterator[None]:
     """Hold signals in this block and raise KeyboardInterrupt at its end."""
-    with _listening():
-        _holds.append(len(_received))
+    with _handling_signals():
+        _held_since.append(len(_signals))
         try:
             yield
         except Exception as error:
-            if _requests():
+            if _signal_count():
                 raise KeyboardInterrupt from error
             raise
         finally:
-            requests = _requests()
-            _holds.pop()
-        if requests and not _holds:
+            requests = _signal_count()
+            _held_since.pop()
+        if requests and not _held_since:
             raise KeyboardInterrupt
 
 
 @contextmanager
-def finished_first() -> Iterator[None]:
+def finish_first() -> Iterator[None]:
     """Hold signals and do not pass the first one to children. Use it for blocks that must not stop halfway."""
     global _finishing
     _finishing += 1
     try:
-        with held():
+        with hold_signals():
             yield
     finally:
         _finishing -= 1
 
 
 @contextmanager
-def finished_unless_repeated(name: str, waits_for: str) -> Iterator[None]:
+def finish_unless_repeated(name: str, waits_for: str) -> Iterator[None]:
     """Finish this block after a first signal and report progress. A second signal raises KeyboardInterrupt."""
     global _second_raises
-    begun, done = len(_received), threading.Event()
-    waiting = _Waiting(name, waits_for, lambda: waits_for)
+    begun, done = len(_signals), threading.Event()
+    progress = _StopProgress(name, waits_for, lambda: waits_for)
 
     def report() -> None:
         while not done.wait(POLL_SECONDS):
-            if len(_received) > begun:
-                waiting.report()
+            if len(_signals) > begun:
+                progress.report()
 
     thread = threading.Thread(target=report, daemon=True)
     thread.start()
     try:
-        with held():
+        with hold_signals():
             _second_raises = True
             yield
     finally:
@@ -145,7 +152,7 @@ def finished_unless_repeated(name: str, waits_for: str) -> Iterator[None]:
         thread.join()
 
 
-class _Waiting:
+class _StopProgress:
     """Lines that a command prints while it stops: one at once, then one every few seconds."""
 
     def __init__(self, name: str, finishes: str, waits_for: Callable[[], str]) -> None:
@@ -157,10 +164,12 @@ class _Waiting:
         now = time.monotonic()
         if not self._since:
             self._since = self._reported = now
-            say(f"stopping: {self._name} finishes {self._finishes}; press Ctrl-C again to give up", new_line=True)
+            print_notice(
+                f"stopping: {self._name} finishes {self._finishes}; press Ctrl-C again to give up", new_line=True
+            )
         elif now - self._reported >= REPORT_SECONDS:
             self._reported = now
-            say(f"stopping: after {now - self._since:.0f} s still waiting for {self._waits_for()}")
+            print_notice(f"stopping: after {now - self._since:.0f} s still waiting for {self._waits_for()}")
 
 
 def run_child(
@@ -179,8 +188,8 @@ def run_child(
 
     `quiet` keeps all output for the result and shows none; `keeps_errors` keeps standard error and shows it.
     """
-    with _listening():
-        _holds.append(len(_received))
+    with _handling_signals():
+        _held_since.append(len(_signals))
         try:
             process = subprocess.Popen(
                 words,
@@ -193,39 +202,42 @@ def run_child(
                 # This process has one thread here, and the function only makes two system calls.
                 preexec_fn=_ignore_interrupts if ignores_at_start else _follow_parent,
             )
-            output, errors = _Pump(process.stdout, None), _Pump(process.stderr, None if quiet else sys.stderr)
-            stopping = _Stopping(process, name, waits_for)
+            output, errors = (
+                _PipeReader(process.stdout, None),
+                _PipeReader(process.stderr, None if quiet else sys.stderr),
+            )
+            forwarder = _SignalForwarder(process, name, waits_for)
             while process.poll() is None:
-                with contextlib.suppress(subprocess.TimeoutExpired):
+                with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_SECONDS)
-                stopping.step(_requests())
+                forwarder.step(_signal_count())
             return Child(
                 status=process.returncode,
                 stdout=output.text(),
                 stderr=errors.text(),
-                is_stopped=stopping.is_wanted,
-                is_abandoned=stopping.is_abandoned,
+                is_stopped=forwarder.is_wanted,
+                is_abandoned=forwarder.is_abandoned,
             )
         finally:
-            _holds.pop()
+            _held_since.pop()
 
 
-class _Stopping:
+class _SignalForwarder:
     """Forwarder of signals to one child. It also prints progress."""
 
     def __init__(self, process: subprocess.Popen[bytes], name: str, waits_for: Callable[[], str]) -> None:
         self._process, self._name = process, name
-        self._requests = self._level = 0
-        self._waiting = _Waiting(name, "what it has begun", lambda: waits_for() or f"{name} to end")
+        self._requests = self._sent = 0
+        self._progress = _StopProgress(name, "what it has begun", lambda: waits_for() or f"{name} to end")
 
-    def step(self, requests: int) -> None:
+    def step(self, signals: int) -> None:
         """Act on the number of signals received so far."""
-        if not requests:
+        if not signals:
             return
         if not self._requests or self._process.poll() is None:
-            self._waiting.report()
-        self._requests = requests
-        self._pass_on(self._wanted)
+            self._progress.report()
+        self._requests = signals
+        self._forward(self._wanted)
 
     @property
     def is_wanted(self) -> bool:
@@ -235,25 +247,26 @@ class _Stopping:
     @property
     def is_abandoned(self) -> bool:
         """True if the child was asked to end without finishing."""
-        return self._level > 1
+        return self._sent > 1
 
     @property
     def _wanted(self) -> int:
+        """Number of requests for the child. A block of `finish_first` keeps the first one."""
         return self._requests - 1 if _finishing else self._requests
 
-    def _pass_on(self, wanted: int) -> None:
-        """Pass the request on: 1 interrupts, 2 interrupts or terminates at once, 3 kills."""
+    def _forward(self, wanted: int) -> None:
+        """Forward the requests: 1 interrupts, 2 interrupts or terminates at once, 3 kills."""
         pid = self._process.pid
-        if self._level == 0 < wanted and (listens(pid) or wanted > 1):
-            self._level = 1
+        if self._sent == 0 < wanted and (handles_interrupts(pid) or wanted > 1):
+            self._sent = 1
             self._send(signal.SIGINT)
-        if self._level == 1 < wanted:
-            self._level = 2
-            self._send(signal.SIGINT if listens(pid) else signal.SIGTERM)
-            say(f"giving up: {self._name} ends at once; press Ctrl-C again to kill it", new_line=True)
-        if self._level == 2 < wanted:
-            self._level = 3
-            with contextlib.suppress(ProcessLookupError):
+        if self._sent == 1 < wanted:
+            self._sent = 2
+            self._send(signal.SIGINT if handles_interrupts(pid) else signal.SIGTERM)
+            print_notice(f"giving up: {self._name} ends at once; press Ctrl-C again to kill it", new_line=True)
+        if self._sent == 2 < wanted:
+            self._sent = 3
+            with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
 
     def _send(self, number: int) -> None:
@@ -261,7 +274,7 @@ class _Stopping:
             self._process.send_signal(number)
 
 
-class _Pump:
+class _PipeReader:
     """Reader of a pipe in a thread. It keeps the text and shows it."""
 
     def __init__(self, pipe: IO[bytes] | None, shown: TextIO | None) -> None:
@@ -278,7 +291,7 @@ class _Pump:
                 text = line.decode(errors="replace")
                 self._lines.append(text)
                 if self._shown:
-                    with contextlib.suppress(OSError):
+                    with suppress(OSError):
                         self._shown.write(text)
                         self._shown.flush()
 
@@ -289,7 +302,7 @@ class _Pump:
         return "".join(self._lines)
 
 
-def listens(pid: int) -> bool:
+def handles_interrupts(pid: int) -> bool:
     """Return False if the process ignores SIGINT; True otherwise, also if unknown."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
@@ -299,25 +312,25 @@ def listens(pid: int) -> bool:
     return not int(masks["SigIgn"], 16) & 1 << (signal.SIGINT - 1)
 
 
-def say(text: str, *, new_line: bool = False) -> None:
+def print_notice(text: str, *, new_line: bool = False) -> None:
     """Print one line on standard error. Ignore a closed terminal."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         # Print a new line after the ^C that a terminal shows.
         print(("\n" if new_line and sys.stderr.isatty() else "") + text, file=sys.stderr, flush=True)
 
 
-def _requests() -> int:
-    return len(_received) - _holds[0] if _holds else 0
+def _signal_count() -> int:
+    return len(_signals) - _held_since[0] if _held_since else 0
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
-    _received.append(number)
-    if not _holds or (_second_raises and _requests() > 1):
+    _signals.append(number)
+    if not _held_since or (_second_raises and _signal_count() > 1):
         raise KeyboardInterrupt
 
 
 @contextmanager
-def _listening() -> Iterator[None]:
+def _handling_signals() -> Iterator[None]:
     """Handle the signals in this block."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -345,5 +358,4 @@ def _ignore_interrupts() -> None:
 
 def _follow_parent() -> None:
     """Make the kernel interrupt this process when the command that started it is killed."""
-    if _LIBC:
-        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)

@@ -7,7 +7,6 @@ checkout's own lock lets one of its commands at a time change a stack.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -15,32 +14,33 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from commands.environment import STATE, StackBusy
-from commands.interrupts import say
+from commands.interrupts import print_notice
 from commands.state_files import ATTRIBUTES
 from infra.local import leftovers
 
-RUN = "TRAINYARD_RUN"
+RUN_VARIABLE = "TRAINYARD_RUN"
 """Environment variable of every process of a `pulumi` run: `<checkout folder>:<stack>`."""
 ENGINE = "pulumi"
+"""Name of the process of Pulumi's engine."""
 GRACE_SECONDS = 3.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Process:
-    pid: int
-    parent: int
-    name: str
+"""Seconds that a leftover process may take to end after each signal."""
+WAIT_SECONDS = 60.0
+"""Seconds that a `pulumi` whose command was killed may take to end. Pulumi was interrupted too."""
+READ_SECONDS = 1.0
+"""Seconds that the holder of this checkout's lock may take to write its name."""
+_LOCKED = "the stack is currently locked by"
+_OWNER = re.compile(r"(?P<place>\S+): created by (?P<user>\S+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 
 
 def run_mark(checkout: Path, stack: str) -> str:
-    """Return the variable's value for a stack of a checkout."""
+    """Return the value of RUN_VARIABLE for a stack of a checkout."""
     return f"{checkout}:{stack}"
 
 
@@ -49,63 +49,61 @@ def end_orphans(mark: str) -> int:
     orphans = orphans_of(mark)
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in orphans_of(mark):
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.kill(pid, number)
-        deadline = time.monotonic() + GRACE_SECONDS
-        while orphans_of(mark) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        _wait(lambda: not orphans_of(mark), GRACE_SECONDS)
     return len(orphans)
 
 
 def orphans_of(mark: str) -> list[int]:
-    """Return the processes with the mark that have no living `pulumi` with that mark as an ancestor."""
-    marked = {each.pid: each for each in _marked(mark)}
-    return [pid for pid in marked if not _has_engine(pid, marked)]
+    """Return the processes with the mark that have no living `pulumi` with that mark as an ancestor.
+
+    A local cluster is left out, because it outlives the run that started it.
+    """
+    marked = dict[int, tuple[str, int]]()
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+        is_marked = leftovers.environment_value(pid, RUN_VARIABLE) == mark
+        if (
+            is_marked
+            and leftovers.environment_value(pid, leftovers.CLUSTER_VARIABLE) is None
+            and (process := _process(pid))
+        ):
+            marked[pid] = process
+
+    def has_engine(pid: int) -> bool:
+        if pid not in marked:
+            return False
+        name, parent = marked[pid]
+        return name == ENGINE or has_engine(parent)
+
+    return [pid for pid in marked if not has_engine(pid)]
 
 
-def _has_engine(pid: int, marked: dict[int, _Process]) -> bool:
-    while pid in marked:
-        if marked[pid].name == ENGINE:
-            return True
-        pid = marked[pid].parent
-    return False
+def _process(pid: int) -> tuple[str, int] | None:
+    """Return the name and the parent of a process; None if it has ended or is a zombie."""
+    try:
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").partition(" (")[2].rpartition(") ")
+    except (OSError, UnicodeDecodeError):
+        return None
+    state, parent, *_ = rest.split()
+    return None if state == "Z" else (name, int(parent))
 
 
-def _marked(mark: str) -> list[_Process]:
-    """Return the processes with the mark. Leave out a local cluster, which outlives the run that started it."""
-    found = []
-    for entry in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
-        if not entry.name.isdigit():
-            continue
-        try:
-            variables = (entry / "environ").read_bytes().split(b"\0")
-            if f"{RUN}={mark}".encode() not in variables:
-                continue
-            if any(each.startswith(f"{leftovers.CLUSTER_VARIABLE}=".encode()) for each in variables):
-                continue
-            name, _, rest = (entry / "stat").read_text(encoding="utf-8").partition(" (")[2].rpartition(") ")
-        except (OSError, UnicodeDecodeError):
-            continue  # The process ended meanwhile, or belongs to another user.
-        found.append(_Process(pid=int(entry.name), parent=int(rest.split()[1]), name=name))
-    return found
-
-
-WAIT_SECONDS = 60.0
-"""Seconds that a `pulumi` whose command was killed may take to end. Pulumi was interrupted too."""
-_LOCKED = "the stack is currently locked by"
-_OWNER = re.compile(r"(?P<place>\S+): created by (?P<user>\S+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
+def _wait(is_done: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition is true, at most for `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not is_done() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """The process that created a lock."""
+    """The process that created one of Pulumi's locks."""
 
     user: str
     host: str
     pid: int
     since: str
-    place: str
-    """File or URL of the lock."""
 
     @property
     def is_here(self) -> bool:
@@ -115,12 +113,19 @@ class Owner:
     @property
     def is_alive(self) -> bool:
         """True if the owner may still run. An id that another program has taken over does not count."""
-        if not self.is_here:
-            return True
-        return _name(self.pid) == ENGINE if Path("/proc/self").exists() else _answers(self.pid)
+        process = _process(self.pid)
+        return not self.is_here or (process is not None and process[0] == ENGINE)
+
+    def was_started_by(self, mark: str) -> bool:
+        """Return True if a command of this checkout started the owner for the stack of the mark."""
+        return self.is_here and leftovers.environment_value(self.pid, RUN_VARIABLE) == mark
+
+    def wait(self) -> None:
+        """Wait until the owner has ended, at most WAIT_SECONDS."""
+        _wait(lambda: not self.is_alive, WAIT_SECONDS)
 
 
-def free(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) -> list[str]:
+def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) -> list[str]:
     """Remove the locks of dead owners from a folder backend. Return one sentence for each action.
 
     Call it while holding this checkout's stack lock; `mark` is the mark of the stack's runs. Raises StackBusy if an
@@ -134,8 +139,12 @@ def free(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) 
                 f"stack {stack}: its lock {lock} is cut off and names no owner; if no `pulumi` works on the stack on "
                 f"any machine, remove the lock with {_cancel(stack)}"
             )
-        if owner and owner.is_alive:
-            _wait_for_orphan(owner, stack, mark)
+        if owner and owner.is_alive and owner.was_started_by(mark):
+            # Its command was killed. Pulumi was interrupted too and ends soon.
+            print_notice(
+                f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; waiting for it to end"
+            )
+            owner.wait()
         if owner and owner.is_alive:
             raise StackBusy(explain(stack, [owner], mark))
         if not lock.exists():
@@ -150,28 +159,26 @@ def free(folder: Path, project: str, stack: str, mark: str, *, is_shared: bool) 
     return done
 
 
-def _wait_for_orphan(owner: Owner, stack: str, mark: str) -> None:
-    """Wait for a `pulumi` of this stack whose command was killed. Pulumi was interrupted too and ends soon."""
-    if not owner.is_here or leftovers.environment_value(owner.pid, RUN) != mark:
-        return
-    say(f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; waiting for it to end")
-    deadline = time.monotonic() + WAIT_SECONDS
-    while owner.is_alive and time.monotonic() < deadline:
-        time.sleep(0.1)
+def _read(lock: Path) -> Owner | None:
+    """Return the owner of a lock; None if the lock is gone, empty or half written."""
+    try:
+        found = json.loads(lock.read_text(encoding="utf-8"))
+        return Owner(user=found["username"], host=found["hostname"], pid=int(found["pid"]), since=found["timestamp"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def owners_in(error: str) -> list[Owner]:
     """Return the owners that Pulumi's error names; empty for other errors."""
-    if _LOCKED not in error:
-        return []
+    text = error.partition(_LOCKED)[2]
     return [
-        Owner(user=each["user"], host=each["host"], pid=int(each["pid"]), since=each["since"], place=each["place"])
-        for each in _OWNER.finditer(error.partition(_LOCKED)[2])
+        Owner(user=each["user"], host=each["host"], pid=int(each["pid"]), since=each["since"])
+        for each in _OWNER.finditer(text)
     ]
 
 
 def explain(stack: str, owners: Sequence[Owner], mark: str) -> str:
-    """Return the lock's holder and advice. Advise removing a lock only if its owner is certainly dead."""
+    """Return the holders of Pulumi's locks and advice. Advise removing a lock only if its owner is certainly dead."""
     lines = []
     for each in owners:
         who = f"stack {stack}: locked since {each.since} by `pulumi` (pid {each.pid}) of {each.user} on {each.host}"
@@ -179,7 +186,7 @@ def explain(stack: str, owners: Sequence[Owner], mark: str) -> str:
             what = f"wait until it ends; if it is certainly dead, remove its lock with {_cancel(stack)}"
         elif not each.is_alive:
             what = f"it is dead; remove its lock with {_cancel(stack)}, then run this again"
-        elif leftovers.environment_value(each.pid, RUN) == mark:
+        elif each.was_started_by(mark):
             what = f"the command that started it was killed; wait until it ends, or stop it with `kill -INT {each.pid}`"
         else:
             what = "it is running; wait until it ends, or press Ctrl-C there, then run this again"
@@ -191,48 +198,9 @@ def _cancel(stack: str) -> str:
     return f"`make shell STACK={stack}` and in it `pulumi cancel --yes --stack {stack}`"
 
 
-def _read(lock: Path) -> Owner | None:
-    """Return the owner; None if the lock is gone, empty or half written."""
-    try:
-        found = json.loads(lock.read_text(encoding="utf-8"))
-        return Owner(
-            user=found["username"],
-            host=found["hostname"],
-            pid=int(found["pid"]),
-            since=found["timestamp"],
-            place=str(lock),
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _name(pid: int) -> str:
-    """Return the name of a process; empty if it has ended or is a zombie."""
-    try:
-        name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").partition(" (")[2].rpartition(") ")
-    except (OSError, UnicodeDecodeError):
-        return ""
-    return "" if rest.startswith("Z") else name
-
-
-def _answers(pid: int) -> bool:
-    """Return True if a process has this id."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-READ_SECONDS = 1.0
-"""Seconds that the holder of a lock may take to write its name."""
-
-
 @contextmanager
 def only_command(stack: str, command: str) -> Iterator[None]:
-    """Hold the stack's lock in this block. Raises StackBusy, naming the holder, while another command has it.
+    """Hold this checkout's lock of a stack. Raises StackBusy, naming the holder, while another command has it.
 
     The kernel frees the lock when this process ends for any reason. The file stays.
     """
@@ -240,7 +208,7 @@ def only_command(stack: str, command: str) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Mode "a" does not empty the file of a holder.
     with path.open("a+", encoding="utf-8") as lock:
-        _take(lock, stack)
+        _acquire(lock, stack)
         since = time.strftime("%Y-%m-%d %H:%M:%S")
         lock.truncate(0)
         lock.write(json.dumps({"command": command, "pid": os.getpid(), "since": since}))
@@ -251,7 +219,7 @@ def only_command(stack: str, command: str) -> Iterator[None]:
             lock.truncate(0)
 
 
-def _take(lock: TextIO, stack: str) -> None:
+def _acquire(lock: TextIO, stack: str) -> None:
     deadline = time.monotonic() + READ_SECONDS
     while True:
         try:

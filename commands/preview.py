@@ -1,4 +1,4 @@
-"""`make preview`: what a change of a stack does, costs, needs and breaks.
+"""`make preview`: report the effects, the price, the quota and the broken rules of a change of a stack.
 
 Compares the stack with the one of a commit. --base names it; the default is the commit where this branch left `main`,
 here or at the origin. Without such a commit the stack counts as new. That commit may differ from what is up. --engine
@@ -20,22 +20,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubernetes.client import ApiClient, ApiException, Configuration, CoreV1Api
-from kubernetes.config import ConfigException, load_kube_config
 from rich.console import Console
 from rich.markdown import Markdown
-from urllib3.exceptions import HTTPError
 
 from commands.environment import PROJECT
 from commands.interrupts import run_command
+from commands.monitor.cluster import StackOutputs, Unreachable
+from commands.monitor.pod_state import PodState
 from commands.review.difference import difference
 from commands.review.official import PluginReview, review_by_plugins
 from commands.review.plan import Step, steps_of
-from commands.review.recorded import Record, have_objects, recorded_file, records_before
+from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
 from commands.review.report import NO_REHEARSAL, Report, as_json, comment, markdown, refusal, removal, verdict
-from commands.stack import ensure_stack, kubeconfig_of, outputs, pulumi, stack_exists
+from commands.stack import ensure_stack, outputs, pulumi, stack_exists
 from infra.inventory import json_of
-from infra.naming import JOB_LABEL, POOL_LABEL
+from infra.naming import POOL_LABEL
 from policy.catalogue import RULES
 from policy.rules import findings
 from stack.config import StackConfig, load_file
@@ -65,11 +64,11 @@ def main(arguments: list[str]) -> int:
         _show(text, {"stack": options.stack, "passes": False, "failures": str(error).splitlines()}, options.output)
         return 2
     try:
-        have_objects(after.operators | (before.operators if before else frozenset()))
+        ensure_operator_objects(after.operators | (before.operators if before else frozenset()))
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 2
-    graph = recorded_file(file.read_text(encoding="utf-8"), after)
+    graph = record_file(file.read_text(encoding="utf-8"), after)
     old, unseen = list[Record](), ""
     if earlier is not None and base is not None and not options.engine:
         old, unseen = records_before(options.stack, earlier, before, base)
@@ -80,14 +79,14 @@ def main(arguments: list[str]) -> int:
         after=after,
         before=before,
         steps=steps,
-        engine=options.engine,
+        is_from_engine=options.engine,
         base=describe_base(base, is_new=earlier is None, engine=options.engine),
         unseen=unseen,
         findings=findings(graph, RULES, after.policy.settings()),
-        running=options.running | (running(options.stack) if options.credentials else {}),
+        running=options.running | (running_jobs(options.stack) if options.credentials else {}),
         plugins=review_by_plugins(old, graph, steps) if asks_plugins else PluginReview(),
         rehearsal=options.rehearsal or NO_REHEARSAL,
-        left=after.cloud.quota_left(json_of) if options.credentials else {},
+        quota_left=after.cloud.quota_left(json_of) if options.credentials else {},
     )
     today = datetime.now(tz=UTC).date()
     _show(markdown(report, today), as_json(report, today), options.output)
@@ -118,17 +117,16 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _base(asked: str | None) -> str | None:
-    """Return the commit to compare with; None if there is none. Raises ValueError if git does not know the requested
-    one.
-    """
-    for each in BASES if asked is None else (asked,):
+def _base(requested: str | None) -> str | None:
+    """Return the commit to compare with; None if there is none. Raises ValueError for an unknown commit."""
+    for each in BASES if requested is None else (requested,):
         words = ["git", "merge-base", each, "HEAD"]
         done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return done.stdout.strip()
-    if asked is not None:
-        raise ValueError(f"--base {asked}: git knows no commit before it and this one; `git fetch` it, or name another")
+    if requested is not None:
+        problem = "git knows no commit before it and this one; `git fetch` it, or name another"
+        raise ValueError(f"--base {requested}: {problem}")
     return None
 
 
@@ -206,45 +204,33 @@ def _show(text: str, content: dict[str, Any], folder: Path | None) -> None:
         (folder / "report.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 
-if __name__ == "__main__":
-    sys.exit(run_command("make preview", lambda: main(sys.argv[1:])))
-
-
-TIMEOUT = (5.0, 30.0)
-"""Seconds for a connection and for each answer."""
-
-
-def jobs_by_pool(pods: Iterable[Mapping[str, Any]], nodes: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return pool -> jobs with a pending or running pod on one of its nodes, from the API server's own objects."""
+def jobs_by_pool(pods: Iterable[PodState], nodes: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return pool -> jobs with a pod that has not ended on one of its nodes."""
     pools = {node["metadata"]["name"]: node["metadata"].get("labels", {}).get(POOL_LABEL) for node in nodes}
     found: dict[str, set[str]] = {}
     for pod in pods:
-        pool = pools.get(pod["spec"].get("nodeName"))
-        if pool and pod["status"].get("phase") in ("Pending", "Running"):
-            found.setdefault(pool, set()).add(pod["metadata"]["labels"][JOB_LABEL])
+        pool = pools.get(pod.node)
+        if pool and not pod.is_over:
+            found.setdefault(pool, set()).add(pod.job)
     return {pool: sorted(jobs) for pool, jobs in sorted(found.items())}
 
 
-def running(stack: str) -> dict[str, list[str]]:
-    """Return pool -> running jobs of a stack. If its cluster does not answer, print a warning and return none. Raises
-    PulumiFailed.
+def running_jobs(stack: str) -> dict[str, list[str]]:
+    """Return pool -> running jobs of a stack, so that a plan does not remove these pools. Raises PulumiFailed.
+
+    If its cluster does not answer, print a warning and return none. Not yet tested on a cloud.
     """
-    if not stack_exists(stack):
-        return {}
-    found = outputs(stack)
+    found = outputs(stack) if stack_exists(stack) else {}
     if "kubeconfig_path" not in found:
         return {}
-    settings = Configuration()
-    load: Any = load_kube_config
     try:
-        load(kubeconfig_of(stack, found), context=found.get("context"), client_configuration=settings)
-        api: Any = CoreV1Api(ApiClient(settings))
-        pods = api.list_pod_for_all_namespaces(
-            label_selector=JOB_LABEL, _preload_content=False, _request_timeout=TIMEOUT
-        )
-        nodes = api.list_node(_preload_content=False, _request_timeout=TIMEOUT)
-        return jobs_by_pool(json.loads(pods.data)["items"], json.loads(nodes.data)["items"])
-    except (ConfigException, ApiException, HTTPError, OSError) as error:
+        cluster = StackOutputs.of(stack, found).cluster()
+        return jobs_by_pool(cluster.pods_of_all_stacks(), cluster.nodes())
+    except Unreachable as error:
         why = "its cluster does not say which jobs run, so that no pool is guarded"
         print(f"stack {stack}: {why}: {error}", file=sys.stderr)
         return {}
+
+
+if __name__ == "__main__":
+    sys.exit(run_command("make preview", lambda: main(sys.argv[1:])))

@@ -61,23 +61,24 @@ def start_files(
     changed = {name: value for name, value in environment.items() if before.get(name) != value and name != "PATH"}
     stack = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in (changed | more).items())
     stack = f"unalias {' '.join(PROGRAMS)} 2>/dev/null\nunset -f {' '.join(PROGRAMS)} 2>/dev/null\n{stack}"
-    name = Path(shell).name
+    name, words, files = Path(shell).name, [shell], dict[str, str]()
     if name == "bash":
-        _write(folder / "bashrc", f"[ ! -r ~/.bashrc ] || . ~/.bashrc\n{stack}{RESTORE_PATH}{BASH_PROMPT}")
-        return [shell, "--rcfile", str(folder / "bashrc")], more
-    if name == "zsh":
+        files["bashrc"] = f"[ ! -r ~/.bashrc ] || . ~/.bashrc\n{stack}{RESTORE_PATH}{BASH_PROMPT}"
+        words += ["--rcfile", str(folder / "bashrc")]
+    elif name == "zsh":
         own = before.get("ZDOTDIR") or before.get("HOME", "")
-        _write(folder / ".zshenv", _zsh_file(".zshenv", own, folder))
+        files[".zshenv"] = _zsh_file(".zshenv", own, folder)
         at_last = f"ZDOTDIR={shlex.quote(own)}\n{stack}{RESTORE_PATH}{ZSH_PROMPT}"
-        _write(folder / ".zshrc", f"{_zsh_file('.zshrc', own, folder)}{at_last}")
-        return [shell], {**more, "ZDOTDIR": str(folder)}
-    if name in ("sh", "dash", "ksh", "mksh", "ash"):
+        files[".zshrc"] = f"{_zsh_file('.zshrc', own, folder)}{at_last}"
+        more["ZDOTDIR"] = str(folder)
+    elif name in ("sh", "dash", "ksh", "mksh", "ash"):
         own = before.get("ENV", "")
         rc = f"[ ! -r {shlex.quote(own)} ] || . {shlex.quote(own)}\n" if own else ""
-        path = shlex.quote(environment["PATH"])
-        _write(folder / "shrc", f"{rc}{stack}export PATH={path}\n")
-        return [shell], {**more, "ENV": str(folder / "shrc")}
-    return [shell], more
+        files["shrc"] = f"{rc}{stack}export PATH={shlex.quote(environment['PATH'])}\n"
+        more["ENV"] = str(folder / "shrc")
+    for file, text in files.items():
+        (folder / file).write_text(text, encoding="utf-8")
+    return words, more
 
 
 def _zsh_file(name: str, own: str, folder: Path) -> str:
@@ -90,10 +91,6 @@ def added_folders(path: str, before: str) -> tuple[str, str]:
     """Return the folders that the stack's PATH has before and after the user's PATH."""
     first, _, last = path.partition(f"{os.pathsep}{before}") if before else (path, "", "")
     return first, last.removeprefix(os.pathsep)
-
-
-def _write(file: Path, text: str) -> None:
-    file.write_text(text, encoding="utf-8")
 
 
 def context_file(files: list[str], context: str | None, namespace: str) -> str | None:

@@ -7,26 +7,27 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from commands import locks, state_files
+from commands import locks
 from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, stack_environment
 from commands.environment import PulumiFailed as PulumiFailed
-from commands.interrupts import Child, Interrupted, held, run_child
-from commands.locks import RUN, end_orphans, only_command, run_mark
+from commands.interrupts import Child, Interrupted, hold_signals, run_child
+from commands.locks import RUN_VARIABLE, end_orphans, only_command, run_mark
+from commands.state_files import StateFiles, backend_folder, project_name
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
 from setup.pulumi_cli import has_cli
 
-SHARED = "PULUMI_BACKEND_URL"
+BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
 """Variable that names a shared backend. It may have stacks of other machines, even without set-up here."""
-SALT = b"encryptionsalt:"
-CHANGES = ("up", "destroy", "refresh")
+SALT_KEY = b"encryptionsalt:"
+CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
 UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
@@ -44,18 +45,18 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     Raises PulumiFailed; StackBusy if a lock blocks it; Interrupted if a signal stopped it; FileNotFoundError if
     `pulumi` is missing and no shared backend is set.
     """
-    if SHARED in os.environ and not has_cli():
+    if BACKEND_VARIABLE in os.environ and not has_cli():
         set_up = run_child(
             [sys.executable, "-m", "setup", "--no-cluster"], name="set-up", cwd=PROJECT, stdout=sys.stderr
         )
         if set_up.is_stopped:
             raise KeyboardInterrupt
         if set_up.status != 0:
-            raise PulumiFailed("there is no `pulumi` here and set-up did not get one; what it said is above")
+            raise PulumiFailed("there is no `pulumi` here and set-up did not get one; its output is above")
     stack = _stack_of(words)
     # Without a terminal on its input Pulumi prints lines, and leaves the terminal and its Ctrl-C to this process.
     colour = ["--color", "always"] if not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
-    with held(), settings_without_salt(), provider_files(stack) as folder:
+    with hold_signals(), settings_without_salt(), provider_files(stack) as folder:
         done = run_child(
             ["pulumi", *words, *colour],
             name="Pulumi",
@@ -63,7 +64,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
             env={
                 **stack_environment(),
                 **(WITHOUT_SNAPSHOTS if words[0] == "preview" else {}),
-                **{RUN: run_mark(PROJECT, stack), PROVIDER_TMPDIR: folder},
+                **{RUN_VARIABLE: run_mark(PROJECT, stack), PROVIDER_TMPDIR: folder},
             },
             quiet=quiet,
             keeps_errors=True,
@@ -106,23 +107,24 @@ def _stack_of(words: Sequence[str]) -> str:
     return given[2] if given[:2] == ["stack", "init"] else os.environ.get("STACK", "local")
 
 
+def _state_files(stack: str) -> StateFiles | None:
+    """Return the stack's state files; None if the backend is not a folder."""
+    folder = backend_folder(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
+    return StateFiles(folder, project_name(PROJECT), stack) if folder else None
+
+
 def _pending(stack: str) -> list[str]:
     """Return the operations that Pulumi is running, as far as this machine can read the state."""
-    folder = _backend_folder()
-    return state_files.pending_operations(folder, state_files.project_of(PROJECT), stack) if folder else []
-
-
-def _backend_folder() -> Path | None:
-    return state_files.folder_of(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
+    files = _state_files(stack)
+    return files.pending_operations() if files else []
 
 
 def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     """Raise Interrupted with the state in which a signal left the stack and the command that continues."""
-    if words[0] not in CHANGES:
+    if words[0] not in CHANGING_COMMANDS:
         raise KeyboardInterrupt
-    again = (
-        f"{make_command('up', STACK=stack)} goes on from there, {make_command('down', STACK=stack)} removes what is up"
-    )
+    up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
+    again = f"{up} continues from there, {down} removes what is up"
     pending = _pending(stack)
     if done.status < 0:
         end_orphans(run_mark(PROJECT, stack))
@@ -133,7 +135,7 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     if pending:
         names = ", ".join(pending)
         raise Interrupted(f"stack {stack} has unfinished operations ({names}); {again}: both check them first")
-    if done.is_abandoned and _backend_folder() is None:
+    if done.is_abandoned and _state_files(stack) is None:
         raise Interrupted(f"stack {stack} may have unfinished operations; {again}: both check them first")
     raise Interrupted(f"the state of stack {stack} is complete; {again}")
 
@@ -146,7 +148,7 @@ def settings_without_salt() -> Iterator[None]:
     that has only the salt.
     """
     files = sorted(PROJECT.glob("Pulumi.*.yaml"))
-    before = {path: content for path in files if SALT not in (content := path.read_bytes())}
+    before = {path: content for path in files if SALT_KEY not in (content := path.read_bytes())}
     try:
         yield
     finally:
@@ -154,7 +156,7 @@ def settings_without_salt() -> Iterator[None]:
             if (now := path.read_bytes()) != content and _settings(now) == _settings(content):
                 path.write_bytes(content)
         for path in set(PROJECT.glob("Pulumi.*.yaml")) - set(files):
-            if all(line.startswith(SALT) for line in path.read_bytes().splitlines()):
+            if all(line.startswith(SALT_KEY) for line in path.read_bytes().splitlines()):
                 path.unlink()
 
 
@@ -162,7 +164,7 @@ def _settings(content: bytes) -> dict[str, Any]:
     """Return a file's settings without the salt, with single values as Pulumi writes them."""
     found = yaml.safe_load(content) or {}
     config = {key: _text(value) for key, value in (found.get("config") or {}).items()}
-    return {key: value for key, value in found.items() if key.encode() + b":" != SALT} | {"config": config}
+    return {key: value for key, value in found.items() if key.encode() + b":" != SALT_KEY} | {"config": config}
 
 
 def _text(value: Any) -> Any:
@@ -175,8 +177,8 @@ def _text(value: Any) -> Any:
 
 def stack_exists(stack: str) -> bool:
     """Return True if the backend has the stack. Unlike `pulumi stack ls` it reads no other stack."""
-    if folder := _backend_folder():
-        return state_files.state_file(folder, state_files.project_of(PROJECT), stack) is not None
+    if files := _state_files(stack):
+        return files.exists
     try:
         pulumi("stack", "export", "--stack", stack, quiet=True)
     except PulumiFailed as error:
@@ -197,15 +199,16 @@ def ensure_stack(stack: str) -> None:
             raise
         raise PulumiFailed(
             f"Pulumi.{stack}.yaml: its `encryptionsalt` is of another checkout or passphrase; "
-            "set PULUMI_CONFIG_PASSPHRASE to what it was made with, or remove that line and every `secure:` value"
+            "set PULUMI_CONFIG_PASSPHRASE to the one of that stack, or remove that line and every `secure:` value"
         ) from error
 
 
 def outputs(stack: str) -> dict[str, Any]:
     """Return the stack's outputs, secrets masked. Repairs a broken state first. Raises PulumiFailed, StateBroken."""
-    if _is_broken(stack):
+    files = _state_files(stack)
+    if files and files.is_broken:
         with only_command(stack, "the repair of its state"):
-            _mend(stack)
+            _repair(files)
     found: dict[str, Any] = json.loads(pulumi("stack", "output", "--json", "--stack", stack, quiet=True))
     return found
 
@@ -240,30 +243,21 @@ def recover(stack: str) -> None:
     """
     mark = run_mark(PROJECT, stack)
     if count := end_orphans(mark):
-        _tell([f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left"])
-    if folder := _backend_folder():
-        project = state_files.project_of(PROJECT)
-        _tell(locks.free(folder, project, stack, mark, is_shared=SHARED in os.environ))
-    _mend(stack)
+        print(f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left", flush=True)
+    if files := _state_files(stack):
+        is_shared = BACKEND_VARIABLE in os.environ
+        for each in locks.free_locks(files.folder, files.project, stack, mark, is_shared=is_shared):
+            print(each, flush=True)
+        _repair(files)
 
 
-def _is_broken(stack: str) -> bool:
-    folder = _backend_folder()
-    return folder is not None and state_files.is_broken(folder, state_files.project_of(PROJECT), stack)
-
-
-def _mend(stack: str) -> None:
-    if folder := _backend_folder():
-        _tell(f"stack {stack}: {each}" for each in state_files.repair(folder, state_files.project_of(PROJECT), stack))
+def _repair(files: StateFiles) -> None:
+    for each in files.repair():
+        print(f"stack {files.stack}: {each}", flush=True)
 
 
 def reset_state(stack: str) -> Path:
     """Set a broken state aside, so that the stack counts as new. Return the path of the copy."""
-    folder = _backend_folder()
-    assert folder is not None, "a broken state is known of folder backends alone"
-    return state_files.set_aside(folder, state_files.project_of(PROJECT), stack)
-
-
-def _tell(sentences: Iterable[str]) -> None:
-    for each in sentences:
-        print(each, flush=True)
+    files = _state_files(stack)
+    assert files is not None, "only folder backends have a state that is known to be broken"
+    return files.set_aside()

@@ -7,11 +7,10 @@ full disk, a lost network folder or a power failure truncates a file; `kill -9` 
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import shutil
-import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,116 +27,125 @@ BACKUP = ".bak"
 """Suffix of the state before the last write."""
 BROKEN = ".broken"
 """Suffix of a broken state that was set aside. Pulumi reads only files that end in a format's name."""
-FORMATS = (".json", ".json.gz", ".json.zst")
-"""Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it."""
-_ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"
+JSON = ".json"
+FORMATS = (JSON, ".json.gz", ".json.zst")
+"""Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it. Only JSON is repaired."""
 
 
-def folder_of(backend: str, checkout: Path) -> Path | None:
+def backend_folder(backend: str, checkout: Path) -> Path | None:
     """Return the folder of a `file://` backend; None for other backends."""
     if not backend.startswith("file://"):
         return None
     return checkout / Path(backend.removeprefix("file://").partition("?")[0]).expanduser()
 
 
-def project_of(checkout: Path) -> str:
+def project_name(checkout: Path) -> str:
     """Return the name of the Pulumi project."""
     return str(yaml.safe_load((checkout / "Pulumi.yaml").read_text(encoding="utf-8"))["name"])
 
 
-def state_file(folder: Path, project: str, stack: str) -> Path | None:
-    """Return the stack's state file, the newest of several formats; None if it has none."""
-    found = [path for each in FORMATS if (path := _stacks(folder, project) / f"{stack}{each}").exists()]
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+@dataclass(frozen=True)
+class StateFiles:
+    """State files of a stack."""
 
+    folder: Path
+    """Folder of the backend."""
+    project: str
+    """Name of the Pulumi project."""
+    stack: str
+    """Name of the stack."""
 
-def repair(folder: Path, project: str, stack: str) -> list[str]:
-    """Repair the state of one stack. Return one sentence for each action.
+    @property
+    def exists(self) -> bool:
+        """True if the backend has the stack."""
+        return any((self._stacks / f"{self.stack}{each}").exists() for each in FORMATS)
 
-    Replace a broken state by `.bak`, else by the newest whole backup of an earlier command. The state before the last
-    write lists the resources in creation as pending, so no resource is lost. Raises StateBroken if no whole copy
-    exists.
-    """
-    done = []
-    names = [f"{stack}{each}{more}{ATTRIBUTES}" for each in FORMATS for more in ("", BACKUP)]
-    for attributes in (_stacks(folder, project) / name for name in names):
-        if attributes.exists() and not _is_whole(attributes):
-            attributes.unlink()
-            done.append(f"{attributes.name} was cut off and is removed")
-    state = state_file(folder, project, stack)
-    if state is None or _is_whole(state):
+    @property
+    def is_broken(self) -> bool:
+        """True if the stack has a state that cannot be read."""
+        return self._state.exists() and not _is_whole(self._state)
+
+    def repair(self) -> list[str]:
+        """Repair the state. Return one sentence for each action.
+
+        Replace a broken state by `.bak`, else by the newest whole backup of an earlier command. The state before the
+        last write lists the resources in creation as pending, so no resource is lost. Raises StateBroken if no whole
+        copy exists.
+        """
+        done = []
+        for file in (self._state, self._backup):
+            attributes = Path(f"{file}{ATTRIBUTES}")
+            if attributes.exists() and not _is_whole(attributes):
+                attributes.unlink()
+                done.append(f"{attributes.name} was cut off and is removed")
+        state = self._state
+        if not self.is_broken:
+            return done
+        copies = [self._backup, *self._older_backups()]
+        copy = next((each for each in copies if _is_whole(each)), None)
+        if copy is None:
+            raise StateBroken(
+                f"stack {self.stack}: its state {state} is cut off and has no whole copy; its resources may exist and "
+                "Pulumi does not know them"
+            )
+        shutil.copyfile(state, f"{state}{BROKEN}")
+        _replace(state, copy.read_bytes())
+        age = "before the last write" if copy == self._backup else f"at the end of an earlier command ({copy.name})"
+        done.append(f"{state.name} was cut off; using the state {age}; the broken file is kept as {state.name}{BROKEN}")
         return done
-    copies = [Path(f"{state}{BACKUP}"), *_backups(folder, project, stack)]
-    copy = next((each for each in copies if _is_whole(each)), None)
-    if copy is None:
-        raise StateBroken(
-            f"stack {stack}: its state {state} is cut off and has no whole copy; its resources may exist and "
-            "Pulumi does not know them"
-        )
-    shutil.copyfile(state, f"{state}{BROKEN}")
-    _replace(copy, state)
-    age = "before the last write" if copy == copies[0] else f"at the end of an earlier command ({copy.name})"
-    done.append(f"{state.name} was cut off; using the state {age}; the broken file is kept as {state.name}{BROKEN}")
-    return done
+
+    def set_aside(self) -> Path:
+        """Rename a broken state, so that the stack counts as new. Return the new name."""
+        return self._state.rename(f"{self._state}{BROKEN}")
+
+    def pending_operations(self) -> list[str]:
+        """Return the operations that Pulumi is running, or ran when it died, such as `creating local-cluster`.
+
+        Empty if unknown.
+        """
+        try:
+            latest = _content(self._state)["checkpoint"]["latest"] or {}
+            pending = latest.get("pending_operations") or []
+            return [f"{each['type']} {each['resource']['urn'].rpartition('::')[2]}" for each in pending]
+        except (OSError, ValueError, KeyError, TypeError):
+            return []
+
+    @property
+    def _stacks(self) -> Path:
+        return self.folder / ".pulumi" / "stacks" / self.project
+
+    @property
+    def _state(self) -> Path:
+        return self._stacks / f"{self.stack}{JSON}"
+
+    @property
+    def _backup(self) -> Path:
+        return Path(f"{self._state}{BACKUP}")
+
+    def _older_backups(self) -> list[Path]:
+        """Return the states at the ends of earlier commands, newest first. Their names hold the time in nanoseconds."""
+        folder = self.folder / ".pulumi" / "backups" / self.project / self.stack
+        return sorted(folder.glob(f"*{JSON}"), reverse=True)
 
 
-def is_broken(folder: Path, project: str, stack: str) -> bool:
-    """Return True if the stack has a state that cannot be read."""
-    state = state_file(folder, project, stack)
-    return state is not None and not _is_whole(state)
+def _replace(file: Path, content: bytes) -> None:
+    """Replace a file in one step."""
+    draft = file.with_name(f"{file.name}.new")
+    with draft.open("wb") as opened:
+        opened.write(content)
+        opened.flush()
+        os.fsync(opened.fileno())
+    draft.replace(file)
 
 
-def set_aside(folder: Path, project: str, stack: str) -> Path:
-    """Rename a broken state, so that the stack counts as new. Return the new name."""
-    state = state_file(folder, project, stack)
-    assert state is not None, f"stack {stack} has no state"
-    return state.rename(f"{state}{BROKEN}")
-
-
-def pending_operations(folder: Path, project: str, stack: str) -> list[str]:
-    """Return the operations that Pulumi is running, or ran when it died, such as `creating local-cluster`. Empty if
-    unknown.
-    """
-    state = state_file(folder, project, stack)
-    try:
-        latest = (_content(state) if state else {})["checkpoint"]["latest"] or {}
-        pending = latest.get("pending_operations") or []
-        return [f"{each['type']} {each['resource']['urn'].rpartition('::')[2]}" for each in pending]
-    except (OSError, ValueError, KeyError, TypeError, zlib.error, EOFError):
-        return []
-
-
-def _stacks(folder: Path, project: str) -> Path:
-    return folder / ".pulumi" / "stacks" / project
-
-
-def _backups(folder: Path, project: str, stack: str) -> list[Path]:
-    """Return the states at the ends of earlier commands, newest first. Their names hold the time in nanoseconds."""
-    found = [path for each in FORMATS for path in (folder / ".pulumi" / "backups" / project / stack).glob(f"*{each}")]
-    return sorted(found, reverse=True)
-
-
-def _replace(copy: Path, state: Path) -> None:
-    """Replace the state by a copy in one step."""
-    draft = state.with_name(f"{state.name}.new")
-    with draft.open("wb") as file:
-        file.write(copy.read_bytes())
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(state)
-
-
-def _content(path: Path) -> dict[str, Any]:
-    data = path.read_bytes()
-    found: dict[str, Any] = json.loads(gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data)
+def _content(file: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_bytes())
     return found
 
 
-def _is_whole(path: Path) -> bool:
-    """Return True if the file can be read as JSON. Assume that Zstandard files are whole: Python 3.11 has no reader."""
+def _is_whole(file: Path) -> bool:
+    """Return True if the file can be read as JSON."""
     try:
-        if path.read_bytes().startswith(_ZSTANDARD_MAGIC):
-            return True
-        return isinstance(_content(path), dict)
-    except (OSError, ValueError, zlib.error, EOFError):
+        return isinstance(_content(file), dict)
+    except (OSError, ValueError):
         return False

@@ -10,21 +10,19 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from commands.interrupts import GOES_ON, run_command, set_closing
+from commands.interrupts import STILL_RUNNING, CommandError, run_command, set_closing
 from commands.monitor.cluster import (
     Cluster,
     Forbidden,
     NoKubeconfig,
     StackNotFound,
-    StackOutputs,
     Unreachable,
     stack_outputs,
 )
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Progress
-from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, lost_pods, node_line, what_to_do
+from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, lost_node_advice, lost_pods, node_line
 from commands.monitor.screen import restart_reason
-from commands.stack import PulumiFailed
 from infra.make_command import make_command
 from workloads.kinds import KINDS
 
@@ -34,7 +32,7 @@ MANY_HOSTS = 64
 """Number of pods above which only the log of each job's first host is read."""
 WIDTH = 10_000
 """Width of the console. It exceeds any table, so that no cell is cut; a terminal wraps long lines."""
-RESTARTED = "restarted after"
+RESTART_PREFIX = "restarted after"
 COLUMNS = (
     "job",
     "kind",
@@ -69,13 +67,15 @@ def job_rows(
         return [(*head, *[""] * (len(COLUMNS) - 4), reason)]
     rows: list[Row] = []
     for pod in current:
-        said = progress.get(pod.uid, Progress())
+        host_progress = progress.get(pod.uid, Progress())
         earlier = count_restarts(each for each in pods if each.place == pod.place)
-        restarts = max(earlier, int(said.value("number", "restart") or 0))
+        restarts = max(earlier, int(host_progress.value("number", "restart") or 0))
         backoff = "" if job.is_over else pod.backoff(earlier)
-        notes_of_pod = pod.why, backoff, notes.get(pod.uid) or _last_failure(pod, pods, said)
+        notes_of_pod = pod.why, backoff, notes.get(pod.uid) or _last_failure(pod, pods, host_progress)
         why = "; ".join(filter(None, notes_of_pod)) or (reason if not rows else "")
-        rows.append((*head, pod.name, pod.label, pod.node, pod.state, *_progress_cells(said), str(restarts), why))
+        rows.append(
+            (*head, pod.name, pod.label, pod.node, pod.state, *_progress_cells(host_progress), str(restarts), why)
+        )
     return rows
 
 
@@ -87,7 +87,7 @@ def _last_failure(pod: PodState, pods: Sequence[PodState], progress: Progress) -
         return restart_reason(pod, event)
     before = [each for each in pods if each.place == pod.place and each.uid != pod.uid and each.state == "failed"]
     newest = max(before, key=lambda each: each.created, default=None)
-    return "" if newest is None else f"{RESTARTED} {newest.why}"
+    return "" if newest is None else f"{RESTART_PREFIX} {newest.why}"
 
 
 def _progress_cells(progress: Progress) -> Row:
@@ -109,14 +109,14 @@ def render(rows: Sequence[Row]) -> Table:
     return table
 
 
-def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
+def show(cluster: Cluster, names: Sequence[str], out: TextIO) -> None:
     """Query the cluster and show nodes and jobs."""
     try:
         found_nodes, unseen = cluster.nodes(), ""
     except Forbidden as error:
         found_nodes, unseen = [], f": you may not see them: {error}"
     nodes = [node_line(node) for node in found_nodes]
-    jobs, pods = cluster.jobs(found.jobs), cluster.pods(found.jobs)
+    jobs, pods = cluster.jobs(names), cluster.pods(names)
     rows: list[Row] = []
     for job in jobs.values():
         own = [pod for pod in pods if pod.owner == job.uid]
@@ -124,7 +124,7 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
         lost = {} if unseen else lost_pods(current, found_nodes)
         # A log request to a node that does not answer would only wait.
         read = [pod for pod in current if (pod.index == 0 or len(pods) <= MANY_HOSTS) and pod.uid not in lost]
-        notes = notes_of(cluster, job, current) | lost
+        notes = read_notes(cluster, job, current) | lost
         progress = {pod.uid: _progress(cluster, pod, notes) for pod in read}
         rows += job_rows(job, own, progress, notes)
     console = Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False)
@@ -132,7 +132,7 @@ def show(cluster: Cluster, found: StackOutputs, out: TextIO) -> None:
     counted = unseen or f": {ready} of {len(nodes)} ready"
     lines = [Text(f"nodes{counted}", style="green" if ready == len(nodes) else "red")]
     lines += [Text(f"  {words}", style="" if is_ready else "red") for words, is_ready in nodes]
-    if advice := what_to_do(found_nodes):
+    if advice := lost_node_advice(found_nodes):
         lines.append(Text(f"  {advice}", style="red"))
     console.print(Group(*lines))
     if rows:
@@ -156,7 +156,7 @@ def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progres
     return progress
 
 
-def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
+def read_notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
     """Return the last warning for objects that wait without a reason, and the exit codes of replaced pods."""
     waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
     if not pods and job.uid:
@@ -164,30 +164,25 @@ def notes_of(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str,
     notes = {uid: (cluster.warnings(uid) or [""])[-1] for uid in waiting[:MANY_HOSTS]}
     if job.kind in KINDS and KINDS[job.kind].recreates_pods and not job.is_over:
         codes = cluster.exit_codes(job)
-        notes |= {pod.uid: f"{RESTARTED} {pod.exit_text(codes[pod.name])}" for pod in pods if pod.name in codes}
+        notes |= {pod.uid: f"{RESTART_PREFIX} {pod.exit_text(codes[pod.name])}" for pod in pods if pod.name in codes}
     return notes
 
 
 def main() -> int:
     """Show the state of the stack. A stack that is not up is not an error."""
-    set_closing(GOES_ON)
+    set_closing(STILL_RUNNING)
     try:
         found = stack_outputs()
-        show(Cluster(found.kubeconfig_path, found.namespace, found.context), found, sys.stdout)
+        show(found.cluster(), found.jobs, sys.stdout)
     except StackNotFound as error:
         print(error)
+    except NoKubeconfig:
+        raise
     except Forbidden as error:
-        print(f"make status: {error}; it needs to read jobs, pods, logs and events of that namespace", file=sys.stderr)
-        return 1
-    except NoKubeconfig as error:
-        print(f"make status: {error}", file=sys.stderr)
-        return 1
+        raise CommandError(f"{error}; it needs to read jobs, pods, logs and events of that namespace") from error
     except Unreachable as error:
         up, down = make_command("up"), make_command("down")
         print(f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack")
-    except PulumiFailed as error:
-        print(f"make status: {error}", file=sys.stderr)
-        return 1
     return 0
 
 

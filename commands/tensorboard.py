@@ -7,37 +7,37 @@ import subprocess
 import sys
 
 from commands.environment import PROJECT
-from commands.interrupts import GOES_ON, run_command, set_closing
-from commands.monitor.cluster import StackNotFound, outputs_with
-from commands.stack import PulumiFailed
+from commands.interrupts import STILL_RUNNING, run_command, set_closing
+from commands.monitor.cluster import outputs_with
 
 PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"
 PORT = "6006"
 """TensorBoard's default port; `PORT=` sets another."""
 
 
-def folder(bucket: str, job: str) -> str:
+def log_folder(bucket: str, job: str) -> str:
     """Return the location of the events: a path on this machine, or a URL that TensorBoard opens by fsspec."""
     root = bucket.removeprefix("file://").rstrip("/")
     return f"{root}/{job}" if job else root
 
 
-def words(bucket: str, job: str, port: str) -> list[str]:
+def command_line(bucket: str, job: str, port: str) -> list[str]:
     """Return the command. The server is reachable only from this machine."""
     # The fast loader reads only disks and GCS, and gives no error for other locations.
-    return [str(PROGRAM), f"--logdir={folder(bucket, job)}", "--host=localhost", f"--port={port}", "--load_fast=false"]
+    return [
+        str(PROGRAM),
+        f"--logdir={log_folder(bucket, job)}",
+        "--host=localhost",
+        f"--port={port}",
+        "--load_fast=false",
+    ]
 
 
 def main() -> int:
     """Serve until Ctrl-C. Return the exit status."""
-    set_closing(GOES_ON)
-    stack = os.environ.get("STACK", "local")
-    try:
-        found = outputs_with(stack, "bucket_url")
-    except (StackNotFound, PulumiFailed) as error:
-        print(f"make tensorboard: {error}", file=sys.stderr)
-        return 1
-    command = words(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
+    set_closing(STILL_RUNNING)
+    found = outputs_with(os.environ.get("STACK", "local"), "bucket_url")
+    command = command_line(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
     return subprocess.run(command, check=False).returncode
 
 

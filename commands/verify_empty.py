@@ -1,8 +1,8 @@
-"""`make verify-empty`: a receipt of a destroyed stack's leftovers in the cloud's own listing. Exits with 1 if there are
-any.
+"""`make verify-empty`: list a destroyed stack's leftovers by the cloud's own listing, and write a receipt.
 
---simulated queries the simulated clouds of a rehearsal. The real `gcloud` and `aws` accept every listing's words. `aws`
-distinguished two stacks on moto, a server that simulates AWS. Not yet tested on a cloud account.
+Exits with 1 if there are any. --simulated queries the simulated clouds of a rehearsal. The real `gcloud` and `aws`
+accept every listing's words. `aws` distinguished two stacks on moto, a server that simulates AWS. Not yet tested on a
+cloud account.
 """
 
 from __future__ import annotations
@@ -28,6 +28,13 @@ from infra.local.settings import stack_cluster
 from simulation.cloud.state import Record as CloudRecord
 from simulation.cloud.state import read_state
 from stack.config import load_file
+
+NAME_KEYS = ("name", "bucket", "repositoryId", "member")
+"""Inputs that name a resource in the cloud's listing."""
+RANDOM_SUFFIX = "-[0-9a-f]{7}"
+"""Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
+NETWORKS = ("network", "VPC")
+"""Kinds of which the stack has its own. Every resource in one belongs to the stack."""
 
 
 def simulated(folder: Path) -> Lister:
@@ -56,12 +63,6 @@ def _listed_name(record: CloudRecord) -> str:
     return record.id
 
 
-NAME_KEYS = ("name", "bucket", "repositoryId", "member")
-"""Inputs that name a resource in the cloud's listing."""
-RANDOM = "-[0-9a-f]{7}"
-"""Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
-
-
 def ownership(cloud: ProvisionedCloud) -> Ownership:
     """Return the labels and names of the resources that the program creates in a cloud."""
     names: dict[str, list[re.Pattern[str]]] = defaultdict(list)
@@ -71,9 +72,9 @@ def ownership(cloud: ProvisionedCloud) -> Ownership:
     for record in (each for each in records if each.type in kinds):
         known = _known_name(record)
         # If a label could identify it, a user-chosen name proves nothing: others may have a repository `gcr.io` too.
-        proof = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
-        to = names if proof else shared
-        to[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM))
+        is_proof = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
+        patterns = names if is_proof else shared
+        patterns[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM_SUFFIX))
     for kind, pattern in cloud.generated_names(records).items():
         names[kind].append(re.compile(pattern))
     return Ownership(cluster=cloud.cluster_name, label=cloud.label, names=names, shared_names=shared)
@@ -89,10 +90,6 @@ def _known_name(record: Record) -> str:
             member = rf"(deleted:)?{re.escape(inputs[key])}(\?uid=\d+)?"
             return member if key == "member" else re.escape(inputs[key])
     return ""
-
-
-NETWORKS = ("network", "VPC")
-"""Kinds of which the stack has its own. Every resource in one belongs to the stack."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,8 +144,9 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, min
 
 
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
-    """Return the receipt of a stack. Raises ValueError, and CalledProcessError or FileNotFoundError if no cloud
-    answers.
+    """Return the receipt of a stack.
+
+    Raises ValueError for wrong settings, and CalledProcessError or FileNotFoundError if no cloud answers.
     """
     if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned:
         mine = ownership(cloud)

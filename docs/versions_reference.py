@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from infra.hardware.versions import DEFAULT_EKS_VERSION, EKS_VERSIONS
 
@@ -18,6 +19,8 @@ Each part that Trainyard pins, generated from the pins by `python -m docs.refere
 in `docs/versions_reference.py`, each with its source. A test fails when a date has passed. Every other Python package
 and Go module is in the lock file that belongs to the pin.
 """
+NEWEST_ONLY = "no dates published; fixes come in the newest release"
+"""Support policy of projects that publish no dates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class Part:
     """File of the project with the pin."""
     ends: date | None = None
     """Last day of support, or None if the project publishes no date."""
-    rule: str
+    rule: str = NEWEST_ONLY
     """Source of that date, or the project's support policy."""
     reason: str = ""
     """Reason to use a part after the end of its support."""
@@ -50,8 +53,6 @@ class Part:
 
 KUBERNETES_RULE = "14 months after 1.37.0: https://kubernetes.io/releases/patch-releases/#support-period"
 CONTAINERD_RULE = "https://github.com/containerd/containerd/blob/v2.4.2/RELEASES.md"
-NEWEST_ONLY = "no dates published; fixes come in the newest release"
-"""Support policy of projects that publish no dates."""
 TORCH_RULE = "fixes come in the newest minor version: https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
 CLOUDS = f"""
 ## Clouds
@@ -63,103 +64,72 @@ until {EKS_VERSIONS[DEFAULT_EKS_VERSION].standard_ends}: `infra/hardware/version
 | GKE, unless a stack says otherwise | chosen by GKE in the release channel | `infra/hardware/versions.py` |
 """
 
+
+def _go_part(name: str, package: str, folder: str, **support: Any) -> Part:
+    """Return a Go module that a folder of setup/go pins."""
+    return Part(name=name, package=package, pin=f"setup/go/{folder}/go.mod", **support)
+
+
+def _packages(pin: str, *names: str) -> tuple[Part, ...]:
+    """Return Python packages that are called as in their registry and have no dates of support."""
+    return tuple(Part(name=name, package=name, pin=pin) for name in names)
+
+
 LOCAL = (
-    Part(
-        name="Kubernetes",
-        package="k8s.io/kubernetes",
-        pin="setup/go/kubernetes/go.mod",
-        ends=date(2027, 10, 26),
-        rule=KUBERNETES_RULE,
-    ),
-    Part(
-        name="etcd",
-        package="go.etcd.io/etcd/server/v3",
-        pin="setup/go/kubernetes/go.mod",
+    _go_part("Kubernetes", "k8s.io/kubernetes", "kubernetes", ends=date(2027, 10, 26), rule=KUBERNETES_RULE),
+    _go_part(
+        "etcd",
+        "go.etcd.io/etcd/server/v3",
+        "kubernetes",
         rule="the two newest minor versions: https://etcd.io/docs/latest/op-guide/versioning/",
     ),
-    Part(
-        name="containerd",
-        package="github.com/containerd/containerd/v2",
-        pin="setup/go/containerd/go.mod",
+    _go_part(
+        "containerd", "github.com/containerd/containerd/v2", "containerd", ends=date(2027, 5, 16), rule=CONTAINERD_RULE
+    ),
+    _go_part(
+        "containerd's shim",
+        "github.com/containerd/containerd/v2",
+        "containerd-shim",
         ends=date(2027, 5, 16),
         rule=CONTAINERD_RULE,
     ),
-    Part(
-        name="containerd's shim",
-        package="github.com/containerd/containerd/v2",
-        pin="setup/go/containerd-shim/go.mod",
-        ends=date(2027, 5, 16),
-        rule=CONTAINERD_RULE,
-    ),
-    Part(name="runc", package="github.com/opencontainers/runc", pin="setup/go/runc/go.mod", rule=NEWEST_ONLY),
-    Part(
-        name="CoreDNS",
-        package="github.com/coredns/coredns",
-        pin="setup/go/kubernetes/go.mod",
-        rule=NEWEST_ONLY,
-    ),
-    Part(name="kwok", package="sigs.k8s.io/kwok", pin="setup/go/kwok/go.mod", rule=NEWEST_ONLY),
-    Part(
-        name="fake-gcs-server",
-        package="github.com/fsouza/fake-gcs-server",
-        pin="setup/go/fake-gcs-server/go.mod",
-        rule=NEWEST_ONLY,
-    ),
-    Part(
-        name="Pulumi CLI",
-        package="github.com/pulumi/pulumi/pkg/v3",
-        pin="setup/go/pulumi/go.mod",
-        rule=NEWEST_ONLY,
-    ),
-    Part(
-        name="Kubernetes provider, if it is built",
-        package="github.com/pulumi/pulumi-kubernetes/provider/v4",
-        pin="setup/go/pulumi-kubernetes/go.mod",
-        rule=NEWEST_ONLY,
+    _go_part("runc", "github.com/opencontainers/runc", "runc"),
+    _go_part("CoreDNS", "github.com/coredns/coredns", "kubernetes"),
+    _go_part("kwok", "sigs.k8s.io/kwok", "kwok"),
+    _go_part("fake-gcs-server", "github.com/fsouza/fake-gcs-server", "fake-gcs-server"),
+    _go_part("Pulumi CLI", "github.com/pulumi/pulumi/pkg/v3", "pulumi"),
+    _go_part(
+        "Kubernetes provider, if it is built", "github.com/pulumi/pulumi-kubernetes/provider/v4", "pulumi-kubernetes"
     ),
 )
 OPERATORS = (
-    Part(name="JobSet", package="sigs.k8s.io/jobset", pin="setup/go/jobset/go.mod", rule=NEWEST_ONLY),
-    Part(name="Kueue", package="sigs.k8s.io/kueue", pin="setup/go/kueue/go.mod", rule=NEWEST_ONLY),
-    Part(
-        name="Kubeflow Trainer",
-        package="github.com/kubeflow/trainer/v2",
-        pin="setup/go/trainer/go.mod",
-        rule=NEWEST_ONLY,
-    ),
-    Part(
-        name="mpi-operator",
-        package="github.com/kubeflow/mpi-operator",
-        pin="setup/go/mpi-operator/go.mod",
-        rule=NEWEST_ONLY,
-    ),
-    Part(
-        name="training-operator",
-        package="github.com/kubeflow/training-operator",
-        pin="setup/go/training-operator/go.mod",
+    _go_part("JobSet", "sigs.k8s.io/jobset", "jobset"),
+    _go_part("Kueue", "sigs.k8s.io/kueue", "kueue"),
+    _go_part("Kubeflow Trainer", "github.com/kubeflow/trainer/v2", "trainer"),
+    _go_part("mpi-operator", "github.com/kubeflow/mpi-operator", "mpi-operator"),
+    _go_part(
+        "training-operator",
+        "github.com/kubeflow/training-operator",
+        "training-operator",
         rule="the last series of its first API; fixes come in the newest release",
     ),
-    Part(
-        name="training-operator for MXJob",
-        package="github.com/kubeflow/training-operator",
-        pin="setup/go/training-operator-mxjob/go.mod",
+    _go_part(
+        "training-operator for MXJob",
+        "github.com/kubeflow/training-operator",
+        "training-operator-mxjob",
         rule="fixes come in 1.9",
         reason="1.9 has no MXJob; see [operators](operators.md)",
     ),
 )
-PROGRAM = tuple(
-    Part(name=name, package=name, pin="requirements.in", rule=rule)
-    for name, rule in (
-        ("pulumi", NEWEST_ONLY),
-        ("pulumi-gcp", NEWEST_ONLY),
-        ("pulumi-aws", NEWEST_ONLY),
-        ("pulumi-kubernetes", f"{NEWEST_ONLY}; this is the newest whose provider can be built from a Go module"),
-        ("pulumi-docker-build", NEWEST_ONLY),
-        ("kubernetes", NEWEST_ONLY),
-        ("cryptography", NEWEST_ONLY),
-        ("pydantic", NEWEST_ONLY),
-        ("rich", NEWEST_ONLY),
-    )
+PROGRAM = (
+    *_packages("requirements.in", "pulumi", "pulumi-gcp", "pulumi-aws"),
+    Part(
+        name="pulumi-kubernetes",
+        package="pulumi-kubernetes",
+        pin="requirements.in",
+        rule=f"{NEWEST_ONLY}; this is the newest whose provider can be built from a Go module",
+    ),
+    *_packages("requirements.in", "pulumi-docker-build", "kubernetes", "cryptography", "pydantic", "rich"),
 )
 IMAGES = (
     Part(
@@ -170,21 +140,11 @@ IMAGES = (
         rule="https://devguide.python.org/versions/ (October 2027)",
     ),
     Part(name="torch", package="torch", pin="trainer/requirements.in", rule=TORCH_RULE),
-    *(
-        Part(name=name, package=name, pin="trainer/requirements.in", rule=NEWEST_ONLY)
-        for name in (
-            "torchvision",
-            "timm",
-            "torchmetrics",
-            "tensorboard",
-            "wandb",
-            "fsspec",
-            "obstore",
-            "numpy",
-            "tyro",
-        )
+    *_packages(
+        "trainer/requirements.in",
+        *("torchvision", "timm", "torchmetrics", "tensorboard", "wandb", "fsspec", "obstore", "numpy", "tyro"),
     ),
-    Part(name="lightning", package="lightning", pin="trainer/requirements-lightning.in", rule=NEWEST_ONLY),
+    Part(name="lightning", package="lightning", pin="trainer/requirements-lightning.in"),
     Part(
         name="torch for GPUs before Turing",
         package="torch",
@@ -217,7 +177,6 @@ IMAGES = (
         name="TensorFlow for Horovod",
         package="tensorflow-cpu",
         pin="images/horovod/requirements.in",
-        rule=NEWEST_ONLY,
         reason="Horovod 0.28.1, its last release, does not build with a newer one",
     ),
 )

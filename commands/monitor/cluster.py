@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,11 +15,11 @@ from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration
 from kubernetes.config import ConfigException, load_kube_config
 from urllib3.exceptions import HTTPError
 
+from commands.interrupts import CommandError
 from commands.monitor.job_state import CUSTOM_KINDS, JobState, job_state, why_queued
 from commands.monitor.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
-from commands.stack import PulumiFailed, kubeconfig_of, outputs
+from commands.stack import UNKNOWN_STACK, PulumiFailed, kubeconfig_of, outputs
 from infra.local import leftovers
-from infra.local.settings import ClusterSettings
 from infra.make_command import make_command
 from infra.naming import JOB_LABEL
 
@@ -28,15 +27,13 @@ TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
 QUIET_SECONDS = 30.0
 """Seconds without output after which a followed log is requested again: its connection may be dead."""
-
-
 EXITED_REASON = "ExitedWithCode"
 """Reason of the training-operator's events about the ends of pods."""
 NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
 """Reason why a queued job stays suspended in such a cluster."""
 
 
-class Unreachable(RuntimeError):
+class Unreachable(CommandError):
     """The cluster cannot be queried. The message says why."""
 
 
@@ -56,7 +53,7 @@ class Untrusted(Unreachable):
     """Something answers at the API server's address that does not belong to this kubeconfig, or does not know it."""
 
 
-class StackNotFound(RuntimeError):
+class StackNotFound(CommandError):
     """The stack has no jobs to show. The message says why and what to do."""
 
 
@@ -73,6 +70,20 @@ class StackOutputs:
     context: str | None = None
     """The kubeconfig's context; None for its current one."""
 
+    @classmethod
+    def of(cls, stack: str, found: Mapping[str, Any]) -> StackOutputs:
+        """Return these outputs from all of a stack's outputs."""
+        return cls(
+            kubeconfig_path=kubeconfig_of(stack, found),
+            namespace=found["namespace"],
+            jobs=tuple(found["jobs"]),
+            context=found.get("context"),
+        )
+
+    def cluster(self) -> Cluster:
+        """Return a client for the stack's jobs. Raises Unreachable if the kubeconfig cannot be used."""
+        return Cluster(self.kubeconfig_path, self.namespace, self.context)
+
 
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
     """Return the outputs of a stack, including the named ones. Raises StackNotFound if it is not up."""
@@ -81,7 +92,7 @@ def outputs_with(stack: str, *names: str) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise StackNotFound(f"nothing is up: this checkout is not set up yet; run {make_command('up')}") from error
     except PulumiFailed as error:
-        if "no stack named" in str(error):
+        if UNKNOWN_STACK in str(error):
             raise StackNotFound(f"stack {stack} is not up; run {make_command('up', STACK=stack)}") from error
         raise
     if missing := sorted(set(names) - found.keys()):
@@ -93,13 +104,7 @@ def outputs_with(stack: str, *names: str) -> dict[str, Any]:
 def stack_outputs() -> StackOutputs:
     """Return the outputs of the stack in $STACK (`local` by default). Raises StackNotFound if it is not up."""
     stack = os.environ.get("STACK", "local")
-    found = outputs_with(stack, "kubeconfig_path", "namespace", "jobs")
-    return StackOutputs(
-        kubeconfig_path=kubeconfig_of(stack, found),
-        namespace=found["namespace"],
-        jobs=tuple(found["jobs"]),
-        context=found.get("context"),
-    )
+    return StackOutputs.of(stack, outputs_with(stack, "kubeconfig_path", "namespace", "jobs"))
 
 
 class Cluster:
@@ -120,7 +125,6 @@ class Cluster:
         settings.retries = False
         settings.connection_pool_maxsize = 100
         load: Any = load_kube_config
-        self._kubeconfig_stamps = self._stamps()
         if not any(Path(each).expanduser().exists() for each in self.kubeconfig_path.split(os.pathsep)):
             raise NoKubeconfig(
                 f"the kubeconfig {self.kubeconfig_path} is missing; {make_command('up')} writes it again"
@@ -135,19 +139,10 @@ class Cluster:
         self._batch: Any = BatchV1Api(api)
         self._custom: Any = CustomObjectsApi(api)
 
-    def kubeconfig_has_changed(self) -> bool:
-        """Return True if the kubeconfig was written since it was read."""
-        return self._stamps() != self._kubeconfig_stamps
-
-    def _stamps(self) -> list[int]:
-        """Return the modification times of the kubeconfig's files."""
-        files = map(Path, self.kubeconfig_path.split(os.pathsep))
-        return [file.stat().st_mtime_ns for file in files if file.exists()]
-
     def namespace_is_gone(self) -> bool:
         """Return True if the jobs' namespace does not exist or is being deleted; False if the user may not see it."""
         try:
-            with _asking():
+            with _translating_errors():
                 call = self._core.read_namespace
                 answer = call(self.namespace, _preload_content=False, _request_timeout=TIMEOUT)
                 return "deletionTimestamp" in json.loads(answer.data)["metadata"]
@@ -162,6 +157,10 @@ class Cluster:
         call = self._core.list_namespaced_pod
         found = [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
         return [replace(pod, owner=self._root(pod.owner)) for pod in found]
+
+    def pods_of_all_stacks(self) -> list[PodState]:
+        """Return the pods of every stack's jobs, in all namespaces."""
+        return [pod_state(pod) for pod in _items(self._core.list_pod_for_all_namespaces, label_selector=JOB_LABEL)]
 
     def jobs(self, jobs: Sequence[str]) -> dict[str, JobState]:
         """Return the jobs by name, of any kind. A job that does not exist is `absent`."""
@@ -179,14 +178,14 @@ class Cluster:
         """Return the jobs, with Kueue's reasons for those that wait in a queue."""
         call = partial(self._custom.list_namespaced_custom_object, "kueue.x-k8s.io", "v1beta2", self.namespace)
         try:
-            said = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
+            reasons = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
         except NotFound:
-            said = {job.uid: NO_KUEUE for job in jobs.values()}
+            reasons = {job.uid: NO_KUEUE for job in jobs.values()}
         except Forbidden as error:
-            said = {job.uid: f"what Kueue says of it you may not read: {error}" for job in jobs.values()}
+            reasons = {job.uid: f"you may not read Kueue's reason: {error}" for job in jobs.values()}
         return {
-            name: replace(job, reason=f"{job.reason}: {said[job.uid]}")
-            if job.state == "queued" and said.get(job.uid)
+            name: replace(job, reason=f"{job.reason}: {reasons[job.uid]}")
+            if job.state == "queued" and reasons.get(job.uid)
             else job
             for name, job in jobs.items()
         }
@@ -235,15 +234,15 @@ class Cluster:
 
     def log(self, pod: PodState, tail_lines: int | None = None) -> list[str]:
         """Return the lines of a pod's log, or only the last ones; empty if it has no log."""
-        with _asking():
+        with _translating_errors():
             answer = self._log(pod, TIMEOUT, tail_lines=tail_lines)
             return [] if answer is None else answer.data.decode(errors="replace").splitlines()
 
     def stamped_log(self, pod: PodState) -> list[tuple[str, str]]:
         """Return time (RFC 3339) and text of each line of a pod's log so far."""
-        with _asking():
+        with _translating_errors():
             answer = self._log(pod, TIMEOUT, timestamps=True)
-            return [] if answer is None else [_stamped(line) for line in answer.data.splitlines()]
+            return [] if answer is None else [_split_timestamp(line) for line in answer.data.splitlines()]
 
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
@@ -252,7 +251,7 @@ class Cluster:
 
         `opened` gets a function that ends the stream. Another thread may call it.
         """
-        with _asking():
+        with _translating_errors():
             timeout = (TIMEOUT[0], QUIET_SECONDS)
             answer = self._log(pod, timeout, follow=True, timestamps=True, since_seconds=since_seconds)
             if answer is None:
@@ -262,7 +261,7 @@ class Cluster:
                 rest = b""
                 for chunk in answer.stream(amt=65536):
                     *whole, rest = (rest + chunk).split(b"\n")
-                    yield from map(_stamped, whole)
+                    yield from map(_split_timestamp, whole)
 
     def _log(self, pod: PodState, timeout: tuple[float, float], **options: Any) -> Any:
         """Return the answer to a request for a log; None if the pod is gone or has not begun to print."""
@@ -284,20 +283,21 @@ def _end(answer: Any) -> None:
         return  # It has ended by itself.
 
 
-def _stamped(line: bytes) -> tuple[str, str]:
+def _split_timestamp(line: bytes) -> tuple[str, str]:
+    """Return time and text of a log line."""
     time, _, text = line.decode(errors="replace").partition(" ")
     return time, text
 
 
 def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
     """Return the objects of a list as JSON. The client's own models take more time than the answer."""
-    with _asking():
+    with _translating_errors():
         answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
         return list(json.loads(answer.data)["items"])
 
 
 @contextmanager
-def _asking() -> Iterator[None]:
+def _translating_errors() -> Iterator[None]:
     """Turn every failure of a request into Unreachable."""
     try:
         yield
@@ -311,6 +311,7 @@ def _asking() -> Iterator[None]:
 
 
 def _detail(body: Any) -> str:
+    """Return the message in the body of an error."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else str(body)
     try:
         return str(json.loads(text)["message"])
@@ -319,83 +320,26 @@ def _detail(body: Any) -> str:
 
 
 def _short(error: BaseException) -> str:
+    """Return a connection's error without the client's names."""
     return str(error.__cause__ or error).rpartition(">: ")[2] or type(error).__name__
 
 
-_END = re.compile(rb"^(?P<time>\d\d:\d\d:\d\d) (?P<name>\S+) ended with (?P<code>-?\d+) after .*$", re.MULTILINE)
-"""Line of infra/local/supervisor.py for a program that ended and starts again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramEnd:
-    """A program of the cluster that ended. Its supervisor starts it again."""
-
-    time: str
-    """Time of day on this machine."""
-    name: str
-    """Name of the program, or of the node if all of a node ended."""
-    node: str
-    """Node that it belongs to, or is; empty for the control plane."""
-    code: int
-    """Exit code; negative, or 128 more than its number, for a signal."""
-
-    def __str__(self) -> str:
-        if self.name == self.node:
-            lost = "with the hosts on it, which restart as their jobs' `restarts` allow"
-            return f"node {self.name} ended at {self.time} {lost}; the node starts again"
-        place = f" of {self.node}" if self.node else ""
-        signal = -self.code if self.code < 0 else self.code - 128
-        how = f"signal {signal}" if signal > 0 else f"exit code {self.code}"
-        return f"{self.name}{place} ended at {self.time} ({how}) and starts again"
-
-
 class LocalCluster:
-    """The processes and logs of one local cluster."""
+    """Processes of one local cluster, for facts that its API cannot report while it does not answer."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._name = ClusterSettings.load(folder).name
-        self._offsets = {log: log.stat().st_size for log in self._logs()}
 
     @classmethod
     def of_kubeconfig(cls, path: str) -> LocalCluster | None:
         """Return the local cluster that a kubeconfig belongs to; None for another cluster."""
-        folder = Path(path).parent.parent
-        return cls(folder) if (folder / "settings.json").is_file() else None
+        cluster = cls(Path(path).parent.parent)
+        return None if cluster.is_removed() else cluster
 
     def is_removed(self) -> bool:
         """Return True if the cluster's folder is gone, as after `make down`."""
-        return not (self._folder / "settings.json").exists()
+        return not (self._folder / "settings.json").is_file()
 
     def has_processes(self) -> bool:
         """Return True if any process of the cluster runs."""
         return bool(leftovers.processes(self._folder))
-
-    def program_ends(self) -> list[ProgramEnd]:
-        """Return the programs that ended since the last call, or since this object was created."""
-        found = []
-        for log in self._logs():
-            try:
-                with log.open("rb") as file:
-                    file.seek(self._offsets.get(log, 0))
-                    text = file.read()
-            except FileNotFoundError:
-                continue  # `make down` removed it after it was listed.
-            whole = text[: text.rfind(b"\n") + 1]
-            self._offsets[log] = self._offsets.get(log, 0) + len(whole)
-            node = self._node_of(log)
-            found += [self._program_end(match, node) for match in _END.finditer(whole)]
-        return sorted(found, key=lambda end: end.time)
-
-    def _logs(self) -> list[Path]:
-        """Return the logs of the supervisors: the control plane's and each node's."""
-        return [log for log in (self._folder / "cluster.log", *self._folder.glob("node-*/node.log")) if log.exists()]
-
-    def _node_of(self, log: Path) -> str:
-        """Return the name of the node whose log it is; empty for the control plane's log."""
-        return "" if log.parent == self._folder else f"{self._name}-{log.parent.name.removeprefix('node-')}"
-
-    def _program_end(self, match: re.Match[bytes], node: str) -> ProgramEnd:
-        time, name, code = (match[group].decode() for group in ("time", "name", "code"))
-        is_node = re.fullmatch(rf"{re.escape(self._name)}-\d+", name) is not None
-        return ProgramEnd(time=time, name=name, node=name if is_node else node, code=int(code))

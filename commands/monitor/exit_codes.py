@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from trainer.exit_codes import (
+    BAD_CONFIGURATION,
+    DATA_ERROR,
+    DIVERGED,
+    DONE,
+    HANG,
+    PREEMPTED,
+    RESTARTS_USED,
+    SLOW_LINK,
+    STORAGE_ERROR,
+)
+
+if TYPE_CHECKING:
+    from commands.monitor.pod_state import PodState
+
+PROGRAM_CODES = {DONE: "done", 1: "uncaught error, or another rank failed first: its log says which"}
+"""Meaning of the codes that every Python program uses."""
 TRAINER_CODES = {
-    0: "done",
-    1: "uncaught error, or another rank failed first: its log says which",
+    **PROGRAM_CODES,
     2: "command line not understood",
-    65: "diverged: the loss is not a number",
-    66: "data error",
-    69: "a link between hosts is slower than the job asks for",
-    70: "hang: a step took too long",
-    71: "a host was lost and no restart is left",
-    74: "storage full or failing",
-    75: "preempted, to be started again",
-    78: "bad configuration: a flag or its value",
+    DIVERGED: "diverged: the loss is not a number",
+    DATA_ERROR: "data error",
+    SLOW_LINK: "a link between hosts is slower than the job asks for",
+    HANG: "hang: a step took too long",
+    RESTARTS_USED: "a host was lost and no restart is left",
+    STORAGE_ERROR: "storage full or failing",
+    PREEMPTED: "preempted, to be started again",
+    BAD_CONFIGURATION: "bad configuration: a flag or its value",
 }
-"""Meaning of the trainer's exit codes (trainer/exit_codes.py)."""
-FINAL_CODES = (65, 66, 69, 78)
+"""Meaning of the trainer's exit codes."""
+FINAL_CODES = (DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION)
 """Codes after which every kind but `mpi-job` fails without a restart, a script's job too (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
 """Added by `trainer.launch` to codes that mean "run it again", for operators that retry only high codes."""
@@ -34,26 +50,8 @@ OUT_OF_MEMORY = "OOMKilled"
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Container:
-    """Facts about a container on which the meaning of an exit code depends."""
-
-    job: str = ""
-    """Name of its job."""
-    node: str = ""
-    """Node that it ran on."""
-    runs_script: bool = False
-    """True if it runs the user's program instead of the trainer."""
-    is_launcher: bool = False
-    """True if it runs mpirun, whose job restarts after every code."""
-    memory_limit: str = ""
-    """Its memory limit, such as `2Gi`; empty for none."""
-    reason: str | None = None
-    """Kubernetes' reason for its end; None if unknown."""
-
-
-def explain_exit(code: int, container: Container) -> str:
-    """Return the meaning of an exit code and, for lack of memory, advice.
+def explain_exit(code: int, pod: PodState) -> str:
+    """Return the meaning of an exit code of a pod's container or of a rank in it and, for lack of memory, advice.
 
     A signal is a negative code, 128 plus the signal's number, or 256 minus it. trainer.launch uses the last for a rank
     after which no restart is left.
@@ -61,50 +59,42 @@ def explain_exit(code: int, container: Container) -> str:
     signal = -code if code < 0 else code - 128
     if 256 - code in SIGNALS and code != LOST_SHIM_CODE:
         signal = 256 - code
-    if container.reason == OUT_OF_MEMORY:
-        return _out_of_memory(container)
+    if pod.exit_code is not None and pod.reason == OUT_OF_MEMORY:
+        limit = f"the container reached its limit of {pod.memory_limit}" if pod.memory_limit else "its node had no more"
+        return f"out of memory: {limit}; {_raise_memory(pod)}"
     if signal == 9:
-        return _killed(container)
+        return _killed(pod)
     if signal in SIGNALS:
         return f"ended by {SIGNALS[signal]}"
     if code in SHELL_CODES:
         return SHELL_CODES[code]
     if code == LOST_SHIM_CODE:
-        node = container.node or "its node"
+        node = pod.node or "its node"
         lost = f"the container's runtime process (containerd-shim) or all of {node} died, and its real code is lost"
-        return f"the script's own code, or {lost}" if container.runs_script else lost
-    if container.runs_script:
-        return _script_code(code, container)
+        return f"the script's own code, or {lost}" if pod.runs_script else lost
+    if pod.runs_script:
+        return PROGRAM_CODES.get(code) or _script_code(code, pod)
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)
     return known or "not an exit code of the trainer: the last lines of the log say more"
 
 
-def _script_code(code: int, container: Container) -> str:
-    if code in (0, 1):
-        return TRAINER_CODES[code]
-    final = "; Kubernetes does not restart a job after it" if code in FINAL_CODES and not container.is_launcher else ""
-    return f"the script's own code{final}"
+def _script_code(code: int, pod: PodState) -> str:
+    is_final = code in FINAL_CODES and not pod.is_launcher
+    return f"the script's own code{'; Kubernetes does not restart a job after it' if is_final else ''}"
 
 
-def _out_of_memory(container: Container) -> str:
-    if not container.memory_limit:
-        return f"out of memory: {container.node or 'its node'} had no more; {_raise_memory(container)}"
-    return f"out of memory: the container reached its limit of {container.memory_limit}; {_raise_memory(container)}"
-
-
-def _killed(container: Container) -> str:
+def _killed(pod: PodState) -> str:
     """Return the meaning of a SIGKILL that was not an OOM kill at the container's limit."""
-    limit = f"its limit of {container.memory_limit}" if container.memory_limit else "its memory limit"
-    if container.reason is None:
-        return f"ended by SIGKILL: the container reached {limit} ({_raise_memory(container)}), or it was killed by hand"
-    node = container.node or "its node"
+    limit = f"its limit of {pod.memory_limit}" if pod.memory_limit else "its memory limit"
+    if pod.exit_code is None:
+        # Until the container has ended, Kubernetes' reason for its end is not known.
+        return f"ended by SIGKILL: the container reached {limit} ({_raise_memory(pod)}), or it was killed by hand"
     return (
-        f"ended by SIGKILL: killed by hand, or {node} ran out of memory; "
+        f"ended by SIGKILL: killed by hand, or {pod.node or 'its node'} ran out of memory; "
         f"the container did not reach {limit}, as far as Kubernetes knows"
     )
 
 
-def _raise_memory(container: Container) -> str:
-    job = f" of job {container.job}" if container.job else ""
-    more = f" from {container.memory_limit} to more" if container.memory_limit else ""
-    return f"raise `resources.memory`{job}{more}"
+def _raise_memory(pod: PodState) -> str:
+    more = f" from {pod.memory_limit} to more" if pod.memory_limit else ""
+    return f"raise `resources.memory` of job {pod.job}{more}"

@@ -13,6 +13,11 @@ from infra.naming import QUEUE_LABEL
 from workloads.kinds import DEFAULT, KINDS
 from workloads.kinds.kind import Resource
 
+CUSTOM_KINDS: Mapping[str, tuple[str, Resource]] = {
+    kind.resource.kind: (name, kind.resource) for name, kind in KINDS.items() if kind.resource
+}
+"""Kind of the API -> the stack's word for it, and the resource."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class JobState:
@@ -43,12 +48,6 @@ class JobState:
         return self.state in ("complete", "failed")
 
 
-CUSTOM_KINDS: Mapping[str, tuple[str, Resource]] = {
-    kind.resource.kind: (name, kind.resource) for name, kind in KINDS.items() if kind.resource
-}
-"""Kind of the API -> the stack's word for it, and the resource."""
-
-
 def job_state(job: Object) -> JobState:
     """Return the state of a job of any kind. An object without a kind is a Job of batch/v1."""
     kind = job.get("kind", "Job")
@@ -64,7 +63,7 @@ def _batch_state(job: Object) -> JobState:
         if condition["type"] == "Complete":
             state, finished = "complete", status.get("completionTime") or condition["lastTransitionTime"]
         elif condition["type"] == "Failed":
-            state, finished, reason = "failed", condition["lastTransitionTime"], _why(condition)
+            state, finished, reason = "failed", condition["lastTransitionTime"], _condition_text(condition)
         elif condition["type"] == "Suspended":
             state, reason = _suspended(meta)
     return JobState(
@@ -90,11 +89,12 @@ def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
     if end := conditions.get(resource.complete):
         state, finished = "complete", status.get("completionTime") or end["lastTransitionTime"]
     elif end := conditions.get("Failed"):
-        state, finished, reason = "failed", status.get("completionTime") or end["lastTransitionTime"], _why(end)
+        state, reason = "failed", _condition_text(end)
+        finished = status.get("completionTime") or end["lastTransitionTime"]
     elif "Suspended" in conditions:
         state, reason = _suspended(meta)
     elif state == "pending" and "Restarting" in conditions:
-        reason = _why(conditions["Restarting"])
+        reason = _condition_text(conditions["Restarting"])
     return JobState(
         name=meta["name"],
         kind=kind,
@@ -123,5 +123,5 @@ def why_queued(workload: Object) -> str:
     return "; ".join(one_line(f"{each['name']} {each['state']}: {each.get('message', '')}") for each in checks)
 
 
-def _why(condition: Object) -> str:
+def _condition_text(condition: Object) -> str:
     return ": ".join(filter(None, (condition.get("reason"), one_line(condition.get("message", "")))))

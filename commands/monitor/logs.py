@@ -26,6 +26,11 @@ _ERROR = re.compile(
     r"\b[A-Z]\w*(?:Error|Exception|Interrupt)\b|^Traceback |\b(?:error|fatal|failed|refused|diverged|killed)\b",
     re.IGNORECASE,
 )
+RETRY_SECONDS = 1.0
+STOP_SECONDS = 2.0
+"""Seconds that all readers together may take to end."""
+OVERLAP_SECONDS = 30
+"""Seconds before its last line from which a log is requested again, because the clocks of nodes differ."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +111,6 @@ class Progress:
             if event is not None and key in event.fields:
                 return event.fields[key]
         return ""
-
-
-RETRY_SECONDS = 1.0
-STOP_SECONDS = 2.0
-"""Seconds that all readers together may take to end."""
-OVERLAP_SECONDS = 30
-"""Seconds before its last line from which a log is requested again, because the clocks of nodes differ."""
 
 
 @dataclass

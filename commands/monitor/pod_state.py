@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from commands.monitor.exit_codes import Container, explain_exit
+from commands.monitor.exit_codes import explain_exit
 from infra.make_command import make_command
 from infra.naming import COMPONENT_LABEL, JOB_LABEL
 from workloads.kinds import KINDS
@@ -35,7 +35,7 @@ WORKER = "worker"
 LAUNCHER = "launcher"
 """Role of an MPIJob's pod that runs mpirun, in a Job of the operator."""
 
-STUCK = frozenset(
+STUCK_REASONS = frozenset(
     {
         "CreateContainerConfigError",
         "CreateContainerError",
@@ -95,8 +95,9 @@ class PodState:
     """Memory limit of its container, such as `2Gi`; empty for none."""
 
     def backoff(self, earlier: int) -> str:
-        """Return when and after how many seconds the Job controller replaces the failed pod; `earlier` counts earlier
-        failures.
+        """Return a sentence with the time at which the Job controller replaces the failed pod.
+
+        `earlier` is the number of earlier failures.
         """
         if not (self.has_backoff and self.state == "failed" and self.finished):
             return ""
@@ -134,6 +135,11 @@ class PodState:
         return self.state in ("succeeded", "failed")
 
     @property
+    def is_launcher(self) -> bool:
+        """True if it runs mpirun. Its job restarts after every code."""
+        return self.role == LAUNCHER
+
+    @property
     def why(self) -> str:
         """Reason, exit code and their meaning in one line; empty if it has no problem."""
         if self.exit_code is not None and self.state == "failed":
@@ -146,17 +152,7 @@ class PodState:
 
     def exit_text(self, code: int) -> str:
         """Return an exit code of its container, or of a rank in it, with its meaning."""
-        # Until the container has ended, Kubernetes' reason for its end is not known.
-        reason = self.reason if self.exit_code is not None else None
-        container = Container(
-            job=self.job,
-            node=self.node,
-            runs_script=self.runs_script,
-            is_launcher=self.role == "launcher",
-            memory_limit=self.memory_limit,
-            reason=reason,
-        )
-        return f"exit code {code}: {explain_exit(code, container)}"
+        return f"exit code {code}: {explain_exit(code, self)}"
 
 
 def pod_state(pod: Object) -> PodState:
@@ -166,12 +162,13 @@ def pod_state(pod: Object) -> PodState:
     current = container.get("state", {})
     terminated = current.get("terminated") or {}
     state, reason, message = _condition(meta, spec, status, current)
+    role = meta.get("labels", {}).get(COMPONENT_LABEL, WORKER)
     return PodState(
         uid=meta["uid"],
         name=meta["name"],
         owner=owner_of(pod),
         job=meta.get("labels", {}).get(JOB_LABEL, ""),
-        role=meta.get("labels", {}).get(COMPONENT_LABEL, WORKER),
+        role=role,
         index=_index(meta, spec),
         processes=_processes(spec),
         node=spec.get("nodeName", ""),
@@ -182,8 +179,7 @@ def pod_state(pod: Object) -> PodState:
         restarts=container.get("restartCount", 0),
         created=meta["creationTimestamp"],
         finished=terminated.get("finishedAt") or "",
-        has_backoff=INDEX_FAILURES in meta.get("annotations", {})
-        or meta.get("labels", {}).get(COMPONENT_LABEL) == LAUNCHER,
+        has_backoff=INDEX_FAILURES in meta.get("annotations", {}) or role == LAUNCHER,
         runs_script=not _runs_trainer(spec["containers"][0]),
         memory_limit=(spec["containers"][0].get("resources", {}).get("limits") or {}).get("memory", ""),
     )
@@ -320,14 +316,14 @@ def node_line(node: Object) -> tuple[str, bool]:
     return f"{node['metadata']['name']} {words}{closed}{''.join(f', {name}' for name in pressure)}", is_ready
 
 
-def what_to_do(nodes: Sequence[Object]) -> str:
+def lost_node_advice(nodes: Sequence[Object]) -> str:
     """Return advice about nodes that do not answer, in one line; empty if all do."""
     lost = [str(node["metadata"]["name"]) for node in nodes if silent_since(node)]
     if not lost:
         return ""
     return (
-        "its pods are made again once Kubernetes knows that they have ended: when it answers again or is deleted; "
-        f"where the machine is gone for good, `kubectl delete node {' '.join(lost)}` in {make_command('shell')}"
+        "Kubernetes recreates its pods when it answers again or is deleted; if its machine is gone for good, run "
+        f"`kubectl delete node {' '.join(lost)}` in {make_command('shell')}"
     )
 
 
@@ -341,5 +337,5 @@ def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, st
         if pod.node not in since:
             notes[pod.uid] = f"its node {pod.node} is gone; the pod is recreated within a minute"
         elif since[pod.node]:
-            notes[pod.uid] = f"its node {pod.node} has not answered since {since[pod.node]}: see above what to do"
+            notes[pod.uid] = f"its node {pod.node} has not answered since {since[pod.node]}: see the advice above"
     return notes

@@ -46,7 +46,7 @@ class Screen:
         self._status = self._console.status("asking the cluster")
         return self._status
 
-    def now(self, text: str) -> None:
+    def set_live_line(self, text: str) -> None:
         """Set the live line."""
         if self._status is not None:
             self._status.update(Text(text))
@@ -58,17 +58,17 @@ class Screen:
     def line(self, pod: PodState, text: str, ranks: int) -> None:
         """Print a line of a host's log if it should be shown. `ranks` is the number of all followed ranks."""
         event = parse_event(text)
-        said = None if event is None else event.rank
+        rank = None if event is None else event.rank
         # A launcher prints the ranks' output. Show all of it if the line has no rank of its own.
-        here = list(pod.ranks) or [0] if said is None else [said]
-        place = (pod.ranks[0] if pod.ranks else pod.label) if said is None else said
+        line_ranks = list(pod.ranks) or [0] if rank is None else [rank]
+        label = (pod.ranks[0] if pod.ranks else pod.label) if rank is None else rank
         if self._only_rank is not None:
-            if self._only_rank not in here:
+            if self._only_rank not in line_ranks:
                 return
-        elif ranks > MANY_RANKS and 0 not in here and not _matters(text):
+        elif ranks > MANY_RANKS and 0 not in line_ranks and not _is_important(text):
             return
         style = STYLES.get(event.name, "") if event is not None else ("red" if looks_like_an_error(text) else "")
-        prefix = Text(f"{pod.job}/{place} | " if ranks > 1 else "", style="dim")
+        prefix = Text(f"{pod.job}/{label} | " if ranks > 1 else "", style="dim")
         body = Text.from_ansi(text)
         body.stylize_before(style)
         self._print(prefix + body)
@@ -77,7 +77,7 @@ class Screen:
         self._console.print(text, soft_wrap=True)
 
 
-def _matters(text: str) -> bool:
+def _is_important(text: str) -> bool:
     event = parse_event(text)
     return event.name in ("start", "restart") if event is not None else looks_like_an_error(text)
 
@@ -112,7 +112,7 @@ def describe_many(name: str, pods: Iterable[PodState]) -> str:
 
 def progress_text(job: JobState, progress: Progress | None, seconds: float | None) -> str:
     """Return the live line of one job: state, time, step, loss, accuracy, rate."""
-    words = [job.name, job.state, spell(seconds)]
+    words = [job.name, job.state, format_seconds(seconds)]
     if progress is not None:
         for key in ("epoch", "step", "loss", "accuracy", "global_rate"):
             value = progress.value(key, "train")
@@ -126,7 +126,7 @@ def summary(
     job: JobState, pods: list[PodState], progress: Progress | None, tails: Mapping[str, list[str]]
 ) -> list[str]:
     """Return a job's result: one line if complete, else also the reason, each rank's exit code and the last lines."""
-    duration = spell(seconds_between(job.started, job.finished))
+    duration = format_seconds(seconds_between(job.started, job.finished))
     words = [f"{job.name}: {job.state}" + (f" after {duration}" if duration else "")]
     if progress is not None and (accuracy := progress.value("test_accuracy", "done")):
         best = progress.value("best_accuracy", "done")
@@ -141,14 +141,14 @@ def summary(
     newest = latest_by_place(pods)
     for pod in newest:
         lines += [f"  {text}" for text in _rank_ends(pod, tails.get(pod.uid, []))]
-    culprit = _culprit(newest, tails)
+    culprit = _pod_to_blame(newest, tails)
     if culprit is not None:
         lines.append(f"  last lines of {_label(culprit)}:")
         lines += [f"    {text}" for text in before_report(tails[culprit.uid])[-SHOWN_LINES:]]
     return lines
 
 
-def _culprit(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
+def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
     """Return the failed pod to blame: one whose rank had an exit code of the trainer's, else the first to fail."""
 
     def blame(pod: PodState) -> tuple[bool, str, tuple[bool, str, int]]:
@@ -173,7 +173,7 @@ def _label(pod: PodState) -> str:
     return f"{pod.job}/{pod.label}"
 
 
-def spell(seconds: float | None) -> str:
+def format_seconds(seconds: float | None) -> str:
     """Return a duration as text; empty if unknown."""
     if seconds is None:
         return ""

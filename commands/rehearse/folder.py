@@ -22,6 +22,12 @@ from infra.local.settings import ClusterSettings, cache_folder
 
 FIRST_PORT = 16821
 PORTS = 100
+MAX_ERRORS = 5
+"""Maximum number of errors of a failed command in the report."""
+MAX_CHARACTERS = 400
+"""Maximum characters of an error in the report."""
+_BLOCK = re.compile(r"^  (\S.*\)):$")
+"""Line of Pulumi's diagnostics that names a resource."""
 SECRET_PLACEHOLDER = "a-secret-of-the-rehearsal"
 _keepers: dict[str, socket.socket] = {}
 """Sockets that reserve ports, by the rehearsal's name. Each name has at most one rehearsal at a time."""
@@ -33,7 +39,7 @@ def rehearsal_folder(name: str) -> Path:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def rehearsal_lock(folder: Path) -> Iterator[None]:
     """Hold the lock of the rehearsal in `folder`. Raises RuntimeError if another process holds it."""
     lock_file = folder.with_name(f"{folder.name}.lock")
     lock_file.parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +58,10 @@ def cluster_settings(name: str, port: int | None) -> ClusterSettings:
     """Return the settings of the rehearsal's cluster, with a reserved port unless one is given."""
     # Stack names cannot contain a slash: https://www.pulumi.com/docs/iac/concepts/stacks/#create-stack
     stack = f"rehearsal/{name}"
-    return ClusterSettings(owner=str(PROJECT), stack=stack, name=name, nodes=0, port=port or keep_port(name))
+    return ClusterSettings(owner=str(PROJECT), stack=stack, name=name, nodes=0, port=port or reserve_port(name))
 
 
-def keep_port(name: str) -> int:
+def reserve_port(name: str) -> int:
     """Reserve a free port from 16821 on while this process lives. Raises RuntimeError if none is free.
 
     The cluster opens the port half a minute later. Until then, no other rehearsal and no outgoing connection may take
@@ -119,19 +125,14 @@ def environment(folder: Path) -> dict[str, str]:
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "SSL_CERT_FILE": str(folder / "authorities.pem"),
         "TRAINYARD_REHEARSAL": str(folder),
-        locks.RUN: run_mark(folder),
+        locks.RUN_VARIABLE: run_mark(folder),
     }
 
 
-MOST_ERRORS = 5
-MOST_LETTERS = 400
-_BLOCK = re.compile(r"^  (\S.*\)):$")
-
-
-def run(
-    words: Sequence[str], folder: Path, environment: Mapping[str, str], say: Callable[[str], None] | None
+def run_program(
+    words: Sequence[str], folder: Path, environment: Mapping[str, str], on_line: Callable[[str], None] | None
 ) -> tuple[int, str]:
-    """Run a command, pass each output line to `say`, and return the exit status and the whole output."""
+    """Run a command, pass each output line to `on_line`, and return the exit status and the whole output."""
     lines = []
     with subprocess.Popen(
         words,
@@ -147,8 +148,8 @@ def run(
         try:
             for line in process.stdout or ():
                 lines.append(line)
-                if say:
-                    say(line.removesuffix("\n"))
+                if on_line:
+                    on_line(line.removesuffix("\n"))
         except BaseException:
             # Otherwise an interrupted rehearsal would wait for the command to end.
             process.kill()
@@ -156,7 +157,7 @@ def run(
     return process.returncode, "".join(lines)
 
 
-def errors(output: str) -> list[str]:
+def first_errors(output: str) -> list[str]:
     """Return the first errors of the diagnostics, each with its resource, shortened and without duplicates."""
     found: dict[str, None] = {}
     resource = ""
@@ -171,7 +172,7 @@ def errors(output: str) -> list[str]:
             # The next lines give the cause; of a traceback, the last line does.
             text = f"{text} {_last_of_block(lines[index + 1 :])}"
         found[f"{resource}: {text.removeprefix('error: ')}"] = None
-    return [each if len(each) <= MOST_LETTERS else f"{each[:MOST_LETTERS]}..." for each in [*found][:MOST_ERRORS]]
+    return [each if len(each) <= MAX_CHARACTERS else f"{each[:MAX_CHARACTERS]}..." for each in [*found][:MAX_ERRORS]]
 
 
 def _last_of_block(lines: list[str]) -> str:

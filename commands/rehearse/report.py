@@ -11,6 +11,16 @@ from typing import Any
 
 from simulation.placement import Pod
 
+LIMITS = (
+    "whether the account has enough quota and permissions, and whether the zones have capacity",
+    "which inputs the cloud's API rejects or changes by rules that neither its provider nor its documentation states",
+    "whether images, drivers and network adapters work on the real nodes, and how fast they are",
+    "how long the cloud takes: the durations above are typical values",
+)
+"""Limits of a rehearsal, printed at the end of its report."""
+SHOWN_VARIABLES = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
+"""Environment variables of pods that the text shows."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
@@ -90,8 +100,8 @@ class Report:
             lines += ["Quota needed:", *(f"  {amount:6}  {name}" for name, amount in sorted(self.quota.items())), ""]
         lines += self._cost()
         if not self.up_failed:
-            lines.append(f"`pulumi up` would take about {in_words(self.up_seconds)}, and `pulumi destroy` about ")
-            lines[-1] += in_words(self.destroy_seconds)
+            up, destroy = format_duration(self.up_seconds), format_duration(self.destroy_seconds)
+            lines.append(f"`pulumi up` would take about {up}, and `pulumi destroy` about {destroy}")
         if self.left:
             lines += ["Left after destroy:", *(f"  {each}" for each in self.left)]
         else:
@@ -106,7 +116,7 @@ class Report:
         unchecked = [
             f"whether the provider accepts {', '.join(names)} of {type_}" for type_, names in self.unchecked.items()
         ]
-        return [*UNKNOWN, *unchecked]
+        return [*LIMITS, *unchecked]
 
     def _bucket(self, name: str) -> str:
         return f"{name} ({len(self.written.get(name, ()))} checkpoints)"
@@ -133,22 +143,11 @@ class Report:
         for pod in self.pods:
             place = pod.node or f"PENDING: {pod.why_pending or 'no reason is known'}"
             rows.append(f"  {pod.namespace}/{pod.name}{_amounts(pod.asks)} -> {place}")
-            facts = [f"{key}={pod.environment[key]}" for key in SHOWN if key in pod.environment]
+            facts = [f"{key}={pod.environment[key]}" for key in SHOWN_VARIABLES if key in pod.environment]
             if facts:
                 rows.append(f"      {' '.join(facts)}")
         waited = [f"  {', '.join(self.waited)} waited in a queue until other jobs ended"] if self.waited else []
         return [f"Pods: {len(self.pods)}", *rows, *waited]
-
-
-UNKNOWN = (
-    "whether the account has enough quota and permissions, and whether the zones have capacity",
-    "which inputs the cloud's API rejects or changes by rules that neither its provider nor its documentation states",
-    "whether images, drivers and network adapters work on the real nodes, and how fast they are",
-    "how long the cloud takes: the durations above are typical values",
-)
-"""Limits of a rehearsal, printed at the end of its report."""
-SHOWN = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
-"""Environment variables of pods that the text shows."""
 
 
 def _amounts(found: dict[str, str] | object) -> str:
@@ -166,7 +165,7 @@ def longest_chain(waits_for: Mapping[str, Sequence[str]], seconds: Mapping[str, 
     return max((done(name) for name in waits_for), default=0)
 
 
-def turned(waits_for: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def reversed_graph(waits_for: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """Return the dependents of each resource, which `destroy` deletes before it."""
     found: dict[str, list[str]] = {name: [] for name in waits_for}
     for name, others in waits_for.items():
@@ -175,7 +174,7 @@ def turned(waits_for: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     return found
 
 
-def in_words(seconds: int) -> str:
+def format_duration(seconds: int) -> str:
     """Return a duration in words, such as `23 min`, `1 h 5 min` or `40 s`."""
     if seconds < 90:
         return f"{seconds} s"

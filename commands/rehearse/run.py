@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from commands.adopt_orphans import adopt, looked_up
-from commands.down import JOBS
-from commands.interrupts import held
+from commands.adopt_orphans import adopt, find_in_cloud
+from commands.down import JOBS_TARGET
+from commands.interrupts import hold_signals
 from commands.locks import end_orphans
 from commands.rehearse import folder as folders
-from commands.rehearse.folder import errors, run
-from commands.rehearse.report import Node, Report, longest_chain, turned
+from commands.rehearse.folder import first_errors, run_program
+from commands.rehearse.report import Node, Report, longest_chain, reversed_graph
 from commands.stack import settings_without_salt
-from commands.state_files import project_of, repair
+from commands.state_files import StateFiles, project_name
 from commands.verify_empty import ownership, simulated, verify
 from infra.cloud import ProvisionedCloud
 from infra.local import leftovers
@@ -40,6 +40,8 @@ SETTLE_LIMIT = 120.0
 """Maximum wait, in seconds, for nodes and pods to stop changing."""
 SETTLE_SECONDS_A_POD = 0.3
 """Seconds added to SETTLE_LIMIT for each pod of a job."""
+CHECKPOINT = "step-000000001/checkpoint.json"
+"""Key that each job writes below checkpoints/JOB in the bucket, as a real job does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +71,12 @@ class Rehearsal:
     fault: str = ""
     quotas: Mapping[str, int] | None = None
     verbose: bool = True
-    _printed: str = field(default="", init=False)
+    _output: str = field(default="", init=False)
     """Output of Pulumi's last command."""
 
     def run(self) -> Report:
         """Rehearse the stack. Always remove the cluster and the folder at the end."""
-        with folders.locked(self.folder):
+        with folders.rehearsal_lock(self.folder):
             return self._run()
 
     def _run(self) -> Report:
@@ -96,15 +98,15 @@ class Rehearsal:
                 }
                 new_state(self.folder, fault=self.fault, settings=settings)
                 if self._up(report):
-                    self._look(report)
+                    self._inspect(report)
                 else:
-                    report.up_failed, report.resources = True, _by_type(read_state(self.folder))
+                    report.up_failed, report.resources = True, _ids_by_type(read_state(self.folder))
                 self._destroy(report)
         except KeyboardInterrupt:
-            self._say("rehearsal: stopping; removing the simulated cloud and its cluster")
+            self._print("rehearsal: stopping; removing the simulated cloud and its cluster")
             raise
         finally:
-            with held():
+            with hold_signals():
                 end_orphans(folders.run_mark(self.folder))
                 control_plane.stop(self.cluster)
                 report.left += leftovers.find(self.cluster.folder, self.cluster.cgroup)
@@ -128,38 +130,38 @@ class Rehearsal:
             report.problems.append(f"the fault {self.fault} did not happen: no operation matches it")
             return True
         if self.fault:
-            self._say(f"the fault {self.fault} happened; running `pulumi up` again")
+            self._print(f"the fault {self.fault} happened; running `pulumi up` again")
             done = self._recover() and self._pulumi("up", "--yes", "--skip-preview")
         if not done:
             report.problems.append("`pulumi up` failed" + (" again after the fault" if self.fault else ""))
-            report.problems += errors(self._printed)
+            report.problems += first_errors(self._output)
         return done
 
     def _recover(self) -> bool:
         """Repair the stack's state after a failed update, as `make up` does before its own update."""
-        repair(folders.backend_folder(self.folder), project_of(self.subject.project), self.subject.stack)
+        StateFiles(folders.backend_folder(self.folder), project_name(self.subject.project), self.subject.stack).repair()
         self._pulumi("cancel", "--yes", quiet=True)
         try:
             cloud = self.subject.cloud
-            find = looked_up(cloud, simulated(self.folder)) if cloud else None
+            find = find_in_cloud(cloud, simulated(self.folder)) if cloud else None
             lost = adopt(self._exported(), self._pulumi, find)
         except RuntimeError as error:
-            self._say(str(error))
+            self._print(str(error))
             return False
         if lost:
-            self._say(f"cannot tell whether the cloud created these: {', '.join(lost)}")
+            self._print(f"cannot tell whether the cloud created these: {', '.join(lost)}")
         return True
 
-    def _look(self, report: Report) -> None:
+    def _inspect(self, report: Report) -> None:
         state = read_state(self.folder)
-        report.resources = _by_type(state)
+        report.resources = _ids_by_type(state)
         report.unchecked = _unchecked(state)
         report.without_rules = sorted({each.type for each in state.resources.values() if not has_rules(each.type)})
         report.quota = quota_used(state)
         self._durations(report, state)
         if "cluster_of" not in state.settings:
             return
-        found = self._settled(report)
+        found = self._settled_pods(report)
         report.pods = found
         report.nodes = [_node(each) for each in placement.nodes(self.cluster)]
         report.quota = quota_used(read_state(self.folder))
@@ -172,10 +174,10 @@ class Rehearsal:
             have = sum(pod.job == job for pod in found)
             if have < count:
                 report.problems.append(f"job {job} has {have} pods of {count}: its controller created no more")
-        write_checkpoints(read_state(self.folder), report, found)
+        _write_checkpoints(read_state(self.folder), report, found)
         placement.let_end(self.cluster, placement.pods(self.cluster))
 
-    def _settled(self, report: Report) -> list[placement.Pod]:
+    def _settled_pods(self, report: Report) -> list[placement.Pod]:
         """Return the pods of all jobs once they no longer change.
 
         If jobs wait in a queue, end the jobs that run, so that the queue admits the next jobs.
@@ -187,7 +189,7 @@ class Rehearsal:
             found = placement.settle(
                 self.cluster,
                 expected,
-                self._grown,
+                self._add_nodes,
                 limit,
                 (lambda: placement.in_queues(self.cluster)) if self.subject.queued else set,
             )
@@ -203,10 +205,10 @@ class Rehearsal:
                 report.problems += [f"job {name} never leaves its queue" for name in sorted(waiting)]
                 return list(seen.values())
 
-    def _grown(self, homeless: list[placement.Pod]) -> bool:
+    def _add_nodes(self, pending: list[placement.Pod]) -> bool:
         """Add nodes for a provisioning request or a pending pod. Return True if nodes were added."""
-        asked = bool(self.subject.queued) and autoscaler.answer_requests(self.folder)
-        return asked or autoscaler.grow(self.folder, homeless)
+        has_answered = bool(self.subject.queued) and autoscaler.answer_requests(self.folder)
+        return has_answered or autoscaler.grow(self.folder, pending)
 
     def _durations(self, report: Report, state: CloudState) -> None:
         waits_for: dict[str, list[str]] = {}
@@ -216,21 +218,21 @@ class Rehearsal:
         seconds = {each.urn: each.seconds for each in state.operations if each.verb == "create"}
         report.up_seconds = longest_chain(waits_for, seconds)
         gone = {each.urn: kind_of(each.type).delete_seconds for each in state.resources.values()}
-        report.destroy_seconds = longest_chain(turned(waits_for), gone)
+        report.destroy_seconds = longest_chain(reversed_graph(waits_for), gone)
 
     def _destroy(self, report: Report) -> None:
-        first = ("destroy", "--yes", "--skip-preview", "--target", JOBS, "--target-dependents")
+        first = ("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
         if report.pods and not self._pulumi(*first):
-            report.problems += ["the jobs could not be deleted before their cluster", *errors(self._printed)]
+            report.problems += ["the jobs could not be deleted before their cluster", *first_errors(self._output)]
         if not self._pulumi("destroy", "--yes", "--skip-preview"):
-            report.problems += ["`pulumi destroy` failed", *errors(self._printed)]
+            report.problems += ["`pulumi destroy` failed", *first_errors(self._output)]
         left = read_state(self.folder).resources.values()
         kept = {each.key: each.id for each in left if each.type in BUCKETS and not each.inputs.get("forceDestroy")}
         report.kept = sorted(kept.values())
         report.left = [
             f"{each.type} {each.id}" for each in left if each.key not in kept and not kept.keys() & {*each.refers_to}
         ]
-        look_at_buckets(read_state(self.folder), report)
+        _check_buckets(read_state(self.folder), report)
         self._receipt(report)
 
     def _receipt(self, report: Report) -> None:
@@ -269,17 +271,17 @@ class Rehearsal:
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
         shown = self.verbose and not quiet
         with settings_without_salt():
-            status, self._printed = run(
+            status, self._output = run_program(
                 ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"],
                 self.subject.project,
                 folders.environment(self.folder),
-                self._say if shown else None,
+                self._print if shown else None,
             )
         if status != 0 and not shown:
-            self._say(self._printed)
+            self._print(self._output)
         return status == 0
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
@@ -291,7 +293,7 @@ def _unchecked(state: CloudState) -> dict[str, list[str]]:
     return {type_: sorted(inputs) for type_, inputs in sorted(found.items())}
 
 
-def _by_type(state: CloudState) -> dict[str, list[str]]:
+def _ids_by_type(state: CloudState) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for record in state.resources.values():
         found.setdefault(record.type, []).append(record.id)
@@ -309,11 +311,7 @@ def _node(item: dict[str, Any]) -> Node:
     )
 
 
-CHECKPOINT = "step-000000001/checkpoint.json"
-"""Key that each job writes below checkpoints/JOB in the bucket, as a real job does."""
-
-
-def write_checkpoints(state: CloudState, report: Report, pods: Sequence[placement.Pod]) -> None:
+def _write_checkpoints(state: CloudState, report: Report, pods: Sequence[placement.Pod]) -> None:
     """Write each job's checkpoint to the URL that its pods have. A missing bucket is a problem."""
     store = store_of(state.settings)
     if store is None:
@@ -330,7 +328,7 @@ def write_checkpoints(state: CloudState, report: Report, pods: Sequence[placemen
             report.written.setdefault(bucket, []).append(key)
 
 
-def look_at_buckets(state: CloudState, report: Report) -> None:
+def _check_buckets(state: CloudState, report: Report) -> None:
     """Compare the store with the report: kept buckets must hold their checkpoints, and no other bucket may exist."""
     store = store_of(state.settings)
     if store is None:

@@ -14,47 +14,42 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from commands.review.plan import BY_PROVIDER, Action, Step
+from commands.review.plan import BY_PROVIDER, Action, Step, is_within, value_at
 from commands.review.recorded import Record, key_of
 from simulation.cloud.checking import Changes, changes
 from simulation.cloud.fact_table import fact_table
 from simulation.cloud.values import UNKNOWN
 
-IDENTITY = (".metadata.name", ".metadata.namespace")
+IDENTITY = ("metadata.name", "metadata.namespace")
 
-_SELECTOR = ".spec.selector"
-_CLAIM = [_SELECTOR, ".spec.accessModes", ".spec.storageClassName", ".spec.volumeName"]
-_JOB = [_SELECTOR, ".spec.completions", ".spec.parallelism", ".spec.template"]
+_SELECTOR = "spec.selector"
+_CLAIM = [_SELECTOR, "spec.accessModes", "spec.storageClassName", "spec.volumeName"]
+_JOB = [_SELECTOR, "spec.completions", "spec.parallelism", "spec.template"]
 _VOLUME = ("csi", "fc", "hostPath", "iscsi", "local", "nfs")
 
 FIXED_FIELDS: Mapping[tuple[str, str], list[str]] = {
     ("apps/v1", "DaemonSet"): [_SELECTOR],
     ("apps/v1", "Deployment"): [_SELECTOR],
     ("batch/v1", "Job"): _JOB,
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): [".roleRef"],
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"): [".roleRef"],
-    ("storage.k8s.io/v1", "StorageClass"): [".parameters", ".provisioner"],
-    ("v1", "ConfigMap"): [".binaryData", ".data"],
-    ("v1", "PersistentVolume"): [f".spec.{name}" for name in _VOLUME],
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): ["roleRef"],
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): ["roleRef"],
+    ("storage.k8s.io/v1", "StorageClass"): ["parameters", "provisioner"],
+    ("v1", "ConfigMap"): ["binaryData", "data"],
+    ("v1", "PersistentVolume"): [f"spec.{name}" for name in _VOLUME],
     ("v1", "PersistentVolumeClaim"): _CLAIM,
-    ("v1", "ResourceQuota"): [".spec.scopes"],
-    ("v1", "Secret"): [".type", ".stringData", ".data"],
-    ("v1", "Service"): [".spec.clusterIP"],
+    ("v1", "ResourceQuota"): ["spec.scopes"],
+    ("v1", "Secret"): ["type", "stringData", "data"],
+    ("v1", "Service"): ["spec.clusterIP"],
 }
 """API version and kind -> paths in addition to the name.
 
 Data is included: pods that have read it would not see a change. Volume types that Kubernetes has removed are left out.
 """
-
-
-def fixed_fields(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the paths whose change replaces this object."""
-    return [*IDENTITY, *FIXED_FIELDS.get((str(manifest.get("apiVersion")), str(manifest.get("kind"))), [])]
-
-
 CLOUDS = ("gcp:", "aws:")
 PROVIDERS = "pulumi:providers:"
-PLACE = "region"
+MIN_LENGTH = 5
+"""Minimum characters of an output that is also searched inside other text."""
+REGION = "region"
 """Input of a cloud's provider that applies to all its resources."""
 
 
@@ -77,19 +72,19 @@ def difference(before: Iterable[Record], after: Iterable[Record]) -> list[Step]:
     old = {each.key: each for each in before}
     new = {each.key: each for each in after}
     pairs = {key: _pair(old[key], each) for key, each in new.items() if key in old}
-    while found := {key: result for key, pair in pairs.items() if (result := _after_others(pair, pairs))}:
+    while found := {key: result for key, pair in pairs.items() if (result := _changes_by_others(pair, pairs))}:
         for key, result in found.items():
             pairs[key].changes = result
-    gone = [_step("delete", each) for key, each in old.items() if key not in new]
-    there = [_there(pairs[key]) if key in pairs else _step("create", each) for key, each in new.items()]
-    return [*gone, *there]
+    deleted = [_step("delete", each) for key, each in old.items() if key not in new]
+    there = [_step_of_pair(pairs[key]) if key in pairs else _step("create", each) for key, each in new.items()]
+    return [*deleted, *there]
 
 
 def _pair(before: Record, after: Record) -> _Pair:
     kept = replace(after, inputs=without_ignored(before.inputs, after.inputs, after.ignore_changes))
     found = _changes(kept, before.inputs, kept.inputs)
-    if after.type.startswith(PROVIDERS) and PLACE in found.changed:
-        found = replace(found, replaced=(PLACE,))
+    if after.type.startswith(PROVIDERS) and REGION in found.changed:
+        found = replace(found, replaced=(REGION,))
     return _Pair(before, kept, found)
 
 
@@ -114,26 +109,27 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
     else:
         changed = tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
         found = Changes(changed=changed, replaced=_fixed_fields(record.type, before, after))
-    asked = [
+    by_option = [
         path
         for path in found.paths or found.changed
         if any(option == "*" or is_within(path, option) for option in record.replace_on_changes)
     ]
-    return replace(found, replaced=tuple(asked)) if asked and not found.replaced else found
+    return replace(found, replaced=tuple(by_option)) if by_option and not found.replaced else found
 
 
 def _fixed_fields(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the fields of a Kubernetes object that differ and cannot be changed in place."""
     if not kind.startswith("kubernetes:"):
         return ()
-    return tuple(path[1:] for path in fixed_fields(after) if _at(before, path) != _at(after, path))
+    paths = (*IDENTITY, *FIXED_FIELDS.get((str(after.get("apiVersion")), str(after.get("kind"))), ()))
+    return tuple(path for path in paths if value_at(before, path) != value_at(after, path))
 
 
-def _after_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
+def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
     """Return the changes that other resources' new outputs cause; None if they cause no more."""
     if pair.changes.replaced:
         return None
-    others = [pairs[key] for urn in _users_of(pair.after) if (key := key_of(urn)) in pairs]
+    others = [pairs[key] for urn in _dependencies(pair.after) if (key := key_of(urn)) in pairs]
     provider = pairs.get(key_of(pair.after.provider)) if pair.after.provider else None
     if provider and provider.changes.replaced:
         reason = f"{BY_PROVIDER}{key_of(pair.after.provider).rpartition('::')[2]}"
@@ -144,33 +140,33 @@ def _after_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
     return found if found != pair.changes else None
 
 
-def _users_of(record: Record) -> Iterator[str]:
+def _dependencies(record: Record) -> Iterator[str]:
     return (urn for urns in record.depends.values() for urn in urns)
 
 
 def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
     """Return the changes of a resource once the changed outputs of other resources are unknown."""
     before, after = pair.before.inputs, dict(pair.after.inputs)
-    lost, removed = dict(after), dict(after)
+    unknown_outputs, unknown_inputs = dict(after), dict(after)
     for name, urns in pair.after.depends.items():
         for other in (pairs[key] for urn in urns if (key := key_of(urn)) in pairs):
             if other.changes.replaced:
-                lost[name] = with_unknown_outputs(lost.get(name), other.after.outputs)
+                unknown_outputs[name] = with_unknown_outputs(unknown_outputs.get(name), other.after.outputs)
                 if other.deletes_first:
-                    removed[name] = UNKNOWN
+                    unknown_inputs[name] = UNKNOWN
             elif other.changes.changed:
-                lost[name] = _with_updated_outputs(lost.get(name), other)
+                unknown_outputs[name] = _with_updated_outputs(unknown_outputs.get(name), other)
     if pair.after.type.startswith(PROVIDERS):
-        gone = tuple(name for name in after if lost[name] != after[name] or removed[name] != after[name])
-        return replace(pair.changes, replaced=gone)
-    found = _changes(pair.after, before, lost)
+        changed = (name for name in after if not unknown_outputs[name] == after[name] == unknown_inputs[name])
+        return replace(pair.changes, replaced=tuple(changed))
+    found = _changes(pair.after, before, unknown_outputs)
     if pair.after.type.startswith("kubernetes:"):
         heads = tuple(dict.fromkeys(path.partition(".")[0] for path in found.replaced))
         found = replace(found, replaced=tuple(name for name in heads if name in pair.after.depends) or found.replaced)
     # To find the resources that are deleted with one that is deleted first, the engine diffs with whole inputs unknown:
     # calculateDependentReplacements in https://github.com/pulumi/pulumi/blob/v3.272.0/pkg/resource/deploy
-    drawn = _changes(pair.after, before, removed) if removed != after else Changes()
-    return replace(found, replaced=found.replaced or drawn.replaced, crash=found.crash or drawn.crash)
+    dependent = _changes(pair.after, before, unknown_inputs) if unknown_inputs != after else Changes()
+    return replace(found, replaced=found.replaced or dependent.replaced, crash=found.crash or dependent.crash)
 
 
 def _with_updated_outputs(value: Any, other: _Pair) -> Any:
@@ -183,7 +179,7 @@ def _with_updated_outputs(value: Any, other: _Pair) -> Any:
     return value
 
 
-def _there(pair: _Pair) -> Step:
+def _step_of_pair(pair: _Pair) -> Step:
     found = pair.changes
     if found.replaced:
         return replace(_step("replace", pair.after, pair.before, found.replaced), crash=found.crash)
@@ -201,16 +197,6 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
         changed=changed,
         kept=record.kept,
     )
-
-
-def _at(found: Any, path: str) -> Any:
-    for key in path.removeprefix(".").split("."):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found
-
-
-LEAST_LENGTH = 5
-"""Minimum characters of an output that is also searched inside other text."""
 
 
 def with_unknown_outputs(value: Any, outputs: Mapping[str, Any], *, whole: bool = True) -> Any:
@@ -239,10 +225,5 @@ def _replaced(value: Any, texts: set[str]) -> Any:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return value
     text = f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
-    inside = any(each in text for each in texts if len(each) >= LEAST_LENGTH)
+    inside = any(each in text for each in texts if len(each) >= MIN_LENGTH)
     return UNKNOWN if text in texts or inside else value
-
-
-def is_within(path: str, outer: str) -> bool:
-    """Return True if a path equals the outer path or is below it."""
-    return path == outer or path.startswith((f"{outer}.", f"{outer}["))

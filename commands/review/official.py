@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from commands.review.difference import is_within, with_unknown_outputs, without_ignored
-from commands.review.plan import Action, Step
+from commands.review.difference import with_unknown_outputs, without_ignored
+from commands.review.plan import Action, Step, is_within, value_at
 from commands.review.plugin import (
     Plugin,
     PluginDied,
     PluginMissing,
-    PluginRefused,
+    PluginRejected,
     Properties,
     installed,
     started,
@@ -27,6 +26,7 @@ PROVIDERS = "pulumi:providers:"
 ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
 """Provider settings that the provider can only check by asking the cloud."""
 DEFECT = "a defect of Trainyard: "
+REPLACE_KINDS = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
             with started(installed(package)) as plugin:
                 plan = _Plan(plugin, package, olds, news)
                 plan.make()
-        except (PluginMissing, PluginDied, PluginRefused) as error:
+        except (PluginMissing, PluginDied, PluginRejected) as error:
             missing.append(f"{name}: {error}")
             continue
         asked[name] = len(plan.actions)
@@ -121,14 +121,14 @@ class _Plan:
         self.refused: list[str] = []
 
     def make(self) -> None:
-        """Check and plan every resource. Raises PluginDied or PluginRefused if the plugin cannot be configured."""
+        """Check and plan every resource. Raises PluginDied or PluginRejected if the plugin cannot be configured."""
         self._plugin.configure(self._package, self._settings(self._after))
         moved = self._providers_replaced()
         for key, record in self._after.items():
             if _is_of(record, self._package):
                 try:
                     self._plan(record, self._before.get(key), moved)
-                except PluginRefused as error:
+                except PluginRejected as error:
                     self.refused.append(f"{record.name}: {self._package} rejects it: {error}")
                 except PluginDied as error:
                     self.refused.append(f"{record.name}: the plugin crashes: {error}")
@@ -158,7 +158,7 @@ class _Plan:
         inputs = dict(record.inputs)
         if old:
             inputs = without_ignored(old.inputs, inputs, record.ignore_changes)
-        inputs, wrong = self._checked(record, inputs, self._after)
+        inputs, wrong = self._check(record, inputs, self._after)
         self.refused += [f"{record.name}: {self._package} rejects {each}" for each in wrong]
         if wrong:
             return
@@ -166,17 +166,15 @@ class _Plan:
             self._plugin.planned(record, inputs)
             self.actions[record.key] = "create"
             return
-        olds, _ = self._checked(old, dict(old.inputs), self._before)
-        state = _known(self._plugin.planned(old, olds))
+        olds, _ = self._check(old, dict(old.inputs), self._before)
+        state = _without_unknowns(self._plugin.planned(old, olds))
         self._decide(record, state, olds, inputs)
         if record.provider and key_of(record.provider) in moved:
             self.actions[record.key] = "replace"
         if self.actions[record.key] == "replace":
             self._first.setdefault(record.key, record.deletes_first)
 
-    def _checked(
-        self, record: Record, inputs: Properties, records: Mapping[str, Record]
-    ) -> tuple[Properties, list[str]]:
+    def _check(self, record: Record, inputs: Properties, records: Mapping[str, Record]) -> tuple[Properties, list[str]]:
         """Return the completed inputs and the problems. The placeholders of outputs are hidden from the plugin."""
         hidden = dict(inputs)
         for name, urns in record.depends.items():
@@ -184,56 +182,52 @@ class _Plan:
                 if name in hidden:
                     hidden[name] = with_unknown_outputs(hidden[name], other.outputs, whole=False)
         checked, wrong = self._plugin.check(record, hidden)
-        return _shown(checked, inputs), wrong
+        return _with_original_values(checked, inputs), wrong
 
     def _decide(self, record: Record, state: Properties, olds: Properties, inputs: Properties) -> None:
         """Set the action for an existing resource. Includes the effects of other replaced resources."""
-        lost, removed = dict(inputs), dict(inputs)
+        unknown_outputs, unknown_inputs = dict(inputs), dict(inputs)
         for name, urns in record.depends.items():
             for key in (key_of(urn) for urn in urns):
-                if self.actions.get(key) == "replace" and name in lost:
-                    lost[name] = with_unknown_outputs(lost[name], self._after[key].outputs)
+                if self.actions.get(key) == "replace" and name in unknown_outputs:
+                    unknown_outputs[name] = with_unknown_outputs(unknown_outputs[name], self._after[key].outputs)
                     if self._first[key]:
-                        removed[name] = UNKNOWN
+                        unknown_inputs[name] = UNKNOWN
         self.actions[record.key] = "same"
         unchanged = self._plugin.diff(record, state, olds, olds)
-        for news in [lost, *([removed] if removed not in (lost, inputs) else [])]:
+        for news in [unknown_outputs, *([unknown_inputs] if unknown_inputs not in (unknown_outputs, inputs) else [])]:
             found = self._plugin.diff(record, state, olds, news)
             action, reasons = action_of(planned_changes(found, unchanged, olds, news), record.replace_on_changes)
             if action == "replace":
                 self.actions[record.key], self.reasons[record.key] = action, reasons
                 self._first[record.key] = record.deletes_first or found.deleteBeforeReplace
                 return
-            if news is lost:
+            if news is unknown_outputs:
                 self.actions[record.key], self.reasons[record.key] = action, reasons
 
 
-def _shown(checked: Any, inputs: Any) -> Any:
+def _with_original_values(checked: Any, inputs: Any) -> Any:
     """Return completed inputs, with unknown values replaced by the original ones."""
     if isinstance(checked, Unknown):
         return inputs
     if isinstance(checked, dict):
         return {
-            key: _shown(value, inputs.get(key) if isinstance(inputs, Mapping) else None)
+            key: _with_original_values(value, inputs.get(key) if isinstance(inputs, Mapping) else None)
             for key, value in checked.items()
         }
     if isinstance(checked, list):
         alike = inputs if isinstance(inputs, list) and len(inputs) == len(checked) else [None] * len(checked)
-        return [_shown(value, each) for value, each in zip(checked, alike, strict=True)]
+        return [_with_original_values(value, each) for value, each in zip(checked, alike, strict=True)]
     return checked
 
 
-def _known(value: Any) -> Any:
+def _without_unknowns(value: Any) -> Any:
     """Return a state without its unknown values."""
     if isinstance(value, dict):
-        return {key: _known(each) for key, each in value.items() if not isinstance(each, Unknown)}
+        return {key: _without_unknowns(each) for key, each in value.items() if not isinstance(each, Unknown)}
     if isinstance(value, list):
-        return [_known(each) for each in value if not isinstance(each, Unknown)]
+        return [_without_unknowns(each) for each in value if not isinstance(each, Unknown)]
     return value
-
-
-REPLACES = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
-_KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]+)')
 
 
 @dataclass(frozen=True)
@@ -263,8 +257,9 @@ def planned_changes(
 
 
 def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str]) -> tuple[Action, list[str]]:
-    """Return the action that the changes imply and the paths that cause it. Applies Pulumi's option
-    `replace_on_changes`.
+    """Return the action that the changes imply and the paths that cause it.
+
+    Applies Pulumi's option `replace_on_changes`.
     """
     every = list(changes)
     options = list(replace_on_changes)
@@ -274,22 +269,10 @@ def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str
     return ("update", [each.path for each in every if each.path]) if every else ("same", [])
 
 
-def value_at(value: Any, path: str) -> Any:
-    """Return the value at a path such as `nodeConfig.guestAccelerators[0].type`; None if there is none."""
-    for match in _KEYS.finditer(path):
-        index = match["index"]
-        if index is not None:
-            value = value[int(index)] if isinstance(value, list) and int(index) < len(value) else None
-        else:
-            key = match["key"] if match["quoted"] is None else match["quoted"]
-            value = value.get(key) if isinstance(value, Mapping) else None
-    return value
-
-
 def _changes(found: Any) -> list[PlannedChange]:
     """Return every path of an answer once: the detailed ones, then those that only the summary has."""
     kinds = {path: each.Kind.Name(each.kind) for path, each in found.detailedDiff.items()}
-    changes = [PlannedChange(path, kind in REPLACES) for path, kind in sorted(kinds.items())]
+    changes = [PlannedChange(path, kind in REPLACE_KINDS) for path, kind in sorted(kinds.items())]
     for path in found.replaces:
         if not any(each.replaces and is_within(each.path, path) for each in changes):
             changes.append(PlannedChange(path, replaces=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ POOLS = (":NodePool", ":NodeGroup")
 """Suffixes of the types of pools."""
 BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 """Suffixes of the types of buckets."""
+_KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]+)')
+"""Parts of a path."""
 BY_PROVIDER = "provider "
 """Prefix of a reason that is a change of the resource's provider, not of the resource."""
 
@@ -137,3 +140,21 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
         elif step.type.endswith(BUCKETS):
             found.append(f"would {step.action} bucket {name} with its checkpoints; {remedy}")
     return found
+
+
+def value_at(value: Any, path: str, default: Any = None) -> Any:
+    """Return the value at a path such as `nodeConfig.guestAccelerators[0].type`, or the default."""
+    for match in _KEYS.finditer(path):
+        index, key = match["index"], match["key"] if match["quoted"] is None else match["quoted"]
+        if index is not None and isinstance(value, list) and int(index) < len(value):
+            value = value[int(index)]
+        elif index is None and isinstance(value, Mapping) and key in value:
+            value = value[key]
+        else:
+            return default
+    return value
+
+
+def is_within(path: str, outer: str) -> bool:
+    """Return True if a path equals the outer path or is below it."""
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))

@@ -76,8 +76,8 @@ def installed(package: str) -> Path:
     except subprocess.TimeoutExpired as error:
         raise PluginMissing(f"`{' '.join(words)}` took more than {INSTALL_SECONDS} s") from error
     if done.returncode != 0 or not program.exists():
-        said = (done.stderr.strip().splitlines() or ["no error message"])[-1]
-        raise PluginMissing(f"`{' '.join(words)}` failed: {said}")
+        reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        raise PluginMissing(f"`{' '.join(words)}` failed: {reason}")
     return program
 
 
@@ -110,7 +110,7 @@ class Plugin:
     def configure(self, package: str, settings: Mapping[str, Any]) -> None:
         """Give the plugin its settings, without credentials.
 
-        Raises PluginDied, or PluginRefused for rejected settings.
+        Raises PluginDied, or PluginRejected for rejected settings.
         """
         every = {**settings, **SETTINGS.get(package, {})}
         texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in every.items()}
@@ -172,7 +172,7 @@ class Plugin:
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                 raise PluginDied(f"{name}: {error.details()}; {self._panic()}") from error
-            raise PluginRefused(str(error.details())) from error
+            raise PluginRejected(str(error.details())) from error
 
     def _panic(self) -> str:
         """Return the line of standard error that names a crash, else the last one."""
@@ -180,7 +180,7 @@ class Plugin:
         return next((line for line in lines if line.startswith("panic")), lines[-1] if lines else "it printed nothing")
 
 
-class PluginRefused(Exception):
+class PluginRejected(Exception):
     """The plugin answered with an error."""
 
 
@@ -237,6 +237,6 @@ def _port(process: subprocess.Popen[bytes], stderr: Path) -> int:
     ready, _, _ = select.select([process.stdout], [], [], START_SECONDS)
     line = process.stdout.readline().strip() if ready else b""
     if not line.isdigit():
-        said = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        raise PluginDied(f"it did not start: {said[-1] if said else 'it printed nothing'}")
+        lines = stderr.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise PluginDied(f"it did not start: {lines[-1] if lines else 'it printed nothing'}")
     return int(line)

@@ -35,6 +35,10 @@ from setup.progress import run_steps
 from stack.config import PROJECT as NAMESPACE
 from stack.config import StackConfig, load_file
 
+MODULE = "commands.review.recorded"
+"""Module that prints a program's records. Programs older than this module are not compared."""
+PLACEHOLDER = "not the secret"
+"""Value of every secret of a recorded stack."""
 LOCAL_CLUSTER = {
     "uid": "0123456789abcdef",
     "kubeconfig": "apiVersion: v1",
@@ -45,7 +49,7 @@ LOCAL_CLUSTER = {
 """Outputs of the local cluster's resource."""
 
 
-def _google_answers(args: MockResourceArgs) -> dict[str, Any]:
+def _google_outputs(args: MockResourceArgs) -> dict[str, Any]:
     """Return the outputs that Google Cloud adds to a resource's inputs, for outputs that the program reads."""
     inputs = args.inputs
     if args.typ == "gcp:container/cluster:Cluster":
@@ -68,7 +72,7 @@ def _google_answers(args: MockResourceArgs) -> dict[str, Any]:
     return {}
 
 
-def _amazon_answers(args: MockResourceArgs) -> dict[str, Any]:
+def _amazon_outputs(args: MockResourceArgs) -> dict[str, Any]:
     """Return the outputs that AWS adds to a resource's inputs, for outputs that the program reads."""
     inputs = args.inputs
     if args.typ == "aws:s3/bucket:Bucket":
@@ -156,7 +160,7 @@ class RecordingEngine(Mocks):
             answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
         if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
             answers = {"metadata": {**args.inputs.get("metadata", {}), "name": f"{args.name}-auto"}}
-        answers = {**answers, **_google_answers(args), **_amazon_answers(args)}
+        answers = {**answers, **_google_outputs(args), **_amazon_outputs(args)}
         computed = {key: value for key, value in answers.items() if value != args.inputs.get(key)}
         id_ = f"{args.name}-id"
         if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
@@ -175,20 +179,20 @@ class RecordingEngine(Mocks):
     def manifests(self) -> list[dict[str, Any]]:
         """Return the Kubernetes objects as the API server would get them, in a stable order."""
         kubernetes = [record for record in self.records if record.type.startswith("kubernetes:")]
-        return [_whole(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
+        return [_plain(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
 
 
-def _whole(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Return `value` with whole floats as integers, because the protocol has only floats.
 
     Removes the marks of secrets.
     """
     if isinstance(value, dict):
         if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
-            return _whole(value["value"])
-        return {key: _whole(each) for key, each in value.items()}
+            return _plain(value["value"])
+        return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_whole(each) for each in value]
+        return [_plain(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -212,11 +216,7 @@ def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> Re
     return engine
 
 
-PLACEHOLDER = "not the secret"
-"""Value of every secret of a stack here."""
-
-
-def have_objects(operators: Iterable[str]) -> None:
+def ensure_operator_objects(operators: Iterable[str]) -> None:
     """Ensure that the cache has the operators' objects that the program reads.
 
     Takes seconds if they are missing; progress goes to standard error. Raises RuntimeError if they cannot be obtained.
@@ -225,17 +225,18 @@ def have_objects(operators: Iterable[str]) -> None:
         run_steps(operator_steps.steps(operators, cluster=False))
 
 
-def recorded_file(text: str, config: StackConfig) -> list[Record]:
+def record_file(text: str, config: StackConfig) -> list[Record]:
     """Return the resources that the program registers for a stack's file. `config` holds the settings in `text`."""
     content: dict[str, Any] = yaml.safe_load(text)["config"]
     named = {str(key) if ":" in str(key) else f"{NAMESPACE}:{key}": value for key, value in content.items()}
     values = {key.partition(":")[2]: value for key, value in named.items() if key.partition(":")[0] == NAMESPACE}
-    return recorded(values, sorted({name for job in config.jobs for name in job.secrets.values()}))
+    return record_program(values, sorted({name for job in config.jobs for name in job.secrets.values()}))
 
 
-def recorded(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
-    """Return the resources that the program registers for the values of `trainyard:` keys. Raises RunError like the
-    program.
+def record_program(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Record]:
+    """Return the resources that the program registers for the values of `trainyard:` keys.
+
+    Raises RunError like the program.
     """
     named = [f"secrets:{name}" for name in secrets]
     digest = hashlib.sha256(trainer_image_reference().encode()).hexdigest()
@@ -267,36 +268,19 @@ def _with_options(record: Record, request: resource_pb2.RegisterResourceRequest)
     )
 
 
-def main(stack: str) -> int:
-    """Print the records of a stack of this checkout as JSON. Raises the errors of its settings and its program."""
-    file = PROJECT / f"Pulumi.{stack}.yaml"
-    config = load_file(file)
-    have_objects(config.operators)
-    print(json.dumps([asdict(each) for each in recorded_file(file.read_text(encoding="utf-8"), config)]))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
-
-
-MODULE = "commands.review.recorded"
-"""Module that prints a program's records. Programs older than this module are not compared."""
-
-
 def records_before(stack: str, text: str, config: StackConfig | None, commit: str) -> tuple[list[Record], str]:
-    """Return the resources that the stack's file declared at a commit, and a sentence about what stays unseen, or "".
+    """Return the resources that the stack's file declared at a commit, and a sentence if the comparison is incomplete.
 
     `config` is the file as today's program reads it; None if it cannot.
     """
     if config and not program_differs(commit, text):
-        return recorded_file(text, config), ""
+        return record_file(text, config), ""
     try:
-        return recorded_there(stack, commit), ""
+        return _record_at_commit(stack, commit), ""
     except RuntimeError as error:
         why = f"the program before the change cannot be asked ({error})"
     if config:
-        return recorded_file(text, config), f"Only the settings are compared: {why}."
+        return record_file(text, config), f"Only the settings are compared: {why}."
     return [], f"Nothing is compared: {why}."
 
 
@@ -305,7 +289,7 @@ def program_differs(commit: str, text: str) -> bool:
     return any(is_program(path) or is_named(path, text) for path in changed_paths(commit))
 
 
-def recorded_there(stack: str, commit: str) -> list[Record]:
+def _record_at_commit(stack: str, commit: str) -> list[Record]:
     """Return the records of a stack from the commit's own program. Raises RuntimeError if it cannot be run."""
     with tempfile.TemporaryDirectory(prefix="trainyard-before-") as folder:
         archive = subprocess.run(["git", "archive", commit], cwd=PROJECT, capture_output=True, check=True).stdout
@@ -318,14 +302,25 @@ def recorded_there(stack: str, commit: str) -> list[Record]:
             text=True,
             check=False,
         )
-    said = (done.stderr.strip().splitlines() or ["it prints no records"])[-1]
     if done.returncode != 0 or not done.stdout.strip():
-        raise RuntimeError(said)
-    return list(_records(json.loads(done.stdout.replace(folder, str(PROJECT)))))
+        raise RuntimeError((done.stderr.strip().splitlines() or ["it prints no records"])[-1])
+    return [_parse_record(each) for each in json.loads(done.stdout.replace(folder, str(PROJECT)))]
 
 
-def _records(found: Iterable[dict[str, Any]]) -> Iterable[Record]:
-    for each in found:
-        depends = {name: tuple(urns) for name, urns in each["depends"].items()}
-        options = {name: tuple(each.get(name, ())) for name in ("ignore_changes", "replace_on_changes")}
-        yield Record(**{**each, **options, "depends": depends})
+def _parse_record(found: dict[str, Any]) -> Record:
+    depends = {name: tuple(urns) for name, urns in found["depends"].items()}
+    options = {name: tuple(found.get(name, ())) for name in ("ignore_changes", "replace_on_changes")}
+    return Record(**{**found, **options, "depends": depends})
+
+
+def main(stack: str) -> int:
+    """Print the records of a stack of this checkout as JSON. Raises the errors of its settings and its program."""
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    config = load_file(file)
+    ensure_operator_objects(config.operators)
+    print(json.dumps([asdict(each) for each in record_file(file.read_text(encoding="utf-8"), config)]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

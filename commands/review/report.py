@@ -12,7 +12,7 @@ from textwrap import wrap
 from typing import Any
 
 from commands.review.official import PluginReview
-from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden
+from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden, value_at
 from infra.cloud import Quota
 from infra.cost import CostEstimate, over_budget
 from policy.rules import Finding
@@ -22,15 +22,21 @@ from stack.config import StackConfig
 from workloads.command import host_command
 from workloads.layout import process_layout
 
-MOST_RESOURCES = 12
+MAX_RESOURCES = 12
 """Maximum number of resources of one action that are listed one by one."""
-ALWAYS_NAMED = (*POOLS, *BUCKETS, ":Cluster", "Job")
+ALWAYS_LISTED = (*POOLS, *BUCKETS, ":Cluster", "Job")
 """Suffixes of the types that are listed even if only their provider changes."""
-LONGEST_COMMENT = 65_000
+MAX_COMMENT_LENGTH = 65_000
 """Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""
 WIDTH = 96
 """Characters of a line that a comment shows without scrolling."""
 NO_REHEARSAL = "not rehearsed"
+MAX_VALUES = 3
+"""Maximum number of values of one change that are shown."""
+MAX_VALUE_LENGTH = 60
+"""Maximum characters of a value. The middle of a longer one is left out."""
+ABSENT = object()
+"""Marker of a missing value."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +51,7 @@ class Report:
     """Settings before the change; None for a new stack."""
     steps: Sequence[Step]
     """Planned steps."""
-    engine: bool
+    is_from_engine: bool
     """True if the plan comes from Pulumi's engine, False if two recordings of the program were compared."""
     base: str = ""
     """A sentence that describes `before`."""
@@ -59,28 +65,28 @@ class Report:
     """Result of the rehearsal."""
     plugins: PluginReview = field(default_factory=PluginReview)
     """The official plugins' check and plan."""
-    left: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    quota_left: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Remaining quota of the account, by name and location; empty if the cloud was not queried."""
 
     @property
-    def new(self) -> bool:
-        """True for a new stack, or if the change leaves the stack unchanged."""
+    def is_complete(self) -> bool:
+        """True if the report shows all quotas and jobs, as for a new or an unchanged stack."""
         return self.before is None or all(each.action == "same" for each in self.steps)
 
     @property
-    def too_much(self) -> list[str]:
+    def missing_quota(self) -> list[str]:
         """Quotas for which the change needs more than the account has left, in addition to the stack's current use."""
         had = {_key(each): each.amount for each in self.before.cloud.quota()} if self.before else {}
         found = []
         for each in self.after.cloud.quota():
             more = each.amount - had.get(_key(each), 0)
-            left = self.left.get(_key(each))
+            left = self.quota_left.get(_key(each))
             if left is not None and more > left:
                 found.append(f"needs {more} more of {each.location} {each.name}, of which {left} are left")
         return found
 
     @property
-    def refused(self) -> list[str]:
+    def rejected_changes(self) -> list[str]:
         """Changes that the cloud rejects while the cluster with the earlier settings exists."""
         if self.before is None:
             return []
@@ -93,8 +99,8 @@ class Report:
         return [
             *forbidden(self.steps, self.running, self.after.policy.may_replace),
             *([f"stack {price}"] if price else []),
-            *(f"stack {each}" for each in self.too_much),
-            *self.refused,
+            *(f"stack {each}" for each in self.missing_quota),
+            *self.rejected_changes,
             *(f"{each.name}: {each.crash}" for each in self.steps if each.crash),
             *(f"{each.resource}: {each.problem.message} ({each.rule.name})" for each in self.findings if each.fails),
             *self.plugins.failures,
@@ -111,10 +117,10 @@ def markdown(report: Report, today: date) -> str:
     lines += _price(report, today)
     lines += _quota(report)
     notes = [
-        f"- {each.rule.name}: {each.resource}: {each.problem.message}{_excuse(each)}"
+        f"- {each.rule.name}: {each.resource}: {each.problem.message}{_exception_note(each)}"
         for each in report.findings
         if not each.fails
-    ] + _idle_exceptions(report)
+    ] + _unused_exceptions(report)
     if notes:
         lines += ["", "Policy:", *notes]
     lines += _jobs(report)
@@ -125,7 +131,7 @@ def markdown(report: Report, today: date) -> str:
 
 def comment(text: str) -> str:
     """Return as much of a report as fits in a comment, in whole lines."""
-    kept, room = list[str](), LONGEST_COMMENT
+    kept, room = list[str](), MAX_COMMENT_LENGTH
     for line in text.splitlines():
         room -= len(line) + 1
         if room < 0:
@@ -171,7 +177,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         "stack": report.stack,
         "passes": not report.failures,
         "failures": report.failures,
-        "source": "engine" if report.engine else "recording",
+        "source": "engine" if report.is_from_engine else "recording",
         "resources": {action: dict(kinds) for action, kinds in by_kind(report.steps).items()},
         "price": {"total": asdict(found.total), "unpriced": list(found.unpriced), "warnings": found.warnings(today)},
         "quota": [asdict(each) for each in report.after.cloud.quota()],
@@ -192,11 +198,11 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
     }
 
 
-def _excuse(finding: Finding) -> str:
+def _exception_note(finding: Finding) -> str:
     return f" (excused: {finding.excused})" if finding.excused else ""
 
 
-def _idle_exceptions(report: Report) -> list[str]:
+def _unused_exceptions(report: Report) -> list[str]:
     broken = {(each.rule.name, each.resource) for each in report.findings}
     return [
         f"- {each.rule}: {each.resource}: breaks no such rule, so its exception excuses nothing; correct or remove it"
@@ -213,37 +219,37 @@ def _resources(report: Report) -> list[str]:
         if action == "same":
             lines += [f"{total} unchanged.", ""]
             continue
-        loud = action in ("replace", "delete")
+        is_destructive = action in ("replace", "delete")
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-        lines.append(f"{f'**{action.upper()}**' if loud else action.capitalize()} {total}: {listed}")
+        lines.append(f"{f'**{action.upper()}**' if is_destructive else action.capitalize()} {total}: {listed}")
         named = [each for each in report.steps if each.action == action and not each.component]
-        if loud or (action == "update" and len(named) <= MOST_RESOURCES):
+        if is_destructive or (action == "update" and len(named) <= MAX_RESOURCES):
             lines += _named(named)
         elif action == "update":
             lines += _named(each for each in named if each.recycles)
         # Without an empty line Markdown reads the next line as part of the list's last item.
         lines.append("")
-    if not report.engine and "update" in counts:
+    if not report.is_from_engine and "update" in counts:
         lines += ["Compared without a cloud: an update may turn out to be a replacement.", ""]
     return [*lines, *([report.unseen, ""] if report.unseen else [])]
 
 
 def _named(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield one line for each step. Only count steps caused by the provider, except for ALWAYS_NAMED types."""
-    along: Counter[str] = Counter()
+    """Yield one line for each step. Only count steps caused by the provider, except for ALWAYS_LISTED types."""
+    by_provider: Counter[str] = Counter()
     for step in steps:
-        if step.provider and not step.type.endswith(ALWAYS_NAMED):
-            along[step.provider] += 1
+        if step.provider and not step.type.endswith(ALWAYS_LISTED):
+            by_provider[step.provider] += 1
             continue
-        why = ", ".join(spelled(path, step.before, step.inputs) for path in step.changed)
+        why = ", ".join(format_change(path, step.before, step.inputs) for path in step.changed)
         stays = (
-            "; what is there now stays in the cloud and goes on costing"
+            "; the existing one stays in the cloud and continues to cost"
             if step.kept and step.action != "update"
             else ""
         )
         recycles = f"; **{step.recycles}**" if step.recycles else ""
         yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
-    yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in along.items())
+    yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in by_provider.items())
 
 
 def _price(report: Report, today: date) -> list[str]:
@@ -274,7 +280,7 @@ def _cells(found: CostEstimate, *, spot: bool | None = None) -> dict[str, str]:
 
 
 def _quota(report: Report) -> list[str]:
-    before = None if report.new else report.before
+    before = None if report.is_complete else report.before
     then = {_key(each): each.amount for each in before.cloud.quota()} if before else {}
     changed = [each for each in report.after.cloud.quota() if then.get(_key(each)) != each.amount]
     if not changed:
@@ -298,7 +304,7 @@ def _key(quota: Quota) -> tuple[str, str]:
 
 
 def _jobs(report: Report) -> list[str]:
-    was = {job.name: job for job in report.before.jobs} if report.before and not report.new else {}
+    was = {job.name: job for job in report.before.jobs} if report.before and not report.is_complete else {}
     changed = [job for job in report.after.jobs if was.get(job.name) != job]
     if not changed:
         return []
@@ -309,23 +315,15 @@ def _jobs(report: Report) -> list[str]:
     ]
 
 
-MOST_VALUES = 3
-"""Maximum number of values of one change that are shown."""
-LONGEST = 60
-"""Maximum characters of a value. The middle of a longer one is left out."""
-ABSENT = object()
-"""Marker of a missing value."""
-
-
-def spelled(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def format_change(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     """Return a changed path with its old and new values: ``nodeCount `2` -> `4` ``.
 
     Return the path alone if the values cannot be shown: secrets, multi-line text and values known only later.
     """
-    begin, end = _at(before, path), _at(after, path)
+    begin, end = value_at(before, path, ABSENT), value_at(after, path, ABSENT)
     found = [f"{where} {_value(old)} -> {_value(new)}" for where, old, new in _leaves(path, begin, end)]
-    more = [f"and {len(found) - MOST_VALUES} more"] if len(found) > MOST_VALUES else []
-    return ", ".join([*found[:MOST_VALUES], *more]) or path
+    more = [f"and {len(found) - MAX_VALUES} more"] if len(found) > MAX_VALUES else []
+    return ", ".join([*found[:MAX_VALUES], *more]) or path
 
 
 def _leaves(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
@@ -368,15 +366,7 @@ def _value(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = value if isinstance(value, str) and value else json.dumps(value)
-    if len(text) > LONGEST:
-        half = LONGEST // 2
+    if len(text) > MAX_VALUE_LENGTH:
+        half = MAX_VALUE_LENGTH // 2
         text = f"{text[:half]}...{text[-half:]}"
     return "`" + text.replace("`", "'") + "`"
-
-
-def _at(found: Any, path: str) -> Any:
-    for key in path.split("."):
-        if not isinstance(found, Mapping) or key not in found:
-            return ABSENT
-        found = found[key]
-    return found

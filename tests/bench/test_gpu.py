@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench import trainer, trainer_rank
-from bench.measure import compared, in_rounds
+from bench.measure import compare, time_rounds
 from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_config, gpu_loops
 from bench.trainer import GPU_GOALS, gpu_rates
 from bench.trainer_rank import gpu_blocks
@@ -86,10 +86,10 @@ def test_sides_take_turns_and_the_first_round_does_not_count() -> None:
         calls.append(side)
         return (float(len(calls)),)
 
-    taken = in_rounds("x", {"a": ask, "b": ask}, 2)
+    taken = time_rounds("x", {"a": ask, "b": ask}, 2)
     assert calls == ["a", "b"] * 3
     assert taken == {"a": (3.0, 5.0), "b": (4.0, 6.0)}
-    (measure,) = compared(taken, {("a-to-b", "a", "b"): 1.0})
+    (measure,) = compare(taken, {("a-to-b", "a", "b"): 1.0})
     assert (measure.name, measure.ours, measure.theirs, measure.is_held) == ("a-to-b", (3, 5), (4, 6), True)
 
 

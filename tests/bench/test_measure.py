@@ -11,7 +11,7 @@ import pulumi
 import pytest
 
 from bench.control_plane import NAMESPACE, default_job, handwritten_config, idle_job, our_config
-from bench.measure import PROJECT, Measure, in_turn, machine
+from bench.measure import PROJECT, Measure, alternate, machine
 from infra.local import lifecycle
 from tests.recording import run
 
@@ -49,7 +49,7 @@ def test_both_sides_are_timed_in_turn_and_the_first_pair_does_not_count() -> Non
         calls.append(name)
         return float(len(calls))
 
-    measure = in_turn("x", 1.0, lambda: side("A"), lambda: side("B"), pairs=2)
+    measure = alternate("x", 1.0, lambda: side("A"), lambda: side("B"), pairs=2)
     assert calls == ["A", "B"] * 3
     assert (measure.ours, measure.theirs) == ((3.0, 5.0), (4.0, 6.0))
 

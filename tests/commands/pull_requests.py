@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any
 
 from commands.review.difference import difference
-from commands.review.recorded import recorded
+from commands.review.recorded import record_program
 from commands.review.report import Report, markdown
 from policy.catalogue import RULES
 from policy.rules import findings
@@ -44,16 +44,17 @@ def changed(pool: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any
 
 def report(after: dict[str, Any], *, program: dict[str, dict[str, Any]] | None = None, **more: Any) -> Report:
     """Return the report of a change. `program` has inputs, by resource name, that a change of the program sets."""
-    config, before = parse(after), recorded(STACK, ())
+    config, before = parse(after), record_program(STACK, ())
     graph = [
-        replace(each, inputs={**each.inputs, **(program or {}).get(each.name, {})}) for each in recorded(after, ())
+        replace(each, inputs={**each.inputs, **(program or {}).get(each.name, {})})
+        for each in record_program(after, ())
     ]
     return Report(
         stack="dev",
         after=config,
         before=parse(STACK),
         steps=difference(before, graph),
-        engine=False,
+        is_from_engine=False,
         findings=findings(graph, RULES, config.policy.settings()),
         running=more.pop("running", {}),
         **more,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from commands.affected_stacks import affected, program, removed
+from commands.affected_stacks import PROGRAM, affected, removed
 from commands.environment import PROJECT
 
 STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
@@ -48,7 +48,7 @@ def test_program_covers_every_file_that_python_loads_for_the_program() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT, capture_output=True, text=True, check=True)
     loaded = done.stdout.split()
     assert "stack/placement.py" in loaded
-    assert [path for path in loaded if not path.startswith(program())] == []
+    assert [path for path in loaded if not path.startswith(PROGRAM)] == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from commands.environment import PROJECT
-from commands.interrupts import GOES_ON
+from commands.interrupts import STILL_RUNNING
 
 
 def stack_on(port: int, folder: Path) -> dict[str, str]:
@@ -79,7 +79,7 @@ def test_ctrl_c_while_the_cluster_is_asked_ends_with_a_sentence(tmp_path: Path, 
     assert process.returncode == 130, text
     assert len(text.splitlines()) == 1, text
     assert "stopped" in text
-    assert "job digits goes on" in text or GOES_ON in text
+    assert "job digits continues" in text or STILL_RUNNING in text
 
 
 def test_ctrl_c_ends_tensorboard_with_a_sentence(tmp_path: Path) -> None:
@@ -106,4 +106,4 @@ def test_ctrl_c_ends_tensorboard_with_a_sentence(tmp_path: Path) -> None:
         # A terminal sends the signal to every process of the command.
         os.killpg(process.pid, signal.SIGINT)
         text = process.communicate(timeout=60)[0]
-    assert (process.returncode, text) == (130, f"make tensorboard: stopped; {GOES_ON}\n")
+    assert (process.returncode, text) == (130, f"make tensorboard: stopped; {STILL_RUNNING}\n")

@@ -10,7 +10,7 @@ import pytest
 
 from commands.review.difference import difference
 from commands.review.plan import Step
-from commands.review.recorded import Record, recorded
+from commands.review.recorded import Record, record_program
 from tests.commands.pull_requests import STACK, changed, report, text
 
 EKS: dict[str, Any] = {
@@ -31,7 +31,7 @@ def eks(**platform: Any) -> dict[str, Any]:
 
 def steps(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Step]:
     """Return the step of each resource of the clouds and the cluster, by name."""
-    found = difference(recorded(before, ()), recorded(after, ()))
+    found = difference(record_program(before, ()), record_program(after, ()))
     return {each.name: each for each in found if not each.component}
 
 
@@ -94,4 +94,4 @@ def test_the_report_names_what_matters_and_counts_the_rest(said: str) -> None:
 
 def test_the_report_says_of_a_bucket_that_it_stays() -> None:
     found = text({**STACK, "platform": {**STACK["platform"], "name": "other"}})
-    assert "-bucket`; what is there now stays in the cloud and goes on costing" in found
+    assert "-bucket`; the existing one stays in the cloud and continues to cost" in found

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from commands.exec import job_named, pod_of, words
+from commands.exec import job_named, kubectl_command, pod_of
 from commands.monitor.cluster import StackNotFound, StackOutputs
 from commands.monitor.pod_state import PodState
 
@@ -43,6 +43,6 @@ def test_the_job_is_needed_where_there_are_several() -> None:
 
 
 def test_the_command_is_kubectls() -> None:
-    found = words(FOUND, HOST, ["env"])
+    found = kubectl_command(FOUND, HOST, ["env"])
     assert found[:5] == ["kubectl", "--context", "c", "--namespace", "training"]
     assert found[-3:] == ["a-0-x", "--", "env"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,10 +17,10 @@ import pytest
 
 from commands import follow as follow_module
 from commands.follow import Follower, follow
-from commands.monitor.cluster import NO_KUEUE, Cluster, StackOutputs, Unreachable
+from commands.job_results import report_finished
+from commands.monitor.cluster import NO_KUEUE, Cluster, StackNotFound, StackOutputs, Unreachable
 from commands.monitor.screen import Screen
 from commands.status import show
-from commands.up import report_finished
 from infra.local import leftovers
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
@@ -40,6 +39,20 @@ for i in 1 2 3 4 5 6 7 8; do
 done
 echo "done test_accuracy=97.93 best_accuracy=98.01 rank=$JOB_COMPLETION_INDEX/2"
 """
+
+FOLLOW = """
+import sys
+from commands.follow import follow
+from commands.monitor.cluster import StackOutputs
+from commands.monitor.screen import Screen
+found = StackOutputs(kubeconfig_path=sys.argv[1], namespace="default", jobs=("left",))
+sys.exit(follow(found, found.jobs, Screen(sys.stdout)))
+"""
+
+
+def outputs_of(kubeconfig: str, *jobs: str) -> StackOutputs:
+    """Return the outputs of a stack with these jobs."""
+    return StackOutputs(kubeconfig_path=kubeconfig, namespace="default", jobs=jobs)
 
 
 def run(cluster: Cluster, *names: str) -> tuple[int, str]:
@@ -60,7 +73,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
 def test_both_ranks_are_followed_to_the_end(local: ClusterSettings, apply: Apply) -> None:
     apply(job("both", TRAIN, hosts=2))
     out = io.StringIO()
-    assert follow(str(local.kubeconfig), "default", ["both"], out) == 0
+    assert follow(outputs_of(str(local.kubeconfig), "both"), ["both"], Screen(out)) == 0
     lines = out.getvalue().splitlines()
     for rank in (0, 1):
         steps = [line for line in lines if line.startswith(f"both/{rank} | train")]
@@ -94,16 +107,9 @@ def test_a_killed_api_server_loses_no_line(
     thread.join(120)
     assert results == [0]
     assert [line.split("step=")[1][0] for line in out.getvalue().splitlines() if "train" in line] == list("12345678")
-    told = [line for line in out.getvalue().splitlines() if "train" not in line]
-    assert any(re.fullmatch(r"kube-apiserver ended at [\d:]{8} \(signal 9\) and starts again", line) for line in told)
-    # The new server may delay requests until it is ready, so that none fails.
-    assert any(line.startswith("the API server answers again") for line in told), told
-    assert "killed: all of its hosts ran on meanwhile" in told
 
 
-def test_a_killed_node_is_reported_with_what_becomes_of_the_job(
-    cluster: Cluster, apply: Apply, local: ClusterSettings
-) -> None:
+def test_killed_node_fails_the_job_of_its_host(cluster: Cluster, apply: Apply, local: ClusterSettings) -> None:
     apply(job("node-killed", "echo 'train step=1'; exec /usr/bin/sleep 600"))
     out = io.StringIO()
     thread = threading.Thread(target=Follower(cluster, ["node-killed"], Screen(out)).run, daemon=True)
@@ -113,8 +119,6 @@ def test_a_killed_node_is_reported_with_what_becomes_of_the_job(
     process = leftovers.node_process(local.folder, local.node_names.index(pod.node))
     assert process is not None
     os.kill(process, signal.SIGKILL)
-    said = re.compile(rf"^node {pod.node} ended at [\d:]{{8}} with the hosts on it, .*starts again$", re.MULTILINE)
-    wait_for("the node's end is shown", lambda: bool(said.search(out.getvalue())))
     wait_for("the job's end is shown", lambda: "node-killed: failed" in out.getvalue())
 
 
@@ -267,8 +271,7 @@ def test_a_deleted_pod_is_replaced_and_followed(cluster: Cluster, apply: Apply, 
 
 def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster, apply: Apply) -> None:
     apply(job("left"))
-    script = "import sys; from commands.follow import follow; sys.exit(follow(*sys.argv[1:3], ['left'], sys.stdout))"
-    words = [sys.executable, "-c", script, str(local.kubeconfig), "default"]
+    words = [sys.executable, "-c", FOLLOW, str(local.kubeconfig)]
     environment = {**os.environ, "STACK": "other"}
     with subprocess.Popen(
         words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -281,22 +284,21 @@ def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster,
         rest = process.stdout.read()
     assert process.returncode == 130, rest
     assert rest.endswith(
-        "stopped following; job left goes on; `make logs STACK=other` follows it again, "
+        "stopped following; job left continues; `make logs STACK=other` follows it again, "
         "`make down STACK=other` ends it and removes the stack\n"
     )
     # The job's controller may see its pod later than the follower.
     wait_for("the job runs", lambda: cluster.jobs(["left"])["left"].state == "running")
 
 
-def test_status_shows_nodes_and_every_job(local: ClusterSettings, cluster: Cluster, apply: Apply) -> None:
+def test_status_shows_nodes_and_every_job(cluster: Cluster, apply: Apply) -> None:
     apply(job("table", "echo 'train epoch=1 step=5/9 loss=0.5 rate=10 rank=0/1'; exec /usr/bin/sleep 600"))
     apply(job("wide", cpu="64"))
     wait_for("the pod runs", lambda: any(pod.state == "running" for pod in cluster.pods(["table"])))
     wait_for("it has printed", lambda: bool(cluster.log(cluster.pods(["table"])[0])))
     wait_for("the other says why", lambda: any(pod.reason for pod in cluster.pods(["wide"])))
     out = io.StringIO()
-    found = StackOutputs(kubeconfig_path=str(local.kubeconfig), namespace="default", jobs=("table", "wide", "none"))
-    show(cluster, found, out)
+    show(cluster, ("table", "wide", "none"), out)
     lines = out.getvalue().splitlines()
     assert lines[:3] == ["nodes: 2 of 2 ready", "  follow-0 ready", "  follow-1 ready"]
     rows = {line.split()[0]: line for line in lines[4:] if line}
@@ -309,7 +311,7 @@ def test_no_cluster_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="is missing"):
         Cluster(str(tmp_path / "none"), "default")
     out = io.StringIO()
-    assert follow(str(tmp_path / "none"), "default", ["x"], out) == 1
+    assert follow(outputs_of(str(tmp_path / "none"), "x"), ["x"], Screen(out)) == 1
     assert "make up" in out.getvalue()
 
 
@@ -322,10 +324,10 @@ def test_a_dead_cluster_is_given_up(local: ClusterSettings, tmp_path: Path, monk
     assert "does not answer" in text
 
 
-def test_a_job_that_the_stack_has_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_the_stack_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
     found = StackOutputs(kubeconfig_path="none", namespace="training", jobs=("digits",))
     monkeypatch.setattr(follow_module, "stack_outputs", lambda: found)
     monkeypatch.setattr("sys.argv", ["follow"])
     monkeypatch.setenv("JOB", "typo")
-    assert follow_module.main() == 1
-    assert "typo: no such job in the stack; it has digits" in capsys.readouterr().err
+    with pytest.raises(StackNotFound, match="typo: no such job in the stack; it has digits"):
+        follow_module.main()

@@ -30,7 +30,7 @@ def test_interrupted_group_finishes_what_is_being_created(slow: Slow) -> None:
     slow.until_said(process, "still waiting for creating first")
     (slow.folder / "end").touch()
     said = slow.end(process, 130)
-    assert "make up: stopped; the state of stack dev is complete; `make up STACK=dev` goes on from there" in said
+    assert "make up: stopped; the state of stack dev is complete; `make up STACK=dev` continues from there" in said
     assert (slow.created, slow.pending, slow.locks) == (["first"], [], [])
     assert "second" in slow.end(slow.start(), 0)
     assert slow.created == ["first", "second"]

@@ -28,7 +28,7 @@ def main():
     run = lambda: interrupts.run_child(
         [sys.executable, str(folder / "child.py"), str(folder)], name="Pulumi", cwd=folder, ignores_at_start=True)
     if shielded:
-        with interrupts.finished_first():
+        with interrupts.finish_first():
             done = run()
             (folder / "status").write_text(f"{done.status} {done.is_stopped}")
     else:

@@ -14,7 +14,7 @@ import pytest
 
 from commands import locks
 from commands.environment import StackBusy
-from commands.locks import explain, free, only_command, owners_in
+from commands.locks import explain, free_locks, only_command, owners_in
 
 MARK = "/checkout:dev"
 SINCE = "2026-11-24T10:00:00Z"
@@ -59,7 +59,7 @@ def lock(lock_folder: Path, pid: int, host: str = "") -> Path:
 
 
 def free_all(folder: Path, *, is_shared: bool = False) -> list[str]:
-    return free(folder, "trainyard", "dev", MARK, is_shared=is_shared)
+    return free_locks(folder, "trainyard", "dev", MARK, is_shared=is_shared)
 
 
 def test_free_dead_owner_removes_its_lock(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
@@ -105,7 +105,7 @@ def test_free_damaged_lock_is_removed_or_explained(tmp_path: Path, lock_folder: 
 
 def test_free_leaves_other_projects(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
     path = lock(lock_folder, dead_pid)
-    assert free(tmp_path, "other", "dev", MARK, is_shared=False) == []
+    assert free_locks(tmp_path, "other", "dev", MARK, is_shared=False) == []
     assert path.exists()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from commands.monitor.pod_state import lost_pods, node_line, pod_state, what_to_do
+from commands.monitor.pod_state import lost_node_advice, lost_pods, node_line, pod_state
 
 API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
 SILENT = {
@@ -31,13 +31,13 @@ def node(**ready: str) -> dict[str, Any]:
 
 def test_a_node_that_is_well() -> None:
     assert node_line(node()) == ("follow-0 ready", True)
-    assert what_to_do([node()]) == ""
+    assert lost_node_advice([node()]) == ""
     assert lost_pods([pod_state(API["pods"]["running"][0])], [node()]) == {}
 
 
 def test_a_node_that_says_why_it_is_not_ready_is_not_lost() -> None:
     assert node_line(node(**REFUSES)) == ("follow-0 not ready (KubeletNotReady: container runtime is down)", False)
-    assert what_to_do([node(**REFUSES)]) == ""
+    assert lost_node_advice([node(**REFUSES)]) == ""
     assert lost_pods([pod_state(API["pods"]["running"][0])], [node(**REFUSES)]) == {}
 
 
@@ -45,7 +45,7 @@ def test_a_node_that_does_not_answer_says_since_when_and_what_to_do() -> None:
     words, is_ready = node_line(node(**SILENT))
     assert not is_ready
     assert "follow-0 has not answered since 2026-11-21T10:00:00Z (NodeStatusUnknown: Kubelet stopped" in words
-    assert "`kubectl delete node follow-0`" in what_to_do([node(**SILENT)])
+    assert "`kubectl delete node follow-0`" in lost_node_advice([node(**SILENT)])
 
 
 def test_pods_on_it_and_on_nodes_that_are_no_more_are_named_but_not_those_that_have_ended() -> None:

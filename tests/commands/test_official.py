@@ -16,13 +16,13 @@ from commands.review.difference import difference
 from commands.review.official import (
     PlannedChange,
     PluginReview,
-    _shown,
+    _with_original_values,
     action_of,
     planned_changes,
     review_by_plugins,
-    value_at,
 )
-from commands.review.recorded import Record, recorded
+from commands.review.plan import value_at
+from commands.review.recorded import Record, record_program
 from commands.review.report import as_json, markdown
 from simulation.cloud.values import UNKNOWN
 from tests.commands.pull_requests import STACK, TODAY, changed, report
@@ -48,7 +48,7 @@ class Home:
     def asked(self, after: dict[str, Any], **commands: Any) -> PluginReview:
         """Return the plugin's review of a change of the stack when it gets these instructions."""
         self._commands.write_text(json.dumps({"seen": str(self.seen), **commands}), encoding="utf-8")
-        olds, news = recorded(STACK, ()), recorded(after, ())
+        olds, news = record_program(STACK, ()), record_program(after, ())
         return review_by_plugins(olds, news, difference(olds, news))
 
 
@@ -99,7 +99,7 @@ def test_replaced_resource_draws_along_what_depends_on_it(home: Home) -> None:
     replaced = {"network-subnet": ["ipCidrRange"], "cluster-control-plane": ["subnetwork"], "gpus-nodes": ["cluster"]}
     found = home.asked(after, replace=replaced)
     plans = {each.partition(":")[0]: each for each in found.differences}
-    ours = {each.name: each.action for each in difference(recorded(STACK, ()), recorded(after, ()))}
+    ours = {each.name: each.action for each in difference(record_program(STACK, ()), record_program(after, ()))}
     for name, [key] in replaced.items():
         said = f"{name}: gcp {VERSION} plans replace ({key}), Trainyard {ours[name]}"
         assert plans.get(name) == (None if ours[name] == "replace" else said)
@@ -136,7 +136,7 @@ def test_missing_plugin_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
     monkeypatch.setattr(plugin, "RELEASE_URL", "https://plugins.invalid")
     monkeypatch.setattr(plugin, "has_cli", lambda: True)
-    olds = recorded(STACK, ())
+    olds = record_program(STACK, ())
     found = review_by_plugins(olds, olds, ())
     [line] = found.missing
     assert line.startswith(f"gcp {VERSION}: it cannot be downloaded (https://plugins.invalid: ")
@@ -163,7 +163,7 @@ def test_report_fails_with_the_defect_and_shows_both_plans() -> None:
 def test_placeholders_of_outputs_are_not_judged() -> None:
     hidden = {"network": UNKNOWN, "name": "x", "list": [{"a": UNKNOWN}]}
     given = {"network": "network-vpc-id", "name": "x", "list": [{"a": "b"}]}
-    assert _shown(hidden, given) == given
+    assert _with_original_values(hidden, given) == given
 
 
 KINDS = provider_pb2.PropertyDiff.Kind

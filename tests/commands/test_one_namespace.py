@@ -12,6 +12,7 @@ import yaml
 
 from commands.follow import follow
 from commands.monitor.cluster import Cluster, StackOutputs
+from commands.monitor.screen import Screen
 from commands.status import show
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
@@ -42,15 +43,15 @@ def member(local: ClusterSettings, kubectl: Callable[..., str], tmp_path: Path) 
 def shown(kubeconfig: str, name: str) -> str:
     """Return the output of `make status` for a job."""
     out = io.StringIO()
-    outputs = StackOutputs(kubeconfig_path=kubeconfig, namespace=NAMESPACE, jobs=(name,))
-    show(Cluster(kubeconfig, NAMESPACE), outputs, out)
+    show(Cluster(kubeconfig, NAMESPACE), (name,), out)
     return out.getvalue()
 
 
 def test_a_job_is_followed_and_shown(member: str, kubectl: Callable[..., str]) -> None:
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=job("mine", "echo 'train epoch=1 step=3/8 loss=0.25'"))
     out = io.StringIO()
-    assert follow(member, NAMESPACE, ["mine"], out) == 0
+    found = StackOutputs(kubeconfig_path=member, namespace=NAMESPACE, jobs=("mine",))
+    assert follow(found, found.jobs, Screen(out)) == 0
     assert "loss=0.25" in out.getvalue()
     text = shown(member, "mine")
     assert "complete" in text
@@ -70,7 +71,7 @@ def test_what_may_not_be_seen_is_said(member: str, kubectl: Callable[..., str]) 
     queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=queued)
     kubectl("wait", "-n", NAMESPACE, "job/waits", "--for=condition=Suspended", "--timeout=60s")
-    assert "what Kueue says of it you may not read" in " ".join(shown(member, "waits").split())
+    assert "you may not read Kueue's reason" in " ".join(shown(member, "waits").split())
     text = " ".join(shown(member, "none").split())
     assert "absent" in text
     assert "or of a kind that you may not list: the API server answers 403" in text

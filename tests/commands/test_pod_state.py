@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from commands.monitor.exit_codes import FINAL_CODES, TRAINER_CODES, Container, explain_exit
+from commands.monitor.exit_codes import FINAL_CODES, TRAINER_CODES, explain_exit
 from commands.monitor.job_state import job_state
 from commands.monitor.pod_state import (
-    STUCK,
+    STUCK_REASONS,
+    PodState,
     count_restarts,
     exit_codes_of_pods,
     latest_by_place,
@@ -28,6 +30,11 @@ API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(
 def pod(name: str) -> dict[str, Any]:
     """Return a copy of one pod's object."""
     return dict(copy.deepcopy(API["pods"][name][0]))
+
+
+def state_of(**changes: Any) -> PodState:
+    """Return the state of a running pod with some facts changed."""
+    return replace(pod_state(pod("running")), **{"runs_script": False, **changes})
 
 
 def test_running() -> None:
@@ -46,7 +53,7 @@ def test_unschedulable_gives_the_schedulers_reason() -> None:
 def test_a_missing_image_is_named_and_does_not_pass_by_itself() -> None:
     state = pod_state(pod("no_image"))
     assert state.state == "pending"
-    assert state.reason in STUCK
+    assert state.reason in STUCK_REASONS
     assert "trainyard.local/absent:1" in state.message
 
 
@@ -67,7 +74,7 @@ def test_exit_code_of_the_trainer_has_its_meaning() -> None:
     ("code", "signal"), [(137, "SIGKILL"), (247, "SIGKILL"), (-9, "SIGKILL"), (139, "SIGSEGV"), (245, "SIGSEGV")]
 )
 def test_a_signal_is_named_however_it_is_given(code: int, signal: str) -> None:
-    assert explain_exit(code, Container()).startswith(f"ended by {signal}")
+    assert explain_exit(code, state_of()).startswith(f"ended by {signal}")
 
 
 @pytest.mark.parametrize(
@@ -91,9 +98,9 @@ def test_a_pod_that_has_not_failed_has_no_back_off() -> None:
 def test_exit_code_of_a_script_is_the_scripts_own() -> None:
     state = pod_state(running("failed", "python", "-m", "trainer.launch", "/script/train.py"))
     assert state.why == "exit code 78: the script's own code; Kubernetes does not restart a job after it"
-    assert explain_exit(3, Container(runs_script=True)) == "the script's own code"
-    assert explain_exit(78, Container(runs_script=True, is_launcher=True)) == "the script's own code"
-    assert explain_exit(1, Container(runs_script=True)) == TRAINER_CODES[1]
+    assert explain_exit(3, state_of(runs_script=True)) == "the script's own code"
+    assert explain_exit(78, state_of(runs_script=True, role="launcher")) == "the script's own code"
+    assert explain_exit(1, state_of(runs_script=True)) == TRAINER_CODES[1]
 
 
 def test_out_of_memory_names_the_limit_and_the_key_to_raise() -> None:
@@ -116,7 +123,7 @@ def test_sigkill_without_an_oom_kill_names_the_node_and_the_limit() -> None:
 
 
 def test_sigkill_of_a_rank_while_its_container_runs_names_the_limit() -> None:
-    unknown = explain_exit(-9, Container(job="digits", memory_limit="2Gi"))
+    unknown = explain_exit(-9, state_of(job="digits", memory_limit="2Gi"))
     assert unknown == (
         "ended by SIGKILL: the container reached its limit of 2Gi "
         "(raise `resources.memory` of job digits from 2Gi to more), or it was killed by hand"
@@ -125,13 +132,13 @@ def test_sigkill_of_a_rank_while_its_container_runs_names_the_limit() -> None:
 
 @pytest.mark.parametrize("runs_script", [False, True])
 def test_code_255_names_the_runtime_process(runs_script: bool) -> None:
-    text = explain_exit(255, Container(node="local-1", runs_script=runs_script, reason="Error"))
+    text = explain_exit(255, state_of(node="local-1", runs_script=runs_script, reason="Error", exit_code=255))
     assert "the container's runtime process (containerd-shim) or all of local-1 died" in text
     assert ("the script's own code, or" in text) == runs_script
 
 
 def test_codes_that_the_launcher_raises_keep_their_meaning() -> None:
-    assert explain_exit(75 + 128, Container()) == TRAINER_CODES[75]
+    assert explain_exit(75 + 128, state_of()) == TRAINER_CODES[75]
 
 
 def test_eviction_explains_more_than_the_containers_end() -> None:
@@ -200,8 +207,8 @@ def test_codes_mean_the_same_as_in_the_trainer() -> None:
     codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
     assert codes <= TRAINER_CODES.keys()
     assert FINAL_CODES == FINAL_EXIT_CODES
-    assert explain_exit(137, Container()) == explain_exit(-9, Container())
-    assert "SIGTERM" in explain_exit(143, Container())
+    assert explain_exit(137, state_of()) == explain_exit(-9, state_of())
+    assert "SIGTERM" in explain_exit(143, state_of())
 
 
 def test_the_ends_of_pods_that_an_operator_made_again_are_in_its_events() -> None:

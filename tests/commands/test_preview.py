@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from commands import preview
+from commands.monitor.pod_state import PodState
 from commands.preview import jobs_by_pool
-from infra.naming import JOB_LABEL, POOL_LABEL
+from infra.naming import POOL_LABEL
 
 FILE = "Pulumi.dev.yaml"
 IDENTITY = ("-c", "user.name=tester", "-c", "user.email=tester@example.com")
@@ -112,9 +113,8 @@ def test_options_that_cannot_be_read(option: str, value: str, said: str, capsys:
     assert said in capsys.readouterr().err
 
 
-def pod(job: str, node: str | None, phase: str = "Running") -> dict[str, Any]:
-    spec = {"nodeName": node} if node else {}
-    return {"metadata": {"labels": {JOB_LABEL: job}}, "spec": spec, "status": {"phase": phase}}
+def pod(job: str, node: str, state: str = "running") -> PodState:
+    return PodState(uid=job, name=job, job=job, index=0, processes=1, node=node, state=state)
 
 
 def node(name: str, pool: str | None) -> dict[str, Any]:
@@ -125,10 +125,10 @@ NODES = [node("a", "gpus"), node("b", "gpus"), node("c", "tpus"), node("d", None
 
 
 def test_jobs_are_on_the_pools_of_their_nodes() -> None:
-    pods = [pod("digits", "a"), pod("digits", "b"), pod("more", "b", "Pending"), pod("spmd", "c")]
+    pods = [pod("digits", "a"), pod("digits", "b"), pod("more", "b", "pending"), pod("spmd", "c")]
     assert jobs_by_pool(pods, NODES) == {"gpus": ["digits", "more"], "tpus": ["spmd"]}
 
 
 def test_what_is_over_waiting_or_elsewhere_guards_no_pool() -> None:
-    pods = [pod("done", "a", "Succeeded"), pod("lost", "a", "Failed"), pod("waits", None, "Pending"), pod("x", "d")]
+    pods = [pod("done", "a", "succeeded"), pod("lost", "a", "failed"), pod("waits", "", "pending"), pod("x", "d")]
     assert jobs_by_pool(pods, NODES) == {}

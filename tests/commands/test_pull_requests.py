@@ -73,11 +73,11 @@ def test_rename_a_pool() -> None:
 
 def test_raise_a_count_beyond_quota() -> None:
     left = {("PREEMPTIBLE_NVIDIA_T4_GPUS", "us-central1"): 8}
-    found = report(changed({"nodes": 32}), left=left)
+    found = report(changed({"nodes": 32}), quota_left=left)
     assert found.failures == [
         "stack needs 60 more of us-central1 PREEMPTIBLE_NVIDIA_T4_GPUS, of which 8 are left",
     ]
-    assert report(changed({"nodes": 4}), left=left).failures == []
+    assert report(changed({"nodes": 4}), quota_left=left).failures == []
     assert "PREEMPTIBLE_NVIDIA_T4_GPUS: 4 -> 64" in text(changed({"nodes": 32}))
 
 

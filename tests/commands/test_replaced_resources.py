@@ -14,7 +14,7 @@ import pytest
 
 from commands.review.difference import difference
 from commands.review.plan import Step
-from commands.review.recorded import Record, recorded
+from commands.review.recorded import Record, record_program
 
 POOL = {"name": "gpus"}
 A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
@@ -29,7 +29,7 @@ ALL_IN_CLUSTER = {CLUSTER: "replace", "system-nodes": "replace", "gpus-nodes": "
 def recording(kind: str, platform: str) -> list[Record]:
     """Return the resources that the program registers for a platform's settings."""
     project = {"project": "some-project"} if kind == "gke" else {}
-    return recorded({"platform": {"kind": kind, **project, **json.loads(platform)}, "jobs": []}, ())
+    return record_program({"platform": {"kind": kind, **project, **json.loads(platform)}, "jobs": []}, ())
 
 
 def steps(kind: str, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Step]:

@@ -10,8 +10,8 @@ import pytest
 
 from commands.review.difference import difference
 from commands.review.plan import Step
-from commands.review.recorded import recorded
-from commands.review.report import Report, as_json, comment, markdown, spelled
+from commands.review.recorded import record_program
+from commands.review.report import Report, as_json, comment, format_change, markdown
 from policy.catalogue import RULES
 from policy.rules import findings
 from stack.config import parse
@@ -32,13 +32,13 @@ def values(**changes: Any) -> dict[str, Any]:
 
 
 def report(before: dict[str, Any], after: dict[str, Any], **more: Any) -> Report:
-    config, graph = parse(after), recorded(after, ())
+    config, graph = parse(after), record_program(after, ())
     return Report(
         stack="test",
         after=config,
         before=parse(before),
-        steps=difference(recorded(before, ()), graph),
-        engine=False,
+        steps=difference(record_program(before, ()), graph),
+        is_from_engine=False,
         findings=findings(graph, RULES, config.policy.settings()),
         running=more.get("running", {}),
     )
@@ -136,9 +136,9 @@ def test_json_has_the_same_verdict() -> None:
 def test_the_engine_is_named_where_it_spoke() -> None:
     step = Step(action="update", type="t:t:T", name="a", inputs={})
     config = parse(values())
-    found = Report(stack="s", after=config, before=config, steps=[step], engine=False, findings=[], running={})
+    found = Report(stack="s", after=config, before=config, steps=[step], is_from_engine=False, findings=[], running={})
     assert "may turn out to be" in markdown(found, TODAY)
-    assert "may turn out to be" not in markdown(replace(found, engine=True), TODAY)
+    assert "may turn out to be" not in markdown(replace(found, is_from_engine=True), TODAY)
 
 
 def test_a_comment_ends_where_github_would_refuse_it() -> None:
@@ -182,14 +182,14 @@ SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"
     ],
 )
 def test_a_change(path: str, before: dict[str, Any], after: dict[str, Any], expected: str) -> None:
-    assert spelled(path, before, after) == expected
+    assert format_change(path, before, after) == expected
 
 
 @pytest.mark.parametrize("secret", [SECRET, "[secret]"])
 def test_a_secret_is_not_spelled(secret: Any) -> None:
-    assert spelled("a", {"a": {"b": secret}}, {"a": {"b": "other"}}) == "a"
-    assert spelled("a", {"a": {"b": "other"}}, {"a": {"b": secret}}) == "a"
+    assert format_change("a", {"a": {"b": secret}}, {"a": {"b": "other"}}) == "a"
+    assert format_change("a", {"a": {"b": "other"}}, {"a": {"b": secret}}) == "a"
 
 
 def test_what_is_known_later_is_not_spelled() -> None:
-    assert spelled("a", {"a": "b"}, {"a": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}) == "a"
+    assert format_change("a", {"a": "b"}, {"a": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}) == "a"

@@ -11,7 +11,7 @@ import pytest
 
 from commands.review.difference import difference
 from commands.review.official import review_by_plugins
-from commands.review.recorded import recorded
+from commands.review.recorded import record_program
 from simulation.cloud.state import new_state
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_plugin_plans_what_the_preview_says(change: str, home: Path) -> None:
     assert os.environ["PULUMI_HOME"] == str(home)
     before, after, replaced, kept = CHANGES[change]
-    olds, news = recorded({"platform": before, "jobs": []}, ()), recorded({"platform": after, "jobs": []}, ())
+    olds, news = (
+        record_program({"platform": before, "jobs": []}, ()),
+        record_program({"platform": after, "jobs": []}, ()),
+    )
     steps = difference(olds, news)
     found = review_by_plugins(olds, news, steps)
     assert (found.failures, found.missing, len(found.asked)) == ([], (), 1)

@@ -13,7 +13,7 @@ from commands.environment import StackBusy, StateBroken
 from commands.interrupts import Child
 from infra.kubeconfig import PROVIDER_TMPDIR
 
-SALT = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
+SALT_KEY = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
 """Salt of an unknown passphrase."""
 
 
@@ -21,7 +21,7 @@ def test_the_salt_of_another_checkout_is_explained(tmp_path: Path, monkeypatch: 
     state = tmp_path / "state"
     state.mkdir()
     (tmp_path / "Pulumi.yaml").write_text("name: salted\nruntime: python\n", encoding="utf-8")
-    (tmp_path / "Pulumi.mine.yaml").write_text(SALT + "\n", encoding="utf-8")
+    (tmp_path / "Pulumi.mine.yaml").write_text(SALT_KEY + "\n", encoding="utf-8")
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{state}")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "another")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
 import pytest
 
 from commands.environment import StateBroken
-from commands.state_files import pending_operations, repair, set_aside, state_file
+from commands.state_files import StateFiles
 
 PROJECT = "trainyard"
 
@@ -24,14 +23,14 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_repair_whole_files_stay(state: Path, tmp_path: Path) -> None:
-    assert repair(tmp_path, PROJECT, "dev") == []
+    assert StateFiles(tmp_path, PROJECT, "dev").repair() == []
     assert state.read_text(encoding="utf-8") == '{"new": 1}'
     assert Path(f"{state}.attrs").exists()
 
 
 def test_repair_broken_attributes_are_removed(state: Path, tmp_path: Path) -> None:
     Path(f"{state}.attrs").write_text("", encoding="utf-8")
-    assert repair(tmp_path, PROJECT, "dev") == ["dev.json.attrs was cut off and is removed"]
+    assert StateFiles(tmp_path, PROJECT, "dev").repair() == ["dev.json.attrs was cut off and is removed"]
     assert not Path(f"{state}.attrs").exists()
     assert state.read_text(encoding="utf-8") == '{"new": 1}'
 
@@ -39,7 +38,7 @@ def test_repair_broken_attributes_are_removed(state: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("text", ["", '{"new": ', "\0" * 100])
 def test_repair_broken_state_uses_backup(state: Path, tmp_path: Path, text: str) -> None:
     state.write_text(text, encoding="utf-8")
-    (said,) = repair(tmp_path, PROJECT, "dev")
+    (said,) = StateFiles(tmp_path, PROJECT, "dev").repair()
     assert "using the state before the last write" in said
     assert state.read_text(encoding="utf-8") == '{"old": 1}'
     assert Path(f"{state}.broken").read_text(encoding="utf-8") == text
@@ -52,7 +51,7 @@ def test_repair_broken_state_and_backup_uses_newest_whole_backup_of_a_command(st
         (backups / f"dev.179556250874715130{time}.json").write_text(text, encoding="utf-8")
     for each in (state, Path(f"{state}.bak")):
         each.write_text("", encoding="utf-8")
-    (said,) = repair(tmp_path, PROJECT, "dev")
+    (said,) = StateFiles(tmp_path, PROJECT, "dev").repair()
     assert "at the end of an earlier command (dev.1795562508747151302.json)" in said
     assert state.read_text(encoding="utf-8") == '{"second": 1}'
 
@@ -61,36 +60,26 @@ def test_repair_without_whole_copy_raises_and_changes_nothing(state: Path, tmp_p
     for each in (state, Path(f"{state}.bak")):
         each.write_text("{", encoding="utf-8")
     with pytest.raises(StateBroken, match=r"dev\.json is cut off and has no whole copy"):
-        repair(tmp_path, PROJECT, "dev")
+        StateFiles(tmp_path, PROJECT, "dev").repair()
     assert state.read_text(encoding="utf-8") == "{"
 
 
 @pytest.mark.usefixtures("state")
 def test_set_aside_broken_state_leaves_no_state(tmp_path: Path) -> None:
-    assert set_aside(tmp_path, PROJECT, "dev").name == "dev.json.broken"
-    assert state_file(tmp_path, PROJECT, "dev") is None
-
-
-def test_repair_compressed_state_uses_compressed_backup(state: Path, tmp_path: Path) -> None:
-    state.unlink()
-    packed = state.with_name("dev.json.gz")
-    whole = gzip.compress(b'{"old": 1}')
-    packed.write_bytes(whole[:-9])
-    Path(f"{packed}.bak").write_bytes(whole)
-    assert len(repair(tmp_path, PROJECT, "dev")) == 1
-    assert packed.read_bytes() == whole
+    assert StateFiles(tmp_path, PROJECT, "dev").set_aside().name == "dev.json.broken"
+    assert not StateFiles(tmp_path, PROJECT, "dev").exists
 
 
 def test_repair_leaves_other_stacks_and_projects(state: Path, tmp_path: Path) -> None:
     state.write_text("", encoding="utf-8")
-    assert repair(tmp_path, PROJECT, "other") == []
-    assert repair(tmp_path, "other", "dev") == []
+    assert StateFiles(tmp_path, PROJECT, "other").repair() == []
+    assert StateFiles(tmp_path, "other", "dev").repair() == []
     assert state.read_text(encoding="utf-8") == ""
 
 
 def test_pending_operations_names_resources(state: Path, tmp_path: Path) -> None:
     pending = [{"type": "creating", "resource": {"urn": "urn:pulumi:dev::trainyard::some:Type::nodes"}}]
     state.write_text(json.dumps({"checkpoint": {"latest": {"pending_operations": pending}}}), encoding="utf-8")
-    assert pending_operations(tmp_path, PROJECT, "dev") == ["creating nodes"]
+    assert StateFiles(tmp_path, PROJECT, "dev").pending_operations() == ["creating nodes"]
     state.write_text("", encoding="utf-8")
-    assert pending_operations(tmp_path, PROJECT, "dev") == []
+    assert StateFiles(tmp_path, PROJECT, "dev").pending_operations() == []

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from commands.environment import PROJECT
-from commands.tensorboard import folder, main, words
+from commands.monitor.cluster import StackNotFound
+from commands.tensorboard import command_line, log_folder, main
 from trainer.sinks import Record, TensorBoard
 from trainer.storage import Folder
 
@@ -46,7 +47,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     process = subprocess.Popen(
-        words(f"file://{tmp_path}", "", port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command_line(f"file://{tmp_path}", "", port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     yield f"http://localhost:{port}"
     process.terminate()
@@ -73,10 +74,10 @@ def test_curves_and_the_profiler_are_served(server: str) -> None:
     ],
 )
 def test_the_bucket_is_a_path_here_and_a_url_elsewhere(bucket: str, job: str, expected: str) -> None:
-    assert folder(bucket, job) == expected
+    assert log_folder(bucket, job) == expected
 
 
-def test_a_stack_that_is_not_up_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stack_that_is_not_up_raises_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STACK", "never-made")
-    assert main() == 1
-    assert "stack never-made is not up; run `make up STACK=never-made`" in capsys.readouterr().err
+    with pytest.raises(StackNotFound, match="stack never-made is not up; run `make up STACK=never-made`"):
+        main()

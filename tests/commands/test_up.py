@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commands.up import print_outputs, unfollowed
+from commands.job_results import unfollowed
+from commands.up import print_outputs
 from stack.config import parse
 from tests.unit.refused import JOB, PLATFORM
 

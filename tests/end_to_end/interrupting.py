@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from commands.locks import RUN
+from commands.locks import RUN_VARIABLE
 from infra.local.leftovers import environment_value
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 
@@ -100,6 +100,8 @@ def left_by_runs(checkout: Checkout) -> list[str]:
     found = [str(path) for path in (checkout.folder / ".trainyard").glob("pulumi/.pulumi/locks/**/*.json")]
     mark = f"{checkout.folder}:"
     for pid in processes():
-        if (environment_value(pid, RUN) or "").startswith(mark) and not environment_value(pid, "TRAINYARD_CLUSTER"):
+        if (environment_value(pid, RUN_VARIABLE) or "").startswith(mark) and not environment_value(
+            pid, "TRAINYARD_CLUSTER"
+        ):
             found.append(f"process {pid}: {Path(f'/proc/{pid}/cmdline').read_bytes()!r}")
     return found

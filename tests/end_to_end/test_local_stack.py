@@ -66,7 +66,7 @@ def test_up_creates_a_deleted_job_again(checkout: Checkout) -> None:
     (before,) = checkout.objects("jobs")
     checkout.kubectl("delete", "job", "digits")
     printed = checkout.run("make", "up")
-    assert "stack local: creating again what was deleted: job digits" in printed
+    assert "stack local: recreating deleted jobs: digits" in printed
     (after,) = checkout.objects("jobs")
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
 

@@ -18,7 +18,7 @@ import pytest
 from commands.monitor.cluster import Cluster
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState, latest_by_place
-from commands.status import notes_of
+from commands.status import read_notes
 from infra.local import lifecycle
 from infra.local.program_image import program_reference
 from infra.local.provider import load_images
@@ -92,7 +92,7 @@ class Faults:
 
     def notes(self, job: JobState, pods: list[PodState]) -> dict[str, str]:
         """Return what `make status` knows of a job's pods from events."""
-        return notes_of(self._cluster, job, latest_by_place(pods))
+        return read_notes(self._cluster, job, latest_by_place(pods))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from commands.monitor.cluster import Cluster, StackOutputs
+from commands.monitor.cluster import Cluster
 from commands.status import show
 from infra.local import leftovers
 from infra.local.api import ready_nodes
@@ -122,9 +122,8 @@ class Lost:
     def status(self) -> str:
         """Return the output of `make status`."""
         out = io.StringIO()
-        names = tuple(job_name(kind, self._cause) for kind in KINDS)
-        found = StackOutputs(kubeconfig_path=str(self._settings.kubeconfig), namespace=NAMESPACE, jobs=names)
-        show(Cluster(found.kubeconfig_path, found.namespace), found, out)
+        names = [job_name(kind, self._cause) for kind in KINDS]
+        show(Cluster(str(self._settings.kubeconfig), NAMESPACE), names, out)
         return out.getvalue()
 
     def told_to_go(self) -> list[float]:

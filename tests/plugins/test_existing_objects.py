@@ -10,7 +10,7 @@ import yaml
 
 from commands import existing_objects, up
 from commands.existing_objects import existing, identities, in_state
-from commands.review.recorded import have_objects, recorded_file
+from commands.review.recorded import ensure_operator_objects, record_file
 from commands.stack import PulumiFailed
 from infra.existing.cloud import Existing
 from infra.existing.config import KubeconfigConfig
@@ -31,7 +31,7 @@ def cloud(api_server: ApiServer) -> Existing:
 @pytest.fixture(scope="module", autouse=True)
 def _objects() -> None:
     """Provide the objects of the operator that the job needs."""
-    have_objects(["jobset"])
+    ensure_operator_objects(["jobset"])
 
 
 def settings(kubeconfig: Path) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_objects_of_the_program_and_of_the_state_have_the_same_identity(api_serv
     text = yaml.safe_dump({"config": settings(api_server.kubeconfig)})
     file = tmp_path / "Pulumi.mine.yaml"
     file.write_text(text, encoding="utf-8")
-    records = recorded_file(text, stack_config.load_file(file))
+    records = record_file(text, stack_config.load_file(file))
     found = identities(records)
     assert {("v1", "Namespace", "", NAMESPACE), CRD} <= found
     resources = [{"type": each.type, "inputs": each.inputs} for each in records]

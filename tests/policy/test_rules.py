@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.review.recorded import have_objects
+from commands.review.recorded import ensure_operator_objects
 from policy.catalogue import RULES
 from policy.config import PolicyConfig
 from policy.rules import Rule, Settings, findings, pods
@@ -88,7 +88,7 @@ def test_the_stack_names_rules_that_exist() -> None:
 def test_our_own_stacks_break_no_mandatory_rule(stack: str) -> None:
     values = yaml.safe_load((PROJECT / f"Pulumi.{stack}.yaml").read_text())["config"]
     platform, jobs = values["trainyard:platform"], values["trainyard:jobs"]
-    have_objects(parse({"platform": platform, "jobs": jobs}).operators)
+    ensure_operator_objects(parse({"platform": platform, "jobs": jobs}).operators)
     engine, _ = graph(platform, jobs)
     settings = PolicyConfig.model_validate(values.get("trainyard:policy", {})).settings()
     found = findings(engine.records, RULES, settings)

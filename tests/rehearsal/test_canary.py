@@ -81,7 +81,9 @@ def test_a_pod_names_the_secret_and_does_not_hold_it(preview: Preview) -> None:
 
 def test_report(preview: Preview) -> None:
     config = load_file(preview.settings)
-    report = Report(stack=STACK, after=config, before=None, steps=preview.steps, engine=True, findings=[], running={})
+    report = Report(
+        stack=STACK, after=config, before=None, steps=preview.steps, is_from_engine=True, findings=[], running={}
+    )
     today = date(2026, 11, 21)
     assert leaks(markdown(report, today), json.dumps(as_json(report, today))) == []
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from commands.adopt_orphans import adopt
-from commands.state_files import repair
+from commands.state_files import StateFiles
 from simulation.cloud.state import changing
 from tests.rehearsal.simulated_stack import SimulatedStack
 
@@ -29,7 +29,7 @@ def test_a_second_up_converges(new_stack: Callable[[str], SimulatedStack], fault
     stack = new_stack(PROGRAM)
     stack.up(fault=fault, fails=True)
     assert stack.clouds.fault == ""
-    repair(stack.folder / "backend", "clouds", "test")
+    StateFiles(stack.folder / "backend", "clouds", "test").repair()
     stack.run("cancel", "--yes")
     deployment = json.loads(stack.run("stack", "export"))
     refreshed = []
@@ -62,7 +62,7 @@ def test_what_a_crash_left_undone_is_made_by_the_next_up(new_stack: Callable[[st
     stack.up(fault="crash:network", fails=True)
     with changing(stack.folder / "clouds") as state:
         del state.resources["gcp:compute/network:Network projects/some-project/global/networks/vpc"]
-    repair(stack.folder / "backend", "clouds", "test")
+    StateFiles(stack.folder / "backend", "clouds", "test").repair()
     stack.run("cancel", "--yes")
     deployment = json.loads(stack.run("stack", "export"))
     assert adopt(deployment, lambda *words: bool(stack.run(*words)) or True) == []

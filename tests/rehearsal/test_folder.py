@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.rehearse.folder import SECRET_PLACEHOLDER, cluster_settings, keep_port, locked, write_settings
+from commands.rehearse.folder import SECRET_PLACEHOLDER, cluster_settings, rehearsal_lock, reserve_port, write_settings
 from infra.local.lifecycle import listen
 from stack.config import load_file
 
@@ -16,11 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_port_is_kept_for_its_own_cluster() -> None:
-    mine = keep_port("mine")
-    words = [sys.executable, "-c", "from commands.rehearse.folder import keep_port; print(keep_port('mine'))"]
+    mine = reserve_port("mine")
+    words = [sys.executable, "-c", "from commands.rehearse.folder import reserve_port; print(reserve_port('mine'))"]
     other = int(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
-    assert mine not in (other, keep_port("another"))
-    assert mine == keep_port("mine"), "the next of that name has it too"
+    assert mine not in (other, reserve_port("another"))
+    assert mine == reserve_port("mine"), "the next of that name has it too"
     # The cluster is another process, and it reopens the port when it restarts.
     words = [sys.executable, "-c", f"from infra.local.lifecycle import listen; listen({mine})"]
     for _ in range(2):
@@ -28,9 +28,9 @@ def test_a_port_is_kept_for_its_own_cluster() -> None:
 
 
 def test_a_port_at_which_somebody_listens_is_left_alone() -> None:
-    port = keep_port("one")
+    port = reserve_port("one")
     with listen(port):
-        assert keep_port("two") != port
+        assert reserve_port("two") != port
 
 
 def test_a_port_that_is_given_is_taken() -> None:
@@ -39,9 +39,9 @@ def test_a_port_that_is_given_is_taken() -> None:
 
 def test_a_name_that_is_taken_is_refused_with_the_way_out(tmp_path: Path) -> None:
     with (
-        locked(tmp_path / "rehearsal"),
+        rehearsal_lock(tmp_path / "rehearsal"),
         pytest.raises(RuntimeError, match="`make rehearse NAME=another`"),
-        locked(tmp_path / "rehearsal"),
+        rehearsal_lock(tmp_path / "rehearsal"),
     ):
         pass
 

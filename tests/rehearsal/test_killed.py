@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from commands.adopt_orphans import adopt, looked_up
-from commands.state_files import repair
+from commands.adopt_orphans import adopt, find_in_cloud
+from commands.state_files import StateFiles
 from commands.verify_empty import ownership, simulated, verify
 from simulation.cloud.state import changing, read_state
 from tests.commands.platforms import cloud
@@ -79,9 +79,9 @@ KILLS = [
 
 def recover(stack: SimulatedStack, case: Case) -> list[str]:
     """Recover as `make up` and `make down` do first. Return the resources that the user must look for by hand."""
-    repair(stack.folder / "backend", "clouds", "test")
+    StateFiles(stack.folder / "backend", "clouds", "test").repair()
     stack.run("cancel", "--yes")
-    find = looked_up(cloud(platform_of(case.settings)), simulated(stack.folder / "clouds"))
+    find = find_in_cloud(cloud(platform_of(case.settings)), simulated(stack.folder / "clouds"))
     return adopt(json.loads(stack.run("stack", "export")), lambda *words: bool(stack.run(*words)) or True, find)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from commands.adopt_orphans import REPEATABLE, adopt, looked_up
-from commands.rehearse.report import in_words, longest_chain, turned
+from commands.adopt_orphans import REPEATABLE, adopt, find_in_cloud
+from commands.rehearse.report import format_duration, longest_chain, reversed_graph
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS
@@ -108,7 +108,7 @@ def test_what_has_no_id_of_its_name_is_looked_up_by_its_tags() -> None:
     tags = {"Name": "dist", "trainyard-cluster": "dist.us-west-2"}
     others = Found(kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"})
     old, ours = (Found(kind="VPC", name=id_, id=id_, labels=tags) for id_ in ("vpc-2", "vpc-3"))
-    find = looked_up(CLOUD, lister(others, old, ours))
+    find = find_in_cloud(CLOUD, lister(others, old, ours))
     wanted = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "dist"}}
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2"})) == "vpc-3"
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2", "vpc-3"})) is None
@@ -120,7 +120,7 @@ def test_what_has_no_id_of_its_name_is_looked_up_by_its_tags() -> None:
 def test_what_has_no_tags_is_looked_up_by_what_it_joins() -> None:
     rows = [{"RouteTableAssociationId": f"rtbassoc-{n}", "RouteTableId": f"rtb-{n}", "SubnetId": "s"} for n in (1, 2)]
     (parts, *_) = PARTS
-    find = looked_up(CLOUD, lister(*read(parts, rows)))
+    find = find_in_cloud(CLOUD, lister(*read(parts, rows)))
     wanted = {"routeTableId": "rtb-2", "subnetId": "s", "region": "us-west-2"}
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", wanted, frozenset()) == "rtbassoc-2"
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", {"region": "r"}, frozenset()) is None
@@ -143,9 +143,9 @@ def test_the_longest_chain_counts() -> None:
     waits = {"network": [], "subnet": ["network"], "account": [], "cluster": ["subnet", "account"]}
     seconds = {"network": 20, "subnet": 30, "account": 12, "cluster": 480}
     assert longest_chain(waits, seconds) == 530
-    assert longest_chain(turned(waits), seconds) == 530
+    assert longest_chain(reversed_graph(waits), seconds) == 530
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(40, "40 s"), (480, "8 min"), (3900, "65 min"), (6000, "1 h 40 min")])
 def test_durations_are_written_for_people(seconds: int, words: str) -> None:
-    assert in_words(seconds) == words
+    assert format_duration(seconds) == words

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commands.rehearse.folder import MOST_LETTERS, errors
+from commands.rehearse.folder import MAX_CHARACTERS, first_errors
 from commands.rehearse.report import Report
 from commands.rehearse.run import Rehearsal, Subject
 from infra.local.settings import ClusterSettings
@@ -55,13 +55,13 @@ def test_what_a_failed_update_left_open_is_not_said() -> None:
 
 
 def test_errors_are_quoted_with_their_resource_and_once() -> None:
-    assert errors(FAILED) == [
+    assert first_errors(FAILED) == [
         "gcp:container:NodePool (gpus-nodes): gpus: QUOTA_EXCEEDED: 4 of NVIDIA_T4_GPUS",
         "pulumi:pulumi:Stack (trainyard-dev): Program failed with an unhandled exception: LookupError: no such recipe",
     ]
-    (long,) = errors(f"\nDiagnostics:\n  a:b:C (d):\n    error: {'x' * 1000}\n")
-    assert len(long) == MOST_LETTERS + 3
-    assert errors("") == []
+    (long,) = first_errors(f"\nDiagnostics:\n  a:b:C (d):\n    error: {'x' * 1000}\n")
+    assert len(long) == MAX_CHARACTERS + 3
+    assert first_errors("") == []
 
 
 class Stuck(Rehearsal):
@@ -69,7 +69,7 @@ class Stuck(Rehearsal):
 
     def _pulumi(self, *words: str, quiet: bool = False) -> bool:
         del words, quiet
-        self._printed = "\nDiagnostics:\n  gcp:container:Cluster (cluster):\n    error: has nodes\n"
+        self._output = "\nDiagnostics:\n  gcp:container:Cluster (cluster):\n    error: has nodes\n"
         return False
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from commands.review.recorded import Record as Registered
-from commands.review.recorded import have_objects, recorded
+from commands.review.recorded import ensure_operator_objects, record_program
 from infra.naming import JOB_LABEL
 from simulation.autoscaler import takes
 from simulation.cloud import checking
@@ -59,8 +59,8 @@ def as_the_provider_has_it(registered: Registered) -> Record:
 @pytest.mark.parametrize("name", STACKS)
 def test_clouds_take_it_and_nodes_take_its_pods(name: str) -> None:
     config = parse(STACKS[name])
-    have_objects(config.operators)
-    records = recorded(STACKS[name], [])
+    ensure_operator_objects(config.operators)
+    records = record_program(STACKS[name], [])
     clouds = {
         f"{each.type} {each.name}": as_the_provider_has_it(each)
         for each in records

@@ -9,14 +9,12 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from commands.finished_jobs import WriteFailed, completed, write
+from commands.job_results import WriteFailed, complete_record, write_record, write_records
 from commands.monitor.job_state import JobState
-from commands.up import write_records
 from stack.config import parse
 from stack.run_record import plan_digest, run_records, source_state
 from tests.commands.pull_requests import JOB, STACK, changed
@@ -108,28 +106,28 @@ def test_what_has_no_price_has_none_in_the_record() -> None:
     config = parse({"platform": platform, "jobs": [job]})
     found = run_records(config, "", {})[config.jobs[0].name]
     assert (found["pools"], found["chips"], found["usd_per_hour"]) == (["h200"], 8, None)
-    assert completed(found, OVER)["usd"] is None
+    assert complete_record(found, OVER)["usd"] is None
 
 
 def test_a_run_that_is_over_is_written_with_its_chip_hours_and_price(tmp_path: Path) -> None:
     config = parse(STACK)
-    found = completed(run_records(config, "", {})[config.jobs[0].name], OVER)
+    found = complete_record(run_records(config, "", {})[config.jobs[0].name], OVER)
     assert (found["hours"], found["chip_hours"]) == (1.5, 6.0)
     assert found["usd"] == pytest.approx(1.5 * found["usd_per_hour"], abs=0.001)
-    written = write(f"file://{tmp_path}", found)
+    written = write_record(f"file://{tmp_path}", found)
     assert json.loads(Path(written.removeprefix("file://")).read_text(encoding="utf-8")) == found
     assert written == f"file://{tmp_path}/digits/run-record.json"
 
 
 def _record() -> dict[str, Any]:
     config = parse(STACK)
-    return completed(run_records(config, "", {})[config.jobs[0].name], OVER)
+    return complete_record(run_records(config, "", {})[config.jobs[0].name], OVER)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away, and only root has a local cluster")
 def test_a_job_that_never_wrote_anything_can_write_beside_its_record(tmp_path: Path) -> None:
     os.chown(tmp_path, 1000, 1000)
-    written = Path(write(f"file://{tmp_path}", _record()).removeprefix("file://"))
+    written = Path(write_record(f"file://{tmp_path}", _record()).removeprefix("file://"))
     assert [(made.stat().st_uid, made.stat().st_gid) for made in (written, written.parent)] == [(1000, 1000)] * 2
 
 
@@ -137,10 +135,10 @@ def test_a_bucket_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
     record = _record()
     (tmp_path / "digits").write_text("in the way", encoding="utf-8")
     with pytest.raises(WriteFailed, match=r"digits/run-record\.json cannot be written: .*File exists"):
-        write(f"file://{tmp_path}", record)
+        write_record(f"file://{tmp_path}", record)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(WriteFailed, match=r"gs://bucket/digits/run-record\.json cannot be written: .*'gcloud'"):
-        write("gs://bucket", record)
+        write_record("gs://bucket", record)
 
 
 @pytest.mark.parametrize(
@@ -154,10 +152,9 @@ def test_records_are_written_where_that_is_this_machines_to_do(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    cluster: Any = SimpleNamespace(jobs=lambda names: dict.fromkeys(names, OVER))
     brought = {"bucket_url": f"{scheme}://{tmp_path}", "run_records": {"digits": _record()}}
     monkeypatch.setenv("PATH", str(tmp_path))
-    write_records(cluster, brought, ["digits"], is_here=is_here)
+    write_records({"digits": OVER}, brought, is_here=is_here)
     printed = capsys.readouterr()
     assert said in printed.out + printed.err
     assert bool(printed.out + printed.err) == bool(said)

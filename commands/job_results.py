@@ -1,0 +1,197 @@
+"""Jobs of `make up`: follow them to their end, report their results, and write their run records.
+
+`make up` imports this module late: importing the Kubernetes client takes a while.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from commands.follow import INTERRUPTED, follow
+from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
+from commands.monitor.job_state import JobState
+from commands.monitor.pod_state import PodState
+from commands.monitor.screen import Screen, summary
+from infra.make_command import make_command
+from stack.config import StackConfig
+from workloads.kinds import KINDS
+
+RECORD_FILE = "run-record.json"
+FOLDER_SCHEME = "file"
+"""Scheme of a bucket that is a folder. Both the cluster and the folder are then on this machine."""
+COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
+"""Command that writes to each cloud's buckets."""
+
+
+class WriteFailed(RuntimeError):
+    """A record could not be written. The message gives the target and the reason."""
+
+
+def unfollowed(config: StackConfig) -> dict[str, str]:
+    """Return the jobs that do not end by themselves, each with the reason and advice."""
+    found = {
+        job.name: f"its hosts wait for you; {make_command('exec', JOB=job.name, RANK='0')} opens a shell in one"
+        for job in config.jobs
+        if job.interactive
+    }
+    return found | {job.name: "suspended; `suspend: false` starts it" for job in config.jobs if job.suspend}
+
+
+def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
+    """Return the jobs that Pulumi's state has and the cluster has not.
+
+    An update without a refresh does not detect that.
+    """
+    try:
+        found = StackOutputs.of(stack, outputs).cluster().jobs(outputs["jobs"])
+    except Unreachable:
+        return []  # The follower waits for the API server.
+    # A job with a reason may exist: the user may not list jobs of every kind.
+    return [name for name, job in found.items() if job.state == "absent" and not job.reason]
+
+
+def follow_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any], before: str) -> tuple[int, bool]:
+    """Follow the jobs and write their run records.
+
+    Return the exit status, and False if the caller should print nothing more: after Ctrl-C, or if the jobs are gone.
+    `before` is the time at which the command began. Jobs that ended before it are described and not followed.
+    """
+    found = StackOutputs.of(stack, outputs)
+    names = [name for name in found.jobs if name not in unfollowed(config)]
+    over = dict[str, str]()
+    with suppress(Unreachable):  # The follower waits for the API server.
+        over = report_finished(found.cluster(), config, outputs, names, before)
+    status = int("failed" in over.values())
+    followed = [name for name in names if name not in over]
+    if followed or not found.jobs:
+        status = follow(found, followed, Screen(sys.stdout), _make_up()) or status
+    if status == INTERRUPTED:
+        return status, False
+    try:
+        jobs = found.cluster().jobs(names)
+    except Unreachable:
+        return status or 1, False
+    write_records(jobs, outputs, is_here=config.cloud.nodes_here > 0)
+    return status, all(job.state != "absent" for job in jobs.values())
+
+
+def report_finished(
+    cluster: Cluster, config: StackConfig, outputs: Mapping[str, Any], names: Iterable[str], before: str
+) -> dict[str, str]:
+    """Describe the jobs that ended before a time. Return their states by name."""
+    over = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
+    pods = cluster.pods(list(over)) if over else []
+    scripts = {job.name for job in config.jobs if job.script is not None}
+    for name, job in over.items():
+        record, bucket = outputs["run_records"][name], str(outputs["bucket_url"])
+        print(*finished_lines(job, pods, record, bucket, is_script=name in scripts), sep="\n")
+    return {name: job.state for name, job in over.items()}
+
+
+def _make_up() -> str:
+    return make_command("up", JOB=os.environ.get("JOB", ""))
+
+
+def finished_lines(
+    job: JobState, pods: Sequence[PodState], record: Mapping[str, Any], bucket: str, *, is_script: bool
+) -> list[str]:
+    """Return a job's result, the location of its output, and the next steps; `record` is its run record."""
+    first, *more = summary(job, [pod for pod in pods if pod.owner == job.uid], None, {})
+    folder, checkpoints = f"{bucket}/{record['bucket_prefix']}", f"{bucket}/{record['checkpoints']}"
+    up = _make_up()
+    delete = f"`kubectl delete {_resource(job)} {job.name}` in {make_command('shell')}"
+    again = f"to run it again with the same settings: {delete}, then {up}"
+    steps = [f"to run it again: change its script or settings, then {up}", again]
+    if not is_script:
+        steps = _trainer_steps(job, record["bucket_prefix"], up, again)
+    return [
+        f"{first}; it ended at {job.finished}, before this command",
+        *more,
+        "  its settings have not changed since, so it was not started again",
+        f"  log: {make_command('logs')}; run record and metrics: {folder}; checkpoints: {checkpoints}",
+        *(f"  {step}" for step in steps),
+    ]
+
+
+def _trainer_steps(job: JobState, folder: str, up: str, again: str) -> list[str]:
+    """Return the next steps for a trainer's job, which resumes from the last checkpoint in its folder."""
+    from_start = f"to train from the beginning: set `job: {folder}-2` in its `flags`, then {up}"
+    if job.state == "complete":
+        return [f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {up}", from_start]
+    change = f"to continue from its last checkpoint: change the settings that made it fail, then {up}"
+    return [change, again, from_start]
+
+
+def _resource(job: JobState) -> str:
+    """Return kubectl's name for the job's object."""
+    kind = KINDS.get(job.kind)
+    return kind.resource.plural if kind and kind.resource else "job"
+
+
+def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_here: bool) -> None:
+    """Write the record of each job that is over next to its checkpoints, if this machine can write there.
+
+    `is_here` is True if the cluster is on this machine. In another cluster a bucket that is a folder is on a node.
+    """
+    bucket = str(outputs.get("bucket_url"))
+    scheme = bucket.partition("://")[0]
+    if scheme not in COPY_COMMANDS and not (scheme == FOLDER_SCHEME and is_here):
+        return
+    for name, job in jobs.items():
+        if job.is_over:
+            record = complete_record(outputs["run_records"][name], job)
+            try:
+                print(f"{name}: run record in {write_record(bucket, record)}")
+            except WriteFailed as error:
+                print(f"warning: {name}: the run record is in the output run_records alone: {error}", file=sys.stderr)
+
+
+def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:
+    """Return the record with the job's result, hours, chip-hours and hosts' cost in US dollars."""
+    hours = None
+    if state.started and state.finished:
+        hours = (datetime.fromisoformat(state.finished) - datetime.fromisoformat(state.started)).total_seconds() / 3600
+    price = record["usd_per_hour"]
+    return {
+        **record,
+        "state": state.state,
+        "started": state.started,
+        "finished": state.finished,
+        "hours": None if hours is None else round(hours, 4),
+        "chip_hours": None if hours is None else round(hours * record["chips"], 4),
+        "usd": None if hours is None or price is None else round(hours * price, 4),
+    }
+
+
+def write_record(bucket: str, record: Mapping[str, Any]) -> str:
+    """Write the record into its job's folder of the bucket. Return its URL. Raises WriteFailed.
+
+    The user's `gcloud` or `aws` writes to a cloud's bucket. Neither command has been run yet.
+    """
+    target, text = f"{bucket.rstrip('/')}/{record['bucket_prefix']}/{RECORD_FILE}", json.dumps(record, indent=2)
+    scheme, _, path = target.partition("://")
+    try:
+        if scheme == FOLDER_SCHEME:
+            _write_file(Path(path), text)
+        else:
+            subprocess.run([*COPY_COMMANDS[scheme], "-", target], input=text, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise WriteFailed(f"{target} cannot be written: {error}") from error
+    return target
+
+
+def _write_file(path: Path, text: str) -> None:
+    """Write a file that belongs to the bucket's owner, like its folder. The job may not have written there yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    owner = path.parent.parent.stat()
+    for made in (path.parent, path):
+        os.chown(made, owner.st_uid, owner.st_gid)
