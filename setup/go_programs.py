@@ -134,6 +134,8 @@ class GoProgram:
 
 def build_all(programs: Sequence[GoProgram]) -> None:
     """Build the programs that are not built. Their modules and objects stay until `remove_objects`."""
+    if all(program.is_built() for program in programs):
+        return
     cache_folder().mkdir(parents=True, exist_ok=True)
     with _lock_file().open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

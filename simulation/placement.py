@@ -12,7 +12,7 @@ from typing import Any
 from infra.local.api import NotFound, annotate, request
 from infra.local.settings import ClusterSettings
 from infra.naming import JOB_LABEL
-from simulation.cluster.kwok_stages import MAY_END
+from simulation.cluster.init import MAY_END
 
 SETTLED_SECONDS = 3.0
 """Seconds without a change after which `settle` returns, if the scheduler has rejected each pending pod."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,12 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from settings.problem import dotted
-from simulation.cloud import faults
 from simulation.cloud.checking import counted_outputs, new_outputs
 from simulation.cloud.kind import Kind, Reference, filled, number, references_of
 from simulation.cloud.kinds import kind_of
 from simulation.cloud.state import CloudState, Operation, Properties, Record, changing, key, read_state
 
+ABOUT_TYPES = ("stockout", "quota", "timeout", "slow", "crash", "eventual", "leak")
+ABOUT_CALLS = ("denied", "crash")
+"""Faults that accept the number of the call at which they happen."""
+SLOW_FACTOR = 20
+"""Factor by which a slow creation takes longer."""
+FAULT_MESSAGES = {
+    "stockout": "ZONE_RESOURCE_POOL_EXHAUSTED: the zone has not enough resources available to fulfill the request",
+    "quota": "QUOTA_EXCEEDED: the quota of this region is used up",
+    "denied": "PERMISSION_DENIED: the caller does not have permission",
+}
+_RESOURCE_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 SERVICE = "gcp:projects/service:Service"
 """Type of an enabled API."""
 
@@ -60,12 +71,12 @@ class Cloud:
         with changing(self.folder) as state:
             state.calls += 1
             refusal = _fault(state, type_, urn) or _refusal(state, kind, inputs)
-            seconds = kind.seconds * (faults.SLOW_FACTOR if faults.strikes(state, "slow", type_, urn) else 1)
-            gives_up = faults.strikes(state, "timeout", type_, urn) or bool(timeout and seconds > timeout)
-            crashes = faults.strikes(state, "crash", type_, urn)
+            seconds = kind.seconds * (SLOW_FACTOR if strikes(state, "slow", type_, urn) else 1)
+            gives_up = strikes(state, "timeout", type_, urn) or bool(timeout and seconds > timeout)
+            crashes = strikes(state, "crash", type_, urn)
             if not refusal:
                 record = _record(state, kind, urn, inputs)
-                record.invisible_reads = int(faults.strikes(state, "eventual", type_, urn))
+                record.invisible_reads = int(strikes(state, "eventual", type_, urn))
                 state.resources[record.key] = record
                 operation = Operation(verb="create", type=type_, urn=urn, id=record.id, seconds=seconds)
                 state.operations.append(operation)
@@ -95,8 +106,8 @@ class Cloud:
             if record is not None:
                 kind = kind_of(record.type)
                 refusal = _broken_rules(state, kind, inputs)
-                if faults.strikes(state, "denied", record.type, record.urn):
-                    refusal = faults.MESSAGES["denied"]
+                if strikes(state, "denied", record.type, record.urn):
+                    refusal = FAULT_MESSAGES["denied"]
                 if not refusal:
                     again = new_outputs(kind.type, record.inputs, inputs)
                     counted = {name: record.outputs[name] + (name in again) for name in counted_outputs(kind.type)}
@@ -121,10 +132,10 @@ class Cloud:
             record = state.resources.get(key(type_, id_))
             refusal = ""
             if record is not None:
-                denied = faults.strikes(state, "denied", record.type, record.urn)
-                refusal = faults.MESSAGES["denied"] if denied else _why_it_stays(state, record)
-            crashes = faults.strikes(state, "crash", record.type if record else type_, urn)
-            leaks = record is not None and faults.strikes(state, "leak", record.type, record.urn)
+                denied = strikes(state, "denied", record.type, record.urn)
+                refusal = FAULT_MESSAGES["denied"] if denied else _why_it_stays(state, record)
+            crashes = strikes(state, "crash", record.type if record else type_, urn)
+            leaks = record is not None and strikes(state, "leak", record.type, record.urn)
         if record is None or leaks:
             return
         if refusal:
@@ -139,14 +150,49 @@ class Cloud:
             self._crash()
 
 
+def check_fault(fault: str) -> str:
+    """Return the fault if it is valid. Raises ValueError with the valid faults otherwise.
+
+    A fault is `KIND:TYPE`, `KIND:TYPE:NAME` or `KIND:NUMBER`, and happens once. TYPE is part of a resource's type. NAME
+    is a resource's name, or the part of it before a `-`, such as a pool's name. NUMBER counts the calls that change
+    something.
+    """
+    kind, _, target = fault.partition(":")
+    word, colon, name = target.partition(":")
+    known = kind in (ABOUT_CALLS if target.isdecimal() else ABOUT_TYPES)
+    if fault and not (known and word.isalnum() and (not colon or _RESOURCE_NAME.fullmatch(name))):
+        kinds = ", ".join(f"{each}:RESOURCE" for each in ABOUT_TYPES)
+        first = ABOUT_TYPES[0]
+        raise ValueError(
+            f"FAULT={fault}: must be one of {kinds}, denied:NUMBER, crash:NUMBER; write "
+            f"{first}:nodepool, or {first}:nodepool:gpus for the pool gpus"
+        )
+    return fault
+
+
+def strikes(state: CloudState, kind: str, type_: str, urn: str) -> bool:
+    """Return True if the fault of this kind happens to this resource now, and clear the fault."""
+    wanted, _, target = state.fault.partition(":")
+    if wanted != kind:
+        return False
+    word, _, name = target.partition(":")
+    resource = urn.rpartition("::")[2]
+    is_named = not name or resource == name or resource.startswith(f"{name}-")
+    is_typed = word.lower() in type_.rpartition(":")[2].lower()
+    hit = state.calls == int(target) if target.isdecimal() else is_typed and is_named
+    if hit:
+        state.fault = ""
+    return hit
+
+
 def _kill_the_engine() -> None:
     os.kill(os.getppid(), signal.SIGKILL)
     os._exit(1)
 
 
 def _fault(state: CloudState, type_: str, urn: str) -> str:
-    for kind, message in faults.MESSAGES.items():
-        if faults.strikes(state, kind, type_, urn):
+    for kind, message in FAULT_MESSAGES.items():
+        if strikes(state, kind, type_, urn):
             return message
     return ""
 

@@ -37,10 +37,6 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         """Return no optional features. The engine then sends secrets as plain values."""
         return provider_pb2.ProviderHandshakeResponse()
 
-    def Attach(self, request: plugin_pb2.PluginAttach, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Do nothing: this provider never calls the engine."""
-        return empty_pb2.Empty()
-
     def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
         """Return the version of the installed SDK, which the real plugin would have too."""
         return plugin_pb2.PluginInfo(version=metadata.version(f"pulumi-{self._package}"))

@@ -158,11 +158,11 @@ def _node(
     provider_id: str,
     taints: Sequence[Mapping[str, str]],
     machine: MachineType,
+    capacity: Capacity,
     allocatable: Capacity,
     pods: int,
     disk_gb: int,
     accelerators: Mapping[str, int],
-    capacity: Capacity | None = None,
 ) -> dict[str, Any]:
     """Return a ready Node with the machine's capacity and allocatable: cpu, memory, pods, disk and accelerators."""
     architecture = "arm64" if machine.name.startswith(("a4x", "t2a", "c4a", "g5g", "m7g", "p6e")) else "amd64"
@@ -183,7 +183,7 @@ def _node(
         "metadata": {"name": name, "labels": shown},
         "spec": {"providerID": provider_id, "taints": list(taints)},
         "status": {
-            "capacity": {**_amounts(capacity or machine.capacity, pods, disk), **extended},
+            "capacity": {**_amounts(capacity, pods, disk), **extended},
             "allocatable": {**_amounts(allocatable, pods, disk * 9 // 10), **extended},
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "nodeInfo": {

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from simulation.cloud import value_checks
+from simulation.cloud import fact_check
 from simulation.cloud.fact_table import FOLDER, file_name, parts
 from simulation.facts import terraform
 from simulation.facts.go_source import GoSource, Literal
@@ -70,7 +70,7 @@ def _marker(provider: Provider) -> str:
 
 def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[Table, list[str]]:
     """Return the table of a resource type, and the inputs that Pulumi's SDK does not have."""
-    source = GoSource(checkout / provider.root, provider.constants, value_checks.CHECKS)
+    source = GoSource(checkout / provider.root, provider.constants, fact_check.CHECKS)
     folder, function = provider.resources[token]
     resource = _resource(source, folder, function)
     for name, place in provider.common.items():

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from simulation.cloud import faults
+from simulation.cloud import lifecycle
 from simulation.cloud.lifecycle import Cloud, GaveUp, Refused
 from simulation.cloud.state import new_state, read_state
 
@@ -96,7 +96,7 @@ def test_a_slow_creation_outlasts_the_clients_patience(tmp_path: Path) -> None:
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
     with pytest.raises(GaveUp):
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
-    assert read_state(tmp_path).operations[-1].seconds == 20 * faults.SLOW_FACTOR
+    assert read_state(tmp_path).operations[-1].seconds == 20 * lifecycle.SLOW_FACTOR
 
 
 @pytest.mark.parametrize(("fault", "message"), [("denied:2", "PERMISSION_DENIED"), ("quota:network", "QUOTA_EXCEEDED")])
@@ -133,7 +133,7 @@ def test_a_fault_that_names_a_resource_hits_that_one_alone(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("fault", ["stockout:nodepool:gpus", "timeout:nodegroup:a-1", "denied:7", "crash:cluster", ""])
 def test_check_fault_accepts_types_names_and_numbers(fault: str) -> None:
-    assert faults.check(fault) == fault
+    assert lifecycle.check_fault(fault) == fault
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_check_fault_accepts_types_names_and_numbers(fault: str) -> None:
 )
 def test_an_unknown_fault_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError, match="FAULT"):
-        faults.check(wrong)
+        lifecycle.check_fault(wrong)
 
 
 def test_a_changed_template_has_another_latest_version(tmp_path: Path) -> None:
