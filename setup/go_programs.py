@@ -143,7 +143,7 @@ def build_all(programs: Sequence[GoProgram]) -> None:
             install_go()
         for program in programs:
             if not program.is_built():
-                _begin_with_standard_library()
+                _copy_standard_library()
                 program.build()
 
 
@@ -163,7 +163,7 @@ def _lock_file() -> Path:
     return cache_folder() / "go-build.lock"
 
 
-def _begin_with_standard_library() -> None:
+def _copy_standard_library() -> None:
     """Provide a new build with the objects of Go's standard library, which are compiled once for all programs."""
     key = hashlib.sha256(repr((_version(go()), FLAGS)).encode()).hexdigest()[:12]
     kept = cache_folder() / f"go-std-{key}"

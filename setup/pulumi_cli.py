@@ -58,7 +58,7 @@ def release_folder() -> Path:
 
 def cli_folders() -> list[Path]:
     """Return the folders with an installed Pulumi CLI. Empty if the machine has its own."""
-    if _machines_cli():
+    if _has_own_cli():
         return []
     return [folder for folder in (release_folder(), BUILT.folder) if (folder / "pulumi").exists()][:1]
 
@@ -105,10 +105,10 @@ def is_complete() -> bool:
 
 def has_cli() -> bool:
     """Return True if a CLI is available."""
-    return _machines_cli() or (release_folder() / "pulumi").exists() or BUILT.is_built()
+    return _has_own_cli() or (release_folder() / "pulumi").exists() or BUILT.is_built()
 
 
-def _machines_cli() -> bool:
+def _has_own_cli() -> bool:
     """Return True if PATH has a CLI that set-up did not install. In `make shell`, PATH has set-up's CLI."""
     own = shutil.which("pulumi")
     if own is None:

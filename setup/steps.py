@@ -91,7 +91,7 @@ def steps(
             is_done=lambda: PAUSE_IMAGE in stored_references(),
             do=_store_pause,
         ),
-        # At the same time as the Go programs: those compile while this step loads, unpacks and writes.
+        # Runs at the same time as the Go programs: they compile while this step downloads, unpacks and writes.
         _digits(after=[DEBIAN]),
         Step(
             name="trainer image",

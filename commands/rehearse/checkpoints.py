@@ -18,7 +18,8 @@ def write_checkpoints(state: CloudState, report: Report, pods: Sequence[placemen
     store = store_of(state.settings)
     if store is None:
         return
-    urls = {pod.job: pod.environment[placement.BUCKET] for pod in pods if placement.BUCKET in pod.environment}
+    variable = placement.BUCKET_VARIABLE
+    urls = {pod.job: pod.environment[variable] for pod in pods if variable in pod.environment}
     for job, url in urls.items():
         bucket, _, prefix = url.partition("://")[2].partition("/")
         key = "/".join(filter(None, (prefix, "checkpoints", job, CHECKPOINT)))

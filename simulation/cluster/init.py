@@ -21,19 +21,16 @@ from infra.local.supervisor import Program, keep_running
 from simulation.cluster.kubelet import NAMESPACE
 
 WEBHOOK_PORT = 9444
-GKE_ADMISSION = "ExtendedResourceToleration"
+GKE_ADMISSION_PLUGIN = "ExtendedResourceToleration"
 """Admission plugin of GKE: a pod that requests an accelerator tolerates the accelerator's taint.
 
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
 """
-
-PRIVILEGED = "--allow-privileged=true"
+ALLOW_PRIVILEGED = "--allow-privileged=true"
 """GKE and EKS run privileged pods, such as AWS's EFA device plugin; kube-apiserver rejects them by default.
 
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/capabilities/capabilities.go
 """
-
-
 MAY_END = "rehearsal.trainyard.dev/may-end"
 """Annotation of a pod that may succeed.
 
@@ -207,11 +204,17 @@ def main(folder: Path, binaries: Path, listener: int) -> None:
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver":
             program.argv = [
-                f"{word},{GKE_ADMISSION}" if cloud == "gke" and word.startswith("--enable-admission-plugins=") else word
-                for word in [*program.argv, PRIVILEGED]
+                f"{word},{GKE_ADMISSION_PLUGIN}"
+                if cloud == "gke" and word.startswith("--enable-admission-plugins=")
+                else word
+                for word in [*program.argv, ALLOW_PRIVILEGED]
             ]
-    extra = [webhook(settings)] if cloud == "gke" else []
-    keep_running([*programs, kwok(settings), kubelet(settings), *extra])
+    webhooks = [webhook(settings)] if cloud == "gke" else []
+    keep_running([*programs, kwok(settings), kubelet(settings), *webhooks])
+
+
+def _with_gke_plugin(word: str) -> str:
+    return f"{word},{GKE_ADMISSION_PLUGIN}" if word.startswith("--enable-admission-plugins=") else word
 
 
 if __name__ == "__main__":

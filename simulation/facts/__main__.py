@@ -1,7 +1,7 @@
 """`python -m simulation.facts CHECKOUT`: print the differences between a Terraform provider's source and the tables.
 
 CHECKOUT is a checkout of hashicorp/terraform-provider-google-beta or hashicorp/terraform-provider-aws. `--write`
-rewrites the tables and keeps the rules written by hand. `--commit` names the commit of a checkout without git.
+rewrites the tables and keeps the rules that people wrote. `--commit` names the commit of a checkout without git.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from simulation.facts.terraform import UNNAMED
 
 Table = dict[str, Any]
 """Facts of a resource type, as in its JSON file."""
-HAND = ("rules", "delete_before_replace")
-"""Keys that people write by hand."""
+HAND_WRITTEN = ("rules", "delete_before_replace")
+"""Keys whose values people write."""
 
 
 def main(arguments: list[str]) -> int:
@@ -88,7 +88,7 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[T
         "commit": commit,
         "folder": f"{provider.root}/{provider.services}".removeprefix("./"),
         "inputs": dict(sorted(reader.inputs.items())),
-        "plan_functions": terraform.customized(resource),
+        "plan_functions": terraform.plan_functions(resource),
     }
     keep_names(read_table(token), table)
     table["inputs"] |= newer_inputs(read_table(token), table, reader.outputs)
@@ -141,8 +141,8 @@ def formatted(table: Table) -> str:
 
 
 def updated(old: Table, new: Table) -> Table:
-    """Return `new` with the keys in HAND from `old`."""
-    return {**new, **{key: old[key] for key in HAND if key in old}}
+    """Return `new` with the keys in HAND_WRITTEN from `old`."""
+    return {**new, **{key: old[key] for key in HAND_WRITTEN if key in old}}
 
 
 def keep_names(old: Table, new: Table) -> None:

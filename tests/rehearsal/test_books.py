@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from simulation.cloud import lifecycle
-from simulation.cloud.lifecycle import Cloud, GaveUp, Refused
+from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
 from simulation.cloud.state import new_state, read_state
 
 PROJECT = "some-project"
@@ -39,20 +39,20 @@ def with_network(folder: Path, fault: str = "") -> Cloud:
 
 
 def test_an_api_must_be_enabled_first(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"SERVICE_DISABLED.*compute\.googleapis\.com"):
+    with pytest.raises(Rejected, match=r"SERVICE_DISABLED.*compute\.googleapis\.com"):
         begin(tmp_path).create(urn("vpc"), NETWORK, VPC)
 
 
 def test_what_is_referred_to_must_exist(tmp_path: Path) -> None:
     cloud = begin(tmp_path)
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
-    with pytest.raises(Refused, match="networks/vpc does not exist"):
+    with pytest.raises(Rejected, match="networks/vpc does not exist"):
         cloud.create(urn("nodes"), SUBNET, NODES)
 
 
 def test_a_name_is_taken_once(tmp_path: Path) -> None:
     cloud = with_network(tmp_path)
-    with pytest.raises(Refused, match="already exists"):
+    with pytest.raises(Rejected, match="already exists"):
         cloud.create(urn("other"), NETWORK, VPC)
 
 
@@ -60,7 +60,7 @@ def test_a_network_with_users_cannot_go(tmp_path: Path) -> None:
     cloud = with_network(tmp_path)
     vpc = f"projects/{PROJECT}/global/networks/vpc"
     subnet = cloud.create(urn("nodes"), SUBNET, NODES)
-    with pytest.raises(Refused, match=r"in use by .*subnetworks/nodes"):
+    with pytest.raises(Rejected, match=r"in use by .*subnetworks/nodes"):
         cloud.delete(urn("vpc"), NETWORK, vpc)
     cloud.delete(urn("nodes"), SUBNET, subnet.id)
     cloud.delete(urn("vpc"), NETWORK, vpc)
@@ -79,14 +79,14 @@ def test_a_vpc_takes_its_own_security_group_with_it(tmp_path: Path) -> None:
 def test_subnets_of_a_network_do_not_overlap(tmp_path: Path) -> None:
     cloud = with_network(tmp_path)
     cloud.create(urn("nodes"), SUBNET, NODES)
-    with pytest.raises(Refused, match="rule ranges-of-network"):
+    with pytest.raises(Rejected, match="rule ranges-of-network"):
         cloud.create(urn("more"), SUBNET, {**NODES, "name": "more", "ipCidrRange": "10.0.8.0/24"})
 
 
 def test_a_client_that_gives_up_leaves_what_the_cloud_made(tmp_path: Path) -> None:
     cloud = begin(tmp_path, "timeout:network")
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
-    with pytest.raises(GaveUp) as raised:
+    with pytest.raises(TimedOut) as raised:
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
     assert cloud.read(NETWORK, raised.value.record.id) is not None
 
@@ -94,7 +94,7 @@ def test_a_client_that_gives_up_leaves_what_the_cloud_made(tmp_path: Path) -> No
 def test_a_slow_creation_outlasts_the_clients_patience(tmp_path: Path) -> None:
     cloud = begin(tmp_path, "slow:network")
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
-    with pytest.raises(GaveUp):
+    with pytest.raises(TimedOut):
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
     assert read_state(tmp_path).operations[-1].seconds == 20 * lifecycle.SLOW_FACTOR
 
@@ -103,7 +103,7 @@ def test_a_slow_creation_outlasts_the_clients_patience(tmp_path: Path) -> None:
 def test_a_refusal_happens_once(tmp_path: Path, fault: str, message: str) -> None:
     cloud = begin(tmp_path, fault)
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(Rejected, match=message):
         cloud.create(urn("vpc"), NETWORK, VPC)
     cloud.create(urn("vpc"), NETWORK, VPC)
 
@@ -119,7 +119,7 @@ def test_a_crash_comes_after_the_cloud_has_it(tmp_path: Path) -> None:
 
 def test_what_is_new_may_not_be_seen_everywhere_yet(tmp_path: Path) -> None:
     cloud = with_network(tmp_path, "eventual:network")
-    with pytest.raises(Refused, match=r"does not exist \(yet\)"):
+    with pytest.raises(Rejected, match=r"does not exist \(yet\)"):
         cloud.create(urn("nodes"), SUBNET, NODES)
     cloud.create(urn("nodes"), SUBNET, NODES)
 
@@ -127,7 +127,7 @@ def test_what_is_new_may_not_be_seen_everywhere_yet(tmp_path: Path) -> None:
 def test_a_fault_that_names_a_resource_hits_that_one_alone(tmp_path: Path) -> None:
     cloud = with_network(tmp_path, "stockout:subnetwork:gpus")
     cloud.create(urn("system-nodes"), SUBNET, NODES)
-    with pytest.raises(Refused, match="ZONE_RESOURCE_POOL_EXHAUSTED"):
+    with pytest.raises(Rejected, match="ZONE_RESOURCE_POOL_EXHAUSTED"):
         cloud.create(urn("gpus-nodes"), SUBNET, {**NODES, "name": "gpus"})
 
 

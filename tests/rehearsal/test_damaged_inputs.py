@@ -51,7 +51,7 @@ def cases() -> dict[str, list[Case]]:
     found: dict[str, dict[tuple[str, str, str], Case]] = {kind: {} for kind in KINDS}
     for record in records().values():
         urn = f"urn:pulumi:test::trainyard::{record.type}::{record.name}"
-        inputs = checking.completed(record.type, urn, b"", {}, record.inputs, PLACES)
+        inputs = checking.with_defaults(record.type, urn, b"", {}, record.inputs, PLACES)
         for damage in damages(table_of(record.type), inputs):
             case = (record.type, urn, inputs, damage)
             found[damage.kind].setdefault((record.type, damage.where, repr(damage.edits)), case)

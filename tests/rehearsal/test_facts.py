@@ -53,7 +53,7 @@ def test_the_real_check_takes_what_the_program_declares(package: str) -> None:
             refused.add(f"{each.type} has no table of facts")
             continue
         urn = f"urn:pulumi:test::trainyard::{each.type}::{each.name}"
-        inputs = checking.completed(each.type, urn, b"", {}, each.inputs, PLACES)
+        inputs = checking.with_defaults(each.type, urn, b"", {}, each.inputs, PLACES)
         refused |= {f"{each.type} {found}" for found in fact_check.problems(table, inputs)}
     assert refused == set()
 

@@ -9,7 +9,7 @@ import pytest
 
 from commands.adopt_orphans import adopt
 from commands.checkpoint import repair
-from simulation.cloud.state import changing
+from simulation.cloud.state import edit_state
 from tests.rehearsal.simulated_stack import SimulatedStack
 
 PROGRAM = """
@@ -60,7 +60,7 @@ def test_what_a_crash_left_undone_is_made_by_the_next_up(new_stack: Callable[[st
     """An id that follows from the name does not prove that the resource exists in the cloud."""
     stack = new_stack(PROGRAM)
     stack.up(fault="crash:network", fails=True)
-    with changing(stack.folder / "clouds") as state:
+    with edit_state(stack.folder / "clouds") as state:
         del state.resources["gcp:compute/network:Network projects/some-project/global/networks/vpc"]
     repair(stack.folder / "backend", "clouds", "test")
     stack.run("cancel", "--yes")

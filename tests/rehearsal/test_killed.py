@@ -18,7 +18,7 @@ from commands.checkpoint import repair
 from commands.inventory.ownership import ownership
 from commands.inventory.simulated import simulated
 from commands.verify_empty import verify
-from simulation.cloud.state import changing, read_state
+from simulation.cloud.state import edit_state, read_state
 from tests.commands.platforms import cloud
 from tests.conftest import ALL
 from tests.rehearsal.cloud_program import platform_of
@@ -150,7 +150,7 @@ def test_one_leaked_resource_is_named(whole: tuple[SimulatedStack, Case]) -> Non
 
 def test_a_cluster_that_is_gone_does_not_block_the_rest(whole: tuple[SimulatedStack, Case]) -> None:
     stack, _case = whole
-    with changing(stack.folder / "clouds") as state:
+    with edit_state(stack.folder / "clouds") as state:
         for key in [key for key in state.resources if key.startswith(("gcp:container/", "aws:eks/"))]:
             del state.resources[key]
     stack.destroy()

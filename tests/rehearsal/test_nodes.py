@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from infra.hardware.ec2 import ec2_machine
-from simulation.autoscaler import takes
+from simulation.autoscaler import node_fits_pod
 from simulation.cluster.nodes import eks_nodes, gke_nodes
-from simulation.cluster.real_pod import expanded
-from simulation.cluster.tpu_webhook import INDEX, environment, patches
+from simulation.cluster.real_pod import expand_references
+from simulation.cluster.tpu_webhook import COMPLETION_INDEX, patches, tpu_environment
 from tests.rehearsal.good_inputs import GROUP, T4_POOL, TPU_POOL
 
 
@@ -58,7 +58,7 @@ def tpu_pod(index: int, **labels: str) -> dict[str, Any]:
     resources = {"limits": {"google.com/tpu": "4"}}
     return {
         "metadata": {
-            "annotations": {INDEX: str(index)},
+            "annotations": {COMPLETION_INDEX: str(index)},
             "labels": {"batch.kubernetes.io/job-name": "spmd", **labels},
         },
         "spec": {
@@ -70,7 +70,7 @@ def tpu_pod(index: int, **labels: str) -> dict[str, Any]:
 
 
 def test_tpu_pods_are_told_their_rank_and_the_ordered_hosts() -> None:
-    found = environment(tpu_pod(2))
+    found = tpu_environment(tpu_pod(2))
     assert found["TPU_WORKER_ID"] == "2"
     assert found["TPU_WORKER_HOSTNAMES"] == "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spmd"
     assert found["TPU_ACCELERATOR_TYPE"] == "v4-32"
@@ -92,7 +92,7 @@ def test_slices_of_a_jobset_are_told_of_each_other() -> None:
         "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool",
         f"{prefix}/replicatedjob-replicas": "2",
     }
-    found = environment(pod)
+    found = tpu_environment(pod)
     assert (found["MEGASCALE_NUM_SLICES"], found["MEGASCALE_SLICE_ID"]) == ("2", "1")
     assert found["MEGASCALE_COORDINATOR_ADDRESS"] == "multi-worker-0-0.spmd:8080"
 
@@ -117,13 +117,13 @@ def test_a_node_takes_only_pods_that_select_tolerate_and_fit() -> None:
             }
         }
 
-    assert takes(node, pod("2", [toleration]))
-    assert not takes(node, pod("3", [toleration]))
-    assert not takes(node, pod("2", []))
-    assert not takes(node, pod("2", [toleration], pool="others"))
+    assert node_fits_pod(node, pod("2", [toleration]))
+    assert not node_fits_pod(node, pod("3", [toleration]))
+    assert not node_fits_pod(node, pod("2", []))
+    assert not node_fits_pod(node, pod("2", [toleration], pool="others"))
 
 
 def test_arguments_of_real_pods_may_name_variables() -> None:
     variables = {"HERE": "operators"}
-    assert expanded("-lock-namespace=$(HERE)", variables) == "-lock-namespace=operators"
-    assert expanded("$(THERE) $$(HERE) $HERE", variables) == "$(THERE) $(HERE) $HERE"
+    assert expand_references("-lock-namespace=$(HERE)", variables) == "-lock-namespace=operators"
+    assert expand_references("$(THERE) $$(HERE) $HERE", variables) == "$(THERE) $(HERE) $HERE"

@@ -10,7 +10,7 @@ import pytest
 
 from setup.go_programs import build_all, remove_objects
 from setup.stores import GCS_SERVER
-from simulation.cloud.lifecycle import Cloud, Refused
+from simulation.cloud.lifecycle import Cloud, Rejected
 from simulation.cloud.state import Record, new_state
 from simulation.cluster.effects import ClusterEffects
 from simulation.object_store import ObjectStore, StoreError, running, store_of
@@ -67,7 +67,7 @@ def buckets(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Buckets]
 def test_a_bucket_with_a_checkpoint_does_not_go(buckets: Buckets) -> None:
     id_ = buckets.make()
     buckets.store.write(id_, "jobs/resnet/checkpoints/step-1/checkpoint.json")
-    with pytest.raises(Refused, match=r"(?i)empty"):
+    with pytest.raises(Rejected, match=r"(?i)empty"):
         buckets.remove(id_)
     assert buckets.store.keys(id_) == ["jobs/resnet/checkpoints/step-1/checkpoint.json"]
     buckets.store.clear(id_)

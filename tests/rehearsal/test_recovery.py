@@ -16,7 +16,7 @@ from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS
 from infra.cloud_ids import TEMPLATES, known_id
 from infra.inventory import Found, Lister, read
-from simulation.cloud.kind import filled
+from simulation.cloud.kind import rendered
 from simulation.cloud.kinds import KINDS
 from tests.commands.platforms import cloud
 
@@ -31,7 +31,7 @@ EVERYTHING = {
 
 @pytest.mark.parametrize("type_", sorted(TEMPLATES.keys() & KINDS.keys()))
 def test_known_ids_are_those_that_the_clouds_give(type_: str) -> None:
-    assert known_id(type_, EVERYTHING) == filled(KINDS[type_].id, EVERYTHING)
+    assert known_id(type_, EVERYTHING) == rendered(KINDS[type_].id, EVERYTHING)
 
 
 def test_an_object_of_kubernetes_is_known_by_its_name() -> None:

@@ -10,7 +10,7 @@ import pytest
 from commands.review import recording
 from commands.review.recorded import have_objects, recorded
 from infra.naming import JOB_LABEL
-from simulation.autoscaler import takes
+from simulation.autoscaler import node_fits_pod
 from simulation.cloud import checking
 from simulation.cloud.aws.kinds import NODE_GROUP
 from simulation.cloud.gcp.kinds import NODE_POOL
@@ -51,7 +51,7 @@ def as_gke_admits(pod: dict[str, Any]) -> dict[str, Any]:
 
 def as_the_provider_has_it(recorded: recording.Record) -> Record:
     """Return a resource of the program with the name that the provider gives it."""
-    inputs = checking.completed(recorded.type, recorded.name, b"", {}, whole(recorded.inputs), {})
+    inputs = checking.with_defaults(recorded.type, recorded.name, b"", {}, whole(recorded.inputs), {})
     id_ = str(recorded.outputs["id"])
     return Record(id=id_, type=recorded.type, urn=recorded.name, inputs=inputs, outputs=inputs)
 
@@ -82,4 +82,4 @@ def test_clouds_take_it_and_nodes_take_its_pods(name: str) -> None:
     ]
     assert len(pods) >= len(jobs)
     for pod in pods:
-        assert any(takes(node, as_gke_admits(pod)) for node in nodes), pod["spec"]
+        assert any(node_fits_pod(node, as_gke_admits(pod)) for node in nodes), pod["spec"]

@@ -156,5 +156,5 @@ def test_listed_digest_is_that_of_the_file(text: str, name: str, digest: str) ->
 
 
 def test_listed_digest_of_an_unlisted_file_is_an_error() -> None:
-    with pytest.raises(DownloadError, match=r"has none of runc\.s390x"):
+    with pytest.raises(DownloadError, match=r"has no checksum of runc\.s390x"):
         listed_digest(SUMS.format(digest=DIGEST, other="0" * 128), "runc.s390x")
