@@ -126,7 +126,7 @@ def settle(
     limit: float,
     waiting: Callable[[], set[str]] = set,
 ) -> list[Pod]:
-    """Wait until all pods run or nothing changes any more, and return the pods.
+    """Wait until all pods run or no pod changes any more, and return the pods.
 
     `expected` gives the minimum number of pods of each job, except of jobs that are `waiting` in a queue. `grow` may
     add nodes for pending pods, and returns True if it has.

@@ -30,7 +30,7 @@ IMAGE = Kind(
     seconds=300,
     delete_seconds=1,
 )
-"""Image build that builds and pushes nothing."""
+"""Simulated image build, which neither builds nor pushes."""
 KINDS: Mapping[str, Kind] = {**GCP, **AWS, IMAGE.type: IMAGE}
 """Kinds of resources, by type token."""
 

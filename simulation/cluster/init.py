@@ -96,7 +96,7 @@ containerStatuses:
 
 
 def _stage(
-    name: str, conditions: list[tuple[str, str, list[str]]], then: dict[str, Any], kind: str = "Pod"
+    name: str, conditions: list[tuple[str, str, list[str]]], effect: dict[str, Any], kind: str = "Pod"
 ) -> dict[str, Any]:
     expressions = [
         {"key": key, "operator": operator, **({"values": values} if values else {})}
@@ -109,32 +109,32 @@ def _stage(
         "spec": {
             "resourceRef": {"apiGroup": "v1", "kind": kind},
             "selector": {"matchExpressions": expressions},
-            "next": then,
+            "next": effect,
         },
     }
 
 
 _SIMULATED: tuple[str, str, list[str]] = (".metadata.namespace", "NotIn", [NAMESPACE])
-_STAYS: tuple[str, str, list[str]] = (".metadata.deletionTimestamp", "DoesNotExist", [])
+_NOT_DELETED: tuple[str, str, list[str]] = (".metadata.deletionTimestamp", "DoesNotExist", [])
 STAGES = (
-    _stage("pod-runs", [_SIMULATED, _STAYS, (".status.phase", "In", ["Pending"])], {"statusTemplate": _RUNNING}),
+    _stage("run-pod", [_SIMULATED, _NOT_DELETED, (".status.phase", "In", ["Pending"])], {"statusTemplate": _RUNNING}),
     _stage(
-        "pod-ends",
+        "complete-pod",
         [
             _SIMULATED,
-            _STAYS,
+            _NOT_DELETED,
             (".status.phase", "In", ["Running"]),
             (f'.metadata.annotations["{MAY_END}"]', "In", ["true"]),
         ],
         {"statusTemplate": _SUCCEEDED},
     ),
     _stage(
-        "pod-goes",
+        "delete-pod",
         [_SIMULATED, (".metadata.deletionTimestamp", "Exists", [])],
         {"finalizers": {"empty": True}, "delete": True},
     ),
     # The rehearsal creates nodes with their status. Without a stage for nodes, kwok would update each node every 20 s.
-    _stage("node-stays", [(".metadata.name", "DoesNotExist", [])], {}, kind="Node"),
+    _stage("keep-node", [(".metadata.name", "DoesNotExist", [])], {}, kind="Node"),
 )
 """Stages of pods, and one stage that never applies to a node.
 

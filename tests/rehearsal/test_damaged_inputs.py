@@ -80,7 +80,7 @@ def test_the_stacks_have_inputs_to_damage(kind: str) -> None:
     assert cases()[kind]
 
 
-def test_check_refuses_damaged_inputs(tmp_path: Path) -> None:
+def test_check_rejects_damaged_inputs(tmp_path: Path) -> None:
     seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(2**32))
     chance = random.Random(seed)
     checked, accepted = Counter[str](), list[str]()

@@ -57,7 +57,7 @@ def as_the_provider_has_it(recorded: recording.Record) -> Record:
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_clouds_take_it_and_nodes_take_its_pods(name: str) -> None:
+def test_stack_is_accepted_and_its_pods_fit_nodes(name: str) -> None:
     config = parse(STACKS[name])
     have_objects(config.operators)
     records = recorded(STACKS[name], [])

@@ -20,18 +20,18 @@ _ON_NODES = ("coredns", "aws-ebs-csi-driver", "eks-node-monitoring-agent", "metr
 @rule("https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html")
 def subnet_in_vpc(inputs: Properties, state: CloudState) -> Errors:
     """Require a subnet within the VPC's range that does not overlap the VPC's other subnets."""
-    ours = parse_network(inputs.get("cidrBlock"))
+    new = parse_network(inputs.get("cidrBlock"))
     vpc = state.find(str(inputs.get("vpcId")), _VPC)
     whole = parse_network(vpc.inputs.get("cidrBlock")) if vpc else None
-    if ours and whole and not ours.subnet_of(whole):
-        yield "cidrBlock", f"{ours} is not in {whole} of the VPC"
+    if new and whole and not new.subnet_of(whole):
+        yield "cidrBlock", f"{new} is not in {whole} of the VPC"
     name = value_at(inputs, "tags.Name")
     for other in state.of_type(_SUBNET):
         if name is not None and name == value_at(other.inputs, "tags.Name"):
             continue  # This subnet, before an update.
-        theirs = parse_network(other.inputs.get("cidrBlock"))
-        if other.inputs.get("vpcId") == inputs.get("vpcId") and ours and theirs and ours.overlaps(theirs):
-            yield "cidrBlock", f"{ours} overlaps {theirs} of {other.id}"
+        existing = parse_network(other.inputs.get("cidrBlock"))
+        if other.inputs.get("vpcId") == inputs.get("vpcId") and new and existing and new.overlaps(existing):
+            yield "cidrBlock", f"{new} overlaps {existing} of {other.id}"
 
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/update-cluster.html")
@@ -41,15 +41,15 @@ def version_goes_up_by_one(inputs: Properties, state: CloudState) -> Errors:
     Its node groups must follow before the next upgrade.
     """
     cluster = state.find(str(inputs.get("name")), _CLUSTER)
-    was, now = _minor(cluster.inputs.get("version")) if cluster else None, _minor(inputs.get("version"))
-    if was is None or now is None or was == now:
+    old, new = _minor(cluster.inputs.get("version")) if cluster else None, _minor(inputs.get("version"))
+    if old is None or new is None or old == new:
         return
-    if now != was + 1:
-        yield "version", f"1.{now} after 1.{was}: upgrade one minor version at a time; downgrades are not possible"
+    if new != old + 1:
+        yield "version", f"1.{new} after 1.{old}: upgrade one minor version at a time; downgrades are not possible"
     for group in state.of_type(_NODE_GROUP):
         version = _minor(group.inputs.get("version"))
-        if group.inputs.get("clusterName") == inputs.get("name") and version is not None and version < was:
-            yield "version", f"node group {group.id} is at 1.{version}; update it to 1.{was} first"
+        if group.inputs.get("clusterName") == inputs.get("name") and version is not None and version < old:
+            yield "version", f"node group {group.id} is at 1.{version}; update it to 1.{old} first"
 
 
 @rule("https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html")
@@ -58,10 +58,10 @@ def zones_stay(inputs: Properties, state: CloudState) -> Errors:
     cluster = state.find(str(inputs.get("name")), _CLUSTER)
     if cluster is None:
         return
-    for key, what in (("availabilityZone", "zones"), ("vpcId", "VPC")):
-        was, now = (_of_subnets(each, key, state) for each in (cluster.inputs, inputs))
-        if was and now and was != now:
-            yield "vpcConfig.subnetIds", f"the cluster's {what} cannot change from {sorted(was)} to {sorted(now)}"
+    for key, noun in (("availabilityZone", "zones"), ("vpcId", "VPC")):
+        old, new = (_of_subnets(each, key, state) for each in (cluster.inputs, inputs))
+        if old and new and old != new:
+            yield "vpcConfig.subnetIds", f"the cluster's {noun} cannot change from {sorted(old)} to {sorted(new)}"
 
 
 def _of_subnets(inputs: Properties, key: str, state: CloudState) -> set[str]:
@@ -73,9 +73,9 @@ def _of_subnets(inputs: Properties, key: str, state: CloudState) -> set[str]:
 def group_not_above_cluster(inputs: Properties, state: CloudState) -> Errors:
     """Reject nodes with a newer version than their control plane."""
     cluster = state.find(str(inputs.get("clusterName")), _CLUSTER)
-    nodes, plane = _minor(inputs.get("version")), _minor(cluster.inputs.get("version")) if cluster else None
-    if nodes is not None and plane is not None and nodes > plane:
-        yield "version", f"1.{nodes} is above the cluster's version, 1.{plane}"
+    nodes, control_plane = _minor(inputs.get("version")), _minor(cluster.inputs.get("version")) if cluster else None
+    if nodes is not None and control_plane is not None and nodes > control_plane:
+        yield "version", f"1.{nodes} is above the cluster's version, 1.{control_plane}"
 
 
 def _minor(version: object) -> int | None:

@@ -32,10 +32,10 @@ def ranges_of_network(inputs: Properties, state: CloudState) -> Errors:
         if not same or (other.inputs.get("name"), other.inputs.get("region")) == (inputs["name"], inputs["region"]):
             continue
         for where, text in ranges_of(inputs):
-            for _, taken in ranges_of(other.inputs):
-                ours, theirs = parse_network(text), parse_network(taken)
-                if ours and theirs and ours.overlaps(theirs):
-                    yield where, f"{ours} overlaps {theirs} of subnet {other.inputs['name']}"
+            for _, other_text in ranges_of(other.inputs):
+                new, existing = parse_network(text), parse_network(other_text)
+                if new and existing and new.overlaps(existing):
+                    yield where, f"{new} overlaps {existing} of subnet {other.inputs['name']}"
 
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/how-to/alias-ips")

@@ -75,7 +75,7 @@ def run_pod(settings: ClusterSettings, name: str, node: str) -> float:
     return time.monotonic() - begun
 
 
-def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSettings) -> None:
+def test_pods_run_also_after_kwok_was_killed(cluster: ClusterSettings) -> None:
     nodes = gke_nodes(T4_POOL, 1)
     control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     name = nodes[0]["metadata"]["name"]
@@ -88,7 +88,7 @@ def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSett
     assert lifecycle.is_running(cluster)
 
 
-def test_a_pod_that_its_operator_removed_keeps_no_other_from_its_end(cluster: ClusterSettings) -> None:
+def test_let_jobs_complete_ignores_a_deleted_pod(cluster: ClusterSettings) -> None:
     nodes = gke_nodes(T4_POOL, 1)
     control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     for name in ("first", "second"):
@@ -105,7 +105,7 @@ def test_a_pod_that_its_operator_removed_keeps_no_other_from_its_end(cluster: Cl
         time.sleep(0.2)
 
 
-def test_a_pool_in_two_zones_grows_to_its_most_and_no_further(cluster: ClusterSettings, tmp_path: Path) -> None:
+def test_grow_in_two_zones_stops_at_the_maximum(cluster: ClusterSettings, tmp_path: Path) -> None:
     """The limits apply to the whole pool, so its number of nodes can be odd."""
     scaling = {"totalMinNodeCount": 0, "totalMaxNodeCount": 3}
     zones = ["us-central1-a", "us-central1-b"]
