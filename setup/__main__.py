@@ -25,7 +25,7 @@ def main() -> int:
         "--operator", action="append", default=[], metavar="NAME", help="an operator that a job of the stack needs"
     )
     parser.add_argument(
-        "--own-image", action="append", default=[], metavar="NAME", help="an image of Trainyard's that a job names"
+        "--own-image", action="append", default=[], metavar="NAME", help="a built-in image that a job uses"
     )
     arguments = parser.parse_args()
     operators = frozenset(arguments.operator)

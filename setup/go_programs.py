@@ -134,6 +134,8 @@ class GoProgram:
 
 def build_all(programs: Sequence[GoProgram]) -> None:
     """Build the programs that are not built. Their modules and objects stay until `remove_objects`."""
+    if all(program.is_built() for program in programs):
+        return
     cache_folder().mkdir(parents=True, exist_ok=True)
     with _lock_file().open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -141,7 +143,7 @@ def build_all(programs: Sequence[GoProgram]) -> None:
             install_go()
         for program in programs:
             if not program.is_built():
-                _begin_with_standard_library()
+                _copy_standard_library()
                 program.build()
 
 
@@ -161,7 +163,7 @@ def _lock_file() -> Path:
     return cache_folder() / "go-build.lock"
 
 
-def _begin_with_standard_library() -> None:
+def _copy_standard_library() -> None:
     """Provide a new build with the objects of Go's standard library, which are compiled once for all programs."""
     key = hashlib.sha256(repr((_version(go()), FLAGS)).encode()).hexdigest()[:12]
     kept = cache_folder() / f"go-std-{key}"

@@ -40,10 +40,10 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
         signal.signal(each, _at_once)
     if sys.stderr.isatty():
         print(CLEAR_LINE, end="", file=sys.stderr)
-    print("set-up stopped: what it has finished stays; the next run goes on from there", file=sys.stderr, flush=True)
+    print("set-up stopped: finished steps are kept; the next run continues from there", file=sys.stderr, flush=True)
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         _end(descendants(os.getpid()), each)
-    # Steps whose programs fail clean up, as the one that installs packages does. Do not wait for other steps.
+    # A step cleans up when its program fails, such as the step that installs packages. Do not wait for other steps.
     signal.signal(signal.SIGALRM, _at_once)
     signal.alarm(EXIT_SECONDS)
     sys.exit(STATUS + number)

@@ -21,7 +21,7 @@ from setup.progress import Step
 
 PROGRAM_MINUTES = 2
 """Minutes to build one operator on two idle cores."""
-PACKAGE = "tool"
+TOOL_PACKAGE = "tool"
 """Package pattern for the `tool` line of a go.mod."""
 
 DEFAULT_PROXY = "https://proxy.golang.org"
@@ -32,7 +32,7 @@ Document = dict[str, Any]
 
 def program_of(name: str) -> GoProgram:
     """Return the Go program of the operator called `name`."""
-    return GoProgram(module=name, package=PACKAGE, binary=name)
+    return GoProgram(module=name, package=TOOL_PACKAGE, binary=name)
 
 
 def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
@@ -77,7 +77,7 @@ def objects_of(release: Release, files: Mapping[str, bytes]) -> OperatorObjects:
         for kind, name in release.webhooks.configurations:
             known = plurals | release.webhooks.others
             webhooks[name] = [
-                each if _resources(each) <= plurals else _of_its_own(each, release.webhooks.label)
+                each if _resources(each) <= plurals else _limited_to_label(each, release.webhooks.label)
                 for each in found[kind]
                 if _resources(each) <= known
             ]
@@ -115,22 +115,22 @@ def _definition(document: Document) -> Document:
     spec = {key: value for key, value in document["spec"].items() if key != "conversion"}
     spec["versions"] = [version for version in spec["versions"] if version["storage"]]
     for version in spec["versions"]:
-        version["schema"]["openAPIV3Schema"] = _without_prose(version["schema"]["openAPIV3Schema"])
+        version["schema"]["openAPIV3Schema"] = _without_descriptions(version["schema"]["openAPIV3Schema"])
     return {"metadata": metadata, "spec": spec}
 
 
-def _without_prose(schema: Any) -> Any:
+def _without_descriptions(schema: Any) -> Any:
     """Return a JSON schema without descriptions of types. A property named `description` stays."""
     if isinstance(schema, list):
-        return [_without_prose(each) for each in schema]
+        return [_without_descriptions(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {}
     for key, value in schema.items():
         if key == "properties":
-            kept[key] = {name: _without_prose(each) for name, each in value.items()}
+            kept[key] = {name: _without_descriptions(each) for name, each in value.items()}
         elif key in ("items", "additionalProperties", "allOf", "anyOf", "oneOf", "not"):
-            kept[key] = _without_prose(value)
+            kept[key] = _without_descriptions(value)
         elif key != "description":
             kept[key] = value
     return kept
@@ -141,10 +141,10 @@ def _rules(rules: list[Document], release: Release) -> list[Document]:
     kept = [
         {**rule, "resources": [each for each in rule["resources"] if each not in release.unneeded]} for rule in rules
     ]
-    return [_with_own_names(rule, release) for rule in kept if rule["resources"]]
+    return [_with_webhook_names(rule, release) for rule in kept if rule["resources"]]
 
 
-def _with_own_names(rule: Document, release: Release) -> Document:
+def _with_webhook_names(rule: Document, release: Release) -> Document:
     """Return a rule with the names of the release's webhook configurations, which the manifest leaves to installers."""
     configurations = release.webhooks.configurations if release.webhooks else ()
     names = [name for kind, name in configurations if f"{kind.lower()}s" in rule["resources"]]
@@ -156,10 +156,10 @@ def _resources(webhook: Document) -> set[str]:
     return {each.partition("/")[0] for rule in webhook["rules"] for each in rule["resources"]}
 
 
-def _of_its_own(webhook: Document, label: str | None) -> Document:
+def _limited_to_label(webhook: Document, label: str | None) -> Document:
     """Return a webhook for other projects' resources, limited to objects with the label."""
     if label is None:
-        raise ValueError(f"webhook {webhook['name']} would be asked about every such object of the cluster")
+        raise ValueError(f"webhook {webhook['name']} would receive every such object of the cluster")
     return {**webhook, "objectSelector": {"matchExpressions": [{"key": label, "operator": "Exists"}]}}
 
 
@@ -178,9 +178,9 @@ def read_files(module: str, version: str, go_sum: Path, names: Iterable[str]) ->
                 while chunk := reply.read(1 << 20):
                     archive.write(chunk)
         except OSError as error:
-            raise RuntimeError(f"{url}: {error}; set GOPROXY to a module proxy that this machine reaches") from error
+            raise RuntimeError(f"{url}: {error}; set GOPROXY to a module proxy that this machine can reach") from error
         if (found := archive_checksum(archive)) != expected:
-            raise RuntimeError(f"{url} has checksum {found}, and {go_sum} says {expected}")
+            raise RuntimeError(f"{url} has checksum {found}, not {expected} as in {go_sum}")
         with zipfile.ZipFile(archive) as members:
             return {name: members.read(f"{module}@{version}/{name}") for name in names}
 

@@ -49,7 +49,7 @@ def run_steps(steps: Sequence[Step]) -> None:
             ready = [step for step in waiting if not left.intersection(_predecessors(step, pending))]
             for step in ready[: AT_ONCE - len(running)]:
                 titles[step.name] = f"setup {len(titles) + 1}/{len(pending)}: {step.name}"
-                board.start(step.name, titles[step.name] + _expected(step, durations))
+                board.start(step.name, titles[step.name] + _expected_duration(step, durations))
                 running[pool.submit(_run, step, board)] = step
             waiting = [step for step in waiting if step not in running.values()]
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -57,7 +57,7 @@ def run_steps(steps: Sequence[Step]) -> None:
                 board.end(step.name)
                 if future.exception() and running:
                     names = " and ".join(each.name for each in running.values())
-                    board.print_line(f"{titles[step.name]} failed; {names} comes to its end first")
+                    board.print_line(f"{titles[step.name]} failed; waiting for {names} to end")
                 durations[step.name] = future.result()
                 left.discard(step.name)
                 _save(durations)
@@ -69,7 +69,7 @@ def _predecessors(step: Step, steps: Sequence[Step]) -> Collection[str]:
     return [each.name for each in steps[: steps.index(step)]] if step.after is None else step.after
 
 
-def _expected(step: Step, durations: Mapping[str, float]) -> str:
+def _expected_duration(step: Step, durations: Mapping[str, float]) -> str:
     """Return the expected duration of a step, for the end of its line."""
     if step.name in durations:
         return f", {_format_duration(durations[step.name])} last time"
@@ -81,7 +81,7 @@ def _run(step: Step, board: Board) -> float:
     begun = time.monotonic()
     step.do(lambda text: board.note(step.name, text))
     if not step.is_done():
-        raise RuntimeError(f"set-up step {step.name!r} ended without its result: this is a bug in setup/")
+        raise RuntimeError(f"set-up step {step.name!r} ended without its result: report this bug in setup/")
     return time.monotonic() - begun
 
 
@@ -90,7 +90,7 @@ class Board:
 
     def __init__(self) -> None:
         self._begun: dict[str, float] = {}
-        self._order = threading.Lock()
+        self._print_lock = threading.Lock()
         self._on_terminal = sys.stdout.isatty()
 
     def start(self, name: str, title: str) -> None:
@@ -108,14 +108,14 @@ class Board:
 
     def print_line(self, text: str) -> None:
         """Print a line."""
-        with self._order:
+        with self._print_lock:
             print(("\r\033[K" if self._on_terminal else "") + text, flush=True)
 
     def tick(self) -> None:
         """Show the running times."""
         now = time.monotonic()
         times = "; ".join(f"{name} {_format_duration(now - begun)}" for name, begun in list(self._begun.items()))
-        with self._order:
+        with self._print_lock:
             print(f"\r\033[K    {times}", end="", flush=True)
 
 

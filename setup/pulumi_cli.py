@@ -21,14 +21,14 @@ RELEASE_DIGESTS = {
 }
 """SHA-256 of the release's archives, from its checksum file."""
 BUILT_VERSION = "3.274.1"
-BUILT = GoProgram(
+BUILT_CLI = GoProgram(
     module="pulumi",
     package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
     flags=[f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{BUILT_VERSION}"],
     binary="pulumi",
 )
 CHECKOUT_FOLDER = (".trainyard", "cli")
-"""Folder of a checkout with the built CLI and its stand-ins, see `bundle`."""
+"""Folder of a checkout with the built CLI and its stand-ins, see `bundle_cli`."""
 STAND_INS = Path(__file__).resolve().parent / "stand_ins" / "bin"
 KUBERNETES_PLUGIN_VERSION = "4.25.0"
 """Version of the Python package. Pulumi requires the plugin of exactly this version."""
@@ -58,19 +58,19 @@ def release_folder() -> Path:
 
 def cli_folders() -> list[Path]:
     """Return the folders with an installed Pulumi CLI. Empty if the machine has its own."""
-    if _machines_cli():
+    if _has_own_cli():
         return []
-    return [folder for folder in (release_folder(), BUILT.folder) if (folder / "pulumi").exists()][:1]
+    return [folder for folder in (release_folder(), BUILT_CLI.folder) if (folder / "pulumi").exists()][:1]
 
 
-def bundle(folder: Path) -> Path:
+def bundle_cli(folder: Path) -> Path:
     """Create the equivalent of a release's folder: the built CLI and, next to it, the hosts of a release.
 
     Pulumi warns about hosts on PATH. The folder belongs to one checkout, as the stand-ins do. The CLI is linked, not
     copied, if the file system allows.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    built, cli = BUILT.folder / BUILT.binary, folder / BUILT.binary
+    built, cli = BUILT_CLI.folder / BUILT_CLI.binary, folder / BUILT_CLI.binary
     if not cli.exists() or cli.stat().st_mtime_ns != built.stat().st_mtime_ns:
         draft = folder / "pulumi.new"
         draft.unlink(missing_ok=True)
@@ -93,8 +93,8 @@ def bundle(folder: Path) -> Path:
 def path_folders(checkout: Path) -> tuple[list[Path], list[Path]]:
     """Return the folders to add before and after PATH for the stacks of `checkout`."""
     before = cli_folders()
-    if before == [BUILT.folder]:
-        return [bundle(checkout.joinpath(*CHECKOUT_FOLDER))], []
+    if before == [BUILT_CLI.folder]:
+        return [bundle_cli(checkout.joinpath(*CHECKOUT_FOLDER))], []
     return before, [STAND_INS / name for name in missing_hosts()]
 
 
@@ -105,16 +105,16 @@ def is_complete() -> bool:
 
 def has_cli() -> bool:
     """Return True if a CLI is available."""
-    return _machines_cli() or (release_folder() / "pulumi").exists() or BUILT.is_built()
+    return _has_own_cli() or (release_folder() / "pulumi").exists() or BUILT_CLI.is_built()
 
 
-def _machines_cli() -> bool:
+def _has_own_cli() -> bool:
     """Return True if PATH has a CLI that set-up did not install. In `make shell`, PATH has set-up's CLI."""
     own = shutil.which("pulumi")
     if own is None:
         return False
     folder = Path(own).parent
-    return folder not in (release_folder(), BUILT.folder) and folder.parts[-2:] != CHECKOUT_FOLDER
+    return folder not in (release_folder(), BUILT_CLI.folder) and folder.parts[-2:] != CHECKOUT_FOLDER
 
 
 def get_pulumi(downloads: Downloads, progress: Callable[[str], None]) -> None:
@@ -124,16 +124,16 @@ def get_pulumi(downloads: Downloads, progress: Callable[[str], None]) -> None:
         if not has_cli():
             fetch_release(downloads)
         if not has_kubernetes_plugin():
-            download_kubernetes_plugin(_cli())
+            download_kubernetes_plugin(_cli_program())
     except DownloadError as error:
         downloads.report(error, progress)
-    missing = [] if has_cli() else [BUILT]
+    missing = [] if has_cli() else [BUILT_CLI]
     if not has_kubernetes_plugin():
         missing.append(KUBERNETES_PLUGIN)
     build_all(missing)
 
 
-def _cli() -> str:
+def _cli_program() -> str:
     """Return the path of the CLI that stacks use."""
     return next((str(folder / "pulumi") for folder in cli_folders()), "pulumi")
 
@@ -201,8 +201,8 @@ def download_kubernetes_plugin(pulumi: str) -> None:
     except subprocess.TimeoutExpired as error:
         raise DownloadError(f"`{' '.join(words[1:])}` took more than {PLUGIN_DOWNLOAD_SECONDS} s") from error
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["no error message"])[-1]
-        raise DownloadError(f"`{' '.join(words[1:])}` failed: {said}")
+        message = (done.stderr.strip().splitlines() or ["no error message"])[-1]
+        raise DownloadError(f"`{' '.join(words[1:])}` failed: {message}")
 
 
 def home_with_build(checkout: Path) -> Path | None:

@@ -123,7 +123,7 @@ def listed_digest(text: str, name: str) -> str:
         found = re.search(r"\b(?:[0-9a-f]{128}|[0-9a-f]{64})\b", line)
         if found and re.search(re.escape(name) + r"(?![\w.])", line):
             return found[0]
-    raise DownloadError(f"the project's list of checksums has none of {name}")
+    raise DownloadError(f"the project's list of checksums has no checksum of {name}")
 
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -250,5 +250,5 @@ def runtime_releases(containerd: str, runc: str) -> list[Release]:
 def _architecture() -> str:
     machine = ARCHITECTURES.get(platform.machine())
     if machine is None:
-        raise DownloadError(f"the projects release nothing for {platform.machine()}")
+        raise DownloadError(f"the projects publish no releases for {platform.machine()}")
     return machine

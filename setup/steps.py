@@ -91,7 +91,7 @@ def steps(
             is_done=lambda: PAUSE_IMAGE in stored_references(),
             do=_store_pause,
         ),
-        # At the same time as the Go programs: those compile while this step loads, unpacks and writes.
+        # Runs at the same time as the Go programs: they compile while this step downloads, unpacks and writes.
         _digits(after=[DEBIAN]),
         Step(
             name="trainer image",
@@ -184,7 +184,7 @@ def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = Fal
         _pulumi(downloads),
         _kubernetes(downloads),
         Step(
-            name="what a rehearsal runs, from its Go modules",
+            name="programs of rehearsals from Go modules",
             is_done=lambda: all(program.is_built() for program in programs),
             do=lambda _say: go_programs.build_all(programs),
             first_minutes=operator_steps.PROGRAM_MINUTES * len(programs),
@@ -195,8 +195,7 @@ def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = Fal
 
 
 def _store_pause(say: Callable[[str], None]) -> None:
-    if not PAUSE.is_built():
-        go_programs.build_all([PAUSE])
+    go_programs.build_all([PAUSE])
     _store(PAUSE_IMAGE, say)
 
 

@@ -21,48 +21,49 @@ from simulation.placement import Pod, nodes
 REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
 
 
-def grow(folder: Path, waiting: list[Pod]) -> bool:
+def grow(folder: Path, pending: list[Pod]) -> bool:
     """Add nodes for the first pending pod that fits a pool below its maximum size. Return True if nodes were added.
 
     Pools with queued provisioning grow only for provisioning requests.
     """
-    if not waiting:
+    if not pending:
         return False
     state = read_state(folder)
     settings = settings_of(state.settings)
-    pools = [each for each in _growing(state) if not each.inputs.get("queuedProvisioning")]
-    there = _nodes_by_pool(settings)
-    for pod in waiting:
+    pools = [each for each in _pools_with_autoscaling(state) if not each.inputs.get("queuedProvisioning")]
+    sizes = _nodes_by_pool(settings)
+    for pod in pending:
         try:
             item = request(settings, "GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
         except NotFound:
-            # Its controller has deleted it since.
+            # The pod's controller has deleted it since.
             continue
         for pool in pools:
-            now = there[pool.inputs["name"]]
-            if now < most_nodes(pool.inputs) and takes(gke_nodes(with_topology(state, pool.inputs), 1)[0], item):
-                scale(folder, pool, _next_size(pool, now))
+            size = sizes[pool.inputs["name"]]
+            node = gke_nodes(with_topology(state, pool.inputs), 1)[0]
+            if size < most_nodes(pool.inputs) and node_fits_pod(node, item):
+                scale(folder, pool, _next_size(pool, size))
                 return True
     return False
 
 
-def answer_requests(folder: Path) -> bool:
+def grant_requests(folder: Path) -> bool:
     """Grant the first open provisioning request that fits a pool, with all of the pool's nodes.
 
     Return True if a request was granted.
     """
     state = read_state(folder)
     settings = settings_of(state.settings)
-    pools = [each for each in _growing(state) if each.inputs.get("queuedProvisioning")]
+    pools = [each for each in _pools_with_autoscaling(state) if each.inputs.get("queuedProvisioning")]
     found = request(settings, "GET", f"{REQUESTS}/provisioningrequests")["items"] if pools else []
-    for asked in (each for each in found if not (each.get("status") or {}).get("conditions")):
-        metadata = asked["metadata"]
-        names = [each["podTemplateRef"]["name"] for each in asked["spec"]["podSets"]]
-        space = f"/api/v1/namespaces/{metadata['namespace']}/podtemplates"
-        templates = [request(settings, "GET", f"{space}/{name}")["template"] for name in names]
+    for open_request in (each for each in found if not (each.get("status") or {}).get("conditions")):
+        metadata = open_request["metadata"]
+        names = [each["podTemplateRef"]["name"] for each in open_request["spec"]["podSets"]]
+        path = f"/api/v1/namespaces/{metadata['namespace']}/podtemplates"
+        templates = [request(settings, "GET", f"{path}/{name}")["template"] for name in names]
         for pool in pools:
             node = gke_nodes(with_topology(state, pool.inputs), 1)[0]
-            if all(takes(node, each) for each in templates):
+            if all(node_fits_pod(node, each) for each in templates):
                 scale(folder, pool, most_nodes(pool.inputs))
                 _grant(settings, metadata)
                 return True
@@ -73,7 +74,7 @@ def _grant(settings: ClusterSettings, metadata: dict[str, Any]) -> None:
     """Set the conditions of a provisioning request that report its nodes as ready."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [
-        {"type": each, "status": "True", "reason": each, "message": "the nodes are there", "lastTransitionTime": now}
+        {"type": each, "status": "True", "reason": each, "message": "the nodes are ready", "lastTransitionTime": now}
         for each in ("Accepted", "Provisioned")
     ]
     body = {
@@ -86,7 +87,7 @@ def _grant(settings: ClusterSettings, metadata: dict[str, Any]) -> None:
     apply(settings, path, body)
 
 
-def _growing(state: CloudState) -> list[Record]:
+def _pools_with_autoscaling(state: CloudState) -> list[Record]:
     return [each for each in state.of_type(NODE_POOL) if each.inputs.get("autoscaling")]
 
 
@@ -95,12 +96,12 @@ def _nodes_by_pool(settings: ClusterSettings) -> Counter[str]:
     return Counter(each["metadata"]["labels"].get(GKE_POOL_LABEL, "") for each in nodes(settings))
 
 
-def _next_size(pool: Record, now: int) -> int:
+def _next_size(pool: Record, size: int) -> int:
     """Return the pool's next size: one more node, or all nodes for a TPU slice."""
-    return most_nodes(pool.inputs) if (pool.inputs.get("placementPolicy") or {}).get("tpuTopology") else now + 1
+    return most_nodes(pool.inputs) if (pool.inputs.get("placementPolicy") or {}).get("tpuTopology") else size + 1
 
 
-def takes(node: dict[str, Any], pod: dict[str, Any]) -> bool:
+def node_fits_pod(node: dict[str, Any], pod: dict[str, Any]) -> bool:
     """Return True if an empty node would accept the pod by selector, affinity, taints and requests."""
     labels, spec = node["metadata"]["labels"], pod["spec"]
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
@@ -116,8 +117,8 @@ def takes(node: dict[str, Any], pod: dict[str, Any]) -> bool:
             _tolerates(each, taint) for each in spec.get("tolerations") or []
         ):
             return False
-    offered = node["status"]["allocatable"]
-    return all(_amount(offered.get(name, "0")) >= amount for name, amount in _asked(spec).items())
+    allocatable = node["status"]["allocatable"]
+    return all(_quantity(allocatable.get(name, "0")) >= amount for name, amount in _requests_of(spec).items())
 
 
 def _matches(labels: dict[str, str], expression: dict[str, Any]) -> bool:
@@ -139,15 +140,15 @@ def _tolerates(toleration: dict[str, Any], taint: dict[str, str]) -> bool:
     return toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", "")
 
 
-def _asked(spec: dict[str, Any]) -> dict[str, Decimal]:
+def _requests_of(spec: dict[str, Any]) -> dict[str, Decimal]:
     total: dict[str, Decimal] = {}
     for container in spec["containers"]:
         for name, text in ((container.get("resources") or {}).get("requests") or {}).items():
-            total[name] = total.get(name, Decimal(0)) + _amount(text)
+            total[name] = total.get(name, Decimal(0)) + _quantity(text)
     return total
 
 
-def _amount(text: str) -> Decimal:
+def _quantity(text: str) -> Decimal:
     # Slow to import, and needed only when a pool scales.
     from kubernetes.utils.quantity import parse_quantity
 

@@ -21,10 +21,10 @@ from simulation.cloud.state import Properties
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
-SETTING = "object_store"
+SETTINGS_KEY = "object_store"
 """Key of the cloud settings that hold the store's URL scheme and port."""
-SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-"""moto requires a signature but does not check it."""
+AUTHORIZATION = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+"""Authorization header that moto requires but does not check."""
 
 
 class StoreError(Exception):
@@ -62,33 +62,35 @@ class GoogleStore:
     def create(self, bucket: str) -> None:
         """Create a bucket: https://cloud.google.com/storage/docs/json_api/v1/buckets/insert"""
         if bucket not in self.buckets():
-            self._ask("POST", "/storage/v1/b?project=rehearsal", json.dumps({"name": bucket}).encode())
+            self._request("POST", "/storage/v1/b?project=rehearsal", json.dumps({"name": bucket}).encode())
 
     def write(self, bucket: str, key: str) -> None:
         """Write an object: https://cloud.google.com/storage/docs/json_api/v1/objects/insert"""
-        self._ask("POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(key, safe='')}", b"rehearsal")
+        self._request(
+            "POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(key, safe='')}", b"rehearsal"
+        )
 
     def keys(self, bucket: str) -> list[str]:
         """List the objects: https://cloud.google.com/storage/docs/json_api/v1/objects/list"""
-        found = json.loads(self._ask("GET", f"/storage/v1/b/{bucket}/o"))
+        found = json.loads(self._request("GET", f"/storage/v1/b/{bucket}/o"))
         return [str(each["name"]) for each in found.get("items") or []]
 
     def clear(self, bucket: str) -> None:
         """Delete all objects: https://cloud.google.com/storage/docs/json_api/v1/objects/delete"""
         for key in self.keys(bucket):
-            self._ask("DELETE", f"/storage/v1/b/{bucket}/o/{quote(key, safe='')}")
+            self._request("DELETE", f"/storage/v1/b/{bucket}/o/{quote(key, safe='')}")
 
     def delete(self, bucket: str) -> None:
         """Delete a bucket: https://cloud.google.com/storage/docs/json_api/v1/buckets/delete"""
-        self._ask("DELETE", f"/storage/v1/b/{bucket}")
+        self._request("DELETE", f"/storage/v1/b/{bucket}")
 
     def buckets(self) -> list[str]:
         """List the buckets: https://cloud.google.com/storage/docs/json_api/v1/buckets/list"""
-        found = json.loads(self._ask("GET", "/storage/v1/b?project=rehearsal"))
+        found = json.loads(self._request("GET", "/storage/v1/b?project=rehearsal"))
         return [str(each["name"]) for each in found.get("items") or []]
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        return _answer(Request(f"http://{HOST}:{self.port}{path}", body, method=method))
+    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        return _response(Request(f"http://{HOST}:{self.port}{path}", body, method=method))
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,13 @@ class AmazonStore:
     def create(self, bucket: str) -> None:
         """Create a bucket: https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateBucket.html"""
         if bucket not in self.buckets():
-            self._ask("PUT", f"/{bucket}")
-            on = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
-            self._ask("PUT", f"/{bucket}?versioning", on)
+            self._request("PUT", f"/{bucket}")
+            enabled = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+            self._request("PUT", f"/{bucket}?versioning", enabled)
 
     def write(self, bucket: str, key: str) -> None:
         """Write an object: https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html"""
-        self._ask("PUT", f"/{bucket}/{quote(key)}", b"rehearsal")
+        self._request("PUT", f"/{bucket}/{quote(key)}", b"rehearsal")
 
     def keys(self, bucket: str) -> list[str]:
         """List the objects: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html"""
@@ -117,33 +119,33 @@ class AmazonStore:
         for kind in ("Version", "DeleteMarker"):
             keys = self._texts(f"/{bucket}?versions", kind, "Key")
             for key, version in zip(keys, self._texts(f"/{bucket}?versions", kind, "VersionId"), strict=True):
-                self._ask("DELETE", f"/{bucket}/{quote(key)}?versionId={version}")
+                self._request("DELETE", f"/{bucket}/{quote(key)}?versionId={version}")
 
     def delete(self, bucket: str) -> None:
         """Delete a bucket: https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteBucket.html"""
-        self._ask("DELETE", f"/{bucket}")
+        self._request("DELETE", f"/{bucket}")
 
     def buckets(self) -> list[str]:
         """List the buckets: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListBuckets.html"""
         return self._texts("/", "Bucket", "Name")
 
     def _texts(self, path: str, element: str, child: str) -> list[str]:
-        root = ElementTree.fromstring(self._ask("GET", path))
+        root = ElementTree.fromstring(self._request("GET", path))
         return [each.findtext(f"{{*}}{child}") or "" for each in root.iterfind(f".//{{*}}{element}")]
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        headers = {"Authorization": SIGNATURE, "Content-Type": "application/octet-stream"}
-        return _answer(Request(f"http://{HOST}:{self.port}{path}", body, headers, method=method))
+    def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        headers = {"Authorization": AUTHORIZATION, "Content-Type": "application/octet-stream"}
+        return _response(Request(f"http://{HOST}:{self.port}{path}", body, headers, method=method))
 
 
-def _answer(request: Request) -> bytes:
+def _response(request: Request) -> bytes:
     try:
         with urlopen(request, timeout=30) as answer:
             content: bytes = answer.read()
             return content
     except HTTPError as error:
-        said = " ".join(error.read().decode(errors="replace").split())
-        raise StoreError(f"{error.code}: {said[:300]}") from error
+        text = " ".join(error.read().decode(errors="replace").split())
+        raise StoreError(f"{error.code}: {text[:300]}") from error
 
 
 STORES: Mapping[str, Callable[[int], ObjectStore]] = {"gs": GoogleStore, "s3": AmazonStore}
@@ -152,7 +154,7 @@ PROGRAMS: Mapping[str, Callable[[], Path]] = {"gs": gcs_server, "s3": s3_server}
 
 def store_of(settings: Properties) -> ObjectStore | None:
     """Return the store of the simulated clouds; None if the rehearsal runs no store."""
-    found = settings.get(SETTING)
+    found = settings.get(SETTINGS_KEY)
     return STORES[found["scheme"]](int(found["port"])) if found else None
 
 
@@ -169,14 +171,14 @@ def running(scheme: str) -> Iterator[Properties]:
     words = ["setpriv", "--pdeathsig", "KILL", str(PROGRAMS[scheme]()), *options[scheme]]
     server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait(server, port)
-        yield {SETTING: {"scheme": scheme, "port": port}}
+        _wait_until_ready(server, port)
+        yield {SETTINGS_KEY: {"scheme": scheme, "port": port}}
     finally:
         server.kill()
         server.wait()
 
 
-def _wait(server: subprocess.Popen[bytes], port: int) -> None:
+def _wait_until_ready(server: subprocess.Popen[bytes], port: int) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:

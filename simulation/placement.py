@@ -12,22 +12,22 @@ from typing import Any
 from infra.local.api import NotFound, annotate, request
 from infra.local.settings import ClusterSettings
 from infra.naming import JOB_LABEL
-from simulation.cluster.kwok_stages import MAY_END
+from simulation.cluster.init import MAY_END
 
-SETTLED_SECONDS = 3.0
+REJECTED_SECONDS = 3.0
 """Seconds without a change after which `settle` returns, if the scheduler has rejected each pending pod."""
-MISSING_SECONDS = 30.0
-"""Seconds without a change after which `settle` returns otherwise.
+UNCHANGED_SECONDS = 30.0
+"""Seconds without a change after which `settle` returns in any case.
 
 A controller may retry, and a busy machine is slow.
 """
-_FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
+_METADATA_FIELD = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
 PROVISIONING_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
 """Annotation of a pod that consumes a provisioning request.
 
 https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
 """
-BUCKET = "TRAINYARD_BUCKET"
+BUCKET_VARIABLE = "TRAINYARD_BUCKET"
 """Environment variable with the URL where a job keeps its checkpoints."""
 ACCELERATORS = ("nvidia.com/gpu", "google.com/tpu", "vpc.amazonaws.com/efa")
 
@@ -69,7 +69,7 @@ def _pod(item: dict[str, Any]) -> Pod:
         variables |= {
             each["name"]: _value(each, item["metadata"])
             for each in container.get("env") or []
-            if each["name"].startswith(("TPU_", "MEGASCALE_", BUCKET))
+            if each["name"].startswith(("TPU_", "MEGASCALE_", BUCKET_VARIABLE))
         }
     conditions = {each["type"]: each for each in item["status"].get("conditions") or []}
     unscheduled = conditions.get("PodScheduled", {})
@@ -89,12 +89,12 @@ def _pod(item: dict[str, Any]) -> Pod:
 def _value(variable: dict[str, Any], metadata: dict[str, Any]) -> str:
     """Return the value of a variable, which may refer to a label or an annotation of the pod."""
     path = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
-    if found := _FIELD.fullmatch(path):
+    if found := _METADATA_FIELD.fullmatch(path):
         return str((metadata.get(found["map"]) or {}).get(found["key"], ""))
     return str(variable.get("value", ""))
 
 
-def in_queues(settings: ClusterSettings) -> set[str]:
+def queued_jobs(settings: ClusterSettings) -> set[str]:
     """Return the jobs for which Kueue has not reserved quota.
 
     Jobs that wait only for nodes already have their quota, so they are not included.
@@ -108,13 +108,13 @@ def in_queues(settings: ClusterSettings) -> set[str]:
     return waiting
 
 
-def next_in_queues(settings: ClusterSettings, before: set[str]) -> set[str]:
+def wait_for_admission(settings: ClusterSettings, before: set[str]) -> set[str]:
     """Wait until Kueue admits one of the jobs in `before`, and return the jobs that still wait.
 
-    Return all of them if Kueue admits none within MISSING_SECONDS.
+    Return all of them if Kueue admits none within UNCHANGED_SECONDS.
     """
-    deadline = time.monotonic() + MISSING_SECONDS
-    while (waiting := in_queues(settings)) >= before and time.monotonic() < deadline:
+    deadline = time.monotonic() + UNCHANGED_SECONDS
+    while (waiting := queued_jobs(settings)) >= before and time.monotonic() < deadline:
         time.sleep(0.3)
     return waiting
 
@@ -126,36 +126,34 @@ def settle(
     limit: float,
     waiting: Callable[[], set[str]] = set,
 ) -> list[Pod]:
-    """Wait until all pods run or nothing changes any more, and return the pods.
+    """Wait until all pods run or no pod changes any more, and return the pods.
 
     `expected` gives the minimum number of pods of each job, except of jobs that are `waiting` in a queue. `grow` may
-    add nodes for pending pods, and returns True if it did.
+    add nodes for pending pods, and returns True if it has.
     """
     deadline = time.monotonic() + limit
-    still_since, before = time.monotonic(), None
+    unchanged_since, before = time.monotonic(), None
     while True:
         found = pods(settings)
-        homeless = [pod for pod in found if not pod.node]
-        have = {name: sum(pod.job == name for pod in found) for name in expected}
-        missing = {name for name, count in expected.items() if have[name] < count}
+        missing = {name for name, count in expected.items() if sum(pod.job == name for pod in found) < count}
         complete = not missing or missing <= waiting()
         if complete and all(pod.phase in ("Running", "Succeeded", "Failed") for pod in found):
             return found
-        if found != before or grow([pod for pod in homeless if pod.why_pending]):
-            still_since, before = time.monotonic(), found
-        refused = all(pod.why_pending for pod in found if pod.phase == "Pending")
-        patience = SETTLED_SECONDS if complete and refused else MISSING_SECONDS
-        if time.monotonic() - still_since > patience or time.monotonic() > deadline:
+        if found != before or grow([pod for pod in found if not pod.node and pod.why_pending]):
+            unchanged_since, before = time.monotonic(), found
+        rejected = all(pod.why_pending for pod in found if pod.phase == "Pending")
+        wait_seconds = REJECTED_SECONDS if complete and rejected else UNCHANGED_SECONDS
+        if time.monotonic() - unchanged_since > wait_seconds or time.monotonic() > deadline:
             return found
         time.sleep(0.3)
 
 
-def let_end(settings: ClusterSettings, found: list[Pod]) -> None:
-    """Let the pods of each job end, if none of the job's pods is pending."""
-    stuck = {pod.job for pod in found if pod.phase == "Pending"}
+def let_jobs_complete(settings: ClusterSettings, found: list[Pod]) -> None:
+    """Let the pods of each job succeed, if none of the job's pods is pending."""
+    pending_jobs = {pod.job for pod in found if pod.phase == "Pending"}
     for pod in found:
-        if pod.job and pod.job not in stuck:
-            # An operator may delete a job's other pods as soon as the first one ends.
+        if pod.job and pod.job not in pending_jobs:
+            # An operator may delete a job's other pods as soon as the first one succeeds.
             with suppress(NotFound):
                 annotate(settings, f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {MAY_END: "true"})
 

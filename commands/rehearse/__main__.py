@@ -12,7 +12,7 @@ from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from commands.rehearse.folder import cluster_settings, rehearsal_folder
 from commands.rehearse.run import Rehearsal, Subject
 from settings.problems import ConfigError
-from simulation.cloud import faults
+from simulation.cloud import lifecycle
 from stack import config as stack_config
 from workloads.kinds import operators_of
 
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     file = options.file or PROJECT / f"Pulumi.{options.stack}.yaml"
     try:
-        faults.check(options.fault)
+        lifecycle.check_fault(options.fault)
         quotas = {name: int(limit) for name, _, limit in (each.rpartition("=") for each in options.quota)}
         config = stack_config.load_file(file)
     except ConfigError as error:

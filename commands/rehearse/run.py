@@ -29,7 +29,7 @@ from infra.local.settings import ClusterSettings
 from simulation import autoscaler, placement
 from simulation.cloud.fact_check import unchecked
 from simulation.cloud.fact_table import fact_table
-from simulation.cloud.kinds import has_rules, kind_of
+from simulation.cloud.kinds import is_known_type, kind_of
 from simulation.cloud.lifecycle import quota_used
 from simulation.cloud.state import CloudState, Properties, new_state, read_state
 from simulation.cluster import control_plane
@@ -156,7 +156,7 @@ class Rehearsal:
         state = read_state(self.folder)
         report.resources = _ids_by_type(state)
         report.unchecked = _unchecked(state)
-        report.without_rules = sorted({each.type for each in state.resources.values() if not has_rules(each.type)})
+        report.without_rules = sorted({each.type for each in state.resources.values() if not is_known_type(each.type)})
         report.quota = quota_used(state)
         self._durations(report, state)
         if "cluster_of" not in state.settings:
@@ -175,7 +175,7 @@ class Rehearsal:
             if have < count:
                 report.problems.append(f"job {job} has {have} pods of {count}: its controller created no more")
         _write_checkpoints(read_state(self.folder), report, found)
-        placement.let_end(self.cluster, placement.pods(self.cluster))
+        placement.let_jobs_complete(self.cluster, placement.pods(self.cluster))
 
     def _settled_pods(self, report: Report) -> list[placement.Pod]:
         """Return the pods of all jobs once they no longer change.
@@ -191,24 +191,24 @@ class Rehearsal:
                 expected,
                 self._add_nodes,
                 limit,
-                (lambda: placement.in_queues(self.cluster)) if self.subject.queued else set,
+                (lambda: placement.queued_jobs(self.cluster)) if self.subject.queued else set,
             )
             seen |= {pod.name: pod for pod in found if pod.name not in seen or not seen[pod.name].node}
-            before = placement.in_queues(self.cluster) if self.subject.queued else set()
+            before = placement.queued_jobs(self.cluster) if self.subject.queued else set()
             if not before:
                 return list(seen.values())
             report.waited += sorted(before - waiting)
             expected = {name: self.subject.jobs[name] for name in before}
-            placement.let_end(self.cluster, found)
-            waiting = placement.next_in_queues(self.cluster, before)
+            placement.let_jobs_complete(self.cluster, found)
+            waiting = placement.wait_for_admission(self.cluster, before)
             if waiting >= before:
                 report.problems += [f"job {name} never leaves its queue" for name in sorted(waiting)]
                 return list(seen.values())
 
     def _add_nodes(self, pending: list[placement.Pod]) -> bool:
         """Add nodes for a provisioning request or a pending pod. Return True if nodes were added."""
-        has_answered = bool(self.subject.queued) and autoscaler.answer_requests(self.folder)
-        return has_answered or autoscaler.grow(self.folder, pending)
+        asked = bool(self.subject.queued) and autoscaler.grant_requests(self.folder)
+        return asked or autoscaler.grow(self.folder, pending)
 
     def _durations(self, report: Report, state: CloudState) -> None:
         waits_for: dict[str, list[str]] = {}
@@ -316,7 +316,11 @@ def _write_checkpoints(state: CloudState, report: Report, pods: Sequence[placeme
     store = store_of(state.settings)
     if store is None:
         return
-    urls = {pod.job: pod.environment[placement.BUCKET] for pod in pods if placement.BUCKET in pod.environment}
+    urls = {
+        pod.job: pod.environment[placement.BUCKET_VARIABLE]
+        for pod in pods
+        if placement.BUCKET_VARIABLE in pod.environment
+    }
     for job, url in urls.items():
         bucket, _, prefix = url.partition("://")[2].partition("/")
         key = "/".join(filter(None, (prefix, "checkpoints", job, CHECKPOINT)))

@@ -22,7 +22,7 @@ except ImportError:
     sys.exit(1)
 gc.enable()
 
-SHOWN_TO_THE_USER = 32
+ERROR_WAS_PRINTED = 32
 """Exit code that tells the language host that the error was already printed."""
 
 
@@ -71,7 +71,7 @@ def run(program: str) -> int:
     location = Path(program).resolve()
     if location.is_dir() and not (location / "__main__.py").exists():
         pulumi.log.error(f"unable to find main python program `__main__.py` in `{location}`")
-        return SHOWN_TO_THE_USER
+        return ERROR_WAS_PRINTED
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     executor = ThreadPoolExecutor(max_workers=max(pulumi.runtime.settings.SETTINGS.parallel or 1, 1) * 4)
@@ -89,7 +89,7 @@ def run(program: str) -> int:
         return 1
     except Exception as error:
         pulumi.log.error("Program failed with an unhandled exception:\n" + program_traceback(error, location))
-        return SHOWN_TO_THE_USER
+        return ERROR_WAS_PRINTED
     finally:
         executor.shutdown(wait=True)
         loop.close()

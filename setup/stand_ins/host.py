@@ -22,7 +22,7 @@ from setup import attached
 
 ROOT = Path(__file__).resolve().parents[2]
 EXECUTE = Path(__file__).with_name("execute.py")
-SHOWN_TO_THE_USER = 32
+ERROR_WAS_PRINTED = 32
 """Exit code of `execute.py` after it has printed the program's error."""
 POLICY_PACK = "analyzer"
 
@@ -125,11 +125,11 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             "organization": request.organization,
         }
         options = [word for key, value in arguments.items() if value for word in (f"--{key}", value)]
-        command = [*_attached(python), str(EXECUTE), *options, request.info.entry_point, *request.args]
+        command = [*_attached_command(python), str(EXECUTE), *options, request.info.entry_point, *request.args]
         child = self._start(command, cwd=request.info.program_directory, python=python, environment=environment)
         context.add_callback(child.terminate)  # The engine canceled the call.
         code = self._finish(child)
-        if code == SHOWN_TO_THE_USER:
+        if code == ERROR_WAS_PRINTED:
             return language_pb2.RunResponse(bail=True)
         if code < 0:
             return language_pb2.RunResponse(error=f"program was ended by signal {-code}")
@@ -143,9 +143,9 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         python = _python_or_abort(request.info, context)
         folder = request.info.program_directory
         if request.kind == POLICY_PACK:
-            command = [*_attached(python), "-m", "pulumi.policy", *request.args, folder]
+            command = [*_attached_command(python), "-m", "pulumi.policy", *request.args, folder]
         else:
-            command = [*_attached(python), folder, *request.args]
+            command = [*_attached_command(python), folder, *request.args]
         environment = dict(word.split("=", 1) for word in request.env if "=" in word)
         child = self._start(command, cwd=request.pwd, python=python, environment=environment, pipes=True)
         context.add_callback(child.terminate)
@@ -193,11 +193,11 @@ def _version(python: Path) -> str:
     """
     if python.resolve() == Path(sys.executable).resolve():
         return platform.python_version()
-    said = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout
-    return said.split()[-1]
+    output = subprocess.run([python, "--version"], check=True, capture_output=True, text=True).stdout
+    return output.split()[-1]
 
 
-def _attached(python: Path) -> list[str]:
+def _attached_command(python: Path) -> list[str]:
     return [str(python), "-u", attached.__file__]
 
 
@@ -240,7 +240,7 @@ def program_python(info: language_pb2.ProgramInfo) -> Path:
     options = dict(info.options)
     if options.get("toolchain", "pip") != "pip":
         raise InterpreterMissing(
-            f"runtime.options.toolchain is {options['toolchain']!r}; this stand-in knows 'pip' only. "
+            f"runtime.options.toolchain is {options['toolchain']!r}; this stand-in supports only 'pip'. "
             "Set it to 'pip' with a virtualenv, or install the real pulumi-language-python."
         )
     if virtualenv := options.get("virtualenv"):

@@ -13,13 +13,13 @@ from simulation.cloud.lifecycle import Cloud
 from simulation.cloud.provider import SimulatedProvider
 from simulation.cloud.state import read_state
 
-FOLDER = "TRAINYARD_REHEARSAL"
+FOLDER_VARIABLE = "TRAINYARD_REHEARSAL"
 """Environment variable with the folder of the rehearsal's state."""
 
 
 def main(package: str) -> None:
     """Serve until the engine ends this process."""
-    folder = Path(os.environ[FOLDER])
+    folder = Path(os.environ[FOLDER_VARIABLE])
     effects = None
     if read_state(folder).settings.get("endpoint"):
         from simulation.cluster.effects import ClusterEffects

@@ -1,4 +1,4 @@
-"""Check and Diff of a resource's inputs: defaults, rejected inputs, updates in place and replacements."""
+"""Check and Diff of a resource's inputs: defaults, invalid inputs, updates in place and replacements."""
 
 from __future__ import annotations
 
@@ -10,61 +10,58 @@ from settings.problem import Problem
 from simulation.cloud import fact_check, schema
 from simulation.cloud.fact_diff import input_changes
 from simulation.cloud.fact_table import fact_table, parts
-from simulation.cloud.kind import Kind
 from simulation.cloud.kinds import kind_of
 from simulation.cloud.state import Properties
 from simulation.cloud.values import Unknown
 
-DEFAULTS = "__defaults"
+DEFAULTS_KEY = "__defaults"
 """Name of the input that lists the defaults filled in by the provider."""
-PLACES = ("project", "region", "zone")
+SCOPE_KEYS = ("project", "region", "zone")
+"""Settings of a provider that are defaults of its resources' inputs."""
 
 
-def completed(
+def with_defaults(
     token: str,
     urn: str,
     seed: bytes,
     olds: Properties,
     news: Properties,
-    places: Properties,
+    scope: Properties,
     tags: Properties | None = None,
 ) -> Properties:
-    """Return the inputs with the provider's defaults: name, project, region, zone, location and `tags`."""
+    """Return the inputs with the provider's defaults: name, those of `scope`, location and `tags`.
+
+    `scope` has the provider's project, region and zone.
+    """
     kind = kind_of(token)
     inputs = {key: value for key, value in news.items() if value is not None}
     defaults = []
     known = schema.property_names(token)
-    if token.startswith("aws:") and "region" in known and "region" not in inputs and places.get("region"):
-        inputs["region"] = places["region"]
+    if token.startswith("aws:") and "region" in known and "region" not in inputs and scope.get("region"):
+        inputs["region"] = scope["region"]
         defaults.append("region")
     if token.startswith("gcp:"):
-        for key in PLACES:
-            if key in known and key not in inputs and places.get(key):
-                inputs[key] = places[key]
+        for key in SCOPE_KEYS:
+            if key in known and key not in inputs and scope.get(key):
+                inputs[key] = scope[key]
                 defaults.append(key)
-        if "location" in known and "location" not in inputs and (place := places.get("zone") or places.get("region")):
-            inputs["location"] = place
+        if "location" in known and "location" not in inputs and (location := scope.get("zone") or scope.get("region")):
+            inputs["location"] = location
             defaults.append("location")
     if tags and "tags" in known:
         inputs["tags"] = {**tags, **(inputs.get("tags") or {})}
-    named = kind.autoname
-    if named and named.property in known and named.property not in inputs:
-        kept = olds.get(named.property) if named.property in (olds.get(DEFAULTS) or []) else None
-        inputs[named.property] = kept or _autoname(kind, urn, seed)
-        defaults.append(named.property)
+    if (autoname := kind.autoname) and (name := autoname.property) in known and name not in inputs:
+        old = olds.get(name) if name in (olds.get(DEFAULTS_KEY) or []) else None
+        suffix = "-" + hashlib.sha256(seed + urn.encode()).hexdigest()[:7]
+        inputs[name] = old or urn.rpartition("::")[2][: autoname.limit - len(suffix)] + suffix
+        defaults.append(name)
     if defaults:
-        inputs[DEFAULTS] = sorted(defaults)
+        inputs[DEFAULTS_KEY] = sorted(defaults)
     return inputs
 
 
-def _autoname(kind: Kind, urn: str, seed: bytes) -> str:
-    assert kind.autoname is not None
-    suffix = "-" + hashlib.sha256(seed + urn.encode()).hexdigest()[:7]
-    return urn.rpartition("::")[2][: kind.autoname.limit - len(suffix)] + suffix
-
-
 def problems(token: str, inputs: Properties) -> list[Problem]:
-    """Return the inputs that the provider's schema rejects. Raises schema.NoSuchType."""
+    """Return the inputs that the provider's schema rejects. Raises schema.UnknownType."""
     table = fact_table(token)
     return fact_check.problems(table, inputs) if table else schema.problems(token, inputs)
 
@@ -97,14 +94,14 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
     paths = {each.path for each in found}
     replaced = tuple(sorted({each.path for each in found if each.replaces}))
     kind = kind_of(token)
-    named = kind.autoname.property if kind.autoname else None
-    fixed = named is not None and named not in (news.get(DEFAULTS) or []) and _same(olds.get(named), news.get(named))
+    name = kind.autoname.property if kind.autoname else ""
+    keeps_name = bool(name) and name not in (news.get(DEFAULTS_KEY) or []) and _same(olds.get(name), news.get(name))
     recycling = [each for each in table.rules_of("recycles") if not paths.isdisjoint(each["inputs"])]
     unknown = [each for each in table.rules_of("crashes_on_unknown") if isinstance(news.get(each["input"]), Unknown)]
     return Changes(
         changed=tuple(sorted({each.path.partition(".")[0] for each in found})),
         replaced=replaced,
-        deletes_first=bool(replaced) and (fixed or table.deletes_first),
+        deletes_first=bool(replaced) and (keeps_name or table.deletes_first),
         recycles=recycling[0]["reason"] if recycling and not replaced else "",
         crash=f"{unknown[0]['reason']}, {table.source(unknown[0]['line'])}" if unknown else "",
         paths=tuple(sorted(paths)),
@@ -142,7 +139,7 @@ def _same(first: Any, second: Any) -> bool:
     if isinstance(first, Unknown) or isinstance(second, Unknown):
         return False
     if isinstance(first, dict) and isinstance(second, dict):
-        return all(_same(first.get(key), second.get(key)) for key in {*first, *second} if key != DEFAULTS)
+        return all(_same(first.get(key), second.get(key)) for key in {*first, *second} if key != DEFAULTS_KEY)
     if isinstance(first, list) and isinstance(second, list):
         return len(first) == len(second) and all(map(_same, first, second))
     return bool(first == second)

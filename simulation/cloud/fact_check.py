@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from settings.problem import Problem
 from simulation.cloud.fact_table import DESCRIPTIONS, FactTable, converted, parts
 from simulation.cloud.kind import problem, values_at
 from simulation.cloud.state import Properties
-from simulation.cloud.value_checks import failure, is_known
 from simulation.cloud.values import Unknown
 
+_LABEL = r"[a-z](?:[-a-z0-9]{%d,%d}[a-z0-9])"
+_BUCKET_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+_CALL = re.compile(r"(?P<name>\w+)(\((?P<arguments>.*)\))?")
 Fact = Mapping[str, Any]
-Fault = tuple[str, str, str]
+SchemaError = tuple[str, str, str]
 """Path of the input, error, and the line of the provider's source with this check."""
+RELATIONS = ("conflicts", "exactly_one_of", "at_least_one_of", "required_with")
+"""Keys of facts that list other inputs."""
 
 
 def problems(table: FactTable, inputs: Properties) -> list[Problem]:
     """Return the inputs that the provider's schema and rules reject."""
-    found = [*_block(table, inputs, "", ""), *broken_rules(table, inputs)]
+    found = [*_block(table, inputs, "", ""), *_rule_errors(table, inputs)]
     code = f"rehearsal.{table.type.partition(':')[0]}.provider_schema"
     return [problem(code, where, why, table.source(line)) for where, why, line in found]
 
@@ -32,7 +39,7 @@ def unchecked(table: FactTable, inputs: Properties) -> list[str]:
     return sorted({path for path, name in checked if not is_known(name) and is_set(inputs, path)})
 
 
-def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Iterator[Fault]:
+def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Iterator[SchemaError]:
     """Check the inputs of a block; `prefix` is the block's path in the table, and `where` its path in the inputs."""
     names = table.children.get(prefix, ())
     for key, value in values.items():
@@ -51,7 +58,7 @@ def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Ite
             yield where + key, "is missing: the provider requires it", table.inputs[name]["line"]
 
 
-def _input(table: FactTable, path: str, where: str, value: Any) -> Iterator[Fault]:
+def _input(table: FactTable, path: str, where: str, value: Any) -> Iterator[SchemaError]:
     fact = table.inputs[path]
     if isinstance(value, Unknown):
         return
@@ -76,31 +83,31 @@ def _input(table: FactTable, path: str, where: str, value: Any) -> Iterator[Faul
         yield from _scalar(fact, element, where, value)
 
 
-def _one_block(table: FactTable, path: str, where: str, value: Any) -> Iterator[Fault]:
+def _one_block(table: FactTable, path: str, where: str, value: Any) -> Iterator[SchemaError]:
     if isinstance(value, dict):
         yield from _block(table, value, f"{path}.", f"{where}.")
     else:
         yield where, f"must be an object, not {value!r}", table.inputs[path]["line"]
 
 
-def _map(fact: Fact, element: str, where: str, value: Any) -> Iterator[Fault]:
+def _map(fact: Fact, element: str, where: str, value: Any) -> Iterator[SchemaError]:
     if not isinstance(value, dict):
         yield where, f"must be a mapping, not {value!r}", fact["line"]
         return
     if check := fact.get("check"):
-        yield from ((where, why, fact["line"]) for name in _listed(check) if (why := failure(name, value)))
+        yield from ((where, why, fact["line"]) for name in _listed(check) if (why := check_error(name, value)))
     for key, each in value.items():
         if each is not None and not isinstance(each, Unknown):
             yield from _scalar({"line": fact["line"]}, element, f"{where}.{key}", each)
 
 
-def _count(fact: Fact, where: str, count: int) -> Iterator[Fault]:
+def _count(fact: Fact, where: str, count: int) -> Iterator[SchemaError]:
     least, most = fact.get("min_items", 0), fact.get("max_items", count)
     if not least <= count <= most:
         yield where, f"must have {least} to {most} elements, not {count}", fact["line"]
 
 
-def _scalar(fact: Fact, kind: str, where: str, value: Any) -> Iterator[Fault]:
+def _scalar(fact: Fact, kind: str, where: str, value: Any) -> Iterator[SchemaError]:
     try:
         given = converted(kind, value)
     except ValueError:
@@ -127,7 +134,7 @@ def _broken(fact: Fact, value: Any) -> Iterator[str]:
     if (pattern := fact.get("excluded_pattern")) and re.search(pattern, value):
         yield f"{value!r} must not match {pattern}"
     for check in _listed(fact.get("check")):
-        if why := failure(check, value):
+        if why := check_error(check, value):
             yield why
 
 
@@ -135,12 +142,8 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-PATHS = ("conflicts", "exactly_one_of", "at_least_one_of", "required_with")
-"""Keys of facts that list other inputs."""
-
-
-def broken_rules(table: FactTable, inputs: Properties) -> Iterator[Fault]:
-    """Yield the problems that break a rule of the schema or a rule read by hand."""
+def _rule_errors(table: FactTable, inputs: Properties) -> Iterator[SchemaError]:
+    """Yield the inputs that break a rule of the schema or a rule that people wrote."""
     yield from _schema_rules(table, inputs)
     for rule in table.rules:
         check = _RULES.get(rule["rule"])
@@ -148,13 +151,13 @@ def broken_rules(table: FactTable, inputs: Properties) -> Iterator[Fault]:
             yield from ((where, why, rule["line"]) for where, why in check(rule, inputs))
 
 
-def _schema_rules(table: FactTable, inputs: Properties) -> Iterator[Fault]:
+def _schema_rules(table: FactTable, inputs: Properties) -> Iterator[SchemaError]:
     done = set[tuple[str, ...]]()
     for path, fact in table.inputs.items():
-        if not any(key in fact for key in PATHS) or not _has_parent(inputs, path):
+        if not any(key in fact for key in RELATIONS) or not _has_parent(inputs, path):
             continue
         yield from _conflicts(path, fact, inputs)
-        yield from _needs(path, fact, inputs)
+        yield from _missing_companions(path, fact, inputs)
         for key in ("exactly_one_of", "at_least_one_of"):
             paths = tuple(fact.get(key, ()))
             if paths and (key, *paths) not in done:
@@ -162,13 +165,13 @@ def _schema_rules(table: FactTable, inputs: Properties) -> Iterator[Fault]:
                 yield from ((where, why, fact["line"]) for where, why in _one_of(key, paths, inputs))
 
 
-def _conflicts(path: str, fact: Mapping[str, Any], inputs: Properties) -> Iterator[Fault]:
+def _conflicts(path: str, fact: Mapping[str, Any], inputs: Properties) -> Iterator[SchemaError]:
     for other in fact.get("conflicts", ()):
         if path != other and is_set(inputs, path) and is_set(inputs, other):
             yield path, f"cannot be set together with {other}", fact["line"]
 
 
-def _needs(path: str, fact: Mapping[str, Any], inputs: Properties) -> Iterator[Fault]:
+def _missing_companions(path: str, fact: Mapping[str, Any], inputs: Properties) -> Iterator[SchemaError]:
     for other in fact.get("required_with", ()):
         if is_set(inputs, path) and not is_set(inputs, other):
             yield path, f"needs {other}", fact["line"]
@@ -210,7 +213,7 @@ def _excludes_value(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tup
 
 
 _RULES = {"conflicts": _conflict, "excluded": _excluded, "any_of": _any_of, "excludes_value": _excludes_value}
-"""Kind of a rule read by hand -> its check. Other kinds apply only to changes, see `fact_diff`."""
+"""Kind of a rule that people wrote -> its check. Other kinds apply only to changes, see `fact_diff`."""
 
 
 def holds(condition: Mapping[str, Any], inputs: Properties) -> bool:
@@ -242,3 +245,163 @@ def _truth(inputs: Properties, path: str) -> bool:
 def _has_parent(inputs: Properties, path: str) -> bool:
     parent = path.rpartition(".")[0]
     return not parent or any(isinstance(each, dict) for each in values_at(inputs, parent))
+
+
+def _pattern(value: str, pattern: str, description: str) -> str:
+    return "" if re.fullmatch(pattern, value) else f"{value!r} must be {description}"
+
+
+def _gce_name(value: str) -> str:
+    description = "1 to 63 lower-case letters, digits and '-', first a letter, last not '-'"
+    return _pattern(value, f"({_LABEL % (0, 61)}?)?", description)
+
+
+def _rfc1035(value: str, low: int, high: int) -> str:
+    description = f"{low} to {high} lower-case letters, digits and '-', first a letter, last not '-'"
+    return _pattern(value, _LABEL % (low - 2, high - 2), description)
+
+
+def _network(value: str, low: int = 0, high: int = 128) -> str:
+    """Check a network. Host bits are allowed."""
+    try:
+        found = ipaddress.ip_network(value, strict=False)
+    except ValueError:
+        return f"{value!r} must be a network such as 10.0.0.0/20"
+    if "/" not in value:
+        return f"{value!r} must have a prefix length, such as {value}/32"
+    return "" if low <= found.prefixlen <= high else f"{value!r} must be a /{low} to a /{high}"
+
+
+def _exact_network(value: str, low: int = 0, high: int = 128) -> str:
+    if error := _network(value, low, high):
+        return error
+    whole = str(ipaddress.ip_network(value, strict=False))
+    return "" if value == whole else f"{value!r} has host bits; write {whole}"
+
+
+def _timestamp(value: str) -> str:
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        found = None
+    valid = found is not None and found.tzinfo is not None and "T" in value
+    return "" if valid else f"{value!r} must be an RFC 3339 time such as 2026-01-01T03:00:00Z"
+
+
+def _member(value: str) -> str:
+    if value.startswith("deleted"):
+        return f"{value!r} is a deleted principal"
+    named = ":" in value.strip(":") or re.search(
+        "projectOwners|projectReaders|projectWriters|all(Authenticated)?Users", value
+    )
+    return "" if named else f"{value!r} must be like user:, serviceAccount: or allUsers"
+
+
+def _labels(value: Mapping[str, Any]) -> str:
+    bad = [key for key in value if not _BUCKET_LABEL.fullmatch(key)]
+    return f"keys {bad} must be 1 to 63 lower-case letters, digits, '_' and '-'" if bad else ""
+
+
+def _account_link(value: str) -> str:
+    return _pattern(value, r"projects/[^/]+/serviceAccounts/[^/]+", "projects/PROJECT/serviceAccounts/EMAIL")
+
+
+def _arn(value: str) -> str:
+    """Check an ARN of six parts. An empty string is valid."""
+    description = "an ARN such as arn:aws:iam::123456789012:role/NAME"
+    return _pattern(value, r"(arn:aws[a-z-]*:[^:]+:[^:]*:[^:]*:.+)?", description)
+
+
+def _not_empty(value: Any) -> str:
+    return "" if value else f"{value!r} must not be empty or zero"
+
+
+def _json(value: str) -> str:
+    try:
+        json.loads(value)
+    except ValueError:
+        return "must be JSON"
+    return ""
+
+
+def _service_range(value: str) -> str:
+    found = ipaddress.ip_network(value, strict=False)
+    blocks = [ipaddress.ip_network(each) for each in ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16")]
+    inside = any(found.network_address in each for each in blocks)
+    return "" if inside else f"{value!r} must be in 10/8, 100.64/10, 172.16/12 or 192.168/16"
+
+
+def _ipv4_network(value: str) -> str:
+    return _exact_network(value, 0, 32)
+
+
+def _template_id(value: str) -> str:
+    return _pattern(value, r"lt-[0-9a-z]+", "the id of a launch template such as lt-0123456789abcdef0")
+
+
+def _cluster_name(value: str) -> str:
+    return _pattern(value, r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}", "1 to 100 letters, digits, '_' and '-'")
+
+
+def _log_group(value: str) -> str:
+    return _pattern(value, r"[./\-_#A-Za-z0-9]{1,512}", "1 to 512 letters, digits and ./-_#")
+
+
+def _policy(value: str) -> str:
+    return _json(value) if value.strip().startswith("{") else f"{value!r} must be a JSON object"
+
+
+def _gke_name(value: str) -> str:
+    description = "1 to 40 lower-case letters, digits and '-', first a letter, last not '-'"
+    return _pattern(value, r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", description)
+
+
+def _service(value: str) -> str:
+    valid = "." in value and value != "bigquery-json.googleapis.com"
+    return "" if valid else f"{value!r} must be a service such as container.googleapis.com"
+
+
+CHECKS: Mapping[str, Callable[..., str]] = {
+    "ValidateGCEName": _gce_name,
+    "ValidateRFC1035Name": _rfc1035,
+    "ValidateIpCidrRange": _network,
+    "IsCIDRNetwork": _exact_network,
+    "ValidateRFC3339Date": _timestamp,
+    "validateIAMMember": _member,
+    "labelKeyValidator": _labels,
+    "ValidateRegexp(ServiceAccountLinkRegex)": _account_link,
+    "validateProjectServiceService": _service,
+    "gkeClusterName": _gke_name,
+    "ValidARN": _arn,
+    "NoZeroValues": _not_empty,
+    "StringIsJSON": _json,
+    "validateIPv4CIDRPrivateRange": _service_range,
+    "ValidIPv4CIDRNetworkAddress": _ipv4_network,
+    "ValidCIDRNetworkAddress": _exact_network,
+    "ValidLaunchTemplateID": _template_id,
+    "validClusterName": _cluster_name,
+    "validLogGroupName": _log_group,
+    "ValidIAMPolicyJSON": _policy,
+}
+"""Name of a provider's check, or a whole call -> function that returns an error, empty for a valid value.
+
+Names that begin with `gke` are Trainyard's, because the provider's functions are anonymous. The tables contain them by
+hand.
+"""
+
+
+def check_error(check: str, value: Any) -> str:
+    """Return the error of a named check; empty for a valid value or an unknown check."""
+    if check in CHECKS:
+        return CHECKS[check](value)
+    match = _CALL.fullmatch(check)
+    name = match["name"] if match else ""
+    if match is None or name not in CHECKS or match["arguments"] is None:
+        return ""
+    return CHECKS[name](value, *(int(each) for each in match["arguments"].split(",")))
+
+
+def is_known(check: str) -> bool:
+    """Return True if the named check is implemented here."""
+    match = _CALL.fullmatch(check)
+    return check in CHECKS or bool(match and match["name"] in CHECKS)

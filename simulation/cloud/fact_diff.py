@@ -29,11 +29,11 @@ def input_changes(table: FactTable, old: Properties, new: Properties) -> list[In
 
     The plan ignores removed values that the cloud computes, and differences that the provider suppresses.
     """
-    found = list(_Diff(table).block("", _known(old), _known(new)))
+    found = list(_Diff(table).block("", _without_internal(old), _without_internal(new)))
     return list({(each.path, each.replaces): each for each in found}.values())
 
 
-def _known(properties: Properties) -> Properties:
+def _without_internal(properties: Properties) -> Properties:
     return {key: value for key, value in properties.items() if not key.startswith("__")}
 
 
@@ -91,7 +91,7 @@ class _Diff:
             yield from self.block(f"{path}.", before, after)
 
     def _scalar(self, path: str, fact: Mapping[str, Any], old: Any, new: Any) -> Iterator[InputChange]:
-        before, after = (_filled(fact, each) for each in (old, new))
+        before, after = (_stored_value(fact, each) for each in (old, new))
         if before == after or is_suppressed(fact.get("suppress"), before, after):
             return
         condition = fact.get("replace_if")
@@ -106,7 +106,7 @@ def _is_empty(value: Any) -> bool:
     return value is None or value in ([], {})
 
 
-def _filled(fact: Mapping[str, Any], value: Any) -> Any:
+def _stored_value(fact: Mapping[str, Any], value: Any) -> Any:
     """Return a scalar as the provider stores it: with its default, and with zero for a missing value."""
     given = fact.get("default") if value is None else value
     zero = {"bool": False, "int": 0, "float": 0.0}.get(fact["type"], "")
@@ -126,7 +126,7 @@ def _same_elements(collection: str, element: str, old: Any, new: Any) -> bool:
 
 
 def _elements(kind: str, items: Any) -> dict[Any, Any]:
-    """Return keys and values, with the values converted to the provider's type. Unknown values are equal to nothing."""
+    """Return keys and values, with the values converted to the provider's type."""
     return {key: converted(kind, each) if kind != "block" else each for key, each in items if each is not None}
 
 
@@ -172,9 +172,10 @@ SUPPRESSIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "SuppressEquivalentJSONDiffs": _same_json,
     "SuppressEquivalentStringCaseInsensitive": _same_letters,
 }
-"""Name -> function that returns True if the provider treats both values as equal. Other names are not simulated."""
+"""Name of a provider's function -> function that returns True if the provider treats both values as equal.
 
-
+Other names are not simulated.
+"""
 MISSING_BLOCK = "SuppressMissingOptionalConfigurationBlock"
 """Name of the provider's function that ignores the removal of a block."""
 
@@ -198,14 +199,14 @@ def _shrinks(old: Any, new: Any) -> bool:
     return not (isinstance(after, ipaddress.IPv4Network) and before.subnet_of(after))
 
 
-def _turned_off(old: Any, new: Any) -> bool:
+def _is_turned_off(old: Any, new: Any) -> bool:
     return bool(old) and not new
 
 
 CONDITIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "IsShrinkageIpCidr": _shrinks,
-    "isBeenEnabled": _turned_off,
-    "isPolicyLocked": _turned_off,
+    "isBeenEnabled": _is_turned_off,
+    "isPolicyLocked": _is_turned_off,
 }
 """Name of a provider's condition -> function of the old and the new value."""
 

@@ -1,4 +1,4 @@
-"""FactTable: facts about the inputs of a resource type, from a Terraform provider's source; read from `facts/`."""
+"""FactTable: facts about the inputs of a resource type, from a Terraform provider's source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from simulation.cloud.values import Unknown
 
 FOLDER = Path(__file__).parent / "facts"
-"""Folder of the tables, which `python -m simulation.facts` writes."""
+"""Folder of the tables, one JSON file for each type. `python -m simulation.facts` writes them."""
 
 
 def file_name(token: str) -> str:
@@ -34,7 +34,7 @@ class FactTable:
     inputs: Mapping[str, Mapping[str, Any]]
     """Dotted path, without indices -> its facts."""
     rules: tuple[Mapping[str, Any], ...] = ()
-    """Rules across inputs, read by hand."""
+    """Rules across inputs, which people wrote."""
     deletes_first: bool = False
     """True if the provider deletes the old resource before it creates the new one."""
 
@@ -78,7 +78,7 @@ def fact_table(token: str) -> FactTable | None:
     )
 
 
-_WORDS = {"true": True, "false": False}
+_BOOLEANS = {"true": True, "false": False}
 DESCRIPTIONS = {"bool": "true or false", "int": "a whole number", "float": "a number", "string": "text"}
 
 
@@ -89,8 +89,8 @@ def converted(kind: str, value: Any) -> Any:
     if kind == "bool":
         if isinstance(value, bool):
             return value
-        if isinstance(value, str) and value in _WORDS:
-            return _WORDS[value]
+        if isinstance(value, str) and value in _BOOLEANS:
+            return _BOOLEANS[value]
     elif kind == "string":
         if isinstance(value, bool):
             return str(value).lower()

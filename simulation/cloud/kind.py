@@ -1,4 +1,4 @@
-"""Kind: the simulated cloud's description of a resource type: id, outputs, rules, references and durations."""
+"""Kind: description of a resource type in a simulated cloud: id, outputs, rules, references and durations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from settings.problem import Problem, path_of
 from simulation.cloud.state import CloudState, Properties
 
-Found = Iterator[tuple[str, str]]
+Errors = Iterator[tuple[str, str]]
 """Pairs of a property and the error in its value."""
 
 
@@ -28,7 +28,7 @@ class Rule:
 
     source: str
     """Address of the rule's documentation."""
-    check: Callable[[Properties, CloudState], Found]
+    check: Callable[[Properties, CloudState], Errors]
 
     @property
     def code(self) -> str:
@@ -40,16 +40,16 @@ class Rule:
         return [problem(self.code, where, why, self.source) for where, why in self.check(inputs, state)]
 
 
-def rule(source: str) -> Callable[[Callable[[Properties, CloudState], Found]], Rule]:
+def rule(source: str) -> Callable[[Callable[[Properties, CloudState], Errors]], Rule]:
     """Make a rule from a function of the inputs and the cloud's state."""
 
-    def decorate(check: Callable[[Properties, CloudState], Found]) -> Rule:
+    def decorate(check: Callable[[Properties, CloudState], Errors]) -> Rule:
         return Rule(source=source, check=check)
 
     return decorate
 
 
-def at(inputs: Any, path: str) -> Any:
+def value_at(inputs: Any, path: str) -> Any:
     """Return the value at a dotted path, or None. Lists on the way stand for their first element."""
     for key in path.split("."):
         if isinstance(inputs, list):
@@ -69,7 +69,7 @@ def values_at(inputs: Any, path: str) -> list[Any]:
     return [each for each in found if each is not None]
 
 
-def parsed(text: Any) -> IPv4Network | None:
+def parse_network(text: Any) -> IPv4Network | None:
     """Return a network; None if the text is not a network or not known yet."""
     try:
         return IPv4Network(text) if isinstance(text, str) and text else None
@@ -105,13 +105,7 @@ class Reference:
     owner: bool = False
     """True if the deletion of the other resource deletes this one too."""
     prefix: str = ""
-    """Required prefix of the value. A value without it does not refer to a resource of this cloud."""
-    strips_prefix: bool = False
-    """True if the prefix is not part of the reference."""
-
-    def plain(self, value: str) -> str:
-        """Return the reference without a prefix that does not belong to it."""
-        return value.removeprefix(self.prefix) if self.strips_prefix else value
+    """Prefix before the reference. A value without it does not refer to a resource of this cloud."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +121,7 @@ class Kind:
     autoname: Autoname | None = None
     references: tuple[Reference, ...] = ()
     rules: tuple[Rule, ...] = ()
-    takes_over: bool = False
+    adopts_existing: bool = False
     """True if the creation of an existing resource adopts it instead of failing."""
     api: str = ""
     """API that the project must enable first."""
@@ -139,19 +133,19 @@ class Kind:
     """Usage of quotas, by region and name."""
 
 
-def filled(template: Template, properties: Properties) -> Any:
+def rendered(template: Template, properties: Properties) -> Any:
     """Return the value of a template."""
     if callable(template):
         return template(properties)
     return template.format_map(defaultdict(str, properties))
 
 
-def number(seed: str) -> str:
+def hex_digits(seed: str) -> str:
     """Return 17 hexadecimal digits that depend only on the seed."""
     return hashlib.sha256(seed.encode()).hexdigest()[:17]
 
 
 def references_of(inputs: Properties, reference: Reference) -> list[str]:
-    """Return the known values at a reference's path that have its prefix."""
-    found = values_at(inputs, reference.path)
-    return [each for each in found if isinstance(each, str) and each.startswith(reference.prefix)]
+    """Return the known values at a reference's path that have its prefix, without the prefix."""
+    found = [each for each in values_at(inputs, reference.path) if isinstance(each, str)]
+    return [each.removeprefix(reference.prefix) for each in found if each.startswith(reference.prefix)]

@@ -1,4 +1,4 @@
-"""The kinds of all clouds, by type token, and a default kind for other types."""
+"""Kinds of all clouds, by type token, with the simulated builds of images."""
 
 from __future__ import annotations
 
@@ -12,40 +12,36 @@ from simulation.cloud.kind import Autoname, Kind
 from simulation.cloud.state import Properties
 
 
-def digest(found: Properties) -> str:
+def _input_digest(found: Properties) -> str:
     """Return a digest of the inputs, in place of the image's digest."""
     plain = {key: value for key, value in found.items() if not key.startswith("__")}
     return "sha256:" + hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def reference(found: Properties) -> str:
+def _image_reference(found: Properties) -> str:
     """Return the image reference: the first tag and the digest."""
-    return f"{(found.get('tags') or ['image'])[0]}@{digest(found)}"
+    return f"{(found.get('tags') or ['image'])[0]}@{_input_digest(found)}"
 
 
-BUILDS: Mapping[str, Kind] = {
-    "docker-build:index:Image": Kind(
-        type="docker-build:index:Image",
-        id="{number}",
-        outputs={"digest": digest, "ref": reference, "contextHash": digest},
-        seconds=300,
-        delete_seconds=1,
-    )
-}
-"""Kinds of image builds, by type token."""
-
-
-KINDS: Mapping[str, Kind] = {**GCP, **AWS, **BUILDS}
-"""Kinds with rules, by type token."""
+IMAGE = Kind(
+    type="docker-build:index:Image",
+    id="{number}",
+    outputs={"digest": _input_digest, "ref": _image_reference, "contextHash": _input_digest},
+    seconds=300,
+    delete_seconds=1,
+)
+"""Simulated image build, which neither builds nor pushes."""
+KINDS: Mapping[str, Kind] = {**GCP, **AWS, IMAGE.type: IMAGE}
+"""Kinds of resources, by type token."""
 
 
 def kind_of(token: str) -> Kind:
-    """Return the kind of a type. A type without rules gets a default kind."""
+    """Return the kind of a type, or a default kind for an unknown type."""
     return KINDS.get(token) or Kind(
         type=token, id=f"{token.rpartition(':')[2].lower()}/{{number}}", autoname=Autoname()
     )
 
 
-def has_rules(token: str) -> bool:
-    """Return True if the rehearsal has more rules for a type than its SDK's classes."""
+def is_known_type(token: str) -> bool:
+    """Return True if the simulated clouds have a kind for a type."""
     return token in KINDS

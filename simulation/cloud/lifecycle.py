@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,22 +11,32 @@ from pathlib import Path
 from typing import Any
 
 from settings.problem import dotted
-from simulation.cloud import faults
 from simulation.cloud.checking import counted_outputs, new_outputs
-from simulation.cloud.kind import Kind, Reference, filled, number, references_of
+from simulation.cloud.kind import Kind, hex_digits, references_of, rendered
 from simulation.cloud.kinds import kind_of
-from simulation.cloud.state import CloudState, Operation, Properties, Record, changing, key, read_state
+from simulation.cloud.state import CloudState, Operation, Properties, Record, edit_state, key, read_state
 
+TYPE_FAULTS = ("stockout", "quota", "timeout", "slow", "crash", "eventual", "leak")
+CALL_FAULTS = ("denied", "crash")
+"""Faults that accept the number of the call at which they happen."""
+SLOW_FACTOR = 20
+"""Factor by which a slow creation takes longer."""
+FAULT_MESSAGES = {
+    "stockout": "ZONE_RESOURCE_POOL_EXHAUSTED: the zone has too few resources for the request",
+    "quota": "QUOTA_EXCEEDED: the quota of this region is used up",
+    "denied": "PERMISSION_DENIED: the caller does not have permission",
+}
+_RESOURCE_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 SERVICE = "gcp:projects/service:Service"
 """Type of an enabled API."""
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """The cloud rejected the call and changed nothing."""
 
 
 @dataclass
-class GaveUp(Exception):
+class TimedOut(Exception):
     """The client stopped waiting, but the cloud completed the creation."""
 
     reason: str
@@ -51,62 +62,61 @@ class Cloud:
     def __init__(self, folder: Path, effects: Effects | None = None, crash: Callable[[], None] | None = None) -> None:
         self.folder = folder
         self._effects = effects or Effects()
-        self._crash = crash or _kill_the_engine
+        self._crash = crash or _kill_engine
 
     def create(self, urn: str, type_: str, inputs: Properties, timeout: float = 0) -> Record:
-        """Create a resource. Raises Refused or GaveUp."""
+        """Create a resource. Raises Rejected or TimedOut."""
         kind = kind_of(type_)
-        refusal = ""
-        with changing(self.folder) as state:
+        with edit_state(self.folder) as state:
             state.calls += 1
-            refusal = _fault(state, type_, urn) or _refusal(state, kind, inputs)
-            seconds = kind.seconds * (faults.SLOW_FACTOR if faults.strikes(state, "slow", type_, urn) else 1)
-            gives_up = faults.strikes(state, "timeout", type_, urn) or bool(timeout and seconds > timeout)
-            crashes = faults.strikes(state, "crash", type_, urn)
-            if not refusal:
+            error = _injected_error(state, type_, urn) or _rejection(state, kind, inputs)
+            seconds = kind.seconds * (SLOW_FACTOR if _take_fault(state, "slow", type_, urn) else 1)
+            times_out = _take_fault(state, "timeout", type_, urn) or bool(timeout and seconds > timeout)
+            crashes = _take_fault(state, "crash", type_, urn)
+            if not error:
                 record = _record(state, kind, urn, inputs)
-                record.invisible_reads = int(faults.strikes(state, "eventual", type_, urn))
+                record.invisible_reads = int(_take_fault(state, "eventual", type_, urn))
                 state.resources[record.key] = record
                 operation = Operation(verb="create", type=type_, urn=urn, id=record.id, seconds=seconds)
                 state.operations.append(operation)
-        if refusal:
-            raise Refused(f"{_name(inputs, urn)}: {refusal}")
+        if error:
+            raise Rejected(f"{_name(inputs, urn)}: {error}")
         try:
             self._effects.created(record)
         except Exception:
-            with changing(self.folder) as state:
+            with edit_state(self.folder) as state:
                 state.resources.pop(record.key, None)
             raise
         if crashes:
             self._crash()
-        if gives_up:
+        if times_out:
             waited = timeout or seconds
-            raise GaveUp(
+            raise TimedOut(
                 f"timeout while waiting for {record.id}: not done after {waited:.0f} s of simulated time", record
             )
         return record
 
     def update(self, urn: str, type_: str, id_: str, inputs: Properties) -> Record:
-        """Update a resource. Raises Refused."""
-        with changing(self.folder) as state:
+        """Update a resource. Raises Rejected."""
+        with edit_state(self.folder) as state:
             state.calls += 1
             record = state.resources.get(key(type_, id_))
-            refusal = f"{id_} does not exist" if record is None else ""
+            error = f"{id_} does not exist" if record is None else ""
             if record is not None:
                 kind = kind_of(record.type)
-                refusal = _broken_rules(state, kind, inputs)
-                if faults.strikes(state, "denied", record.type, record.urn):
-                    refusal = faults.MESSAGES["denied"]
-                if not refusal:
-                    again = new_outputs(kind.type, record.inputs, inputs)
-                    counted = {name: record.outputs[name] + (name in again) for name in counted_outputs(kind.type)}
+                error = _broken_rules(state, kind, inputs)
+                if _take_fault(state, "denied", record.type, record.urn):
+                    error = FAULT_MESSAGES["denied"]
+                if not error:
+                    new = new_outputs(kind.type, record.inputs, inputs)
+                    counted = {name: record.outputs[name] + (name in new) for name in counted_outputs(kind.type)}
                     record.inputs = inputs
-                    record.refers_to = [each.key for each in _targets(state, kind, inputs)]
+                    record.refers_to = [each.key for each in _references(state, kind, inputs)]
                     record.outputs = {**_outputs(state, kind, inputs, id_), **counted}
                     operation = Operation(verb="update", type=record.type, urn=urn, id=id_, seconds=kind.seconds)
                     state.operations.append(operation)
-        if refusal or record is None:
-            raise Refused(refusal)
+        if error or record is None:
+            raise Rejected(error)
         self._effects.created(record)
         return record
 
@@ -115,22 +125,22 @@ class Cloud:
         return read_state(self.folder).resources.get(key(type_, id_))
 
     def delete(self, urn: str, type_: str, id_: str) -> None:
-        """Delete a resource and the resources that it owns. A missing resource is not an error. Raises Refused."""
-        with changing(self.folder) as state:
+        """Delete a resource and the resources that it owns. A missing resource is not an error. Raises Rejected."""
+        with edit_state(self.folder) as state:
             state.calls += 1
             record = state.resources.get(key(type_, id_))
-            refusal = ""
+            error = ""
             if record is not None:
-                denied = faults.strikes(state, "denied", record.type, record.urn)
-                refusal = faults.MESSAGES["denied"] if denied else _why_it_stays(state, record)
-            crashes = faults.strikes(state, "crash", record.type if record else type_, urn)
-            leaks = record is not None and faults.strikes(state, "leak", record.type, record.urn)
+                denied = _take_fault(state, "denied", record.type, record.urn)
+                error = FAULT_MESSAGES["denied"] if denied else _deletion_error(state, record)
+            crashes = _take_fault(state, "crash", record.type if record else type_, urn)
+            leaks = record is not None and _take_fault(state, "leak", record.type, record.urn)
         if record is None or leaks:
             return
-        if refusal:
-            raise Refused(refusal)
+        if error:
+            raise Rejected(error)
         self._effects.deleted(record)
-        with changing(self.folder) as state:
+        with edit_state(self.folder) as state:
             for each in [*_owned(state, record), record]:
                 state.resources.pop(each.key, None)
             seconds = kind_of(record.type).delete_seconds
@@ -139,25 +149,60 @@ class Cloud:
             self._crash()
 
 
-def _kill_the_engine() -> None:
+def check_fault(fault: str) -> str:
+    """Return the fault if it is valid. Raises ValueError with the valid faults otherwise.
+
+    A fault is `KIND:TYPE`, `KIND:TYPE:NAME` or `KIND:NUMBER`, and happens once. TYPE is part of a resource's type. NAME
+    is a resource's name, or the part of it before a `-`, such as a pool's name. NUMBER counts the calls that change
+    something.
+    """
+    kind, _, target = fault.partition(":")
+    word, colon, name = target.partition(":")
+    known = kind in (CALL_FAULTS if target.isdecimal() else TYPE_FAULTS)
+    if fault and not (known and word.isalnum() and (not colon or _RESOURCE_NAME.fullmatch(name))):
+        kinds = ", ".join(f"{each}:RESOURCE" for each in TYPE_FAULTS)
+        first = TYPE_FAULTS[0]
+        raise ValueError(
+            f"FAULT={fault}: must be one of {kinds}, denied:NUMBER, crash:NUMBER; write "
+            f"{first}:nodepool, or {first}:nodepool:gpus for the pool gpus"
+        )
+    return fault
+
+
+def _take_fault(state: CloudState, kind: str, type_: str, urn: str) -> bool:
+    """Return True if the fault of this kind happens to this resource now, and clear the fault."""
+    wanted, _, target = state.fault.partition(":")
+    if wanted != kind:
+        return False
+    word, _, name = target.partition(":")
+    resource = urn.rpartition("::")[2]
+    is_named = not name or resource == name or resource.startswith(f"{name}-")
+    is_typed = word.lower() in type_.rpartition(":")[2].lower()
+    hit = state.calls == int(target) if target.isdecimal() else is_typed and is_named
+    if hit:
+        state.fault = ""
+    return hit
+
+
+def _kill_engine() -> None:
     os.kill(os.getppid(), signal.SIGKILL)
     os._exit(1)
 
 
-def _fault(state: CloudState, type_: str, urn: str) -> str:
-    for kind, message in faults.MESSAGES.items():
-        if faults.strikes(state, kind, type_, urn):
+def _injected_error(state: CloudState, type_: str, urn: str) -> str:
+    for kind, message in FAULT_MESSAGES.items():
+        if _take_fault(state, kind, type_, urn):
             return message
     return ""
 
 
-def _refusal(state: CloudState, kind: Kind, inputs: Properties) -> str:
+def _rejection(state: CloudState, kind: Kind, inputs: Properties) -> str:
     """Return the reason why the cloud rejects the creation; empty if it does not."""
-    for found in (_missing_api, _missing_references, _broken_rules, _over_quota):
-        if refusal := found(state, kind, inputs):
-            return refusal
-    id_ = filled(kind.id, {**inputs, "number": ""})
-    if not kind.takes_over and "{number}" not in str(kind.id) and key(kind.type, id_) in state.resources:
+    for check in (_missing_api, _missing_references, _broken_rules, _over_quota):
+        if error := check(state, kind, inputs):
+            return error
+    id_ = rendered(kind.id, {**inputs, "number": ""})
+    if not kind.adopts_existing and "{number}" not in str(kind.id) and key(kind.type, id_) in state.resources:
         return f"already exists: {id_}"
     return ""
 
@@ -172,7 +217,7 @@ def _missing_api(state: CloudState, kind: Kind, inputs: Properties) -> str:
 def _missing_references(state: CloudState, kind: Kind, inputs: Properties) -> str:
     for reference in kind.references:
         for value in references_of(inputs, reference):
-            found = _target(state, reference, value)
+            found = state.find(value, *reference.types)
             if found is None and reference.required:
                 return f"{reference.path}: {value} does not exist"
             if found is not None and found.invisible_reads:
@@ -181,13 +226,9 @@ def _missing_references(state: CloudState, kind: Kind, inputs: Properties) -> st
     return ""
 
 
-def _target(state: CloudState, reference: Reference, value: str) -> Record | None:
-    return state.find(reference.plain(value), *reference.types)
-
-
-def _targets(state: CloudState, kind: Kind, inputs: Properties) -> list[Record]:
+def _references(state: CloudState, kind: Kind, inputs: Properties) -> list[Record]:
     found = [
-        _target(state, reference, value)
+        state.find(value, *reference.types)
         for reference in kind.references
         if not reference.owner
         for value in references_of(inputs, reference)
@@ -221,18 +262,18 @@ def quota_used(state: CloudState) -> dict[str, int]:
 
 
 def _record(state: CloudState, kind: Kind, urn: str, inputs: Properties) -> Record:
-    digits = number(f"{urn} {state.next_number()}")
-    id_ = filled(kind.id, {**inputs, "number": digits, "__settings": state.settings})
+    digits = hex_digits(f"{urn} {state.next_number()}")
+    id_ = rendered(kind.id, {**inputs, "number": digits, "__settings": state.settings})
     record = Record(id=id_, type=kind.type, urn=urn, inputs=inputs, outputs={})
     record.outputs = _outputs(state, kind, inputs, id_)
-    record.refers_to = [each.key for each in _targets(state, kind, inputs)]
+    record.refers_to = [each.key for each in _references(state, kind, inputs)]
     return record
 
 
 def _outputs(state: CloudState, kind: Kind, inputs: Properties, id_: str) -> Properties:
     plain = {name: value for name, value in inputs.items() if not name.startswith("__")}
-    known = {**plain, "id": id_, "number": number(id_), "__settings": state.settings}
-    computed = {name: filled(template, known) for name, template in kind.outputs.items()}
+    known = {**plain, "id": id_, "number": hex_digits(id_), "__settings": state.settings}
+    computed = {name: rendered(template, known) for name, template in kind.outputs.items()}
     merged: Properties = _merged(plain, computed)
     return merged
 
@@ -248,7 +289,7 @@ def _owned(state: CloudState, owner: Record) -> list[Record]:
 
     def belongs(record: Record) -> bool:
         owners = [
-            _target(state, reference, each)
+            state.find(each, *reference.types)
             for reference in kind_of(record.type).references
             if reference.owner
             for each in references_of(record.inputs, reference)
@@ -259,7 +300,7 @@ def _owned(state: CloudState, owner: Record) -> list[Record]:
     return [record for record in state.resources.values() if belongs(record)]
 
 
-def _why_it_stays(state: CloudState, record: Record) -> str:
+def _deletion_error(state: CloudState, record: Record) -> str:
     if record.inputs.get("deletionProtection"):
         return f"{record.id}: deletion protection is on"
     gone = {each.key for each in _owned(state, record)}

@@ -16,8 +16,8 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from settings.problem import dotted
 from simulation.cloud import checking
-from simulation.cloud.lifecycle import Cloud, GaveUp, Refused
-from simulation.cloud.schema import NoSuchType
+from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
+from simulation.cloud.schema import UnknownType
 from simulation.cloud.state import Properties, Record
 from simulation.cloud.values import UNKNOWN, from_wire, reveal, to_wire
 
@@ -28,7 +28,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
     def __init__(self, package: str, cloud: Cloud) -> None:
         self._package = package
         self._cloud = cloud
-        self._places: Properties = {}
+        self._scope: Properties = {}
         self._tags: Properties = {}
 
     def Handshake(
@@ -36,10 +36,6 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.ProviderHandshakeResponse:
         """Return no optional features. The engine then sends secrets as plain values."""
         return provider_pb2.ProviderHandshakeResponse()
-
-    def Attach(self, request: plugin_pb2.PluginAttach, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Do nothing: this provider never calls the engine."""
-        return empty_pb2.Empty()
 
     def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
         """Return the version of the installed SDK, which the real plugin would have too."""
@@ -61,7 +57,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         """Report changed settings. A change of project, region or zone replaces all resources."""
         olds, news = from_wire(request.olds), from_wire(request.news)
         changed = [key for key in sorted({*olds, *news}) if olds.get(key) != news.get(key)]
-        replaces = [key for key in changed if key in checking.PLACES]
+        replaces = [key for key in changed if key in checking.SCOPE_KEYS]
         some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
         return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaces)
 
@@ -70,16 +66,16 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
     ) -> provider_pb2.ConfigureResponse:
         """Store the default project, region, zone and tags. Ignore credentials."""
         settings = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
-        self._places = {key: settings[key] for key in checking.PLACES if settings.get(key)}
+        self._scope = {key: settings[key] for key in checking.SCOPE_KEYS if settings.get(key)}
         self._tags = json.loads(settings.get("defaultTags") or "{}").get("tags") or {}
         return provider_pb2.ConfigureResponse(supportsPreview=True)
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
         """Fill in a resource's default inputs, and check them against the schema and the cloud's rules."""
         token = request.type or _type_of(request.urn)
-        with _told_to_the_user(context):
+        with _errors_as_status(context):
             olds, news = reveal(from_wire(request.olds)), reveal(from_wire(request.news))
-            inputs = checking.completed(token, request.urn, request.randomSeed, olds, news, self._places, self._tags)
+            inputs = checking.with_defaults(token, request.urn, request.randomSeed, olds, news, self._scope, self._tags)
             found = checking.problems(token, inputs)
         return provider_pb2.CheckResponse(
             inputs=to_wire(inputs, keep_secrets=False),
@@ -109,7 +105,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             return provider_pb2.CreateResponse(properties=to_wire(_previewed(inputs), keep_secrets=False))
         token = request.type or _type_of(request.urn)
-        with _told_to_the_user(context):
+        with _errors_as_status(context):
             record = self._cloud.create(request.urn, token, inputs, request.timeout)
         return provider_pb2.CreateResponse(id=record.id, properties=to_wire(record.outputs, keep_secrets=False))
 
@@ -133,13 +129,13 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
             again = checking.new_outputs(token, reveal(from_wire(request.old_inputs)), inputs)
             found = {**old, **_previewed(inputs), **dict.fromkeys(again, UNKNOWN)}
             return provider_pb2.UpdateResponse(properties=to_wire(found, keep_secrets=False))
-        with _told_to_the_user(context):
+        with _errors_as_status(context):
             record = self._cloud.update(request.urn, request.type or _type_of(request.urn), request.id, inputs)
         return provider_pb2.UpdateResponse(properties=to_wire(record.outputs, keep_secrets=False))
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
         """Delete a resource."""
-        with _told_to_the_user(context):
+        with _errors_as_status(context):
             self._cloud.delete(request.urn, request.type or _type_of(request.urn), request.id)
         return empty_pb2.Empty()
 
@@ -171,12 +167,12 @@ def _detailed(token: str, found: checking.Changes) -> dict[str, provider_pb2.Pro
 
 
 @contextmanager
-def _told_to_the_user(context: grpc.ServicerContext) -> Iterator[None]:
+def _errors_as_status(context: grpc.ServicerContext) -> Iterator[None]:
     try:
         yield
-    except GaveUp as failure:
+    except TimedOut as failure:
         _abort_with_state(context, failure.reason, failure.record)
-    except (Refused, NoSuchType) as error:
+    except (Rejected, UnknownType) as error:
         context.abort(grpc.StatusCode.UNKNOWN, str(error))
 
 

@@ -22,7 +22,7 @@ SOURCE = "https://www.pulumi.com/registry/packages"
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-class NoSuchType(ValueError):
+class UnknownType(ValueError):
     """The SDK does not have this resource type."""
 
 
@@ -39,7 +39,7 @@ def _module(token: str) -> types.ModuleType:
         except ModuleNotFoundError as error:
             if error.name != name:
                 raise
-    raise NoSuchType(f"{token} belongs to {names[0]}, which is not installed")
+    raise UnknownType(f"{token} belongs to {names[0]}, which is not installed")
 
 
 @cache
@@ -48,7 +48,7 @@ def arguments_class(token: str) -> type:
     name = token.rpartition(":")[2]
     resource = getattr(_module(token), name, None)
     if resource is None:
-        raise NoSuchType(f"{_module(token).__name__} has no resource {token}")
+        raise UnknownType(f"{_module(token).__name__} has no resource {token}")
     module = sys.modules[resource.__module__]
     # The SDK uses RESOURCEInitArgs if a nested type already has the name RESOURCEArgs.
     found = getattr(module, f"{name}InitArgs", None) or getattr(module, f"{name}Args")

@@ -108,7 +108,7 @@ def read_state(folder: Path) -> CloudState:
 
 
 @contextmanager
-def changing(folder: Path) -> Iterator[CloudState]:
+def edit_state(folder: Path) -> Iterator[CloudState]:
     """Yield the state under a lock, and save it atomically at the end. An exception discards the change."""
     with (folder / "cloud.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

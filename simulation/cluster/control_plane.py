@@ -19,7 +19,7 @@ from infra.local import lifecycle
 from infra.local.api import FIELD_MANAGER, JSON, Client, apply
 from infra.local.certificates import make_keys
 from infra.local.settings import CONTROL_PLANE_ADDRESS, ClusterSettings
-from simulation.cloud.state import Properties, changing
+from simulation.cloud.state import Properties, edit_state
 from simulation.cluster.init import WEBHOOK_PORT
 
 PROGRAM = "simulation.cluster.init"
@@ -48,13 +48,13 @@ def prepare(folder: Path, settings: ClusterSettings) -> Properties:
     lifecycle.stop(settings)
     settings.folder.mkdir(mode=0o700, parents=True)
     make_keys(settings)
-    kept = folder / "keys"
-    if kept.exists():
-        shutil.rmtree(kept)
-    shutil.copytree(settings.keys, kept)
+    keys = folder / "keys"
+    if keys.exists():
+        shutil.rmtree(keys)
+    shutil.copytree(settings.keys, keys)
     lifecycle.stop(settings)
-    authority = (kept / "ca.crt").read_bytes()
-    (folder / "authorities.pem").write_bytes(authority + _machines_authorities())
+    authority = (keys / "ca.crt").read_bytes()
+    (folder / "authorities.pem").write_bytes(authority + _system_certificates())
     return {
         "endpoint": f"{HOST}:{settings.port}",
         "certificate": b64encode(authority).decode(),
@@ -62,21 +62,21 @@ def prepare(folder: Path, settings: ClusterSettings) -> Properties:
     }
 
 
-def _machines_authorities() -> bytes:
+def _system_certificates() -> bytes:
     path = Path(os.environ.get("SSL_CERT_FILE") or "/etc/ssl/certs/ca-certificates.crt")
     return path.read_bytes() if path.is_file() else b""
 
 
 def start(folder: Path, cloud: str, owner: str) -> None:
     """Start the cluster for the cloud resource `owner`. A rehearsal has at most one cluster."""
-    with changing(folder) as state:
-        other = state.settings.get("cluster_of")
-        if other in (None, owner):
+    with edit_state(folder) as state:
+        current = state.settings.get("cluster_of")
+        if current in (None, owner):
             state.settings["cluster_of"] = owner
-    if other not in (None, owner):
-        raise RuntimeError(f"a rehearsal supports one cluster, and {other} exists: rehearse a stack with one cluster")
+    if current not in (None, owner):
+        raise RuntimeError(f"a rehearsal supports one cluster, and {current} exists: rehearse a stack with one cluster")
     settings = settings_of(state.settings)
-    if other == owner and lifecycle.is_running(settings):
+    if current == owner and lifecycle.is_running(settings):
         return
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not settings.keys.exists():
@@ -93,13 +93,13 @@ def start(folder: Path, cloud: str, owner: str) -> None:
 
 def delete(folder: Path) -> None:
     """Stop the cluster when the cloud deletes its resource."""
-    with changing(folder) as state:
+    with edit_state(folder) as state:
         state.settings.pop("cluster_of", None)
     stop(settings_of(state.settings))
 
 
 def stop(settings: ClusterSettings) -> None:
-    """Stop the cluster and remove everything that it has on this machine."""
+    """Stop the cluster and remove its processes and files from this machine."""
     lifecycle.stop(settings)
 
 

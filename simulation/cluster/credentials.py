@@ -1,4 +1,4 @@
-"""A kubectl credential plugin in place of the clouds' plugins. It returns the rehearsal's administrator certificate."""
+"""Simulated credential plugin of kubectl: it returns the administrator certificate of the rehearsal's cluster."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 def main() -> None:
     """Print the credential."""
     keys = Path(os.environ["TRAINYARD_REHEARSAL"]) / "keys"
-    asked = json.loads(os.environ.get("KUBERNETES_EXEC_INFO") or "{}")
+    request = json.loads(os.environ.get("KUBERNETES_EXEC_INFO") or "{}")
     status = {
         "clientCertificateData": (keys / "admin.crt").read_text(encoding="ascii"),
         "clientKeyData": (keys / "admin.key").read_text(encoding="ascii"),
     }
-    version = asked.get("apiVersion", "client.authentication.k8s.io/v1beta1")
+    version = request.get("apiVersion", "client.authentication.k8s.io/v1beta1")
     print(json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status}))
 
 

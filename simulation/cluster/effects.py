@@ -10,8 +10,8 @@ from simulation.cloud.aws.kinds import NODE_GROUP, SUBNET, TEMPLATE, machine_of
 from simulation.cloud.gcp.kinds import CLUSTER as GKE_CLUSTER
 from simulation.cloud.gcp.kinds import NODE_POOL, POLICY
 from simulation.cloud.gcp.node_pools import gpus_of, nodes_per_zone, zones_of
-from simulation.cloud.kind import at
-from simulation.cloud.lifecycle import Effects, Refused
+from simulation.cloud.kind import value_at
+from simulation.cloud.lifecycle import Effects, Rejected
 from simulation.cloud.state import CloudState, Properties, Record, read_state
 from simulation.cluster import control_plane
 from simulation.cluster.control_plane import set_nodes, settings_of
@@ -19,7 +19,7 @@ from simulation.cluster.nodes import EKS_GROUP_LABEL, GKE_POOL_LABEL, eks_nodes,
 from simulation.object_store import StoreError, store_of
 
 BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
-CLOUDS = {GKE_CLUSTER: "gke", EKS_CLUSTER: "eks"}
+CLOUD_NAMES = {GKE_CLUSTER: "gke", EKS_CLUSTER: "eks"}
 
 
 class ClusterEffects(Effects):
@@ -30,11 +30,11 @@ class ClusterEffects(Effects):
 
     def created(self, record: Record) -> None:
         """Start the cluster, set the nodes or create the bucket of a new or updated resource."""
-        if record.type in CLOUDS:
+        if record.type in CLOUD_NAMES:
             try:
-                control_plane.start(self._folder, CLOUDS[record.type], record.id)
+                control_plane.start(self._folder, CLOUD_NAMES[record.type], record.id)
             except RuntimeError as error:
-                raise Refused(str(error)) from error
+                raise Rejected(str(error)) from error
         elif record.type == NODE_POOL:
             scale(self._folder, record, nodes_per_zone(record.inputs) * len(zones_of(record.inputs)))
         elif record.type == NODE_GROUP:
@@ -46,7 +46,7 @@ class ClusterEffects(Effects):
 
     def deleted(self, record: Record) -> None:
         """Stop the cluster, delete the nodes or delete the bucket of a resource."""
-        if record.type in CLOUDS:
+        if record.type in CLOUD_NAMES:
             control_plane.delete(self._folder)
         elif record.type == NODE_POOL:
             settings = settings_of(read_state(self._folder).settings)
@@ -60,7 +60,7 @@ class ClusterEffects(Effects):
             try:
                 store.delete(record.id)
             except StoreError as error:
-                raise Refused(f"{record.id}: {error}") from error
+                raise Rejected(f"{record.id}: {error}") from error
 
 
 def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
@@ -68,10 +68,10 @@ def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
     group = record.inputs
     machine = machine_of(group, state)
     if machine is None:
-        raise Refused(f"node group {group['nodeGroupName']}: its instance type is not in the hardware table")
+        raise Rejected(f"node group {group['nodeGroupName']}: its instance type is not in the hardware table")
     subnets = [state.find(each, SUBNET) for each in group["subnetIds"]]
     zones = [each.inputs["availabilityZone"] for each in subnets if each]
-    template = state.find(str(at(group, "launchTemplate.id")), TEMPLATE)
+    template = state.find(str(value_at(group, "launchTemplate.id")), TEMPLATE)
     given = (template.inputs.get("networkInterfaces") or []) if template else []
     adapters = sum(str(each.get("interfaceType", "")).startswith("efa") for each in given)
     return eks_nodes(group, machine, zones, adapters)

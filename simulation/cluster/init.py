@@ -1,4 +1,8 @@
-"""Process 1 of a rehearsal's namespaces: a control plane, and the programs that simulate the cluster's nodes."""
+"""Process 1 of a rehearsal's namespaces: a control plane, and the programs that simulate the cluster's nodes.
+
+Kwok simulates pods by stages: a pod runs at once, succeeds when the rehearsal allows it, and disappears when it is
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from infra.local.components import READY_URL
 from infra.local.control_plane import control_plane, write_configuration
@@ -13,20 +18,127 @@ from infra.local.key_files import kubeconfig
 from infra.local.node import make_bridge
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder
 from infra.local.supervisor import Program, keep_running
-from simulation.cluster.kwok_stages import STAGES
+from simulation.cluster.kubelet import NAMESPACE
 
-KWOK = "kwok"
 WEBHOOK_PORT = 9444
-GKE_ADMISSION = "ExtendedResourceToleration"
+GKE_ADMISSION_PLUGIN = "ExtendedResourceToleration"
 """Admission plugin of GKE: a pod that requests an accelerator tolerates the accelerator's taint.
 
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
 """
-
-PRIVILEGED = "--allow-privileged=true"
+ALLOW_PRIVILEGED = "--allow-privileged=true"
 """GKE and EKS run privileged pods, such as AWS's EFA device plugin; kube-apiserver rejects them by default.
 
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/capabilities/capabilities.go
+"""
+MAY_END = "rehearsal.trainyard.dev/may-end"
+"""Annotation of a pod that may succeed.
+
+The rehearsal sets it once no pod of the job is pending. Otherwise a pod could free its node too early.
+"""
+
+_RUNNING = """\
+{{ $now := Now }}
+phase: Running
+startTime: {{ $now | Quote }}
+hostIP: {{ NodeIPWith .spec.nodeName | Quote }}
+podIP: {{ PodIPWith .spec.nodeName ( or .spec.hostNetwork false ) ( or .metadata.uid "" ) ( or .metadata.name "" ) \
+( or .metadata.namespace "" ) | Quote }}
+conditions:
+{{ range $type := list "Initialized" "ContainersReady" "Ready" }}
+- {type: {{ $type }}, status: "True", lastTransitionTime: {{ $now | Quote }}}
+{{ end }}
+containerStatuses:
+{{ range .spec.containers }}
+- name: {{ .name | Quote }}
+  image: {{ .image | Quote }}
+  imageID: ""
+  ready: true
+  started: true
+  restartCount: 0
+  state: {running: {startedAt: {{ $now | Quote }}}}
+{{ end }}
+{{ if .spec.initContainers }}
+initContainerStatuses:
+{{ range .spec.initContainers }}
+- name: {{ .name | Quote }}
+  image: {{ .image | Quote }}
+  imageID: ""
+  ready: true
+  restartCount: 0
+  {{ if eq (or .restartPolicy "") "Always" }}
+  started: true
+  state: {running: {startedAt: {{ $now | Quote }}}}
+  {{ else }}
+  state: {terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}}
+  {{ end }}
+{{ end }}
+{{ end }}
+"""
+_SUCCEEDED = """\
+{{ $now := Now }}
+phase: Succeeded
+conditions:
+{{ range $type := list "ContainersReady" "Ready" }}
+- {type: {{ $type }}, status: "False", reason: PodCompleted, lastTransitionTime: {{ $now | Quote }}}
+{{ end }}
+containerStatuses:
+{{ range .spec.containers }}
+- name: {{ .name | Quote }}
+  image: {{ .image | Quote }}
+  imageID: ""
+  ready: false
+  started: false
+  restartCount: 0
+  state: {terminated: {exitCode: 0, reason: Completed, startedAt: {{ $now | Quote }}, finishedAt: {{ $now | Quote }}}}
+{{ end }}
+"""
+
+
+def _stage(
+    name: str, conditions: list[tuple[str, str, list[str]]], effect: dict[str, Any], kind: str = "Pod"
+) -> dict[str, Any]:
+    expressions = [
+        {"key": key, "operator": operator, **({"values": values} if values else {})}
+        for key, operator, values in conditions
+    ]
+    return {
+        "apiVersion": "kwok.x-k8s.io/v1alpha1",
+        "kind": "Stage",
+        "metadata": {"name": name},
+        "spec": {
+            "resourceRef": {"apiGroup": "v1", "kind": kind},
+            "selector": {"matchExpressions": expressions},
+            "next": effect,
+        },
+    }
+
+
+_SIMULATED: tuple[str, str, list[str]] = (".metadata.namespace", "NotIn", [NAMESPACE])
+_NOT_DELETED: tuple[str, str, list[str]] = (".metadata.deletionTimestamp", "DoesNotExist", [])
+STAGES = (
+    _stage("run-pod", [_SIMULATED, _NOT_DELETED, (".status.phase", "In", ["Pending"])], {"statusTemplate": _RUNNING}),
+    _stage(
+        "complete-pod",
+        [
+            _SIMULATED,
+            _NOT_DELETED,
+            (".status.phase", "In", ["Running"]),
+            (f'.metadata.annotations["{MAY_END}"]', "In", ["true"]),
+        ],
+        {"statusTemplate": _SUCCEEDED},
+    ),
+    _stage(
+        "delete-pod",
+        [_SIMULATED, (".metadata.deletionTimestamp", "Exists", [])],
+        {"finalizers": {"empty": True}, "delete": True},
+    ),
+    # The rehearsal creates nodes with their status. Without a stage for nodes, kwok would update each node every 20 s.
+    _stage("keep-node", [(".metadata.name", "DoesNotExist", [])], {}, kind="Node"),
+)
+"""Stages of pods, and one stage that never applies to a node.
+
+https://kwok.sigs.k8s.io/docs/user/stages-configuration/
 """
 
 
@@ -39,7 +151,7 @@ def kwok(settings: ClusterSettings) -> Program:
     folder = settings.folder
     return _program(
         settings,
-        KWOK,
+        "kwok",
         [
             str(cache_folder() / "bin" / "kwok" / "kwok"),
             f"--kubeconfig={folder}/inside.kubeconfig",
@@ -92,11 +204,17 @@ def main(folder: Path, binaries: Path, listener: int) -> None:
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver":
             program.argv = [
-                f"{word},{GKE_ADMISSION}" if cloud == "gke" and word.startswith("--enable-admission-plugins=") else word
-                for word in [*program.argv, PRIVILEGED]
+                f"{word},{GKE_ADMISSION_PLUGIN}"
+                if cloud == "gke" and word.startswith("--enable-admission-plugins=")
+                else word
+                for word in [*program.argv, ALLOW_PRIVILEGED]
             ]
-    extra = [webhook(settings)] if cloud == "gke" else []
-    keep_running([*programs, kwok(settings), kubelet(settings), *extra])
+    webhooks = [webhook(settings)] if cloud == "gke" else []
+    keep_running([*programs, kwok(settings), kubelet(settings), *webhooks])
+
+
+def _with_gke_plugin(word: str) -> str:
+    return f"{word},{GKE_ADMISSION_PLUGIN}" if word.startswith("--enable-admission-plugins=") else word
 
 
 if __name__ == "__main__":

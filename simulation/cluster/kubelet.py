@@ -1,4 +1,4 @@
-"""A kubelet for the operators' pods: it gives each pod an address and starts its real program."""
+"""Kubelet for the operators' pods: it gives each pod an address and starts its real program."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ NAMESPACE = "trainyard-operators"
 """Namespace of the operators, copied from `infra.operators.operators.NAMESPACE`, which is slow to import."""
 FIRST_INDEX = 100
 """Index of the first pod on the cluster's bridge, far above the indices of nodes."""
-EVERY_SECONDS = 0.3
+POLL_SECONDS = 0.3
 
 
 class Kubelet:
-    """A kubelet that runs a process for each scheduled pod of the operators' namespace until the pod ends."""
+    """Kubelet that runs a process for each scheduled pod of the operators' namespace until the pod ends."""
 
     def __init__(self, settings: ClusterSettings) -> None:
         self._settings = settings
-        self._api = inside_api(settings)
+        self._api = cluster_client(settings)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._next = FIRST_INDEX
 
-    def look(self) -> None:
+    def reconcile(self) -> None:
         """Start and end processes to match the pods."""
         path = f"/api/v1/namespaces/{NAMESPACE}/pods"
         pods = {each["metadata"]["uid"]: each for each in self._api.request("GET", path)["items"]}
@@ -69,7 +69,7 @@ class Kubelet:
             process.wait()
 
 
-def inside_api(settings: ClusterSettings) -> Client:
+def cluster_client(settings: ClusterSettings) -> Client:
     """Return a client of the API server for a process inside the cluster's network."""
     return Client(settings, server=f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}")
 
@@ -80,10 +80,10 @@ def main(folder: Path) -> None:
     kubelet = Kubelet(ClusterSettings.load(folder))
     while True:
         try:
-            kubelet.look()
+            kubelet.reconcile()
         except ApiUnavailable as error:
             print(error, file=sys.stderr, flush=True)
-        time.sleep(EVERY_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from infra.hardware.machines import MachineType
 from infra.hardware.node_capacity import eks_allocatable, eks_capacity, eks_pods, gke_allocatable, gke_capacity
 from infra.local.settings import KUBERNETES_VERSION
 from simulation.cloud.gcp.node_pools import gpus_of, machine_of, slice_of, zones_of
-from simulation.cloud.kind import at
+from simulation.cloud.kind import value_at
 from simulation.cloud.state import Properties
 
 GKE_POOL_LABEL = "cloud.google.com/gke-nodepool"
@@ -38,16 +38,16 @@ def gke_labels(pool: Properties) -> dict[str, str]:
         "cloud.google.com/gke-max-pods-per-node": str(pool.get("maxPodsPerNode") or 110),
         "cloud.google.com/gke-provisioning": "spot" if config.get("spot") else "standard",
     }
-    if at(config, "workloadMetadataConfig.mode") == "GKE_METADATA":
+    if value_at(config, "workloadMetadataConfig.mode") == "GKE_METADATA":
         found["iam.gke.io/gke-metadata-server-enabled"] = "true"
     for key, name in (("spot", "gke-spot"), ("flexStart", "gke-flex-start"), ("preemptible", "gke-preemptible")):
         if config.get(key):
             found[f"cloud.google.com/{name}"] = "true"
-    if reserved := at(config, "reservationAffinity.values"):
+    if reserved := value_at(config, "reservationAffinity.values"):
         found["cloud.google.com/reservation-name"] = str(reserved[0]).split("/")[0]
     gpu, _ = gpus_of(pool)
     if gpu:
-        driver = at(config, "guestAccelerators.gpuDriverInstallationConfig.gpuDriverVersion") or "DEFAULT"
+        driver = value_at(config, "guestAccelerators.gpuDriverInstallationConfig.gpuDriverVersion") or "DEFAULT"
         found |= {"cloud.google.com/gke-accelerator": gpu, "cloud.google.com/gke-gpu-driver-version": driver.lower()}
     if tpu := slice_of(pool):
         found |= {
@@ -66,7 +66,7 @@ def gke_taints(pool: Properties, *, only_accelerators: bool) -> list[dict[str, s
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
     """
-    given = at(pool, "nodeConfig.taints") or []
+    given = value_at(pool, "nodeConfig.taints") or []
     found = [{"key": each["key"], "value": each["value"], "effect": _EFFECTS[each["effect"]]} for each in given]
     machine = machine_of(pool)
     if gpus_of(pool)[0] and not only_accelerators:
@@ -80,15 +80,15 @@ def gke_nodes(pool: Properties, count: int, *, only_accelerators: bool = False) 
     """Return `count` Node objects of a pool, spread over its zones."""
     machine = machine_of(pool)
     if machine is None:
-        raise ValueError(f"machine type {at(pool, 'nodeConfig.machineType')} is not in the hardware table")
+        raise ValueError(f"machine type {value_at(pool, 'nodeConfig.machineType')} is not in the hardware table")
     _, gpus = gpus_of(pool)
     accelerators = {"nvidia.com/gpu": gpus, "google.com/tpu": machine.tpu_chips}
     cluster = str(pool["cluster"]).rpartition("/")[2]
-    made = []
+    found = []
     zones = zones_of(pool)
     for place, zone in enumerate(zones):
         for index in range(len(range(place, count, len(zones)))):
-            made.append(
+            found.append(
                 _node(
                     name=f"gke-{cluster}-{pool['name']}-{zone.rpartition('-')[2]}-{index}",
                     labels=gke_labels(pool),
@@ -100,11 +100,11 @@ def gke_nodes(pool: Properties, count: int, *, only_accelerators: bool = False) 
                     capacity=gke_capacity(machine),
                     allocatable=gke_allocatable(machine),
                     pods=int(pool.get("maxPodsPerNode") or 110),
-                    disk_gb=int(at(pool, "nodeConfig.diskSizeGb") or 100),
+                    disk_gb=int(value_at(pool, "nodeConfig.diskSizeGb") or 100),
                     accelerators={key: value for key, value in accelerators.items() if value},
                 )
             )
-    return made
+    return found
 
 
 def eks_nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adapters: int) -> list[dict[str, Any]]:
@@ -125,11 +125,11 @@ def eks_nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adap
         for each in group.get("taints") or []
     ]
     accelerators = {"nvidia.com/gpu": machine.gpus, "vpc.amazonaws.com/efa": adapters}
-    made = []
+    found = []
     for index in range(int((group.get("scalingConfig") or {}).get("desiredSize") or 0)):
         zone = zones[index % len(zones)]
         name = f"{group['clusterName']}-{group['nodeGroupName']}-{index}.{zone[:-1]}.compute.internal"
-        made.append(
+        found.append(
             _node(
                 name=name,
                 labels=labels,
@@ -145,7 +145,7 @@ def eks_nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adap
                 accelerators={key: value for key, value in accelerators.items() if value},
             )
         )
-    return made
+    return found
 
 
 def _node(
@@ -157,15 +157,15 @@ def _node(
     provider_id: str,
     taints: Sequence[Mapping[str, str]],
     machine: MachineType,
+    capacity: Capacity,
     allocatable: Capacity,
     pods: int,
     disk_gb: int,
     accelerators: Mapping[str, int],
-    capacity: Capacity | None = None,
 ) -> dict[str, Any]:
     """Return a ready Node with the machine's capacity and allocatable: cpu, memory, pods, disk and accelerators."""
     architecture = "arm64" if machine.name.startswith(("a4x", "t2a", "c4a", "g5g", "m7g", "p6e")) else "amd64"
-    shown = {
+    all_labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": architecture,
@@ -179,10 +179,10 @@ def _node(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": shown},
+        "metadata": {"name": name, "labels": all_labels},
         "spec": {"providerID": provider_id, "taints": list(taints)},
         "status": {
-            "capacity": {**_amounts(capacity or machine.capacity, pods, disk), **extended},
+            "capacity": {**_amounts(capacity, pods, disk), **extended},
             "allocatable": {**_amounts(allocatable, pods, disk * 9 // 10), **extended},
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "nodeInfo": {

@@ -25,47 +25,47 @@ from infra.local.api import JSON, STRATEGIC_MERGE
 from infra.local.node import join_cluster
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder, node_address
 from infra.operators.releases import RELEASES
-from simulation.cluster.kubelet import inside_api
+from simulation.cluster.kubelet import cluster_client
 
 ACCOUNT_FOLDER = Path("/run/secrets/kubernetes.io/serviceaccount")
 """Folder of the service account's files. Programs look below /var/run, which is a link to /run."""
-EVERY_SECONDS = 0.3
+POLL_SECONDS = 0.3
 
 
 class RealPod:
     """A pod with one container."""
 
     def __init__(self, folder: Path, description: dict[str, Any]) -> None:
-        self._api = inside_api(ClusterSettings.load(folder))
+        self._api = cluster_client(ClusterSettings.load(folder))
         self._pod, self._index = description["pod"], int(description["index"])
         self._spec = self._pod["spec"]
         self._container = self._spec["containers"][0]
         self._authority = (folder / "keys" / "ca.crt").read_text(encoding="ascii")
         metadata = self._pod["metadata"]
-        self._space = f"/api/v1/namespaces/{metadata['namespace']}"
-        self._path = f"{self._space}/pods/{metadata['name']}"
+        self._namespace_path = f"/api/v1/namespaces/{metadata['namespace']}"
+        self._path = f"{self._namespace_path}/pods/{metadata['name']}"
         self._process: subprocess.Popen[bytes] | None = None
         self._restarts = 0
 
     def run(self) -> None:
         """Run the pod until this process ends."""
         program = Path("/mnt/program")
-        self._mounts(program)
+        self._mount_files(program)
         join_cluster(self._index, 0)
-        self._account()
+        self._write_service_account()
         ready_before = None
         while True:
-            self._files()
+            self._update_volumes()
             if self._process is None or self._process.poll() is not None:
                 self._restarts += self._process is not None
-                self._process = self._started(program)
+                self._process = self._start(program)
             ready = self._probe("startupProbe") and self._probe("readinessProbe")
             if ready != ready_before:
-                self._tell(ready)
+                self._report_status(ready)
                 ready_before = ready
-            time.sleep(EVERY_SECONDS)
+            time.sleep(POLL_SECONDS)
 
-    def _mounts(self, program: Path) -> None:
+    def _mount_files(self, program: Path) -> None:
         names = {release.image: name for name, release in RELEASES.items()}
         name = names[self._container["image"]]
         mount("-t", "tmpfs", "tmpfs", "/mnt")
@@ -74,20 +74,20 @@ class RealPod:
         for folder in ("/etc", "/run", "/tmp"):
             mount("-t", "tmpfs", "tmpfs", folder)
 
-    def _account(self) -> None:
+    def _write_service_account(self) -> None:
         name = self._spec["serviceAccountName"]
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 86400}}
-        answer = self._api.request("POST", f"{self._space}/serviceaccounts/{name}/token", body, JSON)
+        answer = self._api.request("POST", f"{self._namespace_path}/serviceaccounts/{name}/token", body, JSON)
         ACCOUNT_FOLDER.mkdir(parents=True)
         (ACCOUNT_FOLDER / "token").write_text(answer["status"]["token"], encoding="ascii")
         (ACCOUNT_FOLDER / "ca.crt").write_text(self._authority, encoding="ascii")
         (ACCOUNT_FOLDER / "namespace").write_text(self._pod["metadata"]["namespace"], encoding="ascii")
 
-    def _files(self) -> None:
+    def _update_volumes(self) -> None:
         """Write the content of Secret and ConfigMap volumes to their files if it has changed."""
         volumes = {each["name"]: each for each in self._spec.get("volumes") or []}
         for mounted in self._container.get("volumeMounts") or []:
-            found = self._content(volumes.get(mounted["name"], {}))
+            found = self._volume_content(volumes.get(mounted["name"], {}))
             path = Path(mounted["mountPath"])
             single = mounted.get("subPath")
             for name, content in found.items():
@@ -100,16 +100,16 @@ class RealPod:
                     draft.write_bytes(content)
                     draft.rename(target)
 
-    def _content(self, volume: dict[str, Any]) -> dict[str, bytes]:
+    def _volume_content(self, volume: dict[str, Any]) -> dict[str, bytes]:
         if "secret" in volume:
-            found = self._api.request("GET", f"{self._space}/secrets/{volume['secret']['secretName']}")
+            found = self._api.request("GET", f"{self._namespace_path}/secrets/{volume['secret']['secretName']}")
             return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
         if "configMap" in volume:
-            found = self._api.request("GET", f"{self._space}/configmaps/{volume['configMap']['name']}")
+            found = self._api.request("GET", f"{self._namespace_path}/configmaps/{volume['configMap']['name']}")
             return {key: value.encode() for key, value in (found.get("data") or {}).items()}
         return {}
 
-    def _started(self, program: Path) -> subprocess.Popen[bytes]:
+    def _start(self, program: Path) -> subprocess.Popen[bytes]:
         fields = {
             "metadata.namespace": self._pod["metadata"]["namespace"],
             "metadata.name": self._pod["metadata"]["name"],
@@ -118,7 +118,7 @@ class RealPod:
             each["name"]: each.get("value") or fields[each["valueFrom"]["fieldRef"]["fieldPath"]]
             for each in self._container.get("env") or []
         }
-        words = [str(program), *(expanded(each, variables) for each in self._container.get("args") or [])]
+        words = [str(program), *(expand_references(each, variables) for each in self._container.get("args") or [])]
         return subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
@@ -145,13 +145,11 @@ class RealPod:
         except (urllib.error.URLError, OSError):
             return False
 
-    def _tell(self, ready: bool) -> None:
+    def _report_status(self, ready: bool) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        word = "True" if ready else "False"
-        kinds = ("Initialized", "ContainersReady", "Ready")
+        statuses = {"Initialized": True, "ContainersReady": ready, "Ready": ready}
         conditions = [
-            {"type": kind, "status": "True" if kind == "Initialized" else word, "lastTransitionTime": now}
-            for kind in kinds
+            {"type": kind, "status": str(status), "lastTransitionTime": now} for kind, status in statuses.items()
         ]
         address = node_address(self._index)
         status = {
@@ -173,11 +171,10 @@ class RealPod:
                 }
             ],
         }
-        patch = {"status": status}
-        self._api.request("PATCH", f"{self._path}/status", patch, STRATEGIC_MERGE)
+        self._api.request("PATCH", f"{self._path}/status", {"status": status}, STRATEGIC_MERGE)
 
 
-def expanded(text: str, variables: Mapping[str, str]) -> str:
+def expand_references(text: str, variables: Mapping[str, str]) -> str:
     """Return an argument as the kubelet expands it: `$(NAME)` becomes the variable's value, and `$$` a dollar sign.
 
     https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
@@ -191,9 +188,9 @@ def mount(*words: str) -> None:
     subprocess.run(["mount", "-n", *words], check=True)
 
 
-def main(folder: Path, own: Path) -> None:
-    """Run the pod that `own` describes."""
-    RealPod(folder, json.loads((own / "pod.json").read_text(encoding="utf-8"))).run()
+def main(folder: Path, pod_folder: Path) -> None:
+    """Run the pod whose description is in `pod_folder`."""
+    RealPod(folder, json.loads((pod_folder / "pod.json").read_text(encoding="utf-8"))).run()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""GKE's webhook for TPU pods, simulated: it adds variables with rank, host names and topology."""
+"""Simulation of GKE's webhook for TPU pods: it adds variables with rank, host names and topology."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 from infra.hardware.tpus import GENERATIONS, RESOURCE, tpu_slice
 
-INDEX = "batch.kubernetes.io/job-completion-index"
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
 TOPOLOGY = "cloud.google.com/gke-tpu-topology"
-EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 JOBSET = "jobset.sigs.k8s.io"
 MEGASCALE_PORT = 8080
 
 
-def environment(pod: dict[str, Any]) -> dict[str, str]:
+def tpu_environment(pod: dict[str, Any]) -> dict[str, str]:
     """Return the variables that GKE adds to the containers of a pod with TPUs; empty for other pods.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpus,
@@ -38,7 +38,7 @@ def environment(pod: dict[str, Any]) -> dict[str, str]:
         return {}
     variables = {"TPU_TOPOLOGY": topology, "TPU_ACCELERATOR_TYPE": found.accelerator_type, "TPU_SKIP_MDS_QUERY": "true"}
     metadata = pod["metadata"]
-    index = (metadata.get("annotations") or {}).get(INDEX)
+    index = (metadata.get("annotations") or {}).get(COMPLETION_INDEX)
     job, subdomain = (metadata.get("labels") or {}).get("batch.kubernetes.io/job-name"), pod["spec"].get("subdomain")
     if found.hosts == 1:
         return {**variables, "TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}
@@ -53,7 +53,7 @@ def _slices(metadata: dict[str, Any], subdomain: str) -> dict[str, str]:
     """Return the variables that connect the slices of a JobSet with one slice per Job."""
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     count = annotations.get(f"{JOBSET}/replicatedjob-replicas") or labels.get(f"{JOBSET}/replicatedjob-replicas")
-    if EXCLUSIVE not in annotations or count is None or int(count) < 2:
+    if EXCLUSIVE_TOPOLOGY not in annotations or count is None or int(count) < 2:
         return {}
     first = f"{labels[f'{JOBSET}/jobset-name']}-{labels[f'{JOBSET}/replicatedjob-name']}-0-0.{subdomain}"
     return {
@@ -65,8 +65,7 @@ def _slices(metadata: dict[str, Any], subdomain: str) -> dict[str, str]:
 
 def _chips(container: dict[str, Any]) -> int:
     resources = container.get("resources") or {}
-    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return int(asked.get(RESOURCE, 0))
+    return int({**(resources.get("requests") or {}), **(resources.get("limits") or {})}.get(RESOURCE, 0))
 
 
 def patches(pod: dict[str, Any]) -> list[dict[str, Any]]:
@@ -74,7 +73,7 @@ def patches(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
     A variable that the container already sets stays as it is.
     """
-    variables = environment(pod)
+    variables = tpu_environment(pod)
     found: list[dict[str, Any]] = []
     for number, container in enumerate(pod["spec"]["containers"]):
         if not variables or not _chips(container):

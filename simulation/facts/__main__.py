@@ -1,7 +1,7 @@
 """`python -m simulation.facts CHECKOUT`: print the differences between a Terraform provider's source and the tables.
 
 CHECKOUT is a checkout of hashicorp/terraform-provider-google-beta or hashicorp/terraform-provider-aws. `--write`
-rewrites the tables and keeps the rules written by hand. `--commit` names the commit of a checkout without git.
+rewrites the tables and keeps the rules that people wrote. `--commit` names the commit of a checkout without git.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from simulation.cloud import value_checks
+from simulation.cloud import fact_check
 from simulation.cloud.fact_table import FOLDER, file_name, parts
 from simulation.facts import terraform
 from simulation.facts.go_source import GoSource, Literal
@@ -24,8 +24,8 @@ from simulation.facts.terraform import UNNAMED
 
 Table = dict[str, Any]
 """Facts of a resource type, as in its JSON file."""
-HAND = ("rules", "delete_before_replace")
-"""Keys that people write by hand."""
+HAND_WRITTEN = ("rules", "delete_before_replace")
+"""Keys whose values people write."""
 
 
 def main(arguments: list[str]) -> int:
@@ -70,7 +70,7 @@ def _marker(provider: Provider) -> str:
 
 def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[Table, list[str]]:
     """Return the table of a resource type, and the inputs that Pulumi's SDK does not have."""
-    source = GoSource(checkout / provider.root, provider.constants, value_checks.CHECKS)
+    source = GoSource(checkout / provider.root, provider.constants, fact_check.CHECKS)
     folder, function = provider.resources[token]
     resource = _resource(source, folder, function)
     for name, place in provider.common.items():
@@ -88,7 +88,7 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[T
         "commit": commit,
         "folder": f"{provider.root}/{provider.services}".removeprefix("./"),
         "inputs": dict(sorted(reader.inputs.items())),
-        "plan_functions": terraform.customized(resource),
+        "plan_functions": terraform.plan_functions(resource),
     }
     keep_names(read_table(token), table)
     table["inputs"] |= newer_inputs(read_table(token), table, reader.outputs)
@@ -141,8 +141,8 @@ def formatted(table: Table) -> str:
 
 
 def updated(old: Table, new: Table) -> Table:
-    """Return `new` with the keys in HAND from `old`."""
-    return {**new, **{key: old[key] for key in HAND if key in old}}
+    """Return `new` with the keys in HAND_WRITTEN from `old`."""
+    return {**new, **{key: old[key] for key in HAND_WRITTEN if key in old}}
 
 
 def keep_names(old: Table, new: Table) -> None:

@@ -1,4 +1,4 @@
-"""GoSource: a static evaluator of the Go declarations that describe a provider's schemas."""
+"""GoSource: static evaluation of the Go declarations that describe a provider's schemas."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ class _Scope:
         if text.rpartition(".")[2] in _MERGES:
             maps = [each for each in values if isinstance(each, Literal)]
             return self.source.iam_member_of(*maps) if text.endswith("IamMember") else _union(maps)
-        found = self._called(text, values)
+        found = self._schema_from_call(text, values)
         if found is not None:
             return found
         argument = tuple(_text(each) for each in types.named_children) if types is not None else ()
@@ -329,10 +329,10 @@ class _Scope:
             file, declared = self.source._declared(self.folder, _text(function))
             return _OnceValue(declared, _Scope(self.source, file, self.folder, {}))
         if function.type == "call_expression":
-            return self._made(function)
+            return self._factory_result(function)
         return _OnceValue(function, self)
 
-    def _made(self, call: Node) -> Any:
+    def _factory_result(self, call: Node) -> Any:
         """Return the function that a factory of this package returns, with the factory's parameters bound."""
         file, declared = self.source._declared(self.folder, _text(call.child_by_field_name("function")))
         given = call.child_by_field_name("arguments")
@@ -340,10 +340,10 @@ class _Scope:
         assert given is not None
         assert body is not None
         names = dict(zip(_parameters(declared), map(self.value, given.named_children), strict=False))
-        made = _statements(body)[-1].named_children[0].named_children[0]
-        return _OnceValue(made, _Scope(self.source, file, self.folder, names))
+        function = _statements(body)[-1].named_children[0].named_children[0]
+        return _OnceValue(function, _Scope(self.source, file, self.folder, names))
 
-    def _called(self, text: str, values: tuple[Any, ...]) -> Any:
+    def _schema_from_call(self, text: str, values: tuple[Any, ...]) -> Any:
         """Return the result of a provider's function that builds schemas; None for other functions."""
         package, dot, name = text.partition(".")
         folder = self._imported(package) if dot else self.folder

@@ -27,7 +27,7 @@ _PATHS = {
     "RequiredWith": "required_with",
 }
 """Field of a schema with paths of other inputs -> key of the fact."""
-_PULUMIS_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
+_REPLACED_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
 """Defaults that Pulumi replaces: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go."""
 UNNAMED = "function"
 """Name for an anonymous function."""
@@ -58,9 +58,9 @@ class Reader:
                 if key in fact:
                     fact[key] = sorted(self._translated(fact[key]))
         for call in _conditions(resource.fields.get("CustomizeDiff")):
-            path = self.names.get(_plain(str(call.arguments[0])))
-            condition = _spelled(call.arguments[1])
-            # People write anonymous conditions as rules by hand.
+            path = self.names.get(_without_indices(str(call.arguments[0])))
+            condition = _formatted(call.arguments[1])
+            # People write anonymous conditions as rules.
             if path and condition != UNNAMED:
                 self.inputs[path]["replace_if"] = condition
                 self.inputs[path]["replace_line"] = self._line(call.line)
@@ -106,13 +106,13 @@ class Reader:
         for key, name in (("Default", "default"), ("MinItems", "min_items"), ("MaxItems", "max_items")):
             plain = self._word(given.get(key))
             if isinstance(plain, str | int | float):
-                fact[name] = _PULUMIS_DEFAULTS.get(plain, plain)
+                fact[name] = _REPLACED_DEFAULTS.get(plain, plain)
         for key, name in _PATHS.items():
             if isinstance(given.get(key), list):
                 fact[name] = [each for each in given[key] if isinstance(each, str)]
         fact |= self._validated(given)
         if suppress := given.get("DiffSuppressFunc"):
-            fact["suppress"] = _spelled(suppress)
+            fact["suppress"] = _formatted(suppress)
         return fact, inner
 
     def _validated(self, given: dict[str, Any]) -> Fact:
@@ -164,7 +164,7 @@ class Reader:
                     found[key] = [*_listed(merged[key]), *_listed(found[key])]
                 merged |= found
             return merged
-        return {"check": _spelled(check)}
+        return {"check": _formatted(check)}
 
     def _words(self, given: Any) -> list[Any] | None:
         """Return the words of a list, of a call that makes one, or of an API's constants.
@@ -195,18 +195,18 @@ class Reader:
 
     def _translated(self, paths: list[str]) -> Iterator[str]:
         for path in paths:
-            if found := self.names.get(_plain(path)):
+            if found := self.names.get(_without_indices(path)):
                 yield found
 
     def _line(self, line: str) -> str:
         return line.removeprefix(self.prefix)
 
 
-def customized(resource: Literal) -> list[str]:
-    """Return the functions that a resource runs on each plan. People read their conditions by hand."""
+def plan_functions(resource: Literal) -> list[str]:
+    """Return the functions that a resource runs on each plan. People write their conditions as rules."""
     given = resource.fields.get("CustomizeDiff")
     calls = given.arguments if isinstance(given, Call) else (given,)
-    return [_spelled(each) for each in calls if each is not None]
+    return [_formatted(each) for each in calls if each is not None]
 
 
 def _is_pattern(text: str) -> bool:
@@ -239,7 +239,7 @@ def _conditions(given: Any) -> Iterator[Call]:
                 yield from _conditions(each)
 
 
-def _plain(path: str) -> str:
+def _without_indices(path: str) -> str:
     """Return Terraform's path without indices."""
     return ".".join(part for part in path.split(".") if not part.isdigit())
 
@@ -248,14 +248,14 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _spelled(value: Any) -> str:
+def _formatted(value: Any) -> str:
     if isinstance(value, Call):
         types = f"[{', '.join(value.types)}]" if value.types else ""
-        return f"{value.name.last}{types}({', '.join(map(_spelled, value.arguments))})"
+        return f"{value.name.last}{types}({', '.join(map(_formatted, value.arguments))})"
     if isinstance(value, Name):
         return value.last if not value.text.startswith("function at") else UNNAMED
     if isinstance(value, list):
-        return f"[{', '.join(map(_spelled, value))}]"
+        return f"[{', '.join(map(_formatted, value))}]"
     return repr(value) if not isinstance(value, Literal) else "{...}"
 
 

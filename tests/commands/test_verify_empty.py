@@ -21,7 +21,7 @@ from infra.inventory import Found
 from infra.naming import cloud_labels
 from simulation.cloud import checking
 from simulation.cloud.kinds import KINDS
-from simulation.cloud.state import Record, changing, new_state
+from simulation.cloud.state import Record, edit_state, new_state
 from tests.commands.platforms import cloud, eks, gke, known
 
 WITH_THEIR_OWNERS = {
@@ -82,10 +82,10 @@ def test_every_kind_that_a_stack_makes_is_listed_or_goes_with_another() -> None:
 def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recorded.Record]) -> None:
     """Add resources of a platform to the simulated cloud."""
     tags = cloud_labels(platform.cluster_label) if isinstance(platform, EksConfig) else {}
-    with changing(folder) as state:
+    with edit_state(folder) as state:
         for each in records:
             places = {"region": platform.region}
-            inputs = checking.completed(each.type, f"::{each.name}", b"", {}, each.inputs, places, tags)
+            inputs = checking.with_defaults(each.type, f"::{each.name}", b"", {}, each.inputs, places, tags)
             if str(inputs.get("network")).endswith("-id"):
                 inputs["network"] = f"projects/p-12345/global/networks/{platform.name}"
             email = f"{inputs.get('accountId')}@p-12345.iam.gserviceaccount.com"
@@ -146,7 +146,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def exists(project: Path, kind: str, name: str) -> None:
     record = Record(id=name, type=kind, urn="urn", inputs={}, outputs={"name": name})
-    with changing(project / "clouds") as state:
+    with edit_state(project / "clouds") as state:
         state.resources[record.key] = record
 
 

@@ -47,7 +47,7 @@ def settings(kubeconfig: Path) -> dict[str, Any]:
     return {"trainyard:platform": platform, "trainyard:jobs": [job]}
 
 
-def test_only_what_is_there_is_found(cloud: Existing, api_server: ApiServer, tmp_path: Path) -> None:
+def test_only_existing_objects_are_found(cloud: Existing, api_server: ApiServer, tmp_path: Path) -> None:
     core = Stack(tmp_path, api_server.kubeconfig, NAMESPACE).core()
     wanted = [
         ("v1", "Namespace", "", NAMESPACE),

@@ -31,9 +31,7 @@ def info(folder: Path, **options: str) -> language_pb2.ProgramInfo:
     return program
 
 
-def test_a_plugin_streams_its_output_and_its_exit_code(
-    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
-) -> None:
+def test_run_plugin_streams_output_and_exit_code(host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path) -> None:
     (tmp_path / "__main__.py").write_text(
         "import os, sys\nprint('out', *sys.argv[1:], os.environ['GIVEN'])\nprint('err', file=sys.stderr)\nsys.exit(3)\n"
     )
@@ -46,7 +44,7 @@ def test_a_plugin_streams_its_output_and_its_exit_code(
     assert answers[-1].exitcode == 3
 
 
-def test_a_policy_pack_is_handed_to_the_policy_host(
+def test_run_plugin_starts_a_policy_pack_with_the_policy_host(
     host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
 ) -> None:
     (tmp_path / "__main__.py").write_text("import pulumi, sys\nprint('pulumi.policy' in sys.modules)\n")
@@ -57,7 +55,9 @@ def test_a_policy_pack_is_handed_to_the_policy_host(
     assert (b"".join(answer.stdout for answer in answers), answers[-1].exitcode) == (b"True\n", 0)
 
 
-def test_a_program_is_asked_about(host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path) -> None:
+def test_about_and_dependencies_describe_the_program(
+    host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path
+) -> None:
     about = host.About(language_pb2.AboutRequest(info=info(tmp_path)))
     assert about.executable == str(ROOT / ".venv" / "bin" / "python")
     assert about.version.startswith("3.")
@@ -65,7 +65,7 @@ def test_a_program_is_asked_about(host: language_pb2_grpc.LanguageRuntimeStub, t
     assert "pulumi" in {dependency.name for dependency in listed.dependencies}
 
 
-def test_an_environment_that_is_not_there_is_named(host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path) -> None:
+def test_missing_environment_is_named_in_the_error(host: language_pb2_grpc.LanguageRuntimeStub, tmp_path: Path) -> None:
     answer = host.Run(language_pb2.RunRequest(info=info(tmp_path, virtualenv="missing")))
     assert "'virtualenv' option in Pulumi.yaml is set to 'missing'" in answer.error
     with pytest.raises(InterpreterMissing, match="toolchain is 'poetry'"):

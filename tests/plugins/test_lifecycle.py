@@ -168,7 +168,7 @@ def test_a_job_that_is_not_done_in_time_fails_with_the_time_out(new_stack: NewSt
     assert "'job' timed out waiting to be Ready" in output
 
 
-def test_waiting_can_be_told_what_for(new_stack: NewStack) -> None:
+def test_wait_for_annotation_sets_the_condition(new_stack: NewStack) -> None:
     stack = new_stack(job(waitFor=json.dumps(["jsonpath={.status.active}=1", "jsonpath={.status.startTime}"])))
     stack.up()
     assert stack.state()["job"]["outputs"]["status"]["active"] == 1

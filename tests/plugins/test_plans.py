@@ -37,7 +37,7 @@ def deployed(new_stack: Callable[[str], Stack]) -> Stack:
     return stack
 
 
-def test_nothing_changes_without_a_change(deployed: Stack) -> None:
+def test_second_preview_has_no_changes(deployed: Stack) -> None:
     assert set(deployed.operations().values()) == {"same"}
 
 

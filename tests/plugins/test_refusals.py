@@ -29,7 +29,7 @@ def test_a_program_that_raises_shows_its_own_traceback_once(new_stack: NewStack)
     assert "No module named 'pulumi.nowhere'" in stack.run("preview", fails=True)
 
 
-def test_what_a_program_prints_is_shown(new_stack: NewStack) -> None:
+def test_output_of_a_program_is_shown(new_stack: NewStack) -> None:
     stack = new_stack("""
 import sys
 print("on stdout", pulumi.get_stack(), pulumi.get_project(), pulumi.runtime.is_dry_run())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from setup.pulumi_cli import path_folders
-from simulation.cloud.state import CloudState, changing, new_state, read_state
+from simulation.cloud.state import CloudState, edit_state, new_state, read_state
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,7 +70,7 @@ class SimulatedStack:
         return self.run("up", "--yes", "--skip-preview", fails=fails)
 
     def _set(self, fault: str) -> None:
-        with changing(self.folder / "clouds") as state:
+        with edit_state(self.folder / "clouds") as state:
             state.fault, state.calls = fault, 0
 
     def destroy(self, *, fault: str = "", fails: bool = False) -> str:

@@ -65,13 +65,13 @@ def preview(tmp_path_factory: pytest.TempPathFactory) -> Preview:
     return Preview(tmp_path_factory.mktemp("canary"))
 
 
-def test_settings_and_preview(preview: Preview) -> None:
+def test_settings_and_preview_have_no_secret(preview: Preview) -> None:
     assert leaks(preview.settings.read_text(encoding="utf-8"), preview.text) == []
     stored = [path for path in preview.folder.rglob("*") if path.is_file()]
     assert leaks(*(path.read_text(encoding="utf-8", errors="replace") for path in stored)) == []
 
 
-def test_a_pod_names_the_secret_and_does_not_hold_it(preview: Preview) -> None:
+def test_pod_refers_to_the_secret(preview: Preview) -> None:
     (job,) = [step for step in preview.steps if step.type == "kubernetes:batch/v1:Job"]
     (container,) = job.inputs["spec"]["template"]["spec"]["containers"]
     (variable,) = [each for each in container["env"] if each["name"] == "WANDB_API_KEY"]
@@ -79,7 +79,7 @@ def test_a_pod_names_the_secret_and_does_not_hold_it(preview: Preview) -> None:
     assert variable["valueFrom"]["secretKeyRef"]["name"] == "tiny-imagenet-secrets"
 
 
-def test_report(preview: Preview) -> None:
+def test_report_has_no_secret(preview: Preview) -> None:
     config = load_file(preview.settings)
     report = Report(
         stack=STACK, after=config, before=None, steps=preview.steps, is_from_engine=True, findings=[], running={}
@@ -88,7 +88,7 @@ def test_report(preview: Preview) -> None:
     assert leaks(markdown(report, today), json.dumps(as_json(report, today))) == []
 
 
-def test_state(new_stack: Callable[[str], SimulatedStack]) -> None:
+def test_state_has_no_secret(new_stack: Callable[[str], SimulatedStack]) -> None:
     stack = new_stack("""
 import pulumi_gcp as gcp
 on = {"project": "some-project"}

@@ -17,7 +17,7 @@ pulumi.export("subnet", subnet.self_link)
 """
 
 
-def test_resources_live_and_go(new_stack: NewStack) -> None:
+def test_resources_are_created_updated_and_deleted(new_stack: NewStack) -> None:
     stack = new_stack(NETWORK.format(name="first"))
     stack.up()
     clouds = stack.clouds
@@ -45,7 +45,7 @@ gcp.storage.Bucket("bucket", name="kept", project="some-project", location="us",
 """
 
 
-def test_replace_on_changes_of_a_nested_input_replaces_for_it_alone(new_stack: NewStack) -> None:
+def test_replace_on_changes_of_a_nested_input_replaces_only_for_that_input(new_stack: NewStack) -> None:
     stack = new_stack(BUCKET.format(seconds=604800, age=5))
     stack.up()
     shown = stack.run("preview", "--diff")
@@ -58,7 +58,7 @@ def test_replace_on_changes_of_a_nested_input_replaces_for_it_alone(new_stack: N
     assert "1 to replace" in stack.run("preview", "--diff")
 
 
-def test_a_wrong_input_is_refused_in_the_preview_with_its_rule(new_stack: NewStack) -> None:
+def test_preview_rejects_a_wrong_input_with_its_rule(new_stack: NewStack) -> None:
     stack = new_stack(NETWORK.format(name="Upper_Case"))
     shown = stack.run("preview", fails=True)
     assert "rule provider-schema, https://github.com/hashicorp/terraform-provider-google-beta/blob/" in shown

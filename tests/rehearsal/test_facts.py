@@ -45,7 +45,7 @@ def records() -> dict[str, Record]:
 
 
 @pytest.mark.parametrize("package", ["gcp", "aws"])
-def test_the_real_check_takes_what_the_program_declares(package: str) -> None:
+def test_check_accepts_what_the_program_declares(package: str) -> None:
     refused = set[str]()
     for each in (found for found in records().values() if found.type.startswith(f"{package}:")):
         table = fact_table(each.type)
@@ -53,7 +53,7 @@ def test_the_real_check_takes_what_the_program_declares(package: str) -> None:
             refused.add(f"{each.type} has no table of facts")
             continue
         urn = f"urn:pulumi:test::trainyard::{each.type}::{each.name}"
-        inputs = checking.completed(each.type, urn, b"", {}, each.inputs, PLACES)
+        inputs = checking.with_defaults(each.type, urn, b"", {}, each.inputs, PLACES)
         refused |= {f"{each.type} {found}" for found in fact_check.problems(table, inputs)}
     assert refused == set()
 
@@ -67,20 +67,20 @@ def refusals(type_: str, change: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("type_", "change", "where"), GKE_RULES)
-def test_check_refuses_what_googles_provider_refuses(type_: str, change: dict[str, Any], where: str) -> None:
+def test_check_rejects_what_googles_provider_rejects(type_: str, change: dict[str, Any], where: str) -> None:
     assert refusals(type_, {}) == {}
     found = refusals(type_, change)
     assert "https://github.com/hashicorp/terraform-provider-google-beta/blob/" in found[where]
 
 
-def test_check_takes_numbers_and_truth_values_in_text() -> None:
+def test_check_accepts_numbers_and_booleans_in_strings() -> None:
     assert refusals(POOL, {"nodeCount": "2", "autoscaling": {"maxNodeCount": "3"}}) == {}
     assert refusals(CLUSTER, {"removeDefaultNodePool": "true"}) == {}
     assert list(refusals(POOL, {"nodeCount": "2.5"})) == ["nodeCount"]
 
 
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)
-def test_each_table_is_whole(file: Any) -> None:
+def test_each_table_is_complete(file: Any) -> None:
     package, kind = file.parent.name, file.stem.replace(".", "/", 1)
     name = kind.rpartition("/")[2]
     table = fact_table(f"{package}:{kind}:{name[0].upper()}{name[1:]}")
@@ -96,7 +96,7 @@ def test_each_table_is_whole(file: Any) -> None:
 
 
 @pytest.mark.parametrize(("type_", "change", "where"), AWS_RULES)
-def test_check_refuses_what_awss_provider_refuses(type_: str, change: dict[str, Any], where: str) -> None:
+def test_check_rejects_what_awss_provider_rejects(type_: str, change: dict[str, Any], where: str) -> None:
     table = fact_table(type_)
     assert table is not None
     assert fact_check.problems(table, AWS_BASE[type_]) == []
@@ -104,7 +104,7 @@ def test_check_refuses_what_awss_provider_refuses(type_: str, change: dict[str, 
     assert "https://github.com/hashicorp/terraform-provider-aws/blob/" in found[where]
 
 
-def test_check_takes_services_in_the_shared_address_space() -> None:
+def test_check_accepts_services_in_the_shared_address_space() -> None:
     table = fact_table(EKS_CLUSTER)
     assert table is not None
     services = {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "100.64.0.0/16"}}

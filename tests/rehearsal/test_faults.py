@@ -9,7 +9,7 @@ import pytest
 
 from commands.adopt_orphans import adopt
 from commands.state_files import StateFiles
-from simulation.cloud.state import changing
+from simulation.cloud.state import edit_state
 from tests.rehearsal.simulated_stack import SimulatedStack
 
 PROGRAM = """
@@ -56,11 +56,11 @@ def test_a_second_destroy_empties_the_clouds(new_stack: Callable[[str], Simulate
     assert stack.clouds.resources == {}
 
 
-def test_what_a_crash_left_undone_is_made_by_the_next_up(new_stack: Callable[[str], SimulatedStack]) -> None:
+def test_up_after_a_crash_creates_a_missing_resource(new_stack: Callable[[str], SimulatedStack]) -> None:
     """An id that follows from the name does not prove that the resource exists in the cloud."""
     stack = new_stack(PROGRAM)
     stack.up(fault="crash:network", fails=True)
-    with changing(stack.folder / "clouds") as state:
+    with edit_state(stack.folder / "clouds") as state:
         del state.resources["gcp:compute/network:Network projects/some-project/global/networks/vpc"]
     StateFiles(stack.folder / "backend", "clouds", "test").repair()
     stack.run("cancel", "--yes")

@@ -15,7 +15,7 @@ from stack.config import load_file
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_a_port_is_kept_for_its_own_cluster() -> None:
+def test_reserve_port_returns_a_port_of_its_own_for_each_process_and_name() -> None:
     mine = reserve_port("mine")
     words = [sys.executable, "-c", "from commands.rehearse.folder import reserve_port; print(reserve_port('mine'))"]
     other = int(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
@@ -27,17 +27,17 @@ def test_a_port_is_kept_for_its_own_cluster() -> None:
         subprocess.run(words, cwd=ROOT, check=True)
 
 
-def test_a_port_at_which_somebody_listens_is_left_alone() -> None:
+def test_reserve_port_skips_a_port_in_use() -> None:
     port = reserve_port("one")
     with listen(port):
         assert reserve_port("two") != port
 
 
-def test_a_port_that_is_given_is_taken() -> None:
+def test_cluster_settings_with_a_port_use_it() -> None:
     assert cluster_settings("some", 17000).port == 17000
 
 
-def test_a_name_that_is_taken_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_only_one_rejects_a_name_in_use(tmp_path: Path) -> None:
     with (
         rehearsal_lock(tmp_path / "rehearsal"),
         pytest.raises(RuntimeError, match="`make rehearse NAME=another`"),
@@ -46,7 +46,7 @@ def test_a_name_that_is_taken_is_refused_with_the_way_out(tmp_path: Path) -> Non
         pass
 
 
-def test_texts_that_look_like_numbers_stay_texts(tmp_path: Path) -> None:
+def test_write_settings_quotes_texts_that_look_like_numbers(tmp_path: Path) -> None:
     """PyYAML would write them without quotes, and Pulumi would read 1000 and 8."""
     file, copy = tmp_path / "Pulumi.test.yaml", tmp_path / "Pulumi.copy.yaml"
     job = "{name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, environment: {A: '1e3', B: '08', C: ä}}"

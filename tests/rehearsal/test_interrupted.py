@@ -82,7 +82,7 @@ def interrupt(stack: SimulatedStack, command: str, after: float, times: int) -> 
     return said + rest
 
 
-def test_interrupted_at_random_moments_goes_on(new_stack: Callable[[str], SimulatedStack]) -> None:
+def test_up_interrupted_at_random_moments_converges(new_stack: Callable[[str], SimulatedStack]) -> None:
     seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(1 << 32))
     print(f"TRAINYARD_SEED={seed}")
     moments = random.Random(seed)

@@ -16,7 +16,7 @@ import pytest
 from commands.adopt_orphans import adopt, find_in_cloud
 from commands.state_files import StateFiles
 from commands.verify_empty import ownership, simulated, verify
-from simulation.cloud.state import changing, read_state
+from simulation.cloud.state import edit_state, read_state
 from tests.commands.platforms import cloud
 from tests.conftest import ALL
 from tests.rehearsal.cloud_program import platform_of
@@ -101,7 +101,9 @@ def assert_nothing_is_left(stack: SimulatedStack, case: Case) -> None:
 
 
 @pytest.mark.parametrize(("cloud", "count"), KILLS)
-def test_killed_in_update_and_in_destroy(new_stack: Callable[[str], SimulatedStack], cloud: str, count: int) -> None:
+def test_up_and_destroy_after_a_kill_converge(
+    new_stack: Callable[[str], SimulatedStack], cloud: str, count: int
+) -> None:
     case = CASES[cloud]
     stack = new_stack(case.program)
     stack.up(fault=f"crash:{count}", fails=True)
@@ -117,7 +119,7 @@ def test_killed_in_update_and_in_destroy(new_stack: Callable[[str], SimulatedSta
 
 
 @pytest.mark.parametrize(("cloud", "count"), KILLS if EVERY else [("gke", 17), ("eks", 40)])
-def test_a_killed_update_is_destroyed_at_once(
+def test_destroy_after_a_killed_update_leaves_nothing(
     new_stack: Callable[[str], SimulatedStack], cloud: str, count: int
 ) -> None:
     case = CASES[cloud]
@@ -138,7 +140,7 @@ def whole(request: pytest.FixtureRequest, new_stack: Callable[[str], SimulatedSt
     return stack, case
 
 
-def test_one_leaked_resource_is_named(whole: tuple[SimulatedStack, Case]) -> None:
+def test_verify_empty_names_a_leaked_resource(whole: tuple[SimulatedStack, Case]) -> None:
     stack, case = whole
     kind, fault = ("service account", "account") if case.settings["kind"] == "gke" else ("address", "eip")
     stack.destroy(fault=f"leak:{fault}")
@@ -146,9 +148,9 @@ def test_one_leaked_resource_is_named(whole: tuple[SimulatedStack, Case]) -> Non
     assert found.startswith(f"{kind} ")
 
 
-def test_a_cluster_that_is_gone_does_not_block_the_rest(whole: tuple[SimulatedStack, Case]) -> None:
+def test_destroy_without_its_cluster_deletes_the_rest(whole: tuple[SimulatedStack, Case]) -> None:
     stack, _case = whole
-    with changing(stack.folder / "clouds") as state:
+    with edit_state(stack.folder / "clouds") as state:
         for key in [key for key in state.resources if key.startswith(("gcp:container/", "aws:eks/"))]:
             del state.resources[key]
     stack.destroy()

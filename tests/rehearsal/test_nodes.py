@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from infra.hardware.ec2 import ec2_machine
-from simulation.autoscaler import takes
+from simulation.autoscaler import node_fits_pod
 from simulation.cluster.nodes import eks_nodes, gke_nodes
-from simulation.cluster.real_pod import expanded
-from simulation.cluster.tpu_webhook import INDEX, environment, patches
+from simulation.cluster.real_pod import expand_references
+from simulation.cluster.tpu_webhook import COMPLETION_INDEX, patches, tpu_environment
 from tests.rehearsal.good_inputs import GROUP, T4_POOL, TPU_POOL
 
 
-def test_gpu_nodes_carry_what_gke_gives_them() -> None:
+def test_gke_gpu_nodes_have_gkes_labels_and_taints() -> None:
     first, second = gke_nodes(T4_POOL, 2)
     assert first["metadata"]["name"] != second["metadata"]["name"]
     assert first["metadata"]["labels"]["cloud.google.com/gke-accelerator"] == "nvidia-tesla-t4"
@@ -21,19 +21,19 @@ def test_gpu_nodes_carry_what_gke_gives_them() -> None:
     assert {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"} in first["spec"]["taints"]
 
 
-def test_gpu_nodes_have_no_taint_where_every_pool_has_gpus() -> None:
+def test_gke_gpu_nodes_have_no_taint_if_all_pools_have_gpus() -> None:
     [node] = gke_nodes(T4_POOL, 1, only_accelerators=True)
     assert node["spec"]["taints"] == []
 
 
-def test_nodes_are_spread_over_the_zones_of_their_pool() -> None:
+def test_gke_nodes_are_spread_over_zones() -> None:
     nodes = gke_nodes({**T4_POOL, "nodeLocations": ["us-central1-a", "us-central1-b"]}, 3)
     zones = [each["metadata"]["labels"]["topology.kubernetes.io/zone"] for each in nodes]
     assert zones == ["us-central1-a", "us-central1-a", "us-central1-b"]
     assert len({each["metadata"]["name"] for each in nodes}) == 3
 
 
-def test_tpu_nodes_carry_slice_and_topology() -> None:
+def test_gke_tpu_nodes_have_slice_and_topology() -> None:
     nodes = gke_nodes(TPU_POOL, 4)
     assert len(nodes) == 4
     labels = nodes[0]["metadata"]["labels"]
@@ -58,7 +58,7 @@ def tpu_pod(index: int, **labels: str) -> dict[str, Any]:
     resources = {"limits": {"google.com/tpu": "4"}}
     return {
         "metadata": {
-            "annotations": {INDEX: str(index)},
+            "annotations": {COMPLETION_INDEX: str(index)},
             "labels": {"batch.kubernetes.io/job-name": "spmd", **labels},
         },
         "spec": {
@@ -69,14 +69,14 @@ def tpu_pod(index: int, **labels: str) -> dict[str, Any]:
     }
 
 
-def test_tpu_pods_are_told_their_rank_and_the_ordered_hosts() -> None:
-    found = environment(tpu_pod(2))
+def test_tpu_environment_has_rank_and_ordered_hosts() -> None:
+    found = tpu_environment(tpu_pod(2))
     assert found["TPU_WORKER_ID"] == "2"
     assert found["TPU_WORKER_HOSTNAMES"] == "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spmd"
     assert found["TPU_ACCELERATOR_TYPE"] == "v4-32"
 
 
-def test_what_a_container_says_itself_is_kept() -> None:
+def test_patches_keep_variables_of_the_container() -> None:
     pod = tpu_pod(2)
     pod["spec"]["containers"][0]["env"].append({"name": "TPU_WORKER_ID", "value": "9"})
     [patch] = patches(pod)
@@ -84,7 +84,7 @@ def test_what_a_container_says_itself_is_kept() -> None:
     assert patch["op"] == "replace"
 
 
-def test_slices_of_a_jobset_are_told_of_each_other() -> None:
+def test_tpu_environment_of_a_jobset_connects_its_slices() -> None:
     prefix = "jobset.sigs.k8s.io"
     labels = {f"{prefix}/jobset-name": "multi", f"{prefix}/replicatedjob-name": "worker", f"{prefix}/job-index": "1"}
     pod = tpu_pod(0, **labels)
@@ -92,18 +92,18 @@ def test_slices_of_a_jobset_are_told_of_each_other() -> None:
         "alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool",
         f"{prefix}/replicatedjob-replicas": "2",
     }
-    found = environment(pod)
+    found = tpu_environment(pod)
     assert (found["MEGASCALE_NUM_SLICES"], found["MEGASCALE_SLICE_ID"]) == ("2", "1")
     assert found["MEGASCALE_COORDINATOR_ADDRESS"] == "multi-worker-0-0.spmd:8080"
 
 
-def test_pods_without_tpus_are_left_alone() -> None:
+def test_tpu_environment_of_other_pods_is_empty() -> None:
     pod = tpu_pod(0)
     pod["spec"]["containers"][0]["resources"] = {}
     assert patches(pod) == []
 
 
-def test_a_node_takes_only_pods_that_select_tolerate_and_fit() -> None:
+def test_node_fits_pod_checks_selector_taints_and_requests() -> None:
     [node] = gke_nodes(T4_POOL, 1)
     toleration = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
@@ -117,13 +117,13 @@ def test_a_node_takes_only_pods_that_select_tolerate_and_fit() -> None:
             }
         }
 
-    assert takes(node, pod("2", [toleration]))
-    assert not takes(node, pod("3", [toleration]))
-    assert not takes(node, pod("2", []))
-    assert not takes(node, pod("2", [toleration], pool="others"))
+    assert node_fits_pod(node, pod("2", [toleration]))
+    assert not node_fits_pod(node, pod("3", [toleration]))
+    assert not node_fits_pod(node, pod("2", []))
+    assert not node_fits_pod(node, pod("2", [toleration], pool="others"))
 
 
-def test_arguments_of_real_pods_may_name_variables() -> None:
+def test_expand_references_replaces_variables() -> None:
     variables = {"HERE": "operators"}
-    assert expanded("-lock-namespace=$(HERE)", variables) == "-lock-namespace=operators"
-    assert expanded("$(THERE) $$(HERE) $HERE", variables) == "$(THERE) $(HERE) $HERE"
+    assert expand_references("-lock-namespace=$(HERE)", variables) == "-lock-namespace=operators"
+    assert expand_references("$(THERE) $$(HERE) $HERE", variables) == "$(THERE) $(HERE) $HERE"

@@ -10,7 +10,7 @@ import pytest
 
 from setup.go_programs import build_all, remove_objects
 from setup.stores import GCS_SERVER
-from simulation.cloud.lifecycle import Cloud, Refused
+from simulation.cloud.lifecycle import Cloud, Rejected
 from simulation.cloud.state import Record, new_state
 from simulation.cluster.effects import ClusterEffects
 from simulation.object_store import ObjectStore, StoreError, running, store_of
@@ -64,10 +64,10 @@ def buckets(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Buckets]
         yield Buckets(request.param, tmp_path, settings)
 
 
-def test_a_bucket_with_a_checkpoint_does_not_go(buckets: Buckets) -> None:
+def test_delete_bucket_with_objects_is_rejected(buckets: Buckets) -> None:
     id_ = buckets.make()
     buckets.store.write(id_, "jobs/resnet/checkpoints/step-1/checkpoint.json")
-    with pytest.raises(Refused, match=r"(?i)empty"):
+    with pytest.raises(Rejected, match=r"(?i)empty"):
         buckets.remove(id_)
     assert buckets.store.keys(id_) == ["jobs/resnet/checkpoints/step-1/checkpoint.json"]
     buckets.store.clear(id_)
@@ -75,7 +75,7 @@ def test_a_bucket_with_a_checkpoint_does_not_go(buckets: Buckets) -> None:
     assert buckets.store.buckets() == []
 
 
-def test_it_goes_with_all_that_is_in_it_where_the_settings_say_so(buckets: Buckets) -> None:
+def test_delete_bucket_with_force_destroy_deletes_its_objects(buckets: Buckets) -> None:
     id_ = buckets.make(forceDestroy=True)
     for _ in range(2):  # This is a separate version if the bucket keeps versions.
         buckets.store.write(id_, "a/b c")
@@ -83,12 +83,12 @@ def test_it_goes_with_all_that_is_in_it_where_the_settings_say_so(buckets: Bucke
     assert buckets.store.buckets() == []
 
 
-def test_a_bucket_that_is_not_there_says_so(buckets: Buckets) -> None:
+def test_write_to_a_missing_bucket_fails(buckets: Buckets) -> None:
     with pytest.raises(StoreError, match="404"):
         buckets.store.write("nowhere", "key")
 
 
-def test_a_change_of_settings_leaves_the_objects(buckets: Buckets) -> None:
+def test_update_bucket_keeps_its_objects(buckets: Buckets) -> None:
     id_ = buckets.make()
     buckets.store.write(id_, "key")
     buckets.cloud.update("urn:bucket", TYPES[buckets.kind], id_, {**INPUTS[buckets.kind], "forceDestroy": True})

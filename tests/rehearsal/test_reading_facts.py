@@ -184,7 +184,7 @@ def read(checkout: Path) -> tuple[dict[str, Any], list[str]]:
     return command.read(checkout, GOOGLE, TOKEN, "1234567")
 
 
-def test_a_schema_made_by_helpers_is_read(checkout: Path) -> None:
+def test_read_evaluates_helper_functions(checkout: Path) -> None:
     table, unnamed = read(checkout)
     inputs = {
         key: {name: each for name, each in fact.items() if "line" not in name} for key, fact in table["inputs"].items()
@@ -203,7 +203,7 @@ def test_a_schema_made_by_helpers_is_read(checkout: Path) -> None:
     assert unnamed == ["no_such_input"]
 
 
-def test_the_manner_of_awss_provider_is_read(tmp_path: Path) -> None:
+def test_read_evaluates_aws_schema_functions(tmp_path: Path) -> None:
     for name, text in AMAZON_FILES.items():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -225,7 +225,7 @@ def test_the_manner_of_awss_provider_is_read(tmp_path: Path) -> None:
     }
 
 
-def test_a_resource_of_the_plugin_framework_is_read(tmp_path: Path) -> None:
+def test_read_converts_a_framework_resource(tmp_path: Path) -> None:
     for name, text in {**AMAZON_FILES, "internal/service/s3/bucket.go": FRAMEWORK}.items():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -251,7 +251,7 @@ def test_a_resource_of_the_plugin_framework_is_read(tmp_path: Path) -> None:
     }
 
 
-def test_inputs_newer_than_the_source_keep_their_types() -> None:
+def test_newer_inputs_keeps_types_of_unknown_inputs() -> None:
     sdk = {"type": "string", "line": "pulumi-aws 7.51.1"}
     block = {"type": "block", "line": "pulumi-aws 7.51.1"}
     old = {"inputs": {"known": sdk, "newer": block, "newer.part": sdk, "output": sdk, "text": block, "text.part": sdk}}
@@ -259,13 +259,13 @@ def test_inputs_newer_than_the_source_keep_their_types() -> None:
     assert command.newer_inputs(old, new, {"output"}) == {"newer": block, "newer.part": sdk}
 
 
-def test_a_function_without_a_name_keeps_the_name_that_it_was_given() -> None:
+def test_keep_names_names_anonymous_functions() -> None:
     new = {"inputs": {"policy": {"suppress": "function", "check": "function"}}}
     command.keep_names({"inputs": {"policy": {"suppress": "SuppressEquivalentJSONDiffs"}}}, new)
     assert new == {"inputs": {"policy": {"suppress": "SuppressEquivalentJSONDiffs", "check": "function"}}}
 
 
-def test_a_fact_names_its_line(checkout: Path) -> None:
+def test_fact_has_its_source_line(checkout: Path) -> None:
     table, _ = read(checkout)
     line = table["inputs"]["disableOnDestroy"]["line"]
     name, _, number = line.partition(":")
@@ -273,7 +273,7 @@ def test_a_fact_names_its_line(checkout: Path) -> None:
     assert "disable_on_destroy" in text[int(number) - 1]
 
 
-def test_changed_facts_are_named(checkout: Path) -> None:
+def test_changes_lists_changed_facts(checkout: Path) -> None:
     old, _ = read(checkout)
     new = json.loads(json.dumps(old))
     new["inputs"]["service"]["force_new"] = True
@@ -284,7 +284,7 @@ def test_changed_facts_are_named(checkout: Path) -> None:
     ]
 
 
-def test_rules_read_by_hand_stay_when_a_table_is_rewritten(checkout: Path, tmp_path: Path) -> None:
+def test_updated_keeps_hand_written_rules(checkout: Path, tmp_path: Path) -> None:
     new, _ = read(checkout)
     rules = [{"rule": "any_of", "inputs": ["service"], "line": "service.go:1"}]
     kept = command.updated({**new, "inputs": {}, "rules": rules}, new)
@@ -292,12 +292,12 @@ def test_rules_read_by_hand_stay_when_a_table_is_rewritten(checkout: Path, tmp_p
     assert command.read_table(TOKEN, tmp_path) == {**new, "rules": rules}
 
 
-def test_a_folder_that_is_no_provider_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_rejects_a_folder_without_a_provider(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main([str(tmp_path)]) == 2
     assert "is not a checkout of hashicorp/terraform-provider-google-beta" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*/*.json")), ids=lambda file: file.stem)
-def test_tables_are_written_as_the_tool_writes_them(file: Path) -> None:
+def test_tables_have_the_tools_format(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert command.formatted(json.loads(text)) == text

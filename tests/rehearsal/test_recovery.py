@@ -15,7 +15,7 @@ from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS
 from infra.inventory import TEMPLATES, Found, Lister, known_id, read
-from simulation.cloud.kind import filled
+from simulation.cloud.kind import rendered
 from simulation.cloud.kinds import KINDS
 from tests.commands.platforms import cloud
 
@@ -29,11 +29,11 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize("type_", sorted(TEMPLATES.keys() & KINDS.keys()))
-def test_known_ids_are_those_that_the_clouds_give(type_: str) -> None:
-    assert known_id(type_, EVERYTHING) == filled(KINDS[type_].id, EVERYTHING)
+def test_known_id_equals_the_clouds_id(type_: str) -> None:
+    assert known_id(type_, EVERYTHING) == rendered(KINDS[type_].id, EVERYTHING)
 
 
-def test_an_object_of_kubernetes_is_known_by_its_name() -> None:
+def test_known_id_of_a_kubernetes_object_is_its_name() -> None:
     inputs = {"metadata": {"namespace": "training", "name": "trainer"}}
     assert known_id("kubernetes:core/v1:ServiceAccount", inputs) == "training/trainer"
 
@@ -104,7 +104,7 @@ def lister(*found: Found) -> Lister:
     return lambda listing: [each for each in found if each.kind == listing.kind]
 
 
-def test_what_has_no_id_of_its_name_is_looked_up_by_its_tags() -> None:
+def test_looked_up_finds_a_resource_by_its_tags() -> None:
     tags = {"Name": "dist", "trainyard-cluster": "dist.us-west-2"}
     others = Found(kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"})
     old, ours = (Found(kind="VPC", name=id_, id=id_, labels=tags) for id_ in ("vpc-2", "vpc-3"))
@@ -117,7 +117,7 @@ def test_what_has_no_id_of_its_name_is_looked_up_by_its_tags() -> None:
         find("aws:ec2/flowLog:FlowLog", wanted, frozenset())
 
 
-def test_what_has_no_tags_is_looked_up_by_what_it_joins() -> None:
+def test_looked_up_finds_a_resource_without_tags_by_its_parts() -> None:
     rows = [{"RouteTableAssociationId": f"rtbassoc-{n}", "RouteTableId": f"rtb-{n}", "SubnetId": "s"} for n in (1, 2)]
     (parts, *_) = PARTS
     find = find_in_cloud(CLOUD, lister(*read(parts, rows)))
@@ -126,20 +126,20 @@ def test_what_has_no_tags_is_looked_up_by_what_it_joins() -> None:
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", {"region": "r"}, frozenset()) is None
 
 
-def test_every_creation_of_a_cloud_can_be_found_again() -> None:
+def test_every_created_type_has_a_known_id_or_a_listing() -> None:
     looked_up_types = {each for listing in (*AMAZON, *PARTS) for each in listing.types}
     kinds = {each for each in KINDS if not each.startswith(REPEATABLE) and each not in TEMPLATES}
     assert kinds - looked_up_types == set(), "give its id in infra/inventory.py, or list it in infra/aws/inventory.py"
 
 
-def test_nothing_is_touched_where_nothing_is_pending() -> None:
+def test_adopt_without_pending_operations_runs_nothing() -> None:
     def run(*_words: str) -> bool:
         raise AssertionError("touched")
 
     assert adopt({"deployment": {"pending_operations": []}}, run) == []
 
 
-def test_the_longest_chain_counts() -> None:
+def test_longest_chain_adds_its_durations() -> None:
     waits = {"network": [], "subnet": ["network"], "account": [], "cluster": ["subnet", "account"]}
     seconds = {"network": 20, "subnet": 30, "account": 12, "cluster": 480}
     assert longest_chain(waits, seconds) == 530
@@ -147,5 +147,5 @@ def test_the_longest_chain_counts() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(40, "40 s"), (480, "8 min"), (3900, "65 min"), (6000, "1 h 40 min")])
-def test_durations_are_written_for_people(seconds: int, words: str) -> None:
+def test_durations_are_formatted_in_minutes(seconds: int, words: str) -> None:
     assert format_duration(seconds) == words

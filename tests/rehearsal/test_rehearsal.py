@@ -51,7 +51,7 @@ def variables(report: dict[str, Any], name: str) -> list[str]:
     return [pod["environment"].get(name, "") for pod in report["pods"] if pod["job"]]
 
 
-def test_two_hosts_with_two_gpus_each() -> None:
+def test_dev_stack_has_two_hosts_with_two_gpus_each() -> None:
     report = rehearse("dev")
     assert {pod["node"] for pod in report["pods"]} == {"gke-gke-dist-gpus-a-0", "gke-gke-dist-gpus-a-1"}
     assert report["quota"]["us-central1/NVIDIA_T4_GPUS"] == 4
@@ -62,7 +62,7 @@ def test_two_hosts_with_two_gpus_each() -> None:
 
 
 @pytest.mark.long
-def test_a_pool_across_zones_grows_to_its_most_and_no_further() -> None:
+def test_autoscaled_pool_across_zones_grows_to_its_maximum() -> None:
     report = rehearse("zones", "--file", str(STACKS / "zones.yaml"))
     zones = Counter(node["zone"] for node in report["nodes"] if node["pool"] == "p")
     assert zones == {"us-central1-a": 2, "us-central1-b": 1}
@@ -71,7 +71,7 @@ def test_a_pool_across_zones_grows_to_its_most_and_no_further() -> None:
 
 
 @pytest.mark.long
-def test_two_hosts_with_two_v100_each() -> None:
+def test_v100_stack_has_two_hosts_with_two_gpus_each() -> None:
     report = rehearse("gke-v100")
     pods = [pod for pod in report["pods"] if pod["job"] == "resnet50"]
     assert [pod["asks"] for pod in pods] == [{"nvidia.com/gpu": "2"}] * 2
@@ -93,7 +93,7 @@ def test_a_v4_32_slice_is_four_pods_of_four_chips() -> None:
 
 
 @pytest.mark.long
-def test_each_job_of_a_multislice_has_a_slice_of_its_own() -> None:
+def test_multislice_job_has_one_slice_per_job() -> None:
     report = rehearse("multi", "--file", str(STACKS / "multislice.yaml"))
     pools = {node["name"]: node["pool"] for node in report["nodes"]}
     by_slice: dict[str, set[str]] = {}
@@ -106,7 +106,7 @@ def test_each_job_of_a_multislice_has_a_slice_of_its_own() -> None:
 
 
 @pytest.mark.long
-def test_jobs_of_queues_have_their_turn() -> None:
+def test_queued_jobs_are_admitted_in_turn() -> None:
     """Three jobs each need every GPU. For any queue names, one runs and two wait."""
     report = rehearse("queue", "--file", str(STACKS / "queue.yaml"))
     assert Counter(pod["job"] for pod in report["pods"] if pod["job"]) == {"indexed": 2, "set": 2, "mpi": 3, "free": 1}
@@ -121,7 +121,7 @@ def test_jobs_of_queues_have_their_turn() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "named"), [("pytorch-job", 1), ("train-job", 2)])
-def test_queued_nodes_are_asked_for_all_at_once(kind: str, named: int, tmp_path: Path) -> None:
+def test_queued_provisioning_creates_all_nodes_at_once(kind: str, named: int, tmp_path: Path) -> None:
     """Waiting pods do not create nodes of queued provisioning, here as in GKE; Kueue's request does.
 
     Hosts name that request. Kueue makes one request for a master and its workers and gives its name only to the master.
@@ -141,7 +141,7 @@ def test_queued_nodes_are_asked_for_all_at_once(kind: str, named: int, tmp_path:
 
 
 @pytest.mark.long
-def test_hosts_of_a3_have_their_networks_and_start_from_their_hosts_profile() -> None:
+def test_a3_hosts_have_eight_gpus_each() -> None:
     report = rehearse("a3", "--file", str(STACKS / "a3.yaml"))
     hosts = {pod["node"]: pod["asks"] for pod in report["pods"] if pod["job"]}
     assert len(hosts) == 2
@@ -149,7 +149,7 @@ def test_hosts_of_a3_have_their_networks_and_start_from_their_hosts_profile() ->
     assert report["problems"] == []
 
 
-def test_operators_of_eks_place_their_jobs() -> None:
+def test_eks_operators_create_and_place_pods() -> None:
     report = rehearse("eks")
     nodes = {pod["name"]: pod["node"] for pod in report["pods"] if pod["job"]}
     jobs = Counter(pod["job"] for pod in report["pods"] if pod["job"])
@@ -176,7 +176,7 @@ def test_after_a_fault_a_second_up_converges(fault: str) -> None:
     assert len(report["pods"]) == 2
 
 
-def test_a_quota_that_is_too_small_is_said() -> None:
+def test_quota_too_small_fails_with_its_name() -> None:
     report = rehearse("dev", "--quota", "us-central1/NVIDIA_T4_GPUS=2", fails=True)
     first, *reasons = report["problems"]
     assert first == "`pulumi up` failed"
@@ -214,7 +214,7 @@ k8s.batch.v1.Job("train", metadata={"annotations": {"pulumi.com/skipAwait": "tru
 """
 
 
-def test_a_pod_that_asks_what_its_node_has_not_fails_the_rehearsal(tmp_path: Path) -> None:
+def test_pod_that_no_node_fits_fails_the_rehearsal(tmp_path: Path) -> None:
     runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
     (tmp_path / "Pulumi.yaml").write_text(json.dumps({"name": "too-much", "runtime": runtime}))
     (tmp_path / "__main__.py").write_text(TOO_MUCH)

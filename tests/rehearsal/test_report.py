@@ -28,7 +28,7 @@ Resources:
 """
 
 
-def test_costs_are_said_by_part() -> None:
+def test_report_lists_costs_by_part() -> None:
     report = Report(stack="dev", cost={"gpus": 2.5}, cost_total="$2.50 ($2.00 to $3.00)", unpriced=["gpus: 2 x disk"])
     text = report.to_text()
     assert "Costs $2.50 ($2.00 to $3.00) an hour with the most nodes, plus the resources without a price:" in text
@@ -36,17 +36,17 @@ def test_costs_are_said_by_part() -> None:
     assert "no price  gpus: 2 x disk" in text
 
 
-def test_nothing_is_said_of_costs_that_nobody_knows() -> None:
+def test_report_without_prices_has_no_costs() -> None:
     assert "Costs" not in Report(stack="dev").to_text()
 
 
-def test_the_end_says_what_cannot_be_known() -> None:
+def test_report_ends_with_unknowns() -> None:
     found = Report(stack="dev", unchecked={"a:b:C": ["name"]}).to_text()
     assert "A rehearsal cannot know:" in found
     assert "whether the provider accepts name of a:b:C" in found
 
 
-def test_what_a_failed_update_left_open_is_not_said() -> None:
+def test_report_of_a_failed_up_has_no_placement() -> None:
     report = Report(stack="dev", up_failed=True, resources={"a:b:C": ["one", "two"]}, problems=["`pulumi up` failed"])
     text = report.to_text()
     assert "Created until `pulumi up` failed: 2 cloud resources" in text
@@ -54,7 +54,7 @@ def test_what_a_failed_update_left_open_is_not_said() -> None:
         assert word not in text
 
 
-def test_errors_are_quoted_with_their_resource_and_once() -> None:
+def test_errors_have_their_resource_and_no_duplicates() -> None:
     assert first_errors(FAILED) == [
         "gcp:container:NodePool (gpus-nodes): gpus: QUOTA_EXCEEDED: 4 of NVIDIA_T4_GPUS",
         "pulumi:pulumi:Stack (trainyard-dev): Program failed with an unhandled exception: LookupError: no such recipe",
@@ -73,7 +73,7 @@ class Stuck(Rehearsal):
         return False
 
 
-def test_a_destroy_that_fails_says_why(tmp_path: Path) -> None:
+def test_failed_destroy_reports_its_errors(tmp_path: Path) -> None:
     new_state(tmp_path)
     subject = Subject(stack="dev", project=tmp_path, settings=None, jobs={})
     report = Report(stack="dev")

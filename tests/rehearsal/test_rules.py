@@ -34,7 +34,7 @@ def test_a_good_slice_passes_the_schema() -> None:
     assert [str(each) for each in checking.problems(POOL, TPU_POOL)] == []
 
 
-def test_codes_of_rules_are_unique() -> None:
+def test_rules_have_unique_codes() -> None:
     rules = {id(rule): rule for rule in rules_in(KINDS)}.values()
     assert len({rule.code for rule in rules}) == len(rules)
     assert all(rule.source.startswith("https://") for rule in rules)
@@ -55,7 +55,7 @@ def test_codes_of_rules_are_unique() -> None:
         ("aws:iam/role:Role", {"assumeRolePolicy": POLICY, "tags": {"a": ["b"]}}, "must be text"),
     ],
 )
-def test_inputs_outside_the_schema_are_refused(type_: str, inputs: dict[str, Any], words: str) -> None:
+def test_inputs_outside_the_schema_are_rejected(type_: str, inputs: dict[str, Any], words: str) -> None:
     found = checking.problems(type_, inputs)
     assert any(words in each.message and each.code.endswith(".provider_schema") for each in found), found
 

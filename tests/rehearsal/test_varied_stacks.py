@@ -10,7 +10,7 @@ import pytest
 from commands.review.recorded import Record as Registered
 from commands.review.recorded import ensure_operator_objects, record_program
 from infra.naming import JOB_LABEL
-from simulation.autoscaler import takes
+from simulation.autoscaler import node_fits_pod
 from simulation.cloud import checking
 from simulation.cloud.aws.kinds import NODE_GROUP
 from simulation.cloud.gcp.kinds import NODE_POOL
@@ -51,13 +51,13 @@ def as_gke_admits(pod: dict[str, Any]) -> dict[str, Any]:
 
 def as_the_provider_has_it(registered: Registered) -> Record:
     """Return a resource of the program with the name that the provider gives it."""
-    inputs = checking.completed(registered.type, registered.name, b"", {}, whole(registered.inputs), {})
+    inputs = checking.with_defaults(registered.type, registered.name, b"", {}, whole(registered.inputs), {})
     id_ = str(registered.outputs["id"])
     return Record(id=id_, type=registered.type, urn=registered.name, inputs=inputs, outputs=inputs)
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_clouds_take_it_and_nodes_take_its_pods(name: str) -> None:
+def test_stack_is_accepted_and_its_pods_fit_nodes(name: str) -> None:
     config = parse(STACKS[name])
     ensure_operator_objects(config.operators)
     records = record_program(STACKS[name], [])
@@ -82,4 +82,4 @@ def test_clouds_take_it_and_nodes_take_its_pods(name: str) -> None:
     ]
     assert len(pods) >= len(jobs)
     for pod in pods:
-        assert any(takes(node, as_gke_admits(pod)) for node in nodes), pod["spec"]
+        assert any(node_fits_pod(node, as_gke_admits(pod)) for node in nodes), pod["spec"]

@@ -78,19 +78,19 @@ def test_fetch_with_the_right_checksum_writes_the_file(url: str, tmp_path: Path,
     assert (tmp_path / "release").read_bytes() == CONTENT
 
 
-def test_fetch_with_another_checksum_leaves_nothing(url: str, tmp_path: Path) -> None:
+def test_fetch_with_a_wrong_checksum_leaves_no_file(url: str, tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match="has sha512"):
         Downloads().fetch(f"{url}/release", "0" * 128, tmp_path / "release")
     assert_no_file(tmp_path)
 
 
-def test_fetch_of_half_a_file_leaves_nothing(url: str, tmp_path: Path) -> None:
+def test_fetch_of_half_a_file_leaves_no_file(url: str, tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match="/half has sha512"):
         Downloads().fetch(f"{url}/half", DIGEST, tmp_path / "release")
     assert_no_file(tmp_path)
 
 
-def test_fetch_from_a_server_that_stalls_leaves_nothing(url: str, tmp_path: Path) -> None:
+def test_fetch_from_a_stalled_server_leaves_no_file(url: str, tmp_path: Path) -> None:
     with pytest.raises(DownloadError, match="timed out"):
         Downloads(read_seconds=0.2).fetch(f"{url}/stalls", DIGEST, tmp_path / "release")
     assert_no_file(tmp_path)
@@ -102,7 +102,7 @@ def test_fetch_of_a_missing_file_names_the_status(url: str, tmp_path: Path) -> N
     assert_no_file(tmp_path)
 
 
-def test_servers_that_do_not_answer_share_one_wait(silent: str, url: str, tmp_path: Path) -> None:
+def test_silent_servers_share_one_timeout(silent: str, url: str, tmp_path: Path) -> None:
     downloads = Downloads(probe_seconds=0.3)
     begun = time.monotonic()
     with pytest.raises(DownloadError, match="no answer"):
@@ -113,7 +113,7 @@ def test_servers_that_do_not_answer_share_one_wait(silent: str, url: str, tmp_pa
     assert_no_file(tmp_path)
 
 
-def test_a_host_that_refuses_at_once_leaves_time_for_the_next(url: str, tmp_path: Path) -> None:
+def test_refused_connection_leaves_time_for_the_next(url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         closed = f"http://127.0.0.1:{listener.getsockname()[1]}/release"
     downloads = Downloads()
@@ -123,7 +123,7 @@ def test_a_host_that_refuses_at_once_leaves_time_for_the_next(url: str, tmp_path
     assert (tmp_path / "release").read_bytes() == CONTENT
 
 
-def test_probe_takes_any_answer_of_a_server(url: str, silent: str) -> None:
+def test_probe_accepts_any_response(url: str, silent: str) -> None:
     downloads = Downloads(probe_seconds=0.3)
     downloads.probe(f"{url}/missing")
     with pytest.raises(DownloadError, match="no answer"):
@@ -156,5 +156,5 @@ def test_listed_digest_is_that_of_the_file(text: str, name: str, digest: str) ->
 
 
 def test_listed_digest_of_an_unlisted_file_is_an_error() -> None:
-    with pytest.raises(DownloadError, match=r"has none of runc\.s390x"):
+    with pytest.raises(DownloadError, match=r"has no checksum of runc\.s390x"):
         listed_digest(SUMS.format(digest=DIGEST, other="0" * 128), "runc.s390x")

@@ -58,25 +58,25 @@ def go_sum(tmp_path: Path) -> Path:
     return path
 
 
-def test_files_of_a_module(served: Path, go_sum: Path) -> None:
+def test_read_files_returns_the_files(served: Path, go_sum: Path) -> None:
     served.write_bytes(archive("b: 2\n"))
     assert read_files(MODULE, VERSION, go_sum, ["b.yaml"]) == {"b.yaml": b"b: 2\n"}
 
 
-def test_an_archive_of_other_files_is_refused(served: Path, go_sum: Path) -> None:
+def test_read_files_rejects_a_wrong_checksum(served: Path, go_sum: Path) -> None:
     served.write_bytes(archive("b: 3\n"))
-    with pytest.raises(RuntimeError, match=r"has checksum h1:.* says h1:gBdm"):
+    with pytest.raises(RuntimeError, match=r"has checksum h1:.*, not h1:gBdm"):
         read_files(MODULE, VERSION, go_sum, ["b.yaml"])
 
 
 @pytest.mark.usefixtures("served")
-def test_a_version_without_a_checksum_is_not_asked_for(go_sum: Path) -> None:
+def test_read_files_without_a_checksum_sends_no_request(go_sum: Path) -> None:
     with pytest.raises(RuntimeError, match="has no checksum of"):
         read_files(MODULE, "v1.2.4", go_sum, ["b.yaml"])
 
 
 @pytest.mark.usefixtures("served")
-def test_a_module_that_cannot_be_had_names_the_remedy(go_sum: Path) -> None:
+def test_read_files_without_a_proxy_names_the_remedy(go_sum: Path) -> None:
     with pytest.raises(RuntimeError, match=r"404.*set GOPROXY"):
         read_files(MODULE, VERSION, go_sum, ["b.yaml"])
 
@@ -90,6 +90,6 @@ def test_a_module_that_cannot_be_had_names_the_remedy(go_sum: Path) -> None:
         ("off|https://a.example.com", "https://a.example.com"),
     ],
 )
-def test_the_proxy_is_the_users(monkeypatch: pytest.MonkeyPatch, value: str, url: str) -> None:
+def test_proxy_is_the_users(monkeypatch: pytest.MonkeyPatch, value: str, url: str) -> None:
     monkeypatch.setenv("GOPROXY", value)
     assert proxy() == url

@@ -57,7 +57,7 @@ def test_a_first_archive_is_whole(layout: Path) -> None:
     assert names_in_archive(layout) == blobs | {"oci-layout", "index.json"}
 
 
-def test_layers_that_nodes_have_take_no_space_and_do_not_travel(layout: Path) -> None:
+def test_archive_omits_layers_that_nodes_have(layout: Path) -> None:
     before = names_in_archive(layout)
     (large,) = image_builder.empty_large_layers(layout, REFERENCE)
     assert not image_builder.blob(layout, large).exists()
@@ -75,7 +75,7 @@ def test_a_node_without_the_layers_left_out_is_recognised(layout: Path) -> None:
     assert image_builder.chains_left_out(layout, REFERENCE) == {LARGE_CONTENT}
 
 
-def test_an_image_that_is_not_there_is_named(layout: Path) -> None:
+def test_missing_image_is_named_in_the_error(layout: Path) -> None:
     assert not image_builder.has(layout, "trainyard.local/other:1")
     with pytest.raises(KeyError, match="other"):
         image_builder.manifest_of(layout, "trainyard.local/other:1")
@@ -120,9 +120,7 @@ def test_a_changed_file_changes_the_image() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("buildah"), reason="buildah is not installed: another engine builds images here")
-def test_images_that_the_store_keeps_no_longer_leave_the_builder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_removed_from_the_store_leave_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     builder = BuildahBuilder()
     (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY content /content\n", encoding="utf-8")

@@ -91,7 +91,7 @@ def test_definitions_keep_the_schema_of_the_stored_version_and_lose_prose_and_co
     }
 
 
-def test_rights_for_what_is_not_installed_are_left() -> None:
+def test_rules_omit_resources_that_are_not_installed() -> None:
     objects = operators.objects_of(RELEASE, files())
     assert objects.rules == [{"apiGroups": ["example.com"], "resources": ["jobs"], "verbs": ["get"]}]
 
@@ -110,21 +110,19 @@ def test_rules_name_the_webhook_configurations_that_are_installed() -> None:
     assert objects.rules == [{**rule, "resourceNames": ["validator"]}, unnamed]
 
 
-def test_no_webhook_of_an_operator_that_installs_none_is_read() -> None:
+def test_objects_without_webhooks_have_none() -> None:
     assert RELEASE.webhooks is not None
     release = replace(RELEASE, webhooks=replace(RELEASE.webhooks, configurations=()))
     assert operators.objects_of(release, {name: files()[name] for name in ("crd.yaml", "role.yaml")}).webhooks == {}
 
 
-def test_webhooks_are_asked_about_what_is_installed_and_their_own_pods() -> None:
+def test_webhooks_are_limited_to_installed_kinds_and_labelled_pods() -> None:
     (jobs, pods) = operators.objects_of(RELEASE, files("jobs", "others", "pods")).webhooks["validator"]
     assert jobs == webhook("jobs")
     assert pods["objectSelector"] == {"matchExpressions": [{"key": "made-up.example.com/job", "operator": "Exists"}]}
 
 
-def test_what_is_saved_is_read_and_another_release_is_another_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_saved_objects_are_read_by_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(ValueError, match=r"operator made-up v1.0.0 is not set up: run `make up`, or"):
         load_objects(RELEASE)
@@ -134,7 +132,7 @@ def test_what_is_saved_is_read_and_another_release_is_another_file(
     assert len({objects_file(each) for each in [RELEASE, *RELEASES.values()]}) == 1 + len(RELEASES)
 
 
-def test_an_image_is_the_program_alone(tmp_path: Path) -> None:
+def test_program_image_has_only_the_program(tmp_path: Path) -> None:
     program = tmp_path / "jobset"
     program.write_bytes(b"program")
     packed = io.BytesIO()
@@ -177,7 +175,7 @@ def test_an_image_that_is_not_set_up_names_the_remedy(tmp_path: Path, monkeypatc
         program_image.stored_writer(program_image.program_reference(JOBSET.name))
 
 
-def test_set_up_does_only_what_a_stack_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_only_those_that_a_stack_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert operators.steps([], cluster=True) == []
     (objects,) = operators.steps(["trainer"], cluster=False)

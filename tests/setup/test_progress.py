@@ -27,7 +27,7 @@ def step(name: str, done: set[str], *, fails: bool = False) -> Step:
     return Step(name=name, is_done=lambda: name in done, do=do)
 
 
-def test_only_what_is_missing_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_steps_skips_finished_steps(capsys: pytest.CaptureFixture[str]) -> None:
     done = {"a"}
     run_steps([step("a", done), step("b", done)])
     assert done == {"a", "b"}
@@ -36,7 +36,7 @@ def test_only_what_is_missing_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_the_next_run_goes_on_where_one_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_steps_continues_after_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     done: set[str] = set()
     with pytest.raises(RuntimeError, match="no network"):
         run_steps([step("a", done), step("b", done, fails=True)])
@@ -45,14 +45,14 @@ def test_the_next_run_goes_on_where_one_stopped(capsys: pytest.CaptureFixture[st
     assert "setup 1/1: b" in capsys.readouterr().out
 
 
-def test_the_last_duration_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_steps_shows_the_last_duration(capsys: pytest.CaptureFixture[str]) -> None:
     run_steps([step("a", set())])
     capsys.readouterr()
     run_steps([step("a", set())])
     assert "last time" in capsys.readouterr().out
 
 
-def test_a_first_run_shows_what_the_step_takes_on_two_cores(capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_run_shows_the_estimated_duration(capsys: pytest.CaptureFixture[str]) -> None:
     done: set[str] = set()
     long = Step(name="a", is_done=lambda: "a" in done, do=lambda _say: done.add("a"), first_minutes=6)
     run_steps([long])
@@ -62,12 +62,12 @@ def test_a_first_run_shows_what_the_step_takes_on_two_cores(capsys: pytest.Captu
     assert "last time" in capsys.readouterr().out
 
 
-def test_a_step_without_its_result_is_a_defect() -> None:
+def test_step_without_its_result_raises() -> None:
     with pytest.raises(RuntimeError, match="bug in setup"):
         run_steps([Step(name="a", is_done=lambda: False, do=lambda _say: None)])
 
 
-def test_a_step_that_need_not_wait_runs_beside_the_one_before_it() -> None:
+def test_independent_step_runs_concurrently() -> None:
     together, done = threading.Barrier(2, timeout=30), set[str]()
 
     def beside(name: str, after: list[str] | None) -> Step:
@@ -83,7 +83,7 @@ def test_a_step_that_need_not_wait_runs_beside_the_one_before_it() -> None:
     assert done == {"first", "a", "b", "last"}
 
 
-def test_when_one_fails_what_runs_beside_it_comes_to_its_end_and_nothing_else_begins(
+def test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     failed, done = threading.Event(), set[str]()

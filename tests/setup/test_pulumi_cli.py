@@ -53,7 +53,7 @@ def test_release_brings_its_own_hosts() -> None:
     assert pulumi_cli.missing_hosts() == []
 
 
-def test_cli_on_path_wins_over_ours(bare: Path) -> None:
+def test_cli_on_path_wins_over_installed_ones(bare: Path) -> None:
     program(pulumi_cli.release_folder(), "pulumi")
     program(bare / "bin", "pulumi")
     assert pulumi_cli.cli_folders() == []
@@ -62,19 +62,19 @@ def test_cli_on_path_wins_over_ours(bare: Path) -> None:
 
 
 def test_built_cli_has_the_hosts_next_to_it_that_a_release_has(bare: Path) -> None:
-    program(pulumi_cli.BUILT.folder, "pulumi")
+    program(pulumi_cli.BUILT_CLI.folder, "pulumi")
     cli = bare / "checkout" / ".trainyard" / "cli"
     assert pulumi_cli.path_folders(bare / "checkout") == ([cli], [])
-    assert (cli / "pulumi").samefile(pulumi_cli.BUILT.folder / "pulumi")
+    assert (cli / "pulumi").samefile(pulumi_cli.BUILT_CLI.folder / "pulumi")
     assert (cli / "pulumi-language-python").resolve().is_relative_to(pulumi_cli.STAND_INS)
     program(bare / "bin", "pulumi-language-python")
     pulumi_cli.path_folders(bare / "checkout")
     assert {path.name for path in cli.iterdir()} == {"pulumi", "pulumi-resource-pulumi-python"}
 
 
-def test_cli_that_is_built_again_replaces_the_old_one(bare: Path) -> None:
+def test_bundle_replaces_an_older_cli(bare: Path) -> None:
     for content in ("old", "new"):
-        built = program(pulumi_cli.BUILT.folder, "pulumi")
+        built = program(pulumi_cli.BUILT_CLI.folder, "pulumi")
         draft = built.with_name("draft")
         draft.write_text(content, encoding="ascii")
         draft.replace(built)
@@ -83,7 +83,7 @@ def test_cli_that_is_built_again_replaces_the_old_one(bare: Path) -> None:
 
 
 def test_shell_of_a_checkout_has_the_same_cli(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(pulumi_cli.BUILT.folder, "pulumi")
+    program(pulumi_cli.BUILT_CLI.folder, "pulumi")
     folders = pulumi_cli.path_folders(bare)
     monkeypatch.setenv("PATH", ":".join(str(folder) for side in folders for folder in side))
     assert pulumi_cli.path_folders(bare) == folders
@@ -141,7 +141,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.usefixtures("bare")
-def test_what_cannot_be_downloaded_is_built_after_one_line(lines: list[str]) -> None:
+def test_get_pulumi_without_downloads_builds_after_one_message(lines: list[str]) -> None:
     assert not pulumi_cli.is_complete()
     pulumi_cli.get_pulumi(Downloads(), lines.append)
     assert pulumi_cli.is_complete()
@@ -150,16 +150,14 @@ def test_what_cannot_be_downloaded_is_built_after_one_line(lines: list[str]) -> 
     assert line.endswith("building from Go modules")
 
 
-def test_plugin_alone_is_built_for_a_cli_of_the_machine(bare: Path, lines: list[str]) -> None:
+def test_get_pulumi_with_an_own_cli_builds_only_the_plugin(bare: Path, lines: list[str]) -> None:
     program(bare / "bin", "pulumi")
     pulumi_cli.get_pulumi(Downloads(), lines.append)
     assert pulumi_cli.KUBERNETES_PLUGIN.is_built()
-    assert not pulumi_cli.BUILT.is_built()
+    assert not pulumi_cli.BUILT_CLI.is_built()
 
 
-def test_official_plugin_is_downloaded_where_the_host_answers(
-    lines: list[str], bare: Path, request: pytest.FixtureRequest
-) -> None:
+def test_get_pulumi_downloads_the_official_plugin(lines: list[str], bare: Path, request: pytest.FixtureRequest) -> None:
     request.getfixturevalue("host")
     folder = bare / "pulumi" / "plugins" / f"resource-kubernetes-v{pulumi_cli.KUBERNETES_PLUGIN_VERSION}"
     install = f'[ "$*" = "plugin install resource kubernetes {pulumi_cli.KUBERNETES_PLUGIN_VERSION}" ] || exit 1\n'
@@ -174,7 +172,9 @@ def test_official_plugin_is_downloaded_where_the_host_answers(
     assert pulumi_cli.home_with_build(bare) is None
 
 
-def test_plugin_that_fails_to_download_is_built(lines: list[str], bare: Path, request: pytest.FixtureRequest) -> None:
+def test_get_pulumi_builds_a_plugin_that_fails_to_download(
+    lines: list[str], bare: Path, request: pytest.FixtureRequest
+) -> None:
     request.getfixturevalue("host")
     program(bare / "bin", "pulumi", "#!/bin/sh\necho error: 403 >&2\nexit 1\n")
     pulumi_cli.get_pulumi(Downloads(), lines.append)

@@ -70,7 +70,7 @@ def releases(site: tuple[str, Path], *, runc: bytes = b"runc") -> list[Release]:
     return [server, single]
 
 
-def test_released_programs_take_the_place_of_builds(site: tuple[str, Path]) -> None:
+def test_install_replaces_builds_with_released_programs(site: tuple[str, Path]) -> None:
     install([ARCHIVED, SINGLE], releases(site), Downloads())
     assert ARCHIVED.is_built()
     assert SINGLE.is_built()
@@ -80,7 +80,7 @@ def test_released_programs_take_the_place_of_builds(site: tuple[str, Path]) -> N
     assert sorted(path.name for path in ARCHIVED.folder.iterdir()) == ["kubectl", "kubelet", "sources"]
 
 
-def test_a_wrong_checksum_of_one_installs_none(site: tuple[str, Path]) -> None:
+def test_install_with_a_wrong_checksum_installs_nothing(site: tuple[str, Path]) -> None:
     with pytest.raises(DownloadError, match="has sha256"):
         install([ARCHIVED, SINGLE], releases(site, runc=b"another"), Downloads())
     assert not ARCHIVED.is_built()
@@ -88,7 +88,7 @@ def test_a_wrong_checksum_of_one_installs_none(site: tuple[str, Path]) -> None:
     assert [path for path in (ARCHIVED.folder.parents[1]).rglob("*") if path.is_file()] == []
 
 
-def test_a_release_that_is_missing_installs_none(site: tuple[str, Path]) -> None:
+def test_install_with_a_missing_release_installs_nothing(site: tuple[str, Path]) -> None:
     found = releases(site)
     (site[1] / "runc.amd64").unlink()
     with pytest.raises(DownloadError, match="404"):
@@ -96,7 +96,7 @@ def test_a_release_that_is_missing_installs_none(site: tuple[str, Path]) -> None
     assert not ARCHIVED.is_built()
 
 
-def test_every_program_of_the_cluster_is_released() -> None:
+def test_releases_have_every_program_of_the_cluster() -> None:
     found = kubernetes_releases(KUBERNETES_VERSION)
     assert {name for release in found for name in release.members} == set(PROGRAMS)
     found = runtime_releases(CONTAINERD_VERSION, RUNC_VERSION)

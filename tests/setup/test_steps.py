@@ -20,12 +20,12 @@ def names(found: list[Step]) -> list[str]:
 
 
 @pytest.mark.parametrize("image", [True, False])
-def test_a_stack_that_builds_an_image_has_the_digits_first(image: bool) -> None:
+def test_stack_that_builds_an_image_gets_the_digits(image: bool) -> None:
     assert (DIGITS in names(rehearsal_steps(frozenset(), "eks", image=image))) is image
     assert (DIGITS in names(steps(cluster=False, image=image))) is image
 
 
-def test_the_cluster_here_builds_its_trainer_image_from_them() -> None:
+def test_local_cluster_gets_the_digits_before_the_trainer_image() -> None:
     found = names(steps(cluster=True))
     assert found.index(DIGITS) < found.index("trainer image")
 
@@ -65,7 +65,7 @@ def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]
     thread.join()
 
 
-def test_what_is_not_released_is_built_and_reported_once(built: list[str]) -> None:
+def test_unreleased_programs_are_built_and_reported_once(built: list[str]) -> None:
     found = {each.name: each for each in steps(cluster=True)}
     said: list[str] = []
     found[RUNTIME_STEP].do(said.append)

@@ -55,7 +55,7 @@ def test_converter_output_is_deterministic(tmp_path: Path) -> None:
     [
         ([[1], [2]], True, "digit 0 has 1 images, not 2"),
         ([[1, 2]], True, "1.json is missing"),
-        ([[1, 2], [101]], False, "no grey level"),
+        ([[1, 2], [101]], False, "not a grey level"),
     ],
 )
 def test_converter_rejects_invalid_package(tmp_path: Path, digits: list[list[int]], rounded: bool, words: str) -> None:

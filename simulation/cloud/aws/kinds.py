@@ -7,7 +7,7 @@ from typing import Any
 
 from infra.hardware.ec2 import EC2_MACHINES, Ec2Machine
 from simulation.cloud.aws import rules
-from simulation.cloud.kind import Autoname, Kind, Reference, at
+from simulation.cloud.kind import Autoname, Kind, Reference, value_at
 from simulation.cloud.state import CloudState, Properties
 
 VPC = "aws:ec2/vpc:Vpc"
@@ -53,10 +53,10 @@ _ACCESS: Mapping[str, Callable[[Properties], object]] = {
 
 def machine_of(inputs: Properties, state: CloudState | None = None) -> Ec2Machine | None:
     """Return the instance type of a node group, from its inputs or its launch template; None if it is unknown."""
-    name = at(inputs, "instanceTypes")
+    name = value_at(inputs, "instanceTypes")
     name = name[0] if isinstance(name, list) and name else None
     if name is None and state is not None:
-        template = state.find(str(at(inputs, "launchTemplate.id")), TEMPLATE)
+        template = state.find(str(value_at(inputs, "launchTemplate.id")), TEMPLATE)
         name = template.inputs.get("instanceType") if template else None
     return EC2_MACHINES.get(str(name))
 
@@ -72,7 +72,7 @@ def quota(inputs: Properties) -> Mapping[str, int]:
     family = machine.name[0].upper()
     named = {"G": "G and VT", "P": "P"}.get(family, "Standard (A, C, D, H, I, M, R, T, Z)")
     market = "Spot" if inputs.get("capacityType") == "SPOT" else "On-Demand"
-    most = int(at(inputs, "scalingConfig.maxSize") or 0)
+    most = int(value_at(inputs, "scalingConfig.maxSize") or 0)
     return {f"{inputs.get('region', '')}/{market} {named} vCPUs": machine.vcpus * most}
 
 
@@ -94,7 +94,7 @@ _EC2 = (
         "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup",
         "sg",
         id="sg-{vpcId}",
-        takes_over=True,
+        adopts_existing=True,
         references=(Reference(path="vpcId", types=(VPC,), owner=True),),
     ),
     _ec2(

@@ -147,7 +147,7 @@ def _members(type_: str, of: str, target: Reference | None) -> Kind:
         id=f"{of}/{{role}}/{{member}}",
         references=(
             *((target,) if target else ()),
-            Reference(path="member", types=(ACCOUNT,), prefix="serviceAccount:", strips_prefix=True, required=False),
+            Reference(path="member", types=(ACCOUNT,), prefix="serviceAccount:", required=False),
         ),
         rules=rules.MEMBER_RULES,
         seconds=8,

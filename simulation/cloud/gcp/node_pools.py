@@ -8,20 +8,20 @@ from infra.hardware.gce import GCE_MACHINES, disk_quota, gce_family
 from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
 from infra.hardware.tpus import GENERATIONS, TpuSlice, tpu_slice
-from simulation.cloud.kind import at
+from simulation.cloud.kind import value_at
 from simulation.cloud.state import Properties
 
 
 def machine_of(inputs: Properties) -> MachineType | None:
     """Return the machine type of the pool's nodes; None if it is unknown."""
-    name = at(inputs, "nodeConfig.machineType") or "e2-medium"
+    name = value_at(inputs, "nodeConfig.machineType") or "e2-medium"
     return GCE_MACHINES.get(name) if isinstance(name, str) else None
 
 
 def gpus_of(inputs: Properties) -> tuple[str | None, int]:
     """Return the model and the number of GPUs of each node."""
     machine = machine_of(inputs)
-    given = at(inputs, "nodeConfig.guestAccelerators")
+    given = value_at(inputs, "nodeConfig.guestAccelerators")
     first = given[0] if isinstance(given, list) and given else {}
     if first.get("type"):
         return first["type"], int(first.get("count") or 0)
@@ -37,7 +37,7 @@ def slice_of(inputs: Properties) -> TpuSlice | None:
     if machine is None or not machine.tpu_chips:
         return None
     generation = _generation(machine)
-    topology = at(inputs, "placementPolicy.tpuTopology") or inputs.get("__workloadPolicyTopology")
+    topology = value_at(inputs, "placementPolicy.tpuTopology") or inputs.get("__workloadPolicyTopology")
     if topology is None:
         row = GENERATIONS[generation]
         return tpu_slice(f"{row.type_prefix}-{machine.tpu_chips * row.cores_in_type}")
@@ -83,7 +83,7 @@ def quota(inputs: Properties) -> Mapping[str, int]:
     region = zones_of(inputs)[0].rpartition("-")[0] if inputs.get("location") else ""
     if machine is None:
         return {}
-    spot = "PREEMPTIBLE_" if at(inputs, "nodeConfig.spot") or at(inputs, "nodeConfig.flexStart") else ""
+    spot = "PREEMPTIBLE_" if value_at(inputs, "nodeConfig.spot") or value_at(inputs, "nodeConfig.flexStart") else ""
     gpu, count = gpus_of(inputs)
     found: dict[str, int] = {}
     if gpu is not None and gpu in GPUS and (gpu_quota := GPUS[gpu].gce_quota):
@@ -92,9 +92,9 @@ def quota(inputs: Properties) -> Mapping[str, int]:
         found[f"{region}/{spot}{GENERATIONS[_generation(machine)].quota}"] = machine.tpu_chips * nodes
     if cpu_quota := gce_family(machine).cpu_quota:
         found[f"{region}/{cpu_quota}"] = machine.vcpus * nodes
-    disk = at(inputs, "nodeConfig.diskType") or "pd-balanced"
+    disk = value_at(inputs, "nodeConfig.diskType") or "pd-balanced"
     kind = "DISKS_TOTAL_GB" if disk == "pd-standard" else disk_quota(disk)
-    found[f"{region}/{kind}"] = int(at(inputs, "nodeConfig.diskSizeGb") or 100) * nodes
+    found[f"{region}/{kind}"] = int(value_at(inputs, "nodeConfig.diskSizeGb") or 100) * nodes
     return found
 
 

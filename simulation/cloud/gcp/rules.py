@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from simulation.cloud.kind import Found, at, parsed, rule
+from simulation.cloud.kind import Errors, parse_network, rule, value_at
 from simulation.cloud.state import CloudState, Properties
 
 SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
@@ -25,34 +25,34 @@ def ranges_of(inputs: Properties) -> list[tuple[str, Any]]:
 
 
 @rule("https://cloud.google.com/vpc/docs/subnets#valid-ranges")
-def ranges_of_network(inputs: Properties, state: CloudState) -> Found:
+def ranges_of_network(inputs: Properties, state: CloudState) -> Errors:
     """Reject ranges that overlap with another subnet of the same network."""
     for other in state.of_type(SUBNETWORK):
         same = other.inputs.get("network") == inputs.get("network")
         if not same or (other.inputs.get("name"), other.inputs.get("region")) == (inputs["name"], inputs["region"]):
             continue
         for where, text in ranges_of(inputs):
-            for _, taken in ranges_of(other.inputs):
-                ours, theirs = parsed(text), parsed(taken)
-                if ours and theirs and ours.overlaps(theirs):
-                    yield where, f"{ours} overlaps {theirs} of subnet {other.inputs['name']}"
+            for _, other_text in ranges_of(other.inputs):
+                new, existing = parse_network(text), parse_network(other_text)
+                if new and existing and new.overlaps(existing):
+                    yield where, f"{new} overlaps {existing} of subnet {other.inputs['name']}"
 
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/how-to/alias-ips")
-def secondary_ranges_exist(inputs: Properties, state: CloudState) -> Found:
+def secondary_ranges_exist(inputs: Properties, state: CloudState) -> Errors:
     """Require that the pod and service ranges are secondary ranges of the cluster's subnet."""
     subnet = state.find(str(inputs.get("subnetwork")), SUBNETWORK)
     if subnet is None:
         return
     names = [each.get("rangeName") for each in subnet.inputs.get("secondaryIpRanges") or []]
     for key in ("clusterSecondaryRangeName", "servicesSecondaryRangeName"):
-        name = at(inputs, f"ipAllocationPolicy.{key}")
+        name = value_at(inputs, f"ipAllocationPolicy.{key}")
         if isinstance(name, str) and name not in names:
             yield f"ipAllocationPolicy.{key}", f"{name!r} is not a secondary range of subnet {subnet.inputs['name']}"
 
 
 @rule("https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity")
-def workload_pool_exists(inputs: Properties, state: CloudState) -> Found:
+def workload_pool_exists(inputs: Properties, state: CloudState) -> Errors:
     """Require the workload identity pool of a member that is a Kubernetes service account.
 
     GKE creates the pool with a project's first cluster that uses Workload Identity.
@@ -67,7 +67,7 @@ def workload_pool_exists(inputs: Properties, state: CloudState) -> Found:
 
 
 @rule("https://cloud.google.com/iam/docs/principal-identifiers")
-def member_exists(inputs: Properties, state: CloudState) -> Found:
+def member_exists(inputs: Properties, state: CloudState) -> Errors:
     """Require that a member exists, if it is a service account of a project of this rehearsal."""
     member = inputs.get("member")
     match = _ACCOUNT_MEMBER.fullmatch(member) if isinstance(member, str) else None

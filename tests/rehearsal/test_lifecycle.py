@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from simulation.cloud import faults
-from simulation.cloud.lifecycle import Cloud, GaveUp, Refused
+from simulation.cloud import lifecycle
+from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
 from simulation.cloud.state import new_state, read_state
 
 PROJECT = "some-project"
@@ -38,36 +38,36 @@ def with_network(folder: Path, fault: str = "") -> Cloud:
     return cloud
 
 
-def test_an_api_must_be_enabled_first(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"SERVICE_DISABLED.*compute\.googleapis\.com"):
+def test_create_without_an_enabled_api_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match=r"SERVICE_DISABLED.*compute\.googleapis\.com"):
         begin(tmp_path).create(urn("vpc"), NETWORK, VPC)
 
 
-def test_what_is_referred_to_must_exist(tmp_path: Path) -> None:
+def test_create_with_a_missing_reference_is_rejected(tmp_path: Path) -> None:
     cloud = begin(tmp_path)
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
-    with pytest.raises(Refused, match="networks/vpc does not exist"):
+    with pytest.raises(Rejected, match="networks/vpc does not exist"):
         cloud.create(urn("nodes"), SUBNET, NODES)
 
 
-def test_a_name_is_taken_once(tmp_path: Path) -> None:
+def test_create_with_an_existing_name_is_rejected(tmp_path: Path) -> None:
     cloud = with_network(tmp_path)
-    with pytest.raises(Refused, match="already exists"):
+    with pytest.raises(Rejected, match="already exists"):
         cloud.create(urn("other"), NETWORK, VPC)
 
 
-def test_a_network_with_users_cannot_go(tmp_path: Path) -> None:
+def test_delete_network_with_users_is_rejected(tmp_path: Path) -> None:
     cloud = with_network(tmp_path)
     vpc = f"projects/{PROJECT}/global/networks/vpc"
     subnet = cloud.create(urn("nodes"), SUBNET, NODES)
-    with pytest.raises(Refused, match=r"in use by .*subnetworks/nodes"):
+    with pytest.raises(Rejected, match=r"in use by .*subnetworks/nodes"):
         cloud.delete(urn("vpc"), NETWORK, vpc)
     cloud.delete(urn("nodes"), SUBNET, subnet.id)
     cloud.delete(urn("vpc"), NETWORK, vpc)
     assert cloud.read(NETWORK, vpc) is None
 
 
-def test_a_vpc_takes_its_own_security_group_with_it(tmp_path: Path) -> None:
+def test_delete_vpc_deletes_its_default_security_group(tmp_path: Path) -> None:
     cloud = begin(tmp_path)
     vpc = cloud.create(urn("vpc"), "aws:ec2/vpc:Vpc", {"region": "us-west-2", "cidrBlock": "10.0.0.0/16"})
     group = {"region": "us-west-2", "vpcId": vpc.id}
@@ -76,39 +76,48 @@ def test_a_vpc_takes_its_own_security_group_with_it(tmp_path: Path) -> None:
     assert read_state(tmp_path).resources == {}
 
 
-def test_subnets_of_a_network_do_not_overlap(tmp_path: Path) -> None:
+def test_create_overlapping_subnet_is_rejected(tmp_path: Path) -> None:
     cloud = with_network(tmp_path)
     cloud.create(urn("nodes"), SUBNET, NODES)
-    with pytest.raises(Refused, match="rule ranges-of-network"):
+    with pytest.raises(Rejected, match="rule ranges-of-network"):
         cloud.create(urn("more"), SUBNET, {**NODES, "name": "more", "ipCidrRange": "10.0.8.0/24"})
 
 
-def test_a_client_that_gives_up_leaves_what_the_cloud_made(tmp_path: Path) -> None:
+def test_update_subnet_does_not_overlap_itself(tmp_path: Path) -> None:
+    cloud, place = begin(tmp_path), {"region": "us-west-2"}
+    vpc = cloud.create(urn("vpc"), "aws:ec2/vpc:Vpc", {**place, "cidrBlock": "10.0.0.0/16"})
+    inputs = {**place, "vpcId": vpc.id, "cidrBlock": "10.0.0.0/20", "tags": {"Name": "nodes"}}
+    subnet = cloud.create(urn("nodes"), "aws:ec2/subnet:Subnet", inputs)
+    tags = {"Name": "nodes", "team": "vision"}
+    assert cloud.update(urn("nodes"), subnet.type, subnet.id, {**inputs, "tags": tags}).outputs["tags"] == tags
+
+
+def test_create_with_a_timeout_keeps_the_resource(tmp_path: Path) -> None:
     cloud = begin(tmp_path, "timeout:network")
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
-    with pytest.raises(GaveUp) as raised:
+    with pytest.raises(TimedOut) as raised:
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
     assert cloud.read(NETWORK, raised.value.record.id) is not None
 
 
-def test_a_slow_creation_outlasts_the_clients_patience(tmp_path: Path) -> None:
+def test_slow_create_exceeds_the_timeout(tmp_path: Path) -> None:
     cloud = begin(tmp_path, "slow:network")
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
-    with pytest.raises(GaveUp):
+    with pytest.raises(TimedOut):
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
-    assert read_state(tmp_path).operations[-1].seconds == 20 * faults.SLOW_FACTOR
+    assert read_state(tmp_path).operations[-1].seconds == 20 * lifecycle.SLOW_FACTOR
 
 
 @pytest.mark.parametrize(("fault", "message"), [("denied:2", "PERMISSION_DENIED"), ("quota:network", "QUOTA_EXCEEDED")])
-def test_a_refusal_happens_once(tmp_path: Path, fault: str, message: str) -> None:
+def test_fault_happens_once(tmp_path: Path, fault: str, message: str) -> None:
     cloud = begin(tmp_path, fault)
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
-    with pytest.raises(Refused, match=message):
+    with pytest.raises(Rejected, match=message):
         cloud.create(urn("vpc"), NETWORK, VPC)
     cloud.create(urn("vpc"), NETWORK, VPC)
 
 
-def test_a_crash_comes_after_the_cloud_has_it(tmp_path: Path) -> None:
+def test_crash_happens_after_the_creation(tmp_path: Path) -> None:
     new_state(tmp_path, fault="crash:network")
     seen = []
     cloud = Cloud(tmp_path, crash=lambda: seen.append(sorted(read_state(tmp_path).resources)))
@@ -117,35 +126,35 @@ def test_a_crash_comes_after_the_cloud_has_it(tmp_path: Path) -> None:
     assert f"{NETWORK} projects/{PROJECT}/global/networks/vpc" in seen[0]
 
 
-def test_what_is_new_may_not_be_seen_everywhere_yet(tmp_path: Path) -> None:
+def test_eventual_fault_hides_a_new_resource_once(tmp_path: Path) -> None:
     cloud = with_network(tmp_path, "eventual:network")
-    with pytest.raises(Refused, match=r"does not exist \(yet\)"):
+    with pytest.raises(Rejected, match=r"does not exist \(yet\)"):
         cloud.create(urn("nodes"), SUBNET, NODES)
     cloud.create(urn("nodes"), SUBNET, NODES)
 
 
-def test_a_fault_that_names_a_resource_hits_that_one_alone(tmp_path: Path) -> None:
+def test_fault_with_a_name_hits_only_that_resource(tmp_path: Path) -> None:
     cloud = with_network(tmp_path, "stockout:subnetwork:gpus")
     cloud.create(urn("system-nodes"), SUBNET, NODES)
-    with pytest.raises(Refused, match="ZONE_RESOURCE_POOL_EXHAUSTED"):
+    with pytest.raises(Rejected, match="ZONE_RESOURCE_POOL_EXHAUSTED"):
         cloud.create(urn("gpus-nodes"), SUBNET, {**NODES, "name": "gpus"})
 
 
 @pytest.mark.parametrize("fault", ["stockout:nodepool:gpus", "timeout:nodegroup:a-1", "denied:7", "crash:cluster", ""])
 def test_check_fault_accepts_types_names_and_numbers(fault: str) -> None:
-    assert faults.check(fault) == fault
+    assert lifecycle.check_fault(fault) == fault
 
 
 @pytest.mark.parametrize(
     "wrong",
     ["stockout", "stockout:", "flood:nodepool", "denied:often", "stockout:nodepool:", "stockout:nodepool:My_Pool"],
 )
-def test_an_unknown_fault_is_refused(wrong: str) -> None:
+def test_check_fault_rejects_an_unknown_fault(wrong: str) -> None:
     with pytest.raises(ValueError, match="FAULT"):
-        faults.check(wrong)
+        lifecycle.check_fault(wrong)
 
 
-def test_a_changed_template_has_another_latest_version(tmp_path: Path) -> None:
+def test_update_launch_template_increments_its_latest_version(tmp_path: Path) -> None:
     cloud, template = begin(tmp_path), "aws:ec2/launchTemplate:LaunchTemplate"
     made = cloud.create(urn("t"), template, {"name": "t", "region": "us-west-2"})
     described = cloud.update(urn("t"), template, made.id, {**made.inputs, "description": "nodes"})

@@ -19,7 +19,7 @@ from infra.local.api import JSON, NotFound, request
 from infra.local.settings import ClusterSettings
 from simulation import autoscaler, placement
 from simulation.cloud.gcp.kinds import NODE_POOL
-from simulation.cloud.state import Record, changing, new_state
+from simulation.cloud.state import Record, edit_state, new_state
 from simulation.cluster import control_plane
 from simulation.cluster.nodes import GKE_POOL_LABEL, gke_nodes
 from tests.rehearsal.good_inputs import T4_POOL
@@ -75,7 +75,7 @@ def run_pod(settings: ClusterSettings, name: str, node: str) -> float:
     return time.monotonic() - begun
 
 
-def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSettings) -> None:
+def test_pods_run_also_after_kwok_was_killed(cluster: ClusterSettings) -> None:
     nodes = gke_nodes(T4_POOL, 1)
     control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     name = nodes[0]["metadata"]["name"]
@@ -88,7 +88,7 @@ def test_pods_run_at_once_and_after_their_player_was_killed(cluster: ClusterSett
     assert lifecycle.is_running(cluster)
 
 
-def test_a_pod_that_its_operator_removed_keeps_no_other_from_its_end(cluster: ClusterSettings) -> None:
+def test_let_jobs_complete_ignores_a_deleted_pod(cluster: ClusterSettings) -> None:
     nodes = gke_nodes(T4_POOL, 1)
     control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     for name in ("first", "second"):
@@ -98,19 +98,19 @@ def test_a_pod_that_its_operator_removed_keeps_no_other_from_its_end(cluster: Cl
     request(cluster, "DELETE", f"{PODS}/first?gracePeriodSeconds=0")
     with pytest.raises(NotFound):
         phase(cluster, "first")
-    placement.let_end(cluster, found)
+    placement.let_jobs_complete(cluster, found)
     begun = time.monotonic()
     while phase(cluster, "second") != "Succeeded":
         assert time.monotonic() - begun < SOON_SECONDS, "the other pod does not end"
         time.sleep(0.2)
 
 
-def test_a_pool_in_two_zones_grows_to_its_most_and_no_further(cluster: ClusterSettings, tmp_path: Path) -> None:
+def test_grow_in_two_zones_stops_at_the_maximum(cluster: ClusterSettings, tmp_path: Path) -> None:
     """The limits apply to the whole pool, so its number of nodes can be odd."""
     scaling = {"totalMinNodeCount": 0, "totalMaxNodeCount": 3}
     zones = ["us-central1-a", "us-central1-b"]
     inputs = {**T4_POOL, "nodeLocations": zones, "nodeCount": None, "initialNodeCount": 0, "autoscaling": scaling}
-    with changing(tmp_path) as state:
+    with edit_state(tmp_path) as state:
         pool = Record(id="pool", type=NODE_POOL, urn="pool", inputs=inputs, outputs={})
         state.resources[pool.key] = pool
     spec = {
