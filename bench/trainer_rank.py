@@ -19,6 +19,8 @@ from torch.distributed.checkpoint.state_dict_saver import save as write
 from bench.ddp_step import CLASSES, SIDE, SameTensors, our_block, plain_block
 from bench.measure import RESULT
 from bench.reference_loops import SAME
+from trainer.checkpoints.checkpoint import SaveHooks
+from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.checkpoints.tensor_files import TensorFilesWriter
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS, Batch
@@ -233,7 +235,9 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
     save."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)
-    checkpoints = training.checkpoints.open(Folder(f"file://{folder}/saved"))
+    bucket = Folder(f"file://{folder}/saved")
+    checkpoints = RunCheckpoints(config, bucket, runtime, training.state, training.report)
+    training.checkpoints = checkpoints
     batch = training.data.batch(training.sampler.next(), world=1)
     training.step(batch)
     stood = 0.0
@@ -256,7 +260,7 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
         training.state.step += 1
         place = Folder(f"file://{folder}/standing")
         found = training.state.capture(runtime)
-        writer = TensorFilesWriter(place, found.facts, rank=0, sealed=lambda: None)
+        writer = TensorFilesWriter(place, found.facts, rank=0, hooks=SaveHooks())
         return (seconds(lambda: write(dict(found.tensors), storage_writer=writer, no_dist=True)),)
 
     return {"ours": beside, "theirs": standing}

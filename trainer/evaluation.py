@@ -115,11 +115,11 @@ class Scores:
         self._counted = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
         self._all = (self._first, self._among, self._loss, self._counted)
         for metric in self._all:
-            metric.to(runtime.metrics_device)
+            metric.to(runtime.data_device)
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Count a batch of the test set."""
-        logits, labels = (tensor.to(self._runtime.metrics_device) for tensor in (logits.float(), labels))
+        logits, labels = (tensor.to(self._runtime.data_device) for tensor in (logits.float(), labels))
         self._first.update(logits, labels)
         self._among.update(logits, labels)
         self._loss.update(functional.cross_entropy(logits, labels, reduction="sum", ignore_index=NO_LABEL))

@@ -142,10 +142,6 @@ def _config_reader(config_from_args: Any, *, forks: bool) -> Any:
     return read
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-
 def reopen(endpoint: str, run_id: str, prefix: str = "/torchelastic/p2p") -> bool:
     """Delete the closed state of rendezvous `run_id`. Return True if it was closed.
 
@@ -170,3 +166,7 @@ def reopen(endpoint: str, run_id: str, prefix: str = "/torchelastic/p2p") -> boo
     except (etcd.EtcdKeyNotFound, etcd.EtcdCompareFailed, etcd.EtcdConnectionFailed):
         return False  # no earlier host, already reopened by another host, or etcd not ready
     return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -61,7 +61,6 @@ def test_retention_with_lagging_listing_deletes_no_complete_checkpoint(
     names = Folder.names
     # Simulate a lagging listing: the files exist, and only the steps are listed.
     monkeypatch.setattr(Folder, "names", lambda folder: [name for name in names(folder) if name.startswith("step-")])
-    monkeypatch.setattr(Folder, "sizes", lambda _: {})
     save(checkpoints, 3)
     found, skipped = newest(checkpoints)
     assert found

@@ -17,9 +17,10 @@ import torch
 from trainer.config import ImagenetConfig
 from trainer.data.datasets import Batch, to_device
 from trainer.data.image_cache import DecodedImages, Pixels, StreamedImages, load_cached
-from trainer.data.image_files import ImageFile, ReaderRanks, find_images
+from trainer.data.image_files import ImageFile, find_images
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
+from trainer.runtime.base import Runtime
 from trainer.storage import Folder
 
 Numbers = npt.NDArray[Any]
@@ -59,12 +60,13 @@ class FolderImages:
 
     channels = 3
 
-    def __init__(self, config: ImagenetConfig, device: torch.device, ranks: ReaderRanks) -> None:
+    def __init__(self, config: ImagenetConfig, runtime: Runtime) -> None:
         self.side = config.image_size
         self._kept = self.side + self.side // MARGIN
-        self._device, self._seed, self._batch, self._epochs = device, config.seed, config.batch_size, config.epochs
+        self._device = device = runtime.data_device
+        self._seed, self._batch, self._epochs = config.seed, config.batch_size, config.epochs
         folder = Folder(config.data_dir)
-        train, self.classes = find_images(folder, "train", ranks)
+        train, self.classes = find_images(folder, "train", runtime)
         if config.num_classes not in (ImagenetConfig.num_classes, self.classes):
             raise DataError(
                 f"{config.data_dir} has {self.classes} classes, and num_classes is {config.num_classes}: leave "
@@ -72,8 +74,8 @@ class FolderImages:
             )
         if self.classes < MIN_CLASSES:
             raise DataError(f"{config.data_dir} has images of one class; allowed are two classes or more: add them")
-        tests, _ = find_images(folder, "val", ranks, trained=self.classes)
-        self._train, self._tests = (self._open(config, folder, images, ranks) for images in (train, tests))
+        tests, _ = find_images(folder, "val", runtime, trained=self.classes)
+        self._train, self._tests = (self._open(config, folder, images, runtime) for images in (train, tests))
         self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)
         self._sampler: EpochSampler | None = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
@@ -83,11 +85,13 @@ class FolderImages:
         self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
         self._deviation = 255 * torch.tensor(DEVIATION, device=device).view(1, 3, 1, 1)
 
-    def _open(self, config: ImagenetConfig, folder: Folder, images: list[ImageFile], ranks: ReaderRanks) -> Images:
+    def _open(self, config: ImagenetConfig, folder: Folder, images: list[ImageFile], runtime: Runtime) -> Images:
         if config.stream:
             return StreamedImages(folder, images, self._kept)
         cache = Path(config.cache_dir or Path(tempfile.gettempdir()) / "trainyard-images")
-        return load_cached(folder, images, self._kept, cache, builds=ranks.builds, heartbeat=ranks.heartbeat)
+        return load_cached(
+            folder, images, self._kept, cache, builds=runtime.local_rank == 0, heartbeat=runtime.heartbeat
+        )
 
     @property
     def broken(self) -> Sequence[str]:

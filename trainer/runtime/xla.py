@@ -18,7 +18,6 @@ from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError
 from trainer.process_group import rendezvous_environment
 from trainer.runtime.base import Decision, Runtime
-from trainer.storage import Folder, profiles_folder
 
 MIN_LEARNING_RATE = 1e-12
 """Lowest learning rate."""
@@ -27,7 +26,6 @@ LINEAR_AXES = ("data", "model")
 
 if TYPE_CHECKING:
     from trainer.data.datasets import Batch, Data
-    from trainer.profile import StepProfile
 
 
 try:
@@ -67,7 +65,6 @@ class XlaRuntime(Runtime):
         """Use the device that $PJRT_DEVICE names."""
         if config.threads:
             torch.set_num_threads(config.threads)
-        self._config = config
         self._compiled_outside_steps = 0
         self._select_devices()
         try:
@@ -90,20 +87,15 @@ class XlaRuntime(Runtime):
         return torch.bfloat16
 
     @property
-    def batch_device(self) -> torch.device:
-        """The CPU: batches are created on the host, in parallel with the steps."""
-        return torch.device("cpu")
-
-    @property
-    def metrics_device(self) -> torch.device:
-        """The CPU: counting skips samples without a label, and on the device each new shape would be another graph."""
+    def data_device(self) -> torch.device:
+        """The CPU: the host creates batches in parallel with the steps, and counts without a graph for each shape."""
         return torch.device("cpu")
 
     def feed(self, data: Data) -> Data:
         """Return the data set with its batches sent in advance."""
         from trainer.runtime.xla_feed import PrefetchedBatches
 
-        return PrefetchedBatches(data, self, batch_size=self._config.batch_size)
+        return PrefetchedBatches(data, self, batch_size=self.config.batch_size)
 
     def round_up_batch(self, samples: int) -> int:
         """Round a number of samples up so that the devices of this process can share it evenly."""
@@ -184,13 +176,6 @@ class XlaRuntime(Runtime):
         """Return the number of graphs that the training steps have compiled."""
         return {"compilations": _compiled() - self._compiled_outside_steps}
 
-    def step_profile(self, config: TrainConfig, first: int, last: int) -> StepProfile:
-        """Return XLA's own profiler, with a separate folder for each process."""
-        from trainer.profile import XlaStepProfile
-
-        folder = profiles_folder(Folder(config.bucket), config.job).child(f"proc_{self.rank}")
-        return XlaStepProfile(folder, first, last)
-
     def _scalar(self, value: float) -> torch.Tensor:
         (number,) = xm.send_cpu_data_to_device([torch.tensor(value)], self.device)
         assert isinstance(number, torch.Tensor)
@@ -239,7 +224,7 @@ class SpmdRuntime(XlaRuntime):
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model with its weights spread over the devices, if requested."""
-        if self._meshes and self._config.sharding == "model":
+        if self._meshes and self.config.sharding == "model":
             self._meshes.spread(model)
         return model
 
