@@ -11,14 +11,14 @@ from trainer.exit_codes import ConfigurationError
 
 DRIVER_FILE = Path("/dev/nvidiactl")
 """File that the NVIDIA driver creates. A pod has it if it was given a GPU."""
-HIDDEN = ("", "-1")
+HIDING_VALUES = ("", "-1")
 """Values of $CUDA_VISIBLE_DEVICES that hide all GPUs."""
 _TARGET = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<alone>[af]?)")
 
 
 def has_gpu() -> bool:
     """Return True if this host has NVIDIA GPUs that are not hidden from this process."""
-    return DRIVER_FILE.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in HIDDEN
+    return DRIVER_FILE.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in HIDING_VALUES
 
 
 def use_gpu() -> bool:

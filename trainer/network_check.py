@@ -51,30 +51,30 @@ def allreduce_gigabits(size: int, ranks: int, seconds: float) -> float:
 def measure(device: torch.device, *, megabytes: float, rounds: int) -> float:
     """Measure all links and print them on rank 0. Return the slowest in 10^9 bits a second, on every rank."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    each_host = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    hosts = ranks // each_host
+    ranks_per_host = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    hosts = ranks // ranks_per_host
     data = torch.zeros(int(megabytes * 1e6), dtype=torch.uint8, device=device)
-    links = torch.full((hosts, hosts), float("inf"), dtype=torch.float64, device=device)
+    bandwidths = torch.full((hosts, hosts), float("inf"), dtype=torch.float64, device=device)
     for pairs in rounds_of_pairs(hosts):
         for pair in pairs:
-            if rank in (pair[0] * each_host, pair[1] * each_host):
-                links[pair] = _link_gigabits(data, pair[0] * each_host, pair[1] * each_host, rounds)
+            if rank in (pair[0] * ranks_per_host, pair[1] * ranks_per_host):
+                bandwidths[pair] = _link_gigabits(data, pair[0] * ranks_per_host, pair[1] * ranks_per_host, rounds)
         dist.barrier()
-    dist.all_reduce(links, dist.ReduceOp.MIN)
+    dist.all_reduce(bandwidths, dist.ReduceOp.MIN)
     seconds = _median_seconds(lambda: dist.all_reduce(data), rounds, device)
     if rank == 0:
         for first in range(hosts):
             for second in range(first + 1, hosts):
-                print(f"link hosts={first}-{second} gigabits={float(links[first, second]):.2f}", flush=True)
+                print(f"link hosts={first}-{second} gigabits={float(bandwidths[first, second]):.2f}", flush=True)
         rate = allreduce_gigabits(data.numel(), ranks, seconds)
         print(f"allreduce ranks={ranks} megabytes={megabytes:g} gigabits={rate:.2f}", flush=True)
-    return float(links.min())
+    return float(bandwidths.min())
 
 
 def _link_gigabits(data: torch.Tensor, first: int, second: int, rounds: int) -> float:
     """Return the one-way bandwidth between two ranks in 10^9 bits a second, from the time of a round trip."""
 
-    def there_and_back() -> None:
+    def round_trip() -> None:
         if dist.get_rank() == first:
             dist.send(data, second)
             dist.recv(data, second)
@@ -82,7 +82,7 @@ def _link_gigabits(data: torch.Tensor, first: int, second: int, rounds: int) -> 
             dist.recv(data, first)
             dist.send(data, first)
 
-    return 2 * data.numel() * BITS / _median_seconds(there_and_back, rounds, data.device) / GIGA
+    return 2 * data.numel() * BITS / _median_seconds(round_trip, rounds, data.device) / GIGA
 
 
 def _median_seconds(transfer: Callable[[], object], rounds: int, device: torch.device) -> float:
@@ -122,16 +122,16 @@ def check(options: argparse.Namespace) -> bool:
         slowest = measure(device, megabytes=options.megabytes, rounds=options.rounds)
     finally:
         dist.destroy_process_group()
-    enough: bool = slowest >= options.min_bandwidth_gbps
+    is_fast_enough: bool = slowest >= options.min_bandwidth_gbps
     if rank == 0:
         print(
-            f"links {'good' if enough else 'slow'} slowest={slowest:.2f} least={options.min_bandwidth_gbps:g}",
+            f"links {'good' if is_fast_enough else 'slow'} slowest={slowest:.2f} least={options.min_bandwidth_gbps:g}",
             flush=True,
         )
-    if not enough:
+    if not is_fast_enough:
         text = f"error: the slowest link has {slowest:.2f} of {options.min_bandwidth_gbps:g} gigabits/s"
         print(f"{text} (rank {rank}, exit code {SLOW_LINK})", file=sys.stderr, flush=True)
-    return enough
+    return is_fast_enough
 
 
 def run_after(program: list[str]) -> None:
@@ -148,11 +148,11 @@ def main() -> int:
     """Run the check and return its exit code. The program that runs next exits with its own code."""
     options = parse(sys.argv[1:])
     try:
-        good = check(options)
+        is_fast_enough = check(options)
     except ConfigurationError as error:
         print(f"error: {error} (exit code {error.exit_code})", file=sys.stderr, flush=True)
         return error.exit_code
-    if not good:
+    if not is_fast_enough:
         return SLOW_LINK
     if options.program:
         run_after(options.program)

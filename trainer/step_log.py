@@ -228,7 +228,7 @@ class RateClock:
 
     def start(self) -> None:
         """Start the clock."""
-        self._started = self._asked = time.monotonic()
+        self._started = self._last_lap = time.monotonic()
 
     def count(self, samples: int) -> None:
         """Add samples of all ranks together."""
@@ -242,7 +242,7 @@ class RateClock:
     def lap(self) -> tuple[float, float]:
         """Return the seconds since the last call, and the global rate."""
         now = time.monotonic()
-        since, self._asked = now - self._asked, now
+        since, self._last_lap = now - self._last_lap, now
         return max(since, 1e-9), self.samples / max(now - self._started, 1e-9)
 
 
@@ -272,12 +272,12 @@ class StepClock:
     def __init__(self, model: nn.Module, device: torch.device, *, world: int) -> None:
         self._on_cuda = device.type == "cuda"
         self._marks: list[tuple[Mark, Mark, Mark | None, Mark | None, Mark]] = []
-        self._own_end: Mark | None = None
+        self._backward_end: Mark | None = None
         # On XLA the backward pass is only recorded here and runs later with the whole step.
         if world > 1 and device.type != "xla":
             # Gradients arrive from the last layer to the first. After the first layer's gradient the rank only waits.
             first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
-            first.register_post_accumulate_grad_hook(self._mark_own_end)  # type: ignore[no-untyped-call]  # untyped
+            first.register_post_accumulate_grad_hook(self._mark_backward_end)  # type: ignore[no-untyped-call]  # untyped
 
     def begin(self) -> None:
         """Mark the start of a step, before it requests its data."""
@@ -285,16 +285,16 @@ class StepClock:
 
     def data_ready(self) -> None:
         """Mark that the data has arrived."""
-        self._fed = self._now()
+        self._data_arrived = self._now()
 
     def gradients_ready(self) -> None:
         """Mark that the averaged gradients have arrived."""
-        self._own, self._own_end = self._own_end, None
-        self._reduced = self._now() if self._own is not None else None
+        self._own_end, self._backward_end = self._backward_end, None
+        self._gradients_arrived = self._now() if self._own_end is not None else None
 
     def end(self) -> None:
         """Mark the end of the update."""
-        self._marks.append((self._begun, self._fed, self._own, self._reduced, self._now()))
+        self._marks.append((self._begun, self._data_arrived, self._own_end, self._gradients_arrived, self._now()))
 
     def take(self) -> StepTimes:
         """Return the times since the last call. On CUDA the device must have finished the last step."""
@@ -308,8 +308,8 @@ class StepClock:
         self._marks.clear()
         return times
 
-    def _mark_own_end(self, _parameter: torch.Tensor) -> None:
-        self._own_end = self._now()
+    def _mark_backward_end(self, _parameter: torch.Tensor) -> None:
+        self._backward_end = self._now()
 
     def _now(self) -> Mark:
         if not self._on_cuda:

@@ -28,14 +28,14 @@ RETRY_LIMIT_SECONDS = 60.0
 """Seconds after which a request is not repeated. A silent bucket blocks its client for three minutes."""
 RETRY_PAUSE_SECONDS = 0.5
 """Seconds before the second attempt. Each later pause is twice as long."""
-METADATA_URLS = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
+METADATA_SERVER_PATHS = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
 """Addresses that a bucket's client asks for credentials if no variable provides any."""
-CREDENTIALS = {
+CREDENTIAL_VARIABLES = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-LASTING_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+PERMANENT_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors that a retry does not fix."""
 Answer = TypeVar("Answer")
 
@@ -248,9 +248,9 @@ class Folder:
     def _reason(self, message: str) -> str:
         """Return the first line of a bucket client's error, with advice if the credentials are missing."""
         line = message.partition("\n")[0]
-        if not METADATA_URLS.search(line):
+        if not METADATA_SERVER_PATHS.search(line):
             return line
-        names = CREDENTIALS[self.url.partition("://")[0]]
+        names = CREDENTIAL_VARIABLES[self.url.partition("://")[0]]
         return f"no credentials: set {names}, or give this pod's service account access to the bucket ({line})"
 
 
@@ -261,7 +261,7 @@ def _last_part(path: str) -> str:
 def _is_temporary(error: Exception) -> bool:
     """Return True if a retry may help. obstore has specific types for lasting errors such as missing permissions."""
     if isinstance(error, OSError):
-        return not isinstance(error, LASTING_ERRORS)
+        return not isinstance(error, PERMANENT_ERRORS)
     return type(error).__module__.startswith("obstore") and type(error).__name__ == "GenericError"
 
 

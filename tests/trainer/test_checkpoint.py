@@ -92,7 +92,7 @@ def test_load_newest_returns_the_saved_state(checkpoints: Checkpoints) -> None:
 def test_load_needs_less_memory_than_the_files(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.checkpoints.tensor_files.PIECE_BYTES", 2**20)
+    monkeypatch.setattr("trainer.checkpoints.tensor_files.MAX_READ_BYTES", 2**20)
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
     tensors = {f"weights-{number}": torch.full((2**16,), float(number)) for number in range(64)}
     checkpoints.save(1, SavedState(tensors=tensors, facts=saved(1).facts))

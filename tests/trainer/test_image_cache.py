@@ -46,7 +46,7 @@ def place_of(cache: Path) -> Path:
 def pixels(source: Folder, cache: Path) -> bytes:
     """The decoded training set."""
     images, _ = find_images(source, "train", HERE)
-    return load_cached(source, images, SIDE, cache, builds=True, heartbeat=lambda: None).pixels.tobytes()
+    return load_cached(source, images, SIDE, cache, is_builder=True, heartbeat=lambda: None).pixels.tobytes()
 
 
 LAYOUTS: list[Callable[[Path], None]] = [
@@ -137,7 +137,7 @@ def test_cache_on_full_disk_must_be_small(tmp_path: Path, monkeypatch: pytest.Mo
 def test_cache_on_too_small_disk_is_rejected(tmp_path: Path) -> None:
     images = [ImageFile(file="none", start=0, size=1, version="", name="none", label=0)] * 1000
     with pytest.raises(StorageError, match="set --cache-dir"):
-        load_cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", builds=True, heartbeat=lambda: None)
+        load_cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", is_builder=True, heartbeat=lambda: None)
 
 
 def test_cache_build_waits_for_lock_and_removes_drafts(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_cache_build_waits_for_lock_and_removes_drafts(tmp_path: Path) -> None:
             beats.append(draft.exists())
             held.close()
 
-        load_cached(Folder(f"{folder}"), images, SIDE, cache, builds=True, heartbeat=heartbeat)
+        load_cached(Folder(f"{folder}"), images, SIDE, cache, is_builder=True, heartbeat=heartbeat)
     assert beats[0]
     assert not draft.exists()
 
@@ -168,5 +168,5 @@ def test_cache_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:
         raise StorageError("the others are gone")
 
     with pytest.raises(StorageError, match="are gone"):
-        load_cached(source, images, SIDE, tmp_path / "cache", builds=True, heartbeat=heartbeat)
+        load_cached(source, images, SIDE, tmp_path / "cache", is_builder=True, heartbeat=heartbeat)
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [LOCK]

@@ -249,5 +249,5 @@ def test_pixels_equal_the_image(tmp_path: Path) -> None:
 
     with Image.open(f"{source.path}/{images[0].file}") as image:
         expected = np.asarray(image.convert("RGB"))
-    found = load_cached(source, images, SIDE, tmp_path / "cache", builds=True, heartbeat=lambda: None)
+    found = load_cached(source, images, SIDE, tmp_path / "cache", is_builder=True, heartbeat=lambda: None)
     assert np.array_equal(found.pixels[0], expected)

@@ -17,7 +17,7 @@ from trainer.runtime.base import Runtime
 from trainer.storage import Folder, MissingFileError
 
 Tensors = dict[str, torch.Tensor]
-NAME = re.compile(r"step-(\d{9})")
+CHECKPOINT_NAME = re.compile(r"step-(\d{9})")
 
 Facts = dict[str, Any]
 """All values that are not tensors: numbers and text, nested in dicts and lists."""
@@ -47,14 +47,14 @@ class HostCopies:
     def _copy(self, tensors: Tensors) -> Tensors:
         with torch.cuda.stream(self._stream) if self._stream else nullcontext():
             self._copies = {
-                name: self._place(name, tensor).copy_(tensor, non_blocking=self._on_cuda)
+                name: self._destination(name, tensor).copy_(tensor, non_blocking=self._on_cuda)
                 for name, tensor in tensors.items()
             }
         if self._stream:
             self._stream.synchronize()
         return dict(self._copies)
 
-    def _place(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def _destination(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return the destination of a tensor, reused if shape and type are the same."""
         place = self._copies.get(name)
         if place is None or (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
@@ -97,8 +97,8 @@ class Checkpoints(SaveHooks):
         self._keep, self._keep_seconds = keep, keep_hours * 3600
         self._copies = HostCopies(runtime.device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._copying: Future[Tensors] | None = None
-        self._saving: Future[Metadata] | None = None
+        self._copy: Future[Tensors] | None = None
+        self._save: Future[Metadata] | None = None
         self.saving_step = 0
         """Step of the last save."""
         self._started = 0.0
@@ -127,8 +127,8 @@ class Checkpoints(SaveHooks):
         writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, hooks=self)
         group, alone = self._runtime.background_group(), self._runtime.world == 1
         # Not torch's async_save, which also inspects each tensor in the training thread first.
-        copying = self._copying = self._copies.start(dict(saved.tensors))
-        self._saving = self._thread.submit(
+        copying = self._copy = self._copies.start(dict(saved.tensors))
+        self._save = self._thread.submit(
             lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)
         )
 
@@ -141,8 +141,8 @@ class Checkpoints(SaveHooks):
 
     def wait_for_copies(self) -> None:
         """Wait until the tensors given to `save` may change."""
-        if self._copying is not None:
-            copying, self._copying = self._copying, None
+        if self._copy is not None:
+            copying, self._copy = self._copy, None
             copying.result()
 
     def wait(self) -> None:
@@ -152,9 +152,9 @@ class Checkpoints(SaveHooks):
         """
         from torch.distributed.checkpoint.api import CheckpointException
 
-        if self._saving is None:
+        if self._save is None:
             return
-        saving, self._saving, self._copying = self._saving, None, None
+        saving, self._save, self._copy = self._save, None, None
         try:
             self._runtime.wait_for(saving)
         except CheckpointException as error:
@@ -266,7 +266,7 @@ class Checkpoints(SaveHooks):
                 self.folder.delete(name, first=MANIFEST)
 
     def _newest_first(self) -> list[str]:
-        return sorted((name for name in self.folder.names() if NAME.fullmatch(name)), reverse=True)
+        return sorted((name for name in self.folder.names() if CHECKPOINT_NAME.fullmatch(name)), reverse=True)
 
 
 def _name(step: int) -> str:

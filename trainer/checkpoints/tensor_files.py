@@ -34,7 +34,7 @@ MANIFEST = "checkpoint.json"
 """Written last: a folder without it is not a checkpoint."""
 FORMAT = 2
 """Version of the manifest and tensor files, raised if an older trainer cannot read them."""
-PIECE_BYTES = 32 * 2**20
+MAX_READ_BYTES = 32 * 2**20
 """Most bytes of a file to read at once, to save memory. A larger tensor is read at once anyway."""
 
 
@@ -222,12 +222,12 @@ class TensorFilesReader(_UnchangedPlans, StorageReader):
         return cast("dict[str, Any]", self._metadata.storage_data[item.storage_index])
 
     def _pieces(self, items: list[ReadItem]) -> Iterator[list[ReadItem]]:
-        """Yield the tensors of a file in groups of at most PIECE_BYTES. A larger tensor is its own group."""
+        """Yield the tensors of a file in groups of at most MAX_READ_BYTES. A larger tensor is its own group."""
         piece: list[ReadItem] = []
         start = 0
         for item in sorted(items, key=lambda item: cast("int", self._place(item)["start"])):
             place = self._place(item)
-            if piece and place["start"] + place["bytes"] - start > PIECE_BYTES:
+            if piece and place["start"] + place["bytes"] - start > MAX_READ_BYTES:
                 yield piece
                 piece = []
             if not piece:

@@ -112,18 +112,18 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def load_cached(
-    source: Folder, images: list[ImageFile], side: int, folder: Path, *, builds: bool, heartbeat: Callable[[], None]
+    source: Folder, images: list[ImageFile], side: int, folder: Path, *, is_builder: bool, heartbeat: Callable[[], None]
 ) -> DecodedImages:
     """Return the decoded images of `source` from the cache in `folder`, which is built first if it is missing.
 
-    One rank of a host `builds` the cache and the others wait for it. Raises StorageError if the disk is too small and
+    One rank of a host builds the cache, and the others wait for it. Raises StorageError if the disk is too small and
     DataError if too many images are broken.
     """
     facts = [(image.name, image.start, image.size, image.label, image.version) for image in images]
     known = hashlib.sha256(json.dumps([VERSION, side, facts]).encode())
     place = folder / known.hexdigest()[:16]
     try:
-        if builds:
+        if is_builder:
             with _locked(folder, heartbeat):
                 if not _index(place, side):
                     _build(source, images, side, place, heartbeat)

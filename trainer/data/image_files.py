@@ -54,10 +54,10 @@ class ImageFile:
         return folder.read_part(self.file, self.start, self.size)
 
 
-def find_images(folder: Folder, split: str, runtime: Runtime, *, trained: int = 0) -> tuple[list[ImageFile], int]:
+def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: int = 0) -> tuple[list[ImageFile], int]:
     """Return the images of `train` or `val` in a fixed order, and the number of classes.
 
-    `trained` is the number of classes of the training set. Supported layouts:
+    `train_classes` is the number of classes of the training set. Supported layouts:
     `SPLIT/CLASS/*.JPEG` (ImageNet), `SPLIT/CLASS/images/*.JPEG` with `val/val_annotations.txt` (Tiny-ImageNet), and
     `SPLIT-*.tar` with `KEY.jpg` and either `KEY.cls` or `KEY.json` (WebDataset,
     https://github.com/webdataset/webdataset#the-webdataset-format). Raises DataError with the folder.
@@ -66,8 +66,8 @@ def find_images(folder: Folder, split: str, runtime: Runtime, *, trained: int = 
     if shards := [name for name in found if fnmatch(name, f"{split}-*.tar")]:
         images = _in_shards(folder, shards, runtime)
         names = _lines(folder, CLASS_NAMES) if CLASS_NAMES in found else []
-        classes = trained or len(names) or 1 + max((image.label for image in images), default=0)
-        _check_labels(images, classes, "of the training set" if trained else f"named in {CLASS_NAMES}")
+        classes = train_classes or len(names) or 1 + max((image.label for image in images), default=0)
+        _check_labels(images, classes, "of the training set" if train_classes else f"named in {CLASS_NAMES}")
     else:
         class_names = [name for name in folder.child("train").folders() if not _is_hidden(name)]
         numbers = {name: number for number, name in enumerate(class_names)}
@@ -162,19 +162,19 @@ def _in_shards(folder: Folder, shards: list[str], runtime: Runtime) -> list[Imag
     Finding them reads a whole shard, so only one rank reads each shard of a bucket.
     """
     if folder.is_local:
-        return [image for shard in shards for image in _in_shard(folder, shard, warns=runtime.rank == 0)]
+        return [image for shard in shards for image in _in_shard(folder, shard, should_warn=runtime.rank == 0)]
     own = {}
     for shard in shards[runtime.rank :: runtime.world]:
-        own[shard] = _in_shard(folder, shard, warns=True)
+        own[shard] = _in_shard(folder, shard, should_warn=True)
         runtime.heartbeat()
     by_shard = {shard: images for one in runtime.gather(own) for shard, images in one.items()}
     return [image for shard in shards for image in by_shard[shard]]
 
 
-def _in_shard(folder: Folder, shard: str, *, warns: bool) -> list[ImageFile]:
+def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFile]:
     """Return the images of a shard.
 
-    An image without a class is an error. If `warns` is True, warn of skipped images.
+    An image without a class is an error. If `should_warn` is True, warn of skipped images.
     """
     images: dict[str, tarfile.TarInfo] = {}
     labels: dict[str, tuple[str, bytes]] = {}
@@ -198,7 +198,7 @@ def _in_shard(folder: Folder, shard: str, *, warns: bool) -> list[ImageFile]:
             _check_end(file, archive.offset)
     except (tarfile.TarError, ValueError) as error:
         raise DataError(f"{where} is broken ({error}): create it again") from None
-    if skipped and warns:
+    if skipped and should_warn:
         _warn(
             f"{where} has {len(skipped)} skipped images: in WebDataset an ending begins at a name's first dot; "
             f"the first: {skipped[0]!r}; remove the other dots from the names of images"
