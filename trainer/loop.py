@@ -66,7 +66,7 @@ class Training:
         self.preempted = preempted
         self.data, self.state, self.model = build_components(config, runtime, report)
         self.sampler = self.state.sampler
-        self.reported = len(self.data.broken)
+        self.num_reported = len(self.data.broken)
         self.log = StepLog(config, self.data, self.state, runtime, report, watchdog)
         self.checkpoints = RunCheckpoints(config, bucket, runtime, self.state, report) if bucket else None
         self.profile = (XlaStepProfile if runtime.device.type == "xla" else StepProfile)(config, runtime, report)
@@ -81,7 +81,7 @@ class Training:
         while self.sampler.epoch < self.config.epochs:
             self.train_epoch()
             self.evaluate()
-            self.reported = report_unreadable(self.data, self.report, reported=self.reported)
+            self.num_reported = report_unreadable(self.data, self.report, reported=self.num_reported)
             self.sampler.next_epoch()
             self.save()
         self.wait_for_save()

@@ -79,7 +79,10 @@ class SaveHooks:
         """Raise DivergedError for a tensor that is not worth resuming, which ends the save on all ranks."""
 
     def verify_lease(self) -> None:
-        """Raise an error if this run may no longer change the folder, before a deletion and before the manifest."""
+        """Raise an error if this run may no longer change the folder.
+
+        Called before each deletion and before the manifest is written.
+        """
 
     def sealed(self) -> None:
         """Handle a checkpoint that is complete."""

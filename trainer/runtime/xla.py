@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch_xla
-import torch_xla.distributed.spmd as xs
 from torch import nn
 
 from trainer.config import TrainConfig
@@ -27,12 +25,12 @@ LINEAR_AXES = ("data", "model")
 if TYPE_CHECKING:
     from trainer.data.datasets import Batch, Data
 
-
 try:
     import torch_xla
     import torch_xla.core.xla_model as xm
     import torch_xla.debug.metrics as xla_metrics
     import torch_xla.debug.profiler as xp
+    import torch_xla.distributed.spmd as xs
     import torch_xla.runtime as xr
     from torch_xla._internal import pjrt
 except ImportError as error:
