@@ -198,8 +198,6 @@ class SpmdRuntime(XlaRuntime):
     def init_device(self, config: TrainConfig) -> None:
         """Arrange all devices in meshes."""
         super().init_device(config)
-        from trainer.runtime.xla import Meshes
-
         self._local_devices: int = xr.addressable_runtime_device_count()
         devices = xr.global_runtime_device_count()
         self._meshes = Meshes(devices) if devices > 1 else None
@@ -237,8 +235,6 @@ class SpmdRuntime(XlaRuntime):
         """Return how the batch and each weight are spread over the devices."""
         if self._meshes is None:
             return {}
-        from trainer.runtime.xla import sharding
-
         tensors = {"images": batch.images, "labels": batch.labels, **dict(model.named_parameters())}
         return {name: sharding(tensor) for name, tensor in tensors.items()}
 
