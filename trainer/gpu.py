@@ -13,7 +13,7 @@ DRIVER_FILE = Path("/dev/nvidiactl")
 """File that the NVIDIA driver creates. A pod has it if it was given a GPU."""
 HIDING_VALUES = ("", "-1")
 """Values of $CUDA_VISIBLE_DEVICES that hide all GPUs."""
-_TARGET = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<alone>[af]?)")
+_TARGET = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<exact>[af]?)")
 
 
 def has_gpu() -> bool:
@@ -60,10 +60,10 @@ def has_kernels(built_for: Iterable[str], major: int, minor: int) -> bool:
 
 
 def _runs(target: re.Match[str], major: int, minor: int) -> bool:
-    of = (int(target["major"]), int(target["minor"]))
-    if target["alone"]:
-        return of == (major, minor)
-    return of <= (major, minor) and (target["kind"] == "compute" or of[0] == major)
+    built_for = (int(target["major"]), int(target["minor"]))
+    if target["exact"]:
+        return built_for == (major, minor)
+    return built_for <= (major, minor) and (target["kind"] == "compute" or built_for[0] == major)
 
 
 def _reason() -> str:

@@ -82,7 +82,7 @@ def _run() -> int:
     if arguments.rdzv_backend == "etcd" and reopen(arguments.rdzv_endpoint, arguments.rdzv_id):
         print("rendezvous: it was closed by a failed or finished host and is open again", flush=True)
     try:
-        if agent.applies(arguments):
+        if agent.is_applicable(arguments):
             return agent.run(*read(arguments))
         torchrun.run(arguments)  # type: ignore[no-untyped-call]  # as above
     except ChildFailedError as error:

@@ -38,7 +38,7 @@ def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, preempted: Ca
     watchdog = Watchdog(
         runtime,
         timeout=config.process_group_timeout,
-        on_slow=lambda rank, times: report.event("straggler", slow_rank=rank, slower=times),
+        on_slow=lambda rank, ratio: report.event("straggler", slow_rank=rank, slower=ratio),
     )
     try:
         with watchdog:
@@ -131,7 +131,9 @@ class Training:
     def step(self, batch: Batch) -> None:
         """Run one optimiser step without waiting for the device."""
         optimizer, scaler = self.state.optimizer, self.state.scaler
-        self.runtime.set_rate(optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs))
+        self.runtime.set_learning_rate(
+            optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs)
+        )
         micro_batches = list(
             zip(*(whole.chunk(self.config.accumulate) for whole in (batch.images, batch.labels)), strict=True)
         )

@@ -86,7 +86,7 @@ class StepLog:
         global_step, epoch, counts = self._state.step, self._state.sampler.epoch + 1, self._runtime.counts()
         sums, times = self.meter.sums(), self.steps.take()
         seconds, global_rate = self.clock.lap()
-        self._watchdog.worked(times.steps, times.own)
+        self._watchdog.record_work(times.steps, times.own)
         self._state.useful_seconds += times.total - times.data
 
         def line() -> None:
@@ -105,7 +105,7 @@ class StepLog:
             )
             self._is_finite = self._is_finite and math.isfinite(loss)
 
-        self._pending.append((global_step + self._runtime.metrics_lag, line))
+        self._pending.append((global_step + self._runtime.metrics_lag_steps, line))
 
     def _efficiency(self, times: StepTimes, rate: float) -> dict[str, float]:
         """Return the measures of the last steps, from their times and this rank's samples a second.

@@ -60,7 +60,7 @@ class RunState:
             for key, tensor in self.optimizer.state.get(parameter, {}).items():
                 if isinstance(tensor, torch.Tensor):
                     tensors[f"{OPTIMIZER}{key}.{name}"] = tensor
-        tensors = runtime.on_host(tensors)
+        tensors = runtime.to_host(tensors)
         tensors[f"{RANDOM}{runtime.rank}"] = torch.get_rng_state()
         if runtime.device.type == "cuda":
             tensors[f"{RANDOM_CUDA}{runtime.rank}"] = torch.cuda.get_rng_state()

@@ -65,7 +65,7 @@ class Runtime:
     """Backends of torch.distributed for the tensors of this device and of the CPU."""
     device_ids: list[int] | None = None
     """The device_ids argument of DistributedDataParallel."""
-    metrics_lag = 0
+    metrics_lag_steps = 0
     """Number of optimiser steps after which the numbers of a step are read."""
 
     def __init__(self, config: TrainConfig) -> None:
@@ -99,14 +99,14 @@ class Runtime:
         """Set up the device of this rank."""
         raise NotImplementedError
 
-    def half(self) -> torch.dtype | None:
+    def half_dtype(self) -> torch.dtype | None:
         """Return the 16-bit type that this device computes fast in, or None."""
         raise NotImplementedError
 
     @property
     def precision(self) -> torch.dtype:
         """The type of convolutions and matrix products."""
-        return (self.half() if self.config.amp else None) or torch.float32
+        return (self.half_dtype() if self.config.amp else None) or torch.float32
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return a context that computes in that precision."""
@@ -155,7 +155,7 @@ class Runtime:
     def flush(self) -> None:
         """Start the queued operations on the device."""
 
-    def set_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
+    def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
         """Set the learning rate of the next step."""
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -163,7 +163,7 @@ class Runtime:
     def sync_gradients(self, model: nn.Module) -> None:
         """Average the gradients over all ranks, unless the wrapped model has done that."""
 
-    def on_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the tensors in a form that a checkpoint can be written from."""
         return tensors
 

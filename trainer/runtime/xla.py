@@ -57,7 +57,7 @@ class XlaRuntime(Runtime):
     """A process with XLA devices. Operations are recorded and compiled, and only reading a value waits for them."""
 
     backend = "gloo"
-    metrics_lag = 2
+    metrics_lag_steps = 2
 
     def init_device(self, config: TrainConfig) -> None:
         """Use the device that $PJRT_DEVICE names."""
@@ -80,7 +80,7 @@ class XlaRuntime(Runtime):
         """Select the host's devices for this process, before the first one is used."""
         raise NotImplementedError
 
-    def half(self) -> torch.dtype | None:
+    def half_dtype(self) -> torch.dtype | None:
         """Return bfloat16, the type in which TPUs multiply."""
         return torch.bfloat16
 
@@ -135,7 +135,7 @@ class XlaRuntime(Runtime):
         with torch.no_grad(), self._outside_steps():
             yield
 
-    def set_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
+    def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
         """Set the learning rate as a tensor, because a number would be part of the graph."""
         # Adam divides by the rate on the device. SGD keeps a tensor only if it has a gradient, and otherwise waits for
         # its value (torch/optim/sgd.py).
@@ -164,7 +164,7 @@ class XlaRuntime(Runtime):
         """Return the sum of a tensor over all ranks, on the host."""
         return super().sum(values.cpu())
 
-    def on_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return copies in host memory."""
         with self._outside_steps():
             torch_xla.sync()
