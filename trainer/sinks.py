@@ -22,6 +22,11 @@ import numpy as np
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder
 
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+    from trainer.evaluation import Gallery
+
 FLUSH_SECONDS = 1.0
 """Seconds until written events are readable for other processes."""
 PART_SECONDS = 30.0
@@ -32,11 +37,6 @@ PREEMPTED_CLOSE_SECONDS = 5.0
 """Longest time in seconds that a preempted run waits for its writers. A spot VM leaves it fifteen seconds in total."""
 IDENTIFIERS = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
 """Numbers that identify an event and are not measurements."""
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
-    from trainer.evaluation import Gallery
 
 
 @dataclass(frozen=True, kw_only=True)

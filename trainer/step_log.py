@@ -17,6 +17,14 @@ from torch import nn
 
 from trainer.models import on_meta_device
 
+if TYPE_CHECKING:
+    from trainer.checkpoints.state import RunState
+    from trainer.config import DigitsConfig, ImagenetConfig
+    from trainer.data.datasets import Data
+    from trainer.reporter import Reporter
+    from trainer.runtime.base import Runtime
+    from trainer.watchdog import Watchdog
+
 STATM = Path("/proc/self/statm")
 """File with the process's memory in pages. Its second number is the resident memory."""
 PEAK_TERAFLOPS = {
@@ -38,14 +46,6 @@ Mark = float | torch.cuda.Event
 """A moment. On CUDA it is an event of the device, so that the host does not wait."""
 CPU_BATCHES = 32
 """Number of batches that a Meter on a CPU counts together."""
-
-if TYPE_CHECKING:
-    from trainer.checkpoints.state import RunState
-    from trainer.config import DigitsConfig, ImagenetConfig
-    from trainer.data.datasets import Data
-    from trainer.reporter import Reporter
-    from trainer.runtime.base import Runtime
-    from trainer.watchdog import Watchdog
 
 
 class StepLog:

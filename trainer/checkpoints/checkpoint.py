@@ -16,15 +16,15 @@ from trainer.exit_codes import DataError, DivergedError, StorageError, TrainerEr
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder, MissingFileError
 
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.metadata import Metadata
+
 Tensors = dict[str, torch.Tensor]
 CHECKPOINT_NAME = re.compile(r"step-(\d{9})")
 
 Facts = dict[str, Any]
 """All values that are not tensors: numbers and text, nested in dicts and lists."""
-
-if TYPE_CHECKING:
-    from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.metadata import Metadata
 
 
 class HostCopies:

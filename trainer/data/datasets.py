@@ -17,6 +17,9 @@ from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
 
+if TYPE_CHECKING:
+    from trainer.runtime.base import Runtime
+
 NO_LABEL = -100
 """Class of a sample without a label. torch's cross entropy ignores it."""
 DIGIT_IMAGES = "digits-images-idx3-ubyte"
@@ -37,9 +40,6 @@ MAX_PIXELS = 2.0
 MAX_SCALE = 0.1
 SEEDS = 2**64
 """Number of seeds that torch has."""
-
-if TYPE_CHECKING:
-    from trainer.runtime.base import Runtime
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,9 @@ from trainer.data.image_files import ImageFile
 from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 Pixels = npt.NDArray[np.uint8]
 INDEX = "index.json"
 """File that lists the images in the cache, written last."""
@@ -53,9 +56,6 @@ PARALLEL_READS = 16
 """Number of parallel reads: a bucket takes tens of milliseconds to answer each."""
 MIN_READ_IMAGES = 100
 """Least number of images to read before the share of broken images is judged."""
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,9 @@ from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, TrainerError
 from trainer.process_group import init_process_group, launcher_number
 
+if TYPE_CHECKING:
+    from trainer.data.datasets import Batch, Data
+
 TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out exceeds ours, so that the watchdog reports a hang first."""
 PREEMPTED_KEY = "leaving"
@@ -42,9 +45,6 @@ SHARED_MEMORY_TEXT = re.compile(r"(failed to extend|Error while creating shared 
 TIMEOUT_TEXT = re.compile(r"[Tt]imed out|[Tt]imeout")
 LOST_PEER_TEXT = re.compile(r"[Cc]onnection")
 """gloo and NCCL raise RuntimeError for both, without a type of their own (torch 2.9 to 2.15)."""
-
-if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, Data
 
 
 class Decision(IntEnum):

@@ -17,13 +17,15 @@ from trainer.exit_codes import ConfigurationError
 from trainer.process_group import rendezvous_environment
 from trainer.runtime.base import Decision, Runtime
 
+if TYPE_CHECKING:
+    from trainer.data.datasets import Batch, Data
+
+
 MIN_LEARNING_RATE = 1e-12
 """Lowest learning rate."""
 CONV_AXES = ("data", "dim1", "dim2", "dim3")
 LINEAR_AXES = ("data", "model")
 
-if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, Data
 
 try:
     import torch_xla
