@@ -206,7 +206,15 @@ class Folder:
             self._retry(lambda: self._filesystem.put_file(local_path, f"{self._path}/{name}"))
 
     def delete(self, name: str, *, first: str = "") -> None:
-        """Delete a file, or a folder with its content, if it exists. In a folder, delete the file `first` first."""
+        """Delete a file, or a folder with its content, if it exists. In a folder, delete the file `first` first.
+
+        For a link on a disk, delete only the link.
+        """
+        path = f"{self._path}/{name}"
+        if self.is_local and os.path.islink(path):  # noqa: PTH114  # a path of fsspec
+            with self._translate_errors("cannot be deleted", name):
+                os.unlink(path)  # noqa: PTH108  # as above
+            return
         for each in (f"{name}/{first}", name) if first else (name,):
             with suppress(MissingFileError), self._translate_errors("cannot be deleted", each):
                 self._retry(partial(self._filesystem.rm, f"{self._path}/{each}", recursive=True))

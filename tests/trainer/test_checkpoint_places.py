@@ -26,6 +26,17 @@ def test_file_at_an_old_checkpoint_path_is_deleted(tmp_path: Path, runtime: Runt
     assert checkpoints.folder.names() == ["step-000000003"]
 
 
+def test_link_target_of_an_old_checkpoint_is_left_alone(tmp_path: Path, runtime: Runtime) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=1)
+    save(checkpoints, 1)
+    place, elsewhere = tmp_path / "run" / "step-000000001", tmp_path / "elsewhere"
+    place.rename(elsewhere)
+    place.symlink_to(elsewhere)
+    save(checkpoints, 2)
+    assert checkpoints.folder.names() == ["step-000000002"]
+    assert (elsewhere / MANIFEST).exists()
+
+
 @pytest.mark.parametrize("ending", [MANIFEST, ".tensors"])
 def test_checkpoint_in_failing_storage_raises(
     ending: str, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch

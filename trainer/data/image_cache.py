@@ -123,7 +123,7 @@ def load_cached(
     known = hashlib.sha256(json.dumps([VERSION, side, facts]).encode())
     place = folder / known.hexdigest()[:16]
     try:
-        if is_builder:
+        if is_builder and not _index(place, side):
             with _locked(folder, heartbeat):
                 if not _index(place, side):
                     _build(source, images, side, place, heartbeat)
