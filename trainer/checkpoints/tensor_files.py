@@ -212,6 +212,7 @@ class TensorFilesReader(_UnchangedPlans, StorageReader):
         for item in plan.items:
             by_file[self._place(item)["file"]].append(item)
         for name, items in by_file.items():
+            self._check_size(name, items)
             for piece in self._pieces(items):
                 self._read_piece(name, piece, planner)
         done: Future[None] = Future()
@@ -220,6 +221,16 @@ class TensorFilesReader(_UnchangedPlans, StorageReader):
 
     def _place(self, item: ReadItem) -> dict[str, Any]:
         return cast("dict[str, Any]", self._metadata.storage_data[item.storage_index])
+
+    def _check_size(self, name: str, items: list[ReadItem]) -> None:
+        """Raise ValueError if the file ends before one of its tensors, because a bucket rejects a read past the end."""
+        size = self._folder.facts(name).size
+        for item in items:
+            place = self._place(item)
+            available = max(0, size - place["start"])
+            if available < place["bytes"]:
+                tensor = item.storage_index.fqn
+                raise ValueError(f"{name} is too short: {tensor} has {available} of {place['bytes']} bytes")
 
     def _pieces(self, items: list[ReadItem]) -> Iterator[list[ReadItem]]:
         """Yield the tensors of a file in groups of at most MAX_READ_BYTES. A larger tensor is its own group."""
@@ -250,8 +261,6 @@ class TensorFilesReader(_UnchangedPlans, StorageReader):
 
     def _stored(self, index: MetadataIndex, content: memoryview) -> torch.Tensor:
         place = self._metadata.storage_data[index]
-        if len(content) != place["bytes"]:
-            raise ValueError(f"{place['file']} is too short: {index.fqn} has {len(content)} of {place['bytes']} bytes")
         if hashlib.sha256(content).hexdigest() != place["sha256"]:
             raise ValueError(f"the checksum of {index.fqn} in {place['file']} is wrong")
         found = self._metadata.state_dict_metadata[index.fqn]
