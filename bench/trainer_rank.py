@@ -22,7 +22,8 @@ from torch.distributed.checkpoint.state_dict_saver import save as write
 from torch.nn import functional
 
 from bench.measure import RESULT
-from bench.reference_loops import CONFIG, first_gpu, wait_for_device
+from trainer.checkpoints.checkpoint import SaveHooks
+from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.checkpoints.tensor_files import TensorFilesWriter
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS, Batch
@@ -296,7 +297,9 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
     """Measure the pause of training for a checkpoint of ResNet-50 and its optimizer, with a background save or not."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)
-    checkpoints = training.checkpoints.open(Folder(f"file://{folder}/saved"))
+    bucket = Folder(f"file://{folder}/saved")
+    checkpoints = RunCheckpoints(config, bucket, runtime, training.state, training.report)
+    training.checkpoints = checkpoints
     batch = training.data.batch(training.sampler.next(), world=1)
     training.step(batch)
     pause = 0.0
@@ -319,7 +322,7 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
         training.state.step += 1
         place = Folder(f"file://{folder}/foreground")
         found = training.state.capture(runtime)
-        writer = TensorFilesWriter(place, found.facts, rank=0, sealed=lambda: None)
+        writer = TensorFilesWriter(place, found.facts, rank=0, hooks=SaveHooks())
         return (seconds(lambda: write(dict(found.tensors), storage_writer=writer, no_dist=True)),)
 
     return {"ours": in_background, "theirs": in_foreground}

@@ -55,30 +55,6 @@ def invalid_setting(key: str, value: object, allowed: str, remedy: str) -> Confi
     return ConfigurationError(f"{key} is {value!r}; allowed is {allowed}: {remedy}")
 
 
-def at_least(least: int, **settings: int) -> None:
-    """Reject counts below `least` and above MAX_COUNT."""
-    for key, value in settings.items():
-        remedy = f"give {_flag(key)} another value"
-        if not value >= least:
-            raise invalid_setting(key, value, f"{least} or more", remedy)
-        if value > MAX_COUNT:
-            raise invalid_setting(key, value, f"at most {MAX_COUNT}", remedy)
-
-
-def within(least: float, most: float, **settings: float) -> None:
-    """Reject numbers outside these bounds."""
-    for key, value in settings.items():
-        if not least <= value <= most:
-            raise invalid_setting(key, value, f"{least} to {most}", f"give {_flag(key)} another value")
-
-
-def positive(most: float, **settings: float) -> None:
-    """Reject numbers that are not above 0 or that are above `most`."""
-    for key, value in settings.items():
-        if not 0 < value <= most:
-            raise invalid_setting(key, value, f"more than 0 and at most {most}", f"give {_flag(key)} another value")
-
-
 @dataclass(frozen=True)
 class Range:
     """Bounds of a number. `workloads/trainer_flags.json` has them for the validation of stacks."""
@@ -89,13 +65,13 @@ class Range:
     """True if `least` itself is not allowed."""
 
     def check(self, key: str, value: float) -> None:
-        """Reject a number outside these bounds."""
+        """Reject a number outside these bounds, or one that is not a number."""
         if self.is_exclusive:
-            positive(self.most, **{key: value})
-        elif isinstance(value, int) and self.most == MAX_COUNT:
-            at_least(int(self.least), **{key: value})
+            is_allowed, allowed = self.least < value <= self.most, f"more than {self.least} and at most {self.most}"
         else:
-            within(self.least, self.most, **{key: value})
+            is_allowed, allowed = self.least <= value <= self.most, f"{self.least} to {self.most}"
+        if not is_allowed:
+            raise invalid_setting(key, value, allowed, f"give {_flag(key)} another value")
 
 
 @dataclass(frozen=True)
@@ -238,8 +214,7 @@ class TrainConfig:
     """Peak 10^12 operations a second of a rank's device, to compute MFU from. 0 takes the peak of a known GPU."""
 
     def __post_init__(self) -> None:
-        for key, rule in rules(type(self)).items():
-            rule.check(key, getattr(self, key))
+        check_settings(self)
         step_range(self.profile_steps)
         if self.job in SHARED_FOLDERS:
             allowed = f"a name other than {' and '.join(SHARED_FOLDERS)}"
@@ -331,14 +306,16 @@ Config = (
 RECIPES = {"digits": DigitsConfig, "imagenet": ImagenetConfig}
 
 
-def rules(config: type[TrainConfig]) -> Mapping[str, Range | Text]:
+def rules(config: type) -> Mapping[str, Range | Text]:
     """Return the rule of each setting that has one."""
     hints = get_type_hints(config, include_extras=True)
-    found = {
-        name: next((each for each in get_args(hint) if isinstance(each, Range | Text)), None)
-        for name, hint in hints.items()
-    }
-    return {name: rule for name, rule in found.items() if rule is not None}
+    return {name: rule for name, hint in hints.items() for rule in get_args(hint) if isinstance(rule, Range | Text)}
+
+
+def check_settings(settings: object) -> None:
+    """Raise ConfigurationError for the first setting that breaks its rule."""
+    for key, rule in rules(type(settings)).items():
+        rule.check(key, getattr(settings, key))
 
 
 def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:
@@ -360,14 +337,14 @@ def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:
 
 
 def step_range(steps: str) -> tuple[int, int] | None:
-    """Return the first and last step of `A-B`, or None if empty. Raises ConfigurationError for anything else."""
+    """Return the first and last step of `A-B`, or None if empty. Raises ConfigurationError if they are out of order."""
     if not steps:
         return None
-    found = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", steps)
-    if not found or not 1 <= int(found[1]) <= int(found[2]) <= MAX_COUNT:
+    first, last = map(int, steps.split("-"))
+    if not 1 <= first <= last <= MAX_COUNT:
         allowed = f"A-B with 1 <= A <= B <= {MAX_COUNT}"
         raise invalid_setting("profile_steps", steps, allowed, "give the first and the last step")
-    return int(found[1]), int(found[2])
+    return first, last
 
 
 def recipe(config: TrainConfig) -> str:

@@ -109,26 +109,26 @@ class Scores:
         }
         # Without validation, which would wait for the device at every batch.
         options: dict[str, Any] = {"average": "micro", "ignore_index": NO_LABEL, "validate_args": False, **ranks}
-        self._first = MulticlassAccuracy(classes, **options)
-        self._among = MulticlassAccuracy(classes, top_k=min(TOP_K, classes), **options)
+        self._top1 = MulticlassAccuracy(classes, **options)
+        self._top5 = MulticlassAccuracy(classes, top_k=min(TOP_K, classes), **options)
         self._loss = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
         self._counted = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
-        self._all = (self._first, self._among, self._loss, self._counted)
+        self._all = (self._top1, self._top5, self._loss, self._counted)
         for metric in self._all:
-            metric.to(runtime.metrics_device)
+            metric.to(runtime.data_device)
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Count a batch of the test set."""
-        logits, labels = (tensor.to(self._runtime.metrics_device) for tensor in (logits.float(), labels))
-        self._first.update(logits, labels)
-        self._among.update(logits, labels)
+        logits, labels = (tensor.to(self._runtime.data_device) for tensor in (logits.float(), labels))
+        self._top1.update(logits, labels)
+        self._top5.update(logits, labels)
         self._loss.update(functional.cross_entropy(logits, labels, reduction="sum", ignore_index=NO_LABEL))
         self._counted.update((labels != NO_LABEL).sum())
 
     def take(self) -> tuple[float, float, float, int]:
         """Return both accuracies in percent, the mean loss and the number of counted samples, over all ranks."""
-        first, among, loss, counted = (float(metric.compute()) for metric in self._all)
-        return 100 * first, 100 * among, loss / max(counted, 1), int(counted)
+        top1, top5, loss, counted = (float(metric.compute()) for metric in self._all)
+        return 100 * top1, 100 * top5, loss / max(counted, 1), int(counted)
 
 
 def evaluate(
@@ -139,28 +139,28 @@ def evaluate(
     The callback returns True at a batch if this rank was asked to stop.
     """
     scores = Scores(data.classes, runtime)
-    seen = Collector(data.classes, runtime.device) if gallery else None
+    collector = Collector(data.classes, runtime.device) if gallery else None
     runtime.sync_buffers(model)
     model.eval()
-    stopped = False
+    is_stopping = False
     with runtime.evaluating():
         for images, labels in data.test_batches(rank=runtime.rank, world=runtime.world):
-            stopped = runtime.stop_requested(is_local=preempted())
-            if stopped:
+            is_stopping = runtime.stop_requested(is_local=preempted())
+            if is_stopping:
                 break
             with runtime.autocast():
                 logits = model(images)
-            if seen:
-                seen.add(images, logits, labels)
+            if collector:
+                collector.add(images, logits, labels)
             runtime.flush()
             scores.add(logits, labels)
     # A rank that has finished its batches does not poll any more.
-    if runtime.all_reduce_decision_now(Decision.PREEMPT if stopped else Decision.CONTINUE) == Decision.PREEMPT:
+    if runtime.all_reduce_decision_now(Decision.PREEMPT if is_stopping else Decision.CONTINUE) == Decision.PREEMPT:
         return None
     with runtime.evaluating():
-        first, among, loss, counted = scores.take()
+        top1, top5, loss, counted = scores.take()
     unread = sum(runtime.gather(len(data.broken)))
     assert 0 <= data.num_tests - counted <= unread, f"{counted} test samples were counted, not {data.num_tests}"
     if not counted:
         raise DataError(f"none of {data.num_tests} test samples can be read; check the data set")
-    return Evaluation(first, among, loss, seen.take(runtime) if seen else None)
+    return Evaluation(top1, top5, loss, collector.take(runtime) if collector else None)

@@ -11,14 +11,14 @@ from trainer.exit_codes import ConfigurationError
 
 DRIVER_FILE = Path("/dev/nvidiactl")
 """File that the NVIDIA driver creates. A pod has it if it was given a GPU."""
-HIDDEN = ("", "-1")
+HIDING_VALUES = ("", "-1")
 """Values of $CUDA_VISIBLE_DEVICES that hide all GPUs."""
-_TARGET = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<alone>[af]?)")
+_TARGET = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<exact>[af]?)")
 
 
 def has_gpu() -> bool:
     """Return True if this host has NVIDIA GPUs that are not hidden from this process."""
-    return DRIVER_FILE.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in HIDDEN
+    return DRIVER_FILE.exists() and os.environ.get("CUDA_VISIBLE_DEVICES") not in HIDING_VALUES
 
 
 def use_gpu() -> bool:
@@ -60,10 +60,10 @@ def has_kernels(built_for: Iterable[str], major: int, minor: int) -> bool:
 
 
 def _runs(target: re.Match[str], major: int, minor: int) -> bool:
-    of = (int(target["major"]), int(target["minor"]))
-    if target["alone"]:
-        return of == (major, minor)
-    return of <= (major, minor) and (target["kind"] == "compute" or of[0] == major)
+    built_for = (int(target["major"]), int(target["minor"]))
+    if target["exact"]:
+        return built_for == (major, minor)
+    return built_for <= (major, minor) and (target["kind"] == "compute" or built_for[0] == major)
 
 
 def _reason() -> str:

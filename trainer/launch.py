@@ -59,8 +59,8 @@ def _preempted_early(_number: int, _frame: object) -> None:
 def _run() -> int:
     # Load nothing ahead if the processes are not forked. A GPU's driver must not be initialised before a fork, and
     # these imports do not guarantee that.
-    forks = not has_gpu() and not MODULE_FLAGS.isdisjoint(sys.argv)
-    if forks:
+    should_fork = not has_gpu() and not MODULE_FLAGS.isdisjoint(sys.argv)
+    if should_fork:
         # Start before torch is imported here, so that both processes load it in parallel.
         multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED_MODULES)
         forkserver.ensure_running()
@@ -78,11 +78,11 @@ def _run() -> int:
         arguments = torchrun.parse_args(sys.argv[1:])  # type: ignore[no-untyped-call]  # torch has no types for it
     except SystemExit as end:  # torchrun has printed the error or the help
         return BAD_CONFIGURATION if end.code else DONE
-    torchrun.config_from_args = read = _config_reader(torchrun.config_from_args, forks=forks)
+    torchrun.config_from_args = read = _config_reader(torchrun.config_from_args, should_fork=should_fork)
     if arguments.rdzv_backend == "etcd" and reopen(arguments.rdzv_endpoint, arguments.rdzv_id):
         print("rendezvous: it was closed by a failed or finished host and is open again", flush=True)
     try:
-        if agent.applies(arguments):
+        if agent.is_applicable(arguments):
             return agent.run(*read(arguments))
         torchrun.run(arguments)  # type: ignore[no-untyped-call]  # as above
     except ChildFailedError as error:
@@ -121,10 +121,10 @@ def _plain_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-def _config_reader(config_from_args: Any, *, forks: bool) -> Any:
+def _config_reader(config_from_args: Any, *, should_fork: bool) -> Any:
     """Return a function that parses torchrun's flags and raises ValueError for all invalid ones.
 
-    If it `forks` a module, the parsed entry point is a function to fork instead of a command to start.
+    If it `should_fork` a module, the parsed entry point is a function to fork instead of a command to start.
     """
 
     def read(arguments: Any) -> tuple[Any, Any, list[str]]:
@@ -134,16 +134,12 @@ def _config_reader(config_from_args: Any, *, forks: bool) -> Any:
             raise ValueError(str(error)) from error
         if config.nproc_per_node < 1:
             raise ValueError(f"nproc_per_node is {config.nproc_per_node}; allowed is 1 or more")
-        if not (forks and arguments.module):
+        if not (should_fork and arguments.module):
             return config, command, script_arguments
         config.start_method = "forkserver"
         return config, run_module, [arguments.training_script, *arguments.training_script_args]
 
     return read
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 
 
 def reopen(endpoint: str, run_id: str, prefix: str = "/torchelastic/p2p") -> bool:
@@ -170,3 +166,7 @@ def reopen(endpoint: str, run_id: str, prefix: str = "/torchelastic/p2p") -> boo
     except (etcd.EtcdKeyNotFound, etcd.EtcdCompareFailed, etcd.EtcdConnectionFailed):
         return False  # no earlier host, already reopened by another host, or etcd not ready
     return True
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import suppress
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import torch
 from torch import nn
@@ -18,8 +17,8 @@ from trainer.data.datasets import Batch, Data, load_data
 from trainer.data.sampler import EpochSampler
 from trainer.evaluation import evaluate
 from trainer.exit_codes import DataError, PreemptedError, StorageError, diverged
-from trainer.models import build_model, build_optimizer, explain_shape_errors, learning_rate, signature
-from trainer.profile import RunProfile
+from trainer.models import build_model, build_optimizer, learning_rate, signature
+from trainer.profile import StepProfile, XlaStepProfile
 from trainer.reporter import Reporter, node_name
 from trainer.runtime import Runtime
 from trainer.runtime.base import Decision
@@ -39,7 +38,7 @@ def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, preempted: Ca
     watchdog = Watchdog(
         runtime,
         timeout=config.process_group_timeout,
-        on_slow=lambda rank, times: report.event("straggler", slow_rank=rank, slower=times),
+        on_slow=lambda rank, ratio: report.event("straggler", slow_rank=rank, slower=ratio),
     )
     try:
         with watchdog:
@@ -65,28 +64,27 @@ class Training:
     ) -> None:
         self.config, self.runtime, self.report, self.watchdog = config, runtime, report, watchdog
         self.preempted = preempted
-        components = build_components(config, runtime, report)
-        self.data, self.state, self.model = components
+        self.data, self.state, self.model = build_components(config, runtime, report)
         self.sampler = self.state.sampler
-        self.reported = len(self.data.broken)
-        self.log = StepLog(config, components, runtime, report, watchdog)
-        self.checkpoints = RunCheckpoints(config, bucket, runtime, self.state, report)
-        self.profile = RunProfile(config, runtime, report)
+        self.num_reported = len(self.data.broken)
+        self.log = StepLog(config, self.data, self.state, runtime, report, watchdog)
+        self.checkpoints = RunCheckpoints(config, bucket, runtime, self.state, report) if bucket else None
+        self.profile = (XlaStepProfile if runtime.device.type == "xla" else StepProfile)(config, runtime, report)
 
     def run(self) -> None:
         """Resume, then train, evaluate and save, epoch by epoch."""
-        if self.checkpoints.resume():
-            self.log.efficiency.resume()
+        if self.checkpoints:
+            self.checkpoints.resume()
         done = self.state.step
         self.profile.warn_if_outside(done, done + self.sampler.steps_until(self.config.epochs))
         self.log.clock.start()
         while self.sampler.epoch < self.config.epochs:
             self.train_epoch()
             self.evaluate()
-            self.reported = report_unreadable(self.data, self.report, reported=self.reported)
+            self.num_reported = report_unreadable(self.data, self.report, reported=self.num_reported)
             self.sampler.next_epoch()
             self.save()
-        self.checkpoints.wait()
+        self.wait_for_save()
         self.profile.end()
         self.report.event(
             "done",
@@ -98,26 +96,20 @@ class Training:
         )
 
     def train_epoch(self) -> None:
-        """Run the remaining steps of the epoch. The first step of a run and the last step of an epoch are logged."""
+        """Run the remaining steps of the epoch."""
         self.model.train()
         steps = self.sampler.epoch_steps
         while self.sampler.steps_left:
-            self.watchdog.heartbeat()
-            self.profile.before(self.state.step + 1)
-            self.log.steps.begin()
-            share = self.sampler.next()
-            batch = self.data.batch(share, world=self.runtime.world)
-            self.log.steps.data_ready()
-            self.watchdog.heartbeat()
-            with self.runtime.training(self.state.step + 1):
-                self.step(batch)
-            self.log.steps.end()
-            self.profile.after(self.state.step)
-            number, first = steps - self.sampler.steps_left, self.log.clock.samples == 0
-            self.log.clock.count(share.total)
-            if first or number % self.config.log_steps == 0 or number == steps:
-                self.log.record(number, steps)
-            if first:
+            is_first = self.log.clock.samples == 0
+            with self.observe_step():
+                share = self.sampler.next()
+                batch = self.data.batch(share, world=self.runtime.world)
+                self.log.steps.data_ready()
+                self.watchdog.heartbeat()
+                with self.runtime.training(self.state.step + 1):
+                    self.step(batch)
+            self.log.count(share.total, steps - self.sampler.steps_left, steps)
+            if is_first:
                 for tensor, spread in self.runtime.shardings(self.state.model, batch).items():
                     self.report.event("sharding", tensor=tensor, devices=spread)
             self.log.emit(self.state.step)
@@ -126,10 +118,22 @@ class Training:
                 self.save()
         self.log.emit()
 
+    @contextmanager
+    def observe_step(self) -> Iterator[None]:
+        """Return a context in which one step is timed and profiled, and its start counts as a heartbeat."""
+        self.watchdog.heartbeat()
+        self.profile.before(self.state.step + 1)
+        self.log.steps.begin()
+        yield
+        self.log.steps.end()
+        self.profile.after(self.state.step)
+
     def step(self, batch: Batch) -> None:
         """Run one optimiser step without waiting for the device."""
         optimizer, scaler = self.state.optimizer, self.state.scaler
-        self.runtime.set_rate(optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs))
+        self.runtime.set_learning_rate(
+            optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs)
+        )
         micro_batches = list(
             zip(*(whole.chunk(self.config.accumulate) for whole in (batch.images, batch.labels)), strict=True)
         )
@@ -140,7 +144,9 @@ class Training:
         self.forward_backward(images, labels, batch.scale)
         self.runtime.sync_gradients(self.state.model)
         self.log.steps.gradients_ready()
-        self.checkpoints.before_update()
+        if self.checkpoints:
+            # The update changes the tensors that are being saved.
+            self.checkpoints.wait_for_copies()
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad(set_to_none=True)
@@ -148,7 +154,7 @@ class Training:
 
     def forward_backward(self, images: torch.Tensor, labels: torch.Tensor, scale: float | torch.Tensor) -> None:
         """Run the forward and backward pass of these samples, which adds to the gradients."""
-        with self.runtime.autocast(), explain_shape_errors(self.state.model, images):
+        with self.runtime.autocast():
             logits = self.model(images)
             loss = functional.cross_entropy(
                 logits, labels, reduction="sum", label_smoothing=self.config.label_smoothing
@@ -184,7 +190,13 @@ class Training:
             self.runtime.all_reduce_decision_now(Decision.CONTINUE if self.log.is_finite else Decision.DIVERGED)
         )
         self.watchdog.heartbeat()
-        self.checkpoints.save(self.log.efficiency.useful_seconds)
+        if self.checkpoints:
+            self.checkpoints.save_state()
+
+    def wait_for_save(self) -> None:
+        """Wait until the last save is complete. Raises DivergedError if its weights are not finite."""
+        if self.checkpoints:
+            self.checkpoints.wait()
 
     def decision(self) -> Decision:
         """Return this rank's decision about the next step."""
@@ -197,29 +209,23 @@ class Training:
         if agreed == Decision.DIVERGED:
             # The running save may hold non-finite weights: wait, so that it is deleted.
             with suppress(StorageError):
-                self.checkpoints.wait()
+                self.wait_for_save()
             raise diverged(self.state.step, self.config.learning_rate)
         if agreed == Decision.PREEMPT:
             self.save()
-            self.checkpoints.wait()
+            self.wait_for_save()
             self.profile.end()
-            kept = "" if self.checkpoints.checkpoints else "; no checkpoint was saved because --bucket is not set"
+            kept = "" if self.checkpoints else "; no checkpoint was saved because --bucket is not set"
             raise PreemptedError(f"preempted at step {self.state.step}{kept}")
 
 
-class Components(NamedTuple):
-    """Everything that a rank trains with."""
+def build_components(
+    config: DigitsConfig | ImagenetConfig, runtime: Runtime, report: Reporter
+) -> tuple[Data, RunState, nn.Module]:
+    """Report the run's settings and build its data, its state, and the model whose gradients all ranks average.
 
-    data: Data
-    """The training set and the test set."""
-    state: RunState
-    """The bare model, its optimiser and all other state that changes."""
-    model: nn.Module
-    """The model that steps call. Its gradients are averaged over all ranks."""
-
-
-def build_components(config: DigitsConfig | ImagenetConfig, runtime: Runtime, report: Reporter) -> Components:
-    """Report the run's settings and build its components. Raises ConfigurationError or DataError."""
+    Raises ConfigurationError or DataError.
+    """
     report.event(
         "start",
         node=node_name(),
@@ -252,7 +258,7 @@ def build_components(config: DigitsConfig | ImagenetConfig, runtime: Runtime, re
         # Compile the bare model: torch does not compile the wrapper of a model whose code is part of torch.
         # The compiler still splits the kernels where DistributedDataParallel splits the gradients.
         model.compile()
-    return Components(data, state, runtime.wrap(model))
+    return data, state, runtime.wrap(model)
 
 
 def check_same_data(data: Data, runtime: Runtime) -> None:

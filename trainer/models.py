@@ -126,26 +126,6 @@ def _explain_size_errors(arch: str, size: int | None) -> Iterator[None]:
         raise ConfigurationError(f"image_size is {size}; allowed is {allowed}: {arch} says: {error}") from error
 
 
-@contextmanager
-def explain_shape_errors(model: nn.Module, images: torch.Tensor) -> Iterator[None]:
-    """Turn the error of a model that does not support the batch's shape into ConfigurationError."""
-    try:
-        yield
-    except (AssertionError, RuntimeError, ValueError) as error:
-        try:
-            on_meta_device(model).train()(torch.empty(images.shape, device="meta"))
-        except (AssertionError, RuntimeError, ValueError) as problem:
-            # A model that depends on values fails because meta tensors have none.
-            if "meta" not in str(problem):
-                number, _, height, width = images.shape
-                raise ConfigurationError(
-                    f"{type(model).__name__} does not accept a batch of {number} of {height} x {width} pixels; allowed "
-                    "are usually two images or more of 224 x 224: set --batch-size, --image-size or another --arch, "
-                    f"or provide more images; the model says: {problem}"
-                ) from error
-        raise
-
-
 def on_meta_device(model: nn.Module) -> nn.Module:
     """Return a copy of the model with meta tensors as weights."""
     shapes: dict[int, torch.Tensor] = {}

@@ -13,7 +13,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -27,20 +26,6 @@ BITS = 8
 GIGA = 1e9
 WARMUP = 2
 """Number of transfers before the measured ones, because the first one opens connections."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of the command line."""
-
-    min_bandwidth_gbps: float
-    """Minimum bandwidth of the slowest link, in gigabits a second, one way."""
-    megabytes: float
-    """Size of a transfer in 10^6 bytes."""
-    rounds: int
-    """Number of times that each transfer is measured; the median counts."""
-    program: tuple[str, ...]
-    """Command to run after the check."""
 
 
 def rounds_of_pairs(count: int) -> Iterator[list[tuple[int, int]]]:
@@ -63,33 +48,33 @@ def allreduce_gigabits(size: int, ranks: int, seconds: float) -> float:
     return size * BITS / seconds / GIGA * 2 * (ranks - 1) / ranks
 
 
-def measure(options: Options, device: torch.device) -> float:
+def measure(device: torch.device, *, megabytes: float, rounds: int) -> float:
     """Measure all links and print them on rank 0. Return the slowest in 10^9 bits a second, on every rank."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    each_host = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    hosts = ranks // each_host
-    data = torch.zeros(int(options.megabytes * 1e6), dtype=torch.uint8, device=device)
-    links = torch.full((hosts, hosts), float("inf"), dtype=torch.float64, device=device)
+    ranks_per_host = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    hosts = ranks // ranks_per_host
+    data = torch.zeros(int(megabytes * 1e6), dtype=torch.uint8, device=device)
+    bandwidths = torch.full((hosts, hosts), float("inf"), dtype=torch.float64, device=device)
     for pairs in rounds_of_pairs(hosts):
         for pair in pairs:
-            if rank in (pair[0] * each_host, pair[1] * each_host):
-                links[pair] = _link_gigabits(data, pair[0] * each_host, pair[1] * each_host, options.rounds)
+            if rank in (pair[0] * ranks_per_host, pair[1] * ranks_per_host):
+                bandwidths[pair] = _link_gigabits(data, pair[0] * ranks_per_host, pair[1] * ranks_per_host, rounds)
         dist.barrier()
-    dist.all_reduce(links, dist.ReduceOp.MIN)
-    seconds = _median_seconds(lambda: dist.all_reduce(data), options.rounds, device)
+    dist.all_reduce(bandwidths, dist.ReduceOp.MIN)
+    seconds = _median_seconds(lambda: dist.all_reduce(data), rounds, device)
     if rank == 0:
         for first in range(hosts):
             for second in range(first + 1, hosts):
-                print(f"link hosts={first}-{second} gigabits={float(links[first, second]):.2f}", flush=True)
+                print(f"link hosts={first}-{second} gigabits={float(bandwidths[first, second]):.2f}", flush=True)
         rate = allreduce_gigabits(data.numel(), ranks, seconds)
-        print(f"allreduce ranks={ranks} megabytes={options.megabytes:g} gigabits={rate:.2f}", flush=True)
-    return float(links.min())
+        print(f"allreduce ranks={ranks} megabytes={megabytes:g} gigabits={rate:.2f}", flush=True)
+    return float(bandwidths.min())
 
 
 def _link_gigabits(data: torch.Tensor, first: int, second: int, rounds: int) -> float:
     """Return the one-way bandwidth between two ranks in 10^9 bits a second, from the time of a round trip."""
 
-    def there_and_back() -> None:
+    def round_trip() -> None:
         if dist.get_rank() == first:
             dist.send(data, second)
             dist.recv(data, second)
@@ -97,7 +82,7 @@ def _link_gigabits(data: torch.Tensor, first: int, second: int, rounds: int) -> 
             dist.recv(data, first)
             dist.send(data, first)
 
-    return 2 * data.numel() * BITS / _median_seconds(there_and_back, rounds, data.device) / GIGA
+    return 2 * data.numel() * BITS / _median_seconds(round_trip, rounds, data.device) / GIGA
 
 
 def _median_seconds(transfer: Callable[[], object], rounds: int, device: torch.device) -> float:
@@ -111,29 +96,19 @@ def _median_seconds(transfer: Callable[[], object], rounds: int, device: torch.d
     return statistics.median(seconds[WARMUP:])
 
 
-def parse(arguments: list[str]) -> Options:
-    """Parse the command line."""
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Parse the command line. `program` holds the words after `--`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--min-bandwidth-gbps", type=float, default=0.0, help="minimum of the slowest link, 10^9 bits/s"
     )
     parser.add_argument("--megabytes", type=float, default=64.0, help="size of a transfer in 10^6 bytes")
     parser.add_argument("--rounds", type=int, default=5, help="number of times each transfer is measured")
-    own, after = (
-        (arguments[: arguments.index("--")], arguments[arguments.index("--") + 1 :])
-        if "--" in arguments
-        else (arguments, [])
-    )
-    found = parser.parse_args(own)
-    return Options(
-        min_bandwidth_gbps=found.min_bandwidth_gbps,
-        megabytes=found.megabytes,
-        rounds=found.rounds,
-        program=tuple(after),
-    )
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return parser.parse_args(arguments[:end], argparse.Namespace(program=arguments[end + 1 :]))
 
 
-def check(options: Options) -> bool:
+def check(options: argparse.Namespace) -> bool:
     """Run the check in a separate process group. Return True if every link has the minimum bandwidth."""
     gpu = use_gpu()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
@@ -144,28 +119,28 @@ def check(options: Options) -> bool:
     own_store = PrefixStore("links", store)
     dist.init_process_group("nccl" if gpu else "gloo", store=own_store, rank=rank, world_size=ranks)
     try:
-        slowest = measure(options, device)
+        slowest = measure(device, megabytes=options.megabytes, rounds=options.rounds)
     finally:
         dist.destroy_process_group()
-    enough = slowest >= options.min_bandwidth_gbps
+    is_fast_enough: bool = slowest >= options.min_bandwidth_gbps
     if rank == 0:
         print(
-            f"links {'good' if enough else 'slow'} slowest={slowest:.2f} least={options.min_bandwidth_gbps:g}",
+            f"links {'good' if is_fast_enough else 'slow'} slowest={slowest:.2f} least={options.min_bandwidth_gbps:g}",
             flush=True,
         )
-    if not enough:
+    if not is_fast_enough:
         text = f"error: the slowest link has {slowest:.2f} of {options.min_bandwidth_gbps:g} gigabits/s"
         print(f"{text} (rank {rank}, exit code {SLOW_LINK})", file=sys.stderr, flush=True)
-    return enough
+    return is_fast_enough
 
 
-def run_after(program: tuple[str, ...]) -> None:
+def run_after(program: list[str]) -> None:
     """Run `program` in this process."""
     if program[0] == "-m":
-        sys.argv = list(program[1:])
+        sys.argv = program[1:]
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
     else:
-        sys.argv = list(program)
+        sys.argv = program
         runpy.run_path(program[0], run_name="__main__")
 
 
@@ -173,11 +148,11 @@ def main() -> int:
     """Run the check and return its exit code. The program that runs next exits with its own code."""
     options = parse(sys.argv[1:])
     try:
-        good = check(options)
+        is_fast_enough = check(options)
     except ConfigurationError as error:
         print(f"error: {error} (exit code {error.exit_code})", file=sys.stderr, flush=True)
         return error.exit_code
-    if not good:
+    if not is_fast_enough:
         return SLOW_LINK
     if options.program:
         run_after(options.program)

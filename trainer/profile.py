@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer.config import TrainConfig, step_range
-from trainer.storage import Folder
+from trainer.storage import Folder, profiles_folder
 
 if TYPE_CHECKING:
     from torch.profiler import profile
@@ -20,102 +20,85 @@ if TYPE_CHECKING:
 
 
 class StepProfile:
-    """Profile the steps from `first` to `last`. The trace is for chrome://tracing and https://ui.perfetto.dev."""
+    """Profile the requested steps of a rank. Without requested steps it does nothing.
 
-    def __init__(self, folder: Folder, first: int, last: int) -> None:
-        self._folder, self._first, self._last = folder, first, last
-        self._began = self._reached = first
-        self._profile: profile | None = None
+    The trace is for chrome://tracing and https://ui.perfetto.dev.
+    """
 
-    def before(self, step: int) -> None:
-        """Start the profiler if this is the first step to profile."""
-        if self._profile is None and self._first <= step <= self._last:
-            self._began = step
-            # Imported here because few runs need it.
-            from torch import cuda
-            from torch.profiler import profile
-
-            if not cuda.is_available():
-                # Its log reports a machine without a GPU as an error.
-                os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-
-            self._profile = profile(record_shapes=True)
-            self._profile.start()
-
-    def after(self, step: int) -> bool:
-        """Record the end of a step. Returns True if it was the last step to profile."""
-        self._reached = step
-        return step >= self._last
-
-    def end(self) -> str | None:
-        """Stop the profiler and write the trace. Returns its URL, or None if there is nothing to write."""
-        if self._profile is None:
-            return None
-        self._profile.stop()
-        name = f"steps-{self._began}-{self._reached}.json.gz"
-        with tempfile.TemporaryDirectory() as scratch:
-            path = Path(scratch) / "trace.json"
-            self._profile.export_chrome_trace(str(path))
-            self._folder.write(name, gzip.compress(path.read_bytes(), compresslevel=3))
-        self._profile = None
-        return f"{self._folder.url}/{name}"
-
-
-class RunProfile:
-    """The profile of a rank's steps. Without requested steps it does nothing."""
+    folder_prefix = "rank-"
 
     def __init__(self, config: TrainConfig, runtime: Runtime, report: Reporter) -> None:
-        self._requested = requested = step_range(config.profile_steps)
-        self._report = report
-        self._is_reporting = runtime.rank == 0
-        self._profile = runtime.step_profile(config, *requested) if requested else None
+        self._config, self._rank, self._report = config, runtime.rank, report
+        self._requested = step_range(config.profile_steps)
+        self._is_running = False
+        self._began = self._reached = 0
 
     def warn_if_outside(self, done: int, last: int) -> None:
         """Warn, on one rank, if the run from step `done` to step `last` contains none of the requested steps."""
-        if self._requested and self._is_reporting and (self._requested[0] > last or self._requested[1] <= done):
+        if self._requested and self._rank == 0 and (self._requested[0] > last or self._requested[1] <= done):
             print(
-                f"warning: profile_steps is '{self._requested[0]}-{self._requested[1]}', and the run goes from step "
-                f"{done} to {last}: no profile is written; set --profile-steps to steps in that range",
+                f"warning: profile_steps is '{self._config.profile_steps}', and the run goes from step {done} to "
+                f"{last}: no profile is written; set --profile-steps to steps in that range",
                 file=sys.stderr,
                 flush=True,
             )
 
     def before(self, step: int) -> None:
         """Start the profile if this step is the first one to profile."""
-        if self._profile:
-            self._profile.before(step)
+        if self._requested and not self._is_running and self._requested[0] <= step <= self._requested[1]:
+            self._is_running, self._began = True, step
+            self._start()
 
     def after(self, step: int) -> None:
         """End the profile if this step was the last one to profile."""
-        if self._profile and self._profile.after(step):
+        self._reached = step
+        if self._requested and step >= self._requested[1]:
             self.end()
 
     def end(self) -> None:
         """Write the profile, even if some requested steps are missing."""
-        if self._profile and (trace := self._profile.end()):
-            self._report.event("profile", path=trace)
+        if self._is_running:
+            self._is_running = False
+            folder = profiles_folder(Folder(self._config.bucket), self._config.job)
+            path = self._stop(folder.child(f"{self.folder_prefix}{self._rank}"))
+            self._report.event("profile", path=path)
+
+    def _start(self) -> None:
+        """Start the profiler."""
+        # Imported here because few runs need it.
+        from torch import cuda
+        from torch.profiler import profile
+
+        if not cuda.is_available():
+            # Its log reports a machine without a GPU as an error.
+            os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+        self._profile: profile = profile(record_shapes=True)
+        self._profile.start()
+
+    def _stop(self, folder: Folder) -> str:
+        """Stop the profiler and write the trace. Returns its URL."""
+        self._profile.stop()
+        name = f"steps-{self._began}-{self._reached}.json.gz"
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "trace.json"
+            self._profile.export_chrome_trace(str(path))
+            folder.write(name, gzip.compress(path.read_bytes(), compresslevel=3))
+        return f"{folder.url}/{name}"
 
 
 class XlaStepProfile(StepProfile):
-    """Profile the steps from `first` to `last`."""
+    """Profile the requested steps of a process with XLA's profiler, for TensorBoard's XProf."""
 
-    def __init__(self, folder: Folder, first: int, last: int) -> None:
-        super().__init__(folder, first, last)
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+    folder_prefix = "proc_"
 
-    def before(self, step: int) -> None:
-        """Start the profiler if this is the first step to profile."""
-        if self._scratch is None and self._first <= step <= self._last:
-            import torch_xla.debug.profiler as xp
-
-            self._scratch = tempfile.TemporaryDirectory()
-            xp.start_trace(self._scratch.name)
-
-    def end(self) -> str | None:
-        """Stop the profiler and write the trace. Returns its folder's URL, or None if there is nothing to write."""
-        if self._scratch is None:
-            return None
+    def _start(self) -> None:
         # Imported here because torch_xla is only in its own environment.
+        import torch_xla.debug.profiler as xp
+
+        self._scratch = tempfile.TemporaryDirectory()
+        xp.start_trace(self._scratch.name)
+
+    def _stop(self, folder: Folder) -> str:
         import torch_xla
         import torch_xla.debug.profiler as xp
 
@@ -124,9 +107,6 @@ class XlaStepProfile(StepProfile):
         with self._scratch as scratch:
             for path in sorted(Path(scratch).rglob("*")):
                 if path.is_file():
-                    folder = self._folder
-                    for part in path.relative_to(scratch).parts[:-1]:
-                        folder = folder.child(part)
-                    folder.write(path.name, path.read_bytes())
-        self._scratch = None
-        return self._folder.url
+                    place = path.parent.relative_to(scratch).as_posix()
+                    (folder if place == "." else folder.child(place)).write(path.name, path.read_bytes())
+        return folder.url

@@ -38,8 +38,8 @@ DECIMALS = {
 """Number of printed decimals; 4 for other keys."""
 
 
-class Member(Protocol):
-    """A rank of the group that trains together."""
+class Process(Protocol):
+    """A process of the job."""
 
     @property
     def rank(self) -> int:
@@ -53,14 +53,14 @@ class Member(Protocol):
 class Reporter:
     """Report events of one rank: print them at once and pass them to threads that write files."""
 
-    def __init__(self, member: Member, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
-        self._identity: dict[str, Value] = {"rank": (member.rank, member.world), "host": socket.gethostname()}
+    def __init__(self, process: Process, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
+        self._identity: dict[str, Value] = {"rank": (process.rank, process.world), "host": socket.gethostname()}
         self._order = threading.Lock()
         self._writers: list[Writer] = []
         if folder:
             # One thread serves the other sinks, but W&B may wait for the network.
-            sinks: list[Sink] = [json_lines(folder.child("metrics"), f"rank-{member.rank}")]
-            if member.rank == 0:
+            sinks: list[Sink] = [json_lines(folder.child("metrics"), f"rank-{process.rank}")]
+            if process.rank == 0:
                 sinks.append(TensorBoard(folder.child("tensorboard")))
             self._writers.append(Writer(sinks))
             if wandb != "off":
@@ -68,7 +68,7 @@ class Reporter:
                     raise ConfigurationError(f"wandb is {wandb!r} and the package wandb is not installed: install it")
                 from trainer.sinks import WeightsAndBiases
 
-                run = WeightsAndBiases(folder.child("wandb"), job=job, rank=member.rank, mode=wandb)
+                run = WeightsAndBiases(folder.child("wandb"), job=job, rank=process.rank, mode=wandb)
                 self._writers.append(Writer([run]))
 
     def event(

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,11 @@ import numpy as np
 
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+    from trainer.evaluation import Gallery
 
 FLUSH_SECONDS = 1.0
 """Seconds until written events are readable for other processes."""
@@ -32,11 +37,6 @@ PREEMPTED_CLOSE_SECONDS = 5.0
 """Longest time in seconds that a preempted run waits for its writers. A spot VM leaves it fifteen seconds in total."""
 IDENTIFIERS = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
 """Numbers that identify an event and are not measurements."""
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
-    from trainer.evaluation import Gallery
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +233,6 @@ class TensorBoard:
         self._writer: SummaryWriter | None = None
         self._path = ""
         self._copied = time.monotonic()
-        self._lost: OSError | None = None
 
     def write(self, record: Record) -> None:
         """Add an event."""
@@ -254,8 +253,6 @@ class TensorBoard:
         if self._writer:
             with _storage_errors(self._folder.url):
                 self._writer.close()
-                if self._lost:
-                    raise self._lost
             if not self._folder.is_local:
                 self._copy()
                 shutil.rmtree(self._path)
@@ -267,20 +264,8 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
 
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="tensorboard-")
-            self._catch(threading.excepthook)
             self._writer = SummaryWriter(self._path, purge_step=step, flush_secs=10)
         return self._writer
-
-    def _catch(self, say: Callable[[threading.ExceptHookArgs], object]) -> None:
-        """Keep the disk errors of TensorBoard's own thread, which only prints them, for `close` to raise."""
-
-        def hook(what: threading.ExceptHookArgs) -> None:
-            if isinstance(what.exc_value, OSError) and type(what.thread).__module__.startswith("tensorboard."):
-                self._lost = what.exc_value
-            else:
-                say(what)
-
-        threading.excepthook = hook
 
     def _copy(self) -> None:
         self._copied = time.monotonic()

@@ -17,6 +17,14 @@ from torch import nn
 
 from trainer.models import on_meta_device
 
+if TYPE_CHECKING:
+    from trainer.checkpoints.state import RunState
+    from trainer.config import DigitsConfig, ImagenetConfig
+    from trainer.data.datasets import Data
+    from trainer.reporter import Reporter
+    from trainer.runtime.base import Runtime
+    from trainer.watchdog import Watchdog
+
 STATM = Path("/proc/self/statm")
 """File with the process's memory in pages. Its second number is the resident memory."""
 PEAK_TERAFLOPS = {
@@ -39,15 +47,6 @@ Mark = float | torch.cuda.Event
 CPU_BATCHES = 32
 """Number of batches that a Meter on a CPU counts together."""
 
-if TYPE_CHECKING:
-    from trainer.checkpoints.state import RunState
-    from trainer.config import DigitsConfig, ImagenetConfig
-    from trainer.data.datasets import Data
-    from trainer.loop import Components
-    from trainer.reporter import Reporter
-    from trainer.runtime.base import Runtime
-    from trainer.watchdog import Watchdog
-
 
 class StepLog:
     """Count and time steps. Only `emit` waits for the device."""
@@ -55,25 +54,40 @@ class StepLog:
     def __init__(
         self,
         config: DigitsConfig | ImagenetConfig,
-        components: Components,
+        data: Data,
+        state: RunState,
         runtime: Runtime,
         report: Reporter,
         watchdog: Watchdog,
     ) -> None:
-        self._runtime, self._report, self._watchdog, self._state = runtime, report, watchdog, components.state
+        self._log_steps, self._sample_shape = config.log_steps, (data.channels, data.side, data.side)
+        self._state, self._runtime, self._report, self._watchdog = state, runtime, report, watchdog
         self.meter = (LazyMeter if runtime.device.type == "xla" else Meter)(runtime.device)
         self.clock = RateClock()
-        self.steps = StepClock(components.state.model, runtime.device, world=runtime.world)
-        self.efficiency = Efficiency(config, components.data, components.state, self.steps, runtime.device)
+        self.steps = StepClock(state.model, runtime.device, world=runtime.world)
+        self._flops: float | None = None
+        self._peak = config.peak_teraflops * 1e12 or peak_flops(runtime.device, sixteen_bits=config.amp)
+        self._logged = 0
         self._is_finite = True
         self._pending: deque[tuple[int, Callable[[], None]]] = deque()
 
+    def count(self, samples: int, number: int, steps: int) -> None:
+        """Count a step of this many samples over all ranks, and queue a line if one is due.
+
+        Step `number` of the epoch's `steps` is done. The first step of a run and the last of an epoch have a line.
+        """
+        is_first = self.clock.samples == 0
+        self.clock.count(samples)
+        if is_first or number % self._log_steps == 0 or number == steps:
+            self.record(number, steps)
+
     def record(self, number: int, steps: int) -> None:
-        """Queue a line about the steps since the last call. Step `number` of the epoch's `steps` is done."""
+        """Queue a line about the steps since the last call."""
         global_step, epoch, counts = self._state.step, self._state.sampler.epoch + 1, self._runtime.counts()
         sums, times = self.meter.sums(), self.steps.take()
         seconds, global_rate = self.clock.lap()
-        self._watchdog.worked(times.steps, times.own)
+        self._watchdog.record_work(times.steps, times.own)
+        self._state.useful_seconds += times.total - times.data
 
         def line() -> None:
             loss, accuracy, samples = self.meter.take(sums)
@@ -86,12 +100,36 @@ class StepLog:
                 accuracy=accuracy,
                 rate=samples / seconds,
                 global_rate=global_rate,
-                **self.efficiency.shares(times, samples / seconds),
+                **self._efficiency(times, samples / seconds),
                 **counts,
             )
             self._is_finite = self._is_finite and math.isfinite(loss)
 
-        self._pending.append((global_step + self._runtime.metrics_lag, line))
+        self._pending.append((global_step + self._runtime.metrics_lag_steps, line))
+
+    def _efficiency(self, times: StepTimes, rate: float) -> dict[str, float]:
+        """Return the measures of the last steps, from their times and this rank's samples a second.
+
+        data_wait and all_reduce are percent of the steps' time, and memory_mib is MiB. teraflops is 10^12 operations a
+        second, and mfu is percent of the device's peak. goodput is percent of the time since the run first began.
+        """
+        self._logged += 1
+        total = max(times.total, 1e-9)
+        lifetime = max(time.time() - self._state.began, 1e-9)
+        found = {
+            "data_wait": 100 * times.data / total,
+            "all_reduce": 100 * times.all_reduce / total,
+            "memory_mib": _memory_bytes(self._runtime.device) / 2**20,
+            "goodput": min(100.0, 100 * self._state.useful_seconds / lifetime),
+        }
+        # Counted once, after the first line, so that the first step does not wait for it.
+        if self._logged == 2:
+            self._flops = flops_per_sample(self._state.model, self._sample_shape)
+        if self._flops:
+            found["teraflops"] = self._flops * rate / 1e12
+            if self._peak:
+                found["mfu"] = 100 * self._flops * rate / self._peak
+        return found
 
     def emit(self, up_to: float = math.inf) -> None:
         """Report the queued lines up to a step. This is the only call in an epoch that waits for the device."""
@@ -190,7 +228,7 @@ class RateClock:
 
     def start(self) -> None:
         """Start the clock."""
-        self._started = self._asked = time.monotonic()
+        self._started = self._last_lap = time.monotonic()
 
     def count(self, samples: int) -> None:
         """Add samples of all ranks together."""
@@ -204,7 +242,7 @@ class RateClock:
     def lap(self) -> tuple[float, float]:
         """Return the seconds since the last call, and the global rate."""
         now = time.monotonic()
-        since, self._asked = now - self._asked, now
+        since, self._last_lap = now - self._last_lap, now
         return max(since, 1e-9), self.samples / max(now - self._started, 1e-9)
 
 
@@ -234,14 +272,12 @@ class StepClock:
     def __init__(self, model: nn.Module, device: torch.device, *, world: int) -> None:
         self._on_cuda = device.type == "cuda"
         self._marks: list[tuple[Mark, Mark, Mark | None, Mark | None, Mark]] = []
-        self._own_end: Mark | None = None
+        self._backward_end: Mark | None = None
         # On XLA the backward pass is only recorded here and runs later with the whole step.
         if world > 1 and device.type != "xla":
             # Gradients arrive from the last layer to the first. After the first layer's gradient the rank only waits.
             first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
-            first.register_post_accumulate_grad_hook(self._mark_own_end)  # type: ignore[no-untyped-call]  # untyped
-        self.useful = 0.0
-        """Seconds of all steps so far, without the waiting for data."""
+            first.register_post_accumulate_grad_hook(self._mark_backward_end)  # type: ignore[no-untyped-call]  # untyped
 
     def begin(self) -> None:
         """Mark the start of a step, before it requests its data."""
@@ -249,16 +285,16 @@ class StepClock:
 
     def data_ready(self) -> None:
         """Mark that the data has arrived."""
-        self._fed = self._now()
+        self._data_arrived = self._now()
 
     def gradients_ready(self) -> None:
         """Mark that the averaged gradients have arrived."""
-        self._own, self._own_end = self._own_end, None
-        self._reduced = self._now() if self._own is not None else None
+        self._own_end, self._backward_end = self._backward_end, None
+        self._gradients_arrived = self._now() if self._own_end is not None else None
 
     def end(self) -> None:
         """Mark the end of the update."""
-        self._marks.append((self._begun, self._fed, self._own, self._reduced, self._now()))
+        self._marks.append((self._begun, self._data_arrived, self._own_end, self._gradients_arrived, self._now()))
 
     def take(self) -> StepTimes:
         """Return the times since the last call. On CUDA the device must have finished the last step."""
@@ -270,11 +306,10 @@ class StepClock:
                 all_reduce += _between(own, reduced)
         times = StepTimes(steps=len(self._marks), total=total, data=data, all_reduce=all_reduce)
         self._marks.clear()
-        self.useful += total - data
         return times
 
-    def _mark_own_end(self, _parameter: torch.Tensor) -> None:
-        self._own_end = self._now()
+    def _mark_backward_end(self, _parameter: torch.Tensor) -> None:
+        self._backward_end = self._now()
 
     def _now(self) -> Mark:
         if not self._on_cuda:
@@ -293,60 +328,11 @@ def _between(start: Mark, end: Mark) -> float:
     return float(start.elapsed_time(end)) / 1000
 
 
-class Efficiency:
-    """Compute how well a rank uses its time and device."""
-
-    def __init__(
-        self,
-        config: DigitsConfig | ImagenetConfig,
-        data: Data,
-        state: RunState,
-        clock: StepClock,
-        device: torch.device,
-    ) -> None:
-        self._data, self._state, self._clock, self._device = data, state, clock, device
-        self._before = 0.0
-        self._logged = 0
-        self._flops: float | None = None
-        self._peak = config.peak_teraflops * 1e12 or peak_flops(device, sixteen_bits=config.amp)
-
-    @property
-    def useful_seconds(self) -> float:
-        """Seconds of the steps that led to the present weights, over all restarts."""
-        return self._before + self._clock.useful
-
-    def resume(self) -> None:
-        """Continue from a checkpoint's value."""
-        self._before = self._state.useful_seconds
-
-    def shares(self, times: StepTimes, rate: float) -> dict[str, float]:
-        """Return the measures of the last steps, from their times and this rank's samples a second.
-
-        data_wait and all_reduce are percent of the steps' time, and memory_mib is MiB. teraflops is 10^12 operations a
-        second, and mfu is percent of the device's peak. goodput is percent of the time since the run first began.
-        """
-        self._logged += 1
-        total = max(times.total, 1e-9)
-        found = {
-            "data_wait": 100 * times.data / total,
-            "all_reduce": 100 * times.all_reduce / total,
-            "memory_mib": self._memory() / 2**20,
-            "goodput": min(100.0, 100 * self.useful_seconds / max(time.time() - self._state.began, 1e-9)),
-        }
-        # Counted once, after the first line, so that the first step does not wait for it.
-        if self._logged == 2:
-            self._flops = flops_per_sample(self._state.model, (self._data.channels, self._data.side, self._data.side))
-        if self._flops:
-            found["teraflops"] = self._flops * rate / 1e12
-            if self._peak:
-                found["mfu"] = 100 * self._flops * rate / self._peak
-        return found
-
-    def _memory(self) -> int:
-        """Return the memory in bytes: the peak allocation on CUDA, else the resident memory."""
-        if self._device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self._device)
-        return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def _memory_bytes(device: torch.device) -> int:
+    """Return the peak allocation on CUDA, else the resident memory."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:

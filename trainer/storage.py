@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import re
@@ -29,24 +28,20 @@ RETRY_LIMIT_SECONDS = 60.0
 """Seconds after which a request is not repeated. A silent bucket blocks its client for three minutes."""
 RETRY_PAUSE_SECONDS = 0.5
 """Seconds before the second attempt. Each later pause is twice as long."""
-METADATA_URLS = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
+METADATA_SERVER_PATHS = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
 """Addresses that a bucket's client asks for credentials if no variable provides any."""
-CREDENTIALS = {
+CREDENTIAL_VARIABLES = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
-LASTING_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
+PERMANENT_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors that a retry does not fix."""
 Answer = TypeVar("Answer")
 
 
 class MissingFileError(StorageError):
     """A file does not exist, and the storage works."""
-
-
-class DeniedFileError(StorageError):
-    """A file on a disk that this process may not access. A retry does not fix that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +57,14 @@ class FileFacts:
 def _facts(info: dict[str, Any]) -> FileFacts:
     """Convert fsspec's facts: a disk has `mtime`, and obstore's buckets have `e_tag`."""
     return FileFacts(size=info["size"], version=str(info.get("e_tag") or info.get("mtime") or ""))
+
+
+def _local_facts(path: str) -> FileFacts:
+    try:
+        found = os.stat(path)  # noqa: PTH116  # strings are faster than paths for sets of many files
+    except OSError:  # a dangling link: reading it raises an error with its name
+        return FileFacts(size=0, version="")
+    return FileFacts(size=found.st_size, version=str(found.st_mtime_ns))
 
 
 class Folder:
@@ -92,40 +95,28 @@ class Folder:
 
     def names(self) -> list[str]:
         """Return the names of the files and folders in the folder, or nothing if it does not exist."""
-
-        def list_folder() -> list[str]:
-            self._filesystem.invalidate_cache()
-            return cast("list[str]", self._filesystem.ls(self._path, detail=False))
-
-        try:
-            with self._translate_errors("cannot be listed", ""):
-                found = self._retry(list_folder)
-        except MissingFileError:
-            return []
-        return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in found)
-
-    def sizes(self) -> dict[str, int]:
-        """Return the size in bytes of each file in the folder, by name; empty if the folder does not exist."""
-
-        def list_folder() -> list[dict[str, Any]]:
-            self._filesystem.invalidate_cache()
-            return cast("list[dict[str, Any]]", self._filesystem.ls(self._path, detail=True))
-
-        try:
-            with self._translate_errors("cannot be listed", ""):
-                found = self._retry(list_folder)
-        except MissingFileError:
-            return {}
-        return {each["name"].rsplit("/", 1)[-1]: each["size"] for each in found if each["type"] != "directory"}
+        return sorted(_last_part(path) for path in self._list(detail=False))
 
     def folders(self) -> list[str]:
         """Return the names of the folders in the folder, or nothing if it does not exist."""
+        return sorted(_last_part(info["name"]) for info in self._list(detail=True) if self._is_folder(info))
+
+    def _list(self, *, detail: bool) -> list[Any]:
+        """Return fsspec's listing: paths, or with details facts about each."""
+
+        def list_folder() -> list[Any]:
+            self._filesystem.invalidate_cache()
+            return cast("list[Any]", self._filesystem.ls(self._path, detail=detail))
+
         try:
             with self._translate_errors("cannot be listed", ""):
-                found = self._retry(lambda: self._filesystem.ls(self._path, detail=True))
+                return self._retry(list_folder)
         except MissingFileError:
             return []
-        return sorted(one["name"].rstrip("/").rsplit("/", 1)[-1] for one in found if one["type"] == "directory")
+
+    def _is_folder(self, info: dict[str, Any]) -> bool:
+        """Return True for a folder. On a disk it may be a link to one."""
+        return info["type"] == "directory" or (self.is_local and os.path.isdir(info["name"]))  # noqa: PTH112  # fsspec's path
 
     def age(self, name: str) -> float:
         """Return the seconds since a file was written, by the storage's clock, or infinity if it does not exist.
@@ -142,39 +133,36 @@ class Folder:
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
         with self._translate_errors("cannot be read", name):
-            self._check_regular(name)
             return self._retry(lambda: cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}")))
 
     def read_part(self, name: str, start: int, size: int) -> bytes:
         """Return a range of bytes of a file."""
         with self._translate_errors("cannot be read", name):
-            self._check_regular(name)
             path = f"{self._path}/{name}"
             return self._retry(lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size)))
 
-    def files(self, below: str = "") -> dict[str, FileFacts]:
-        """Return all files below a folder of this folder, by their relative names."""
+    def files(self, below: str) -> dict[str, FileFacts]:
+        """Return all files below a folder of this folder, by their relative names. Follows links on a disk."""
+        start, cut = f"{self._path}/{below}", len(f"{self._path}/")
         with self._translate_errors("cannot be listed", below):
-            start = f"{self._path}/{below}".rstrip("/")
+            if self.is_local:
+                paths = sorted(
+                    f"{place}/{name}" for place, _, names in os.walk(start, followlinks=True) for name in names
+                )
+                return {path[cut:]: _local_facts(path) for path in paths}
             found = self._retry(lambda: self._filesystem.find(start, detail=True))
-        cut = len(f"{self._path}/")
         return {path[cut:]: _facts(info) for path, info in sorted(found.items())}
 
     def facts(self, name: str) -> FileFacts:
         """Return size and version of a file."""
         with self._translate_errors("cannot be read", name):
-            self._check_regular(name)
-            info = self._retry(lambda: self._filesystem.info(f"{self._path}/{name}"))
-            if info["type"] == "directory":
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            return _facts(info)
+            return _facts(self._retry(lambda: self._filesystem.info(f"{self._path}/{name}")))
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading and seeking: in place on a disk, or in memory from a bucket."""
         if not self.is_local:
             return io.BytesIO(self.read(name))
         with self._translate_errors("cannot be read", name):
-            self._check_regular(name)
             return cast("IO[bytes]", self._filesystem.open(f"{self._path}/{name}", "rb"))
 
     def write(self, name: str, content: bytes) -> None:
@@ -209,7 +197,6 @@ class Folder:
         """Open a text file on a disk to append to it."""
         with self._translate_errors("cannot be written", name):
             self._filesystem.makedirs(self._path, exist_ok=True)
-            self._check_regular(name)
             return cast("IO[str]", self._filesystem.open(f"{self._path}/{name}", "a", encoding="utf-8"))
 
     def upload(self, local_path: str, name: str) -> None:
@@ -232,23 +219,10 @@ class Folder:
             with suppress(MissingFileError), self._translate_errors("cannot be deleted", each):
                 self._retry(partial(self._filesystem.rm, f"{self._path}/{each}", recursive=True))
 
-    def delete_non_folder(self) -> None:
-        """Delete a link, file, pipe, socket or device at the folder's path on a disk."""
-        in_place = self.is_local and os.path.lexists(self.path)
-        if in_place and (os.path.islink(self.path) or not os.path.isdir(self.path)):  # noqa: PTH112, PTH114  # as above
-            with self._translate_errors("cannot be deleted", ""):
-                os.unlink(self.path)  # noqa: PTH108  # as above
-
     def clear(self, *, first: str) -> None:
         """Delete everything in the folder, starting with the file `first`."""
         for name in sorted(self.names(), key=lambda name: name != first):
             self.delete(name)
-
-    def _check_regular(self, name: str) -> None:
-        """Raise MissingFileError for a pipe, socket or device at a file path on a disk. Reading it may never end."""
-        path = f"{self._path}/{name}"
-        if self.is_local and not (os.path.isfile(path) or os.path.isdir(path)) and os.path.exists(path):  # noqa: PTH110, PTH112, PTH113  # a path of fsspec
-            raise MissingFileError(f"{self.url}/{name} is a pipe, a socket or a device; allowed is a file: remove it")
 
     def _retry(self, request: Callable[[], Answer]) -> Answer:
         """Repeat a request to a bucket if its failure may be temporary. A disk's failure counts at once."""
@@ -272,10 +246,7 @@ class Folder:
             # If a folder is at the file's path, or a file at its folder's path, the file does not exist.
             raise MissingFileError(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except OSError as error:
-            denied = DeniedFileError if self.is_local and isinstance(error, PermissionError) else StorageError
-            # Links that form a loop do not lead to a file either.
-            kind = MissingFileError if error.errno == errno.ELOOP else denied
-            raise kind(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
+            raise StorageError(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except Exception as error:
             if self.is_local or not type(error).__module__.startswith("obstore"):
                 raise
@@ -285,16 +256,20 @@ class Folder:
     def _reason(self, message: str) -> str:
         """Return the first line of a bucket client's error, with advice if the credentials are missing."""
         line = message.partition("\n")[0]
-        if not METADATA_URLS.search(line):
+        if not METADATA_SERVER_PATHS.search(line):
             return line
-        names = CREDENTIALS[self.url.partition("://")[0]]
+        names = CREDENTIAL_VARIABLES[self.url.partition("://")[0]]
         return f"no credentials: set {names}, or give this pod's service account access to the bucket ({line})"
+
+
+def _last_part(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1]
 
 
 def _is_temporary(error: Exception) -> bool:
     """Return True if a retry may help. obstore has specific types for lasting errors such as missing permissions."""
     if isinstance(error, OSError):
-        return not isinstance(error, LASTING_ERRORS)
+        return not isinstance(error, PERMANENT_ERRORS)
     return type(error).__module__.startswith("obstore") and type(error).__name__ == "GenericError"
 
 

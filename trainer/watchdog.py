@@ -61,8 +61,8 @@ class Heartbeat:
 class Watchdog:
     """The watchdog of one rank.
 
-    Call `heartbeat` wherever training makes progress, and `worked` when the time of some steps is known. Both only set
-    numbers. A thread compares the numbers of all ranks through the store.
+    Call `heartbeat` wherever training makes progress, and `record_work` when the time of some steps is known. Both only
+    set numbers. A thread compares the numbers of all ranks through the store.
     """
 
     def __init__(self, runtime: Runtime, *, timeout: float, on_slow: Callable[[int, float], None]) -> None:
@@ -96,7 +96,7 @@ class Watchdog:
         self._progress += 1
         self._progressed = time.monotonic()
 
-    def worked(self, steps: int, seconds: float) -> None:
+    def record_work(self, steps: int, seconds: float) -> None:
         """Record the seconds of this rank's own part of its last `steps` steps."""
         self._work = (self._work[0] + steps, self._work[1] + seconds)
 
@@ -116,8 +116,8 @@ class Watchdog:
         if self._is_hanging():
             self._exit_hanging()
         if self._store and self._runtime.rank == 0 and self._runtime.world > 1:
-            for rank, times in self._stragglers.update(self._heartbeats(), time.monotonic()):
-                self._on_slow(rank, times)
+            for rank, ratio in self._stragglers.update(self._heartbeats(), time.monotonic()):
+                self._on_slow(rank, ratio)
 
     def _publish(self) -> None:
         self._polls += 1
@@ -218,11 +218,11 @@ class Stragglers:
         self._before, self._updated = heartbeats, now
         found = []
         for rank, seconds in enumerate(each):
-            times = seconds / max(median(each[:rank] + each[rank + 1 :]), 1e-9)
-            self._slow_windows[rank] = self._slow_windows[rank] + 1 if times >= SLOW_RATIO else 0
+            ratio = seconds / max(median(each[:rank] + each[rank + 1 :]), 1e-9)
+            self._slow_windows[rank] = self._slow_windows[rank] + 1 if ratio >= SLOW_RATIO else 0
             # Report when several windows agree, and then once for each further series of windows.
             if self._slow_windows[rank] >= SLOW_WINDOWS and self._slow_windows[rank] % SLOW_WINDOWS == 0:
-                found.append((rank, times))
+                found.append((rank, ratio))
         return found
 
 

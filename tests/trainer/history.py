@@ -60,6 +60,21 @@ class Run(Protocol):
         """Wait for the background thread, as the interpreter does at its exit."""
 
 
+class HookedCheckpoints(Checkpoints):
+    """Checkpoints whose hooks are a run's."""
+
+    def __init__(self, run: InProcess, url: str, keep: int, runtime: Runtime) -> None:
+        super().__init__(Folder(url).child("checkpoints"), runtime, keep=keep)
+        self._run = run
+
+    def verify_lease(self) -> None:
+        self._run.verify_lease()
+
+    def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
+        del name, tensor
+        self._run.check_tensor()
+
+
 class InProcess:
     """A run on this rank."""
 
@@ -71,18 +86,16 @@ class InProcess:
         self._rank = runtime.rank
         self._crash: int | None = None
         self._gate, self._is_writing = threading.Event(), threading.Event()
-        self._checkpoints = Checkpoints(
-            Folder(url).child("checkpoints"), runtime, keep=keep, permit=self._permit, check=self._check
-        )
+        self._checkpoints = HookedCheckpoints(self, url, keep, runtime)
 
-    def _permit(self) -> None:
+    def verify_lease(self) -> None:
         if self._crash == 0:
             raise CrashError("crash at a check of the lease")
         if self._crash is not None:
             self._crash -= 1
         self._lease.verify()
 
-    def _check(self, _step: int, _name: str, _tensor: torch.Tensor) -> None:
+    def check_tensor(self) -> None:
         self._is_writing.set()
         self._gate.wait()
         if self._crash == WRITING:
@@ -208,7 +221,6 @@ class Store:
         Folder(url)
         self.files, path = fsspec.url_to_fs(url)
         self.path = f"{path}/checkpoints"
-        self.is_local = url.startswith("file:")
 
     def place(self, step: int) -> str:
         """Path of a step's folder."""
@@ -230,7 +242,7 @@ class Store:
         if hashlib.sha256(content).hexdigest().encode() != digest:
             return None
         found: dict[str, Any] = json.loads(content)
-        return found if found["facts"]["step"] == step else None
+        return found
 
     def value(self, step: int) -> float | None:
         """Return the common value of all tensors, or None if the checkpoint is not complete."""

@@ -12,8 +12,9 @@ import torch
 
 from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import Ended, run
+from tests.trainer.ranks import ReaderRank
 from trainer.config import ImagenetConfig
-from trainer.data.image_files import ReaderRanks, find_images
+from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, shards, tiny_imagenet
 from trainer.data.sampler import EpochSampler
@@ -57,7 +58,7 @@ def test_bucket_images_on_two_ranks_equal_disk_images(bucket: str, proxy: Proxy,
         config = ImagenetConfig(
             fake_data=False, data_dir=folder, image_size=24, batch_size=4, epochs=EPOCHS, stream=True
         )
-        return FolderImages(config, torch.device("cpu"), ReaderRanks())
+        return FolderImages(config, ReaderRank())
 
     ranks, whole = [load(bucket) for _ in range(2)], load(str(tmp_path))
     assert (whole.num_samples, whole.num_tests, whole.classes) == (21, 6, 3)
@@ -84,7 +85,7 @@ def test_bucket_layouts_give_the_same_images_as_a_disk(layout: str, bucket: str,
     upload(tmp_path / "data", f"{bucket}/data")
     disk, there = Folder(f"{tmp_path}/data"), Folder(f"{bucket}/data")
     for split in ("train", "val"):
-        found, expected = find_images(there, split, ReaderRanks()), find_images(disk, split, ReaderRanks())
+        found, expected = find_images(there, split, ReaderRank()), find_images(disk, split, ReaderRank())
         assert found[1] == expected[1] == CLASSES
         assert [(one.file, one.start, one.label) for one in found[0]] == [
             (one.file, one.start, one.label) for one in expected[0]

@@ -60,17 +60,12 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "newer format": (lambda folder: reseal(folder, format=3), "format is 3"),
     "tensors missing": (lambda folder: tensor_file(folder).unlink(), "tensors cannot be read"),
     "a folder for tensors": (lambda folder: fold(tensor_file(folder)), "tensors cannot be read: Is a directory"),
-    "a folder for a manifest": (lambda folder: fold(folder / MANIFEST), "checkpoint.json cannot be read: Is a"),
     "tensors empty": (lambda folder: tensor_file(folder).write_bytes(b""), "too short"),
     "tensors cut short": (lambda folder: change(tensor_file(folder), lambda file: file[: len(file) // 2]), "too short"),
     "one bit": (
         lambda folder: change(tensor_file(folder), lambda file: file[:-100] + bytes([file[-100] ^ 1]) + file[-99:]),
         "checksum of",
     ),
-    "manifest without a format": (lambda folder: change(folder / MANIFEST, lambda _: seal({})), "format is None"),
-    "tensors of an unknown kind": (lambda folder: reseal(folder, tensors={"weights": 1}), "the manifest is invalid"),
-    "another step's": (lambda folder: other_facts(folder, step=2), "its step is 2"),
-    "no facts": (lambda folder: reseal(folder, facts={}), "the manifest is invalid: KeyError 'signature'"),
     "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "belongs to resnet/sgd, not cnn/adamw"),
 }
 
@@ -97,7 +92,7 @@ def test_load_newest_returns_the_saved_state(checkpoints: Checkpoints) -> None:
 def test_load_needs_less_memory_than_the_files(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainer.checkpoints.tensor_files.PIECE_BYTES", 2**20)
+    monkeypatch.setattr("trainer.checkpoints.tensor_files.MAX_READ_BYTES", 2**20)
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
     tensors = {f"weights-{number}": torch.full((2**16,), float(number)) for number in range(64)}
     checkpoints.save(1, SavedState(tensors=tensors, facts=saved(1).facts))
@@ -271,15 +266,6 @@ def test_save_of_same_step_keeps_old_checkpoint_until_sealed(
     assert found.facts["epoch"] == 1
     assert torch.equal(found.tensors["weights"], again.tensors["weights"])
     assert len(folder.child("step-000000003").names()) == 2, "what was there before is gone"
-
-
-def test_state_without_required_value_is_incompatible(runtime: Runtime) -> None:
-    state = small_state()
-    good = state.capture(runtime)
-    state.check_compatible(good)
-    changed = {key: value for key, value in good.facts.items() if key != "began"}
-    with pytest.raises(ValueError, match="began is missing"):
-        state.check_compatible(SavedState(tensors=good.tensors, facts=changed))
 
 
 def test_process_killed_during_save_leaves_complete_checkpoint(tmp_path: Path, runtime: Runtime) -> None:

@@ -61,7 +61,6 @@ def test_retention_with_lagging_listing_deletes_no_complete_checkpoint(
     names = Folder.names
     # Simulate a lagging listing: the files exist, and only the steps are listed.
     monkeypatch.setattr(Folder, "names", lambda folder: [name for name in names(folder) if name.startswith("step-")])
-    monkeypatch.setattr(Folder, "sizes", lambda _: {})
     save(checkpoints, 3)
     found, skipped = newest(checkpoints)
     assert found
@@ -81,39 +80,13 @@ def cut(store: Store, path: str, *, left: int = -1) -> None:
     store.edit(path, store.files.cat_file(path)[:left])
 
 
-def put_folder(store: Store, path: str) -> None:
-    """Replace a file by a folder."""
-    store.remove(path)
-    store.edit(f"{path}/other", b"")
-
-
-def copy_to_next(store: Store, step: int) -> None:
-    """Copy a checkpoint to the next step's name and break the original."""
-    if store.files.exists(store.place(step + 1)):
-        store.remove(store.place(step + 1))
-    for name in store.names(step):
-        store.edit(f"{store.place(step + 1)}/{name}", store.files.cat_file(f"{store.place(step)}/{name}"))
-    store.remove(f"{store.place(step)}/{MANIFEST}")
-
-
-def put_file(store: Store, step: int) -> None:
-    """Replace a checkpoint's folder by a file."""
-    store.remove(store.place(step))
-    if store.is_local:
-        store.edit(store.place(step), b"no checkpoint")
-
-
 DAMAGE: dict[str, Callable[[Store, int], None]] = {
     "flipped byte": flip,
     "tensors cut short": lambda store, step: cut(store, store.tensor_file(step)),
     "tensors empty": lambda store, step: cut(store, store.tensor_file(step), left=0),
     "tensors missing": lambda store, step: store.remove(store.tensor_file(step)),
-    "folder for tensors": lambda store, step: put_folder(store, store.tensor_file(step)),
     "manifest cut short": lambda store, step: cut(store, f"{store.place(step)}/{MANIFEST}"),
     "manifest missing": lambda store, step: store.remove(f"{store.place(step)}/{MANIFEST}"),
-    "folder for the manifest": lambda store, step: put_folder(store, f"{store.place(step)}/{MANIFEST}"),
-    "file for the folder": put_file,
-    "copy of another step": copy_to_next,
 }
 
 

@@ -9,10 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, parse
-from trainer.data.datasets import GeneratedImages
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
 from trainer.flag_table import TARGET, flag_table
 
@@ -62,8 +60,8 @@ def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["digits", "--epochs=0"], ["epochs is 0", "1 or more", "--epochs"]),
-        (["digits", "--batch-size=-4"], ["batch_size is -4", "1 or more"]),
+        (["digits", "--epochs=0"], ["epochs is 0", "1 to 1000000000", "--epochs"]),
+        (["digits", "--batch-size=-4"], ["batch_size is -4", "1 to 1000000000"]),
         (["digits", "--epochs=many"], ["--epochs", "'many'"]),
         (["digits", "--epoch=3"], ["--epoch=3", "--epochs"]),
         (["digits", "--learning-rate=nan"], ["learning_rate is nan", "more than 0"]),
@@ -73,7 +71,7 @@ def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.
         (["digits", "--optimizer=lion"], ["'lion'", "--optimizer", "'adamw'"]),
         (["digits", "--seed=-1"], ["seed is -1", "0 to"]),
         (["digits", "--job=../other"], ["job is '../other'", "one folder name"]),
-        (["digits", "--keep-checkpoints=0"], ["keep_checkpoints is 0", "1 or more"]),
+        (["digits", "--keep-checkpoints=0"], ["keep_checkpoints is 0", "1 to 1000000000"]),
         (["digits", "--process-group-timeout=inf"], ["process_group_timeout is inf"]),
         (["imagenet", "--no-fake-data", "--data-dir="], ["data_dir", "a folder of images"]),
         (["imagenet", "--profile-steps=9-3"], ["profile_steps is '9-3'", "1 <= A <= B"]),
@@ -145,11 +143,3 @@ def test_invalid_flag_ends_process_with_its_exit_code() -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("error: epochs is 0")
     assert "Traceback" not in done.stderr
-
-
-def test_steps_per_epoch_beyond_sample_limit_is_rejected() -> None:
-    config = ImagenetConfig(image_size=32, batch_size=8, steps_per_epoch=31_250_001)
-    with pytest.raises(
-        ConfigurationError, match=r"steps_per_epoch is 31250001; allowed is at most 31250000 .* 4 ranks"
-    ):
-        GeneratedImages(config, torch.device("cpu"), rank=0, world=4)

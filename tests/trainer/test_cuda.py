@@ -13,12 +13,13 @@ from tests.conftest import VISIBLE_GPUS
 from tests.trainer.processes import Ended, run, started
 from trainer.data.made_images import imagenet
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
-from trainer.gpu import DRIVER_FILE, HIDDEN
+from trainer.gpu import DRIVER_FILE, HIDING_VALUES
 
 DEVICE = "cuda"
 GPUS = len(list(Path("/dev").glob("nvidia[0-9]*")))
 pytestmark = pytest.mark.skipif(
-    not DRIVER_FILE.exists() or VISIBLE_GPUS in HIDDEN, reason="no GPU here: what the trainer does on CUDA is NOT RUN"
+    not DRIVER_FILE.exists() or VISIBLE_GPUS in HIDING_VALUES,
+    reason="no GPU here: what the trainer does on CUDA is NOT RUN",
 )
 IMAGENET = ("--arch=resnet18", "--image-size=64", "--num-classes=4", "--batch-size=8")
 

@@ -5,28 +5,25 @@ from __future__ import annotations
 import fcntl
 import io
 import os
-import shutil
-import socket
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 from PIL import Image
 
+from tests.trainer.ranks import ReaderRank
 from trainer.config import ImagenetConfig
-from trainer.data.image_cache import INDEX, PIXELS, load_cached
-from trainer.data.image_files import ImageFile, ReaderRanks, find_images
+from trainer.data.image_cache import INDEX, LOCK, PIXELS, load_cached
+from trainer.data.image_files import ImageFile, find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, shards, tiny_imagenet
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder
 
 CLASSES, TRAIN, TESTS, SIDE = 3, 7, 2, 32
-HERE = ReaderRanks()
+HERE = ReaderRank()
 
 
 def made(tmp_path: Path) -> Path:
@@ -37,13 +34,19 @@ def made(tmp_path: Path) -> Path:
 
 def load(folder: Path, cache: Path) -> FolderImages:
     config = ImagenetConfig(fake_data=False, image_size=24, batch_size=4, data_dir=str(folder), cache_dir=str(cache))
-    return FolderImages(config, torch.device("cpu"), HERE)
+    return FolderImages(config, HERE)
+
+
+def place_of(cache: Path) -> Path:
+    """Return the only cache in the folder."""
+    (place,) = (path for path in cache.iterdir() if path.name != LOCK)
+    return place
 
 
 def pixels(source: Folder, cache: Path) -> bytes:
     """The decoded training set."""
     images, _ = find_images(source, "train", HERE)
-    return load_cached(source, images, SIDE, cache, builds=True, heartbeat=lambda: None).pixels.tobytes()
+    return load_cached(source, images, SIDE, cache, is_builder=True, heartbeat=lambda: None).pixels.tobytes()
 
 
 LAYOUTS: list[Callable[[Path], None]] = [
@@ -98,19 +101,12 @@ def test_cache_decodes_changed_images_again(write: Callable[[Path, int], None], 
         assert set(pixels(source, cache)) == {grey}
 
 
-def put_file(place: Path) -> None:
-    """Put a file at the path of a cache."""
-    shutil.rmtree(place)
-    place.touch()
-
-
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "no index": lambda place: (place / INDEX).unlink(),
     "empty index": lambda place: (place / INDEX).write_bytes(b""),
     "index of something else": lambda place: (place / INDEX).write_bytes(b'{"images": 3}'),
     "no pixels": lambda place: (place / PIXELS).unlink(),
     "pixels cut short": lambda place: os.truncate(place / PIXELS, 100),
-    "a file in its place": put_file,
 }
 
 
@@ -118,10 +114,10 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 def test_cache_that_is_damaged_is_replaced(damage: Callable[[Path], object], tmp_path: Path) -> None:
     source, cache = Folder(str(made(tmp_path))), tmp_path / "cache"
     before = pixels(source, cache)
-    (place,) = cache.iterdir()
+    place = place_of(cache)
     damage(place)
     assert pixels(source, cache) == before
-    assert list(cache.iterdir()) == [place]
+    assert place_of(cache) == place
 
 
 def test_cache_on_full_disk_must_be_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,32 +137,26 @@ def test_cache_on_full_disk_must_be_small(tmp_path: Path, monkeypatch: pytest.Mo
 def test_cache_on_too_small_disk_is_rejected(tmp_path: Path) -> None:
     images = [ImageFile(file="none", start=0, size=1, version="", name="none", label=0)] * 1000
     with pytest.raises(StorageError, match="set --cache-dir"):
-        load_cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", builds=True, heartbeat=lambda: None)
+        load_cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", is_builder=True, heartbeat=lambda: None)
 
 
-def test_cache_removes_abandoned_drafts_and_keeps_active_ones(tmp_path: Path) -> None:
+def test_cache_build_waits_for_lock_and_removes_drafts(tmp_path: Path) -> None:
     folder, cache = tmp_path / "data", tmp_path / "cache"
     imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
-    load(folder, cache)
-    key = next(cache.iterdir()).name
-    shutil.rmtree(cache)
-
-    def draft(name: str, age: float) -> Path:
-        pixels = cache / name / "pixels"
-        pixels.parent.mkdir(parents=True)
-        pixels.write_bytes(b"half")
-        os.utime(pixels, (time.time() - age,) * 2)
-        return pixels
-
-    host = socket.gethostname()
-    dead = [draft(f"{key}.{os.getpid()}", 86400), draft(f"{key}.{host}.1", 60), draft(f"{'0' * 16}.{host}.1", 60)]
-    fresh, elsewhere, alive = draft(f"{key}.{host}.2", 0), draft(f"{key}.other.1", 60), draft(f"{key}.{host}.3", 86400)
-    of_others = draft("photos.2020", 86400)
-    with alive.open("rb") as held:
+    draft = cache / f"{'0' * 16}.draft"
+    draft.mkdir(parents=True)
+    images, _ = find_images(Folder(f"{folder}"), "train", HERE)
+    with (cache / LOCK).open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert load(folder, cache).broken == []
-    assert not any(pixels.parent.exists() for pixels in dead)
-    assert all(pixels.exists() for pixels in (fresh, elsewhere, alive, of_others))
+        beats: list[bool] = []
+
+        def heartbeat() -> None:
+            beats.append(draft.exists())
+            held.close()
+
+        load_cached(Folder(f"{folder}"), images, SIDE, cache, is_builder=True, heartbeat=heartbeat)
+    assert beats[0]
+    assert not draft.exists()
 
 
 def test_cache_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:
@@ -178,5 +168,5 @@ def test_cache_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:
         raise StorageError("the others are gone")
 
     with pytest.raises(StorageError, match="are gone"):
-        load_cached(source, images, SIDE, tmp_path / "cache", builds=True, heartbeat=heartbeat)
-    assert list((tmp_path / "cache").iterdir()) == []
+        load_cached(source, images, SIDE, tmp_path / "cache", is_builder=True, heartbeat=heartbeat)
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [LOCK]

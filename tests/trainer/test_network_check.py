@@ -32,7 +32,7 @@ def test_allreduce_bandwidth_counts_data_per_rank() -> None:
 def test_arguments_after_two_dashes_are_the_program() -> None:
     options = parse(["--min-bandwidth-gbps=2.5", "--", "-m", "trainer", "digits", "--rounds=3"])
     assert (options.min_bandwidth_gbps, options.rounds) == (2.5, 5)
-    assert options.program == ("-m", "trainer", "digits", "--rounds=3")
+    assert options.program == ["-m", "trainer", "digits", "--rounds=3"]
 
 
 def check(least: float, folder: Path) -> Ended:

@@ -256,6 +256,6 @@ def test_finished_hosts_wait_and_rejoin_after_a_failure() -> None:
 def test_threads_of_finished_hosts_have_ended() -> None:
     with job(3, restarts=1) as hosts:
         hosts.meet()
-        polling = [rounds._link._polling for rounds in hosts.all.values() if rounds._link]
+        polling = [rounds._connection._polling for rounds in hosts.all.values() if rounds._connection]
         assert [one.result(SECONDS) for one in hosts.each(Rounds.finish)] == [True, True, True]
         assert [thread.is_alive() for thread in polling] == [False, False, False]

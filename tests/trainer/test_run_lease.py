@@ -7,25 +7,26 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from tests.trainer.processes import started
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.run_checkpoints import LEASE_FILE, RunCheckpoints, RunLease
-from trainer.checkpoints.state import RunState
+from trainer.checkpoints.run_checkpoints import LEASE_FILE, RunLease
 from trainer.checkpoints.tensor_files import MANIFEST
-from trainer.config import DigitsConfig
-from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, PREEMPTED, ConfigurationError
-from trainer.reporter import Reporter
 from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 
-def leased(folder: Folder, lease: RunLease, runtime: Runtime) -> Checkpoints:
-    """Return the checkpoints that a run with this lease saves."""
-    return Checkpoints(folder.child("checkpoints"), runtime, keep=3, permit=lease.verify)
+class LeasedCheckpoints(Checkpoints):
+    """The checkpoints that a run with this lease saves."""
+
+    def __init__(self, folder: Folder, lease: RunLease, runtime: Runtime) -> None:
+        super().__init__(folder.child("checkpoints"), runtime, keep=3)
+        self._lease = lease
+
+    def verify_lease(self) -> None:
+        self._lease.verify()
 
 
 def taken_over(url: str, runtime: Runtime) -> None:
@@ -33,9 +34,9 @@ def taken_over(url: str, runtime: Runtime) -> None:
     folder = Folder(url)
     first, second = RunLease(folder, "node-1"), RunLease(folder, "node-2")
     first.acquire()
-    save(before := leased(folder, first, runtime), 1)
+    save(before := LeasedCheckpoints(folder, first, runtime), 1)
     second.acquire()
-    save(after := leased(folder, second, runtime), 2, 3)
+    save(after := LeasedCheckpoints(folder, second, runtime), 2, 3)
     for step in (1, 3, 4):
         before.save(step, saved(step))
         with pytest.raises(ConfigurationError, match="acquired by a run that started later, on node-2; allowed is one"):
@@ -59,11 +60,13 @@ def test_save_that_loses_the_lease_is_not_sealed(tmp_path: Path, runtime: Runtim
     lease = RunLease(folder, "node-1")
     lease.acquire()
 
-    def lose(_step: int, name: str, _tensor: torch.Tensor) -> None:
-        if name == "weights":
-            RunLease(folder, "node-2").acquire()
+    class LosingCheckpoints(LeasedCheckpoints):
+        def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
+            del tensor
+            if name == "weights":
+                RunLease(folder, "node-2").acquire()
 
-    checkpoints = Checkpoints(folder.child("checkpoints"), runtime, keep=3, permit=lease.verify, check=lose)
+    checkpoints = LosingCheckpoints(folder, lease, runtime)
     checkpoints.save(1, saved(1))
     with pytest.raises(ConfigurationError, match="on node-2"):
         checkpoints.wait()
@@ -75,7 +78,7 @@ def test_run_with_deleted_lease_still_saves(tmp_path: Path, runtime: Runtime) ->
     lease = RunLease(folder, "node-1")
     lease.acquire()
     (tmp_path / LEASE_FILE).unlink()
-    save(leased(folder, lease, runtime), 1)
+    save(LeasedCheckpoints(folder, lease, runtime), 1)
 
 
 def test_newer_of_two_runs_continues(tmp_path: Path, digits: Path) -> None:
@@ -92,27 +95,3 @@ def test_newer_of_two_runs_continues(tmp_path: Path, digits: Path) -> None:
             second.hosts[0].send_signal(signal.SIGTERM)
             ended = second.end()
     assert ended.codes == [PREEMPTED], ended.output
-
-
-def test_resume_with_unsealed_checkpoints_only_starts_over_with_warning(
-    tmp_path: Path, runtime: Runtime, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bucket, model = Folder(f"file://{tmp_path}"), nn.Linear(3, 2)
-    state = RunState(
-        signature="linear/sgd",
-        model=model,
-        optimizer=torch.optim.SGD(model.parameters()),
-        sampler=EpochSampler(1, rank=0, world=1, batch_size=1, seed=0),
-        scaler=torch.amp.GradScaler("cpu", enabled=False),
-    )
-    run = RunCheckpoints(DigitsConfig(data_dir="any"), bucket, runtime, state, Reporter(runtime, None))
-    assert not run.resume()
-    assert capsys.readouterr().err == ""
-    for step in (1, 2):
-        state.step = step
-        run.save(0.0)
-    run.wait()
-    for seal in tmp_path.glob(f"checkpoints/*/*/{MANIFEST}"):
-        seal.unlink()
-    assert not run.resume()
-    assert "warning: training starts over: none of the 2 checkpoints in" in capsys.readouterr().err

@@ -135,7 +135,6 @@ def test_step_time_is_split_into_data_wait_and_useful_time() -> None:
     assert times.steps == 2
     assert 2 * WAIT <= times.data < times.total - 2 * WORK + 0.001
     assert times.all_reduce == 0
-    assert clock.useful == pytest.approx(times.total - times.data)
     assert clock.take().steps == 0
 
 

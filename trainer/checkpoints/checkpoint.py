@@ -8,23 +8,23 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from trainer.exit_codes import DataError, DivergedError, StorageError, TrainerError
 from trainer.runtime.base import Runtime
-from trainer.storage import DeniedFileError, Folder, MissingFileError
-
-Tensors = dict[str, torch.Tensor]
-NAME = re.compile(r"step-(\d{9})")
+from trainer.storage import Folder, MissingFileError
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.metadata import Metadata
 
-    from trainer.checkpoints.tensor_files import Facts
+Tensors = dict[str, torch.Tensor]
+CHECKPOINT_NAME = re.compile(r"step-(\d{9})")
+
+Facts = dict[str, Any]
+"""All values that are not tensors: numbers and text, nested in dicts and lists."""
 
 
 class HostCopies:
@@ -47,14 +47,14 @@ class HostCopies:
     def _copy(self, tensors: Tensors) -> Tensors:
         with torch.cuda.stream(self._stream) if self._stream else nullcontext():
             self._copies = {
-                name: self._place(name, tensor).copy_(tensor, non_blocking=self._on_cuda)
+                name: self._destination(name, tensor).copy_(tensor, non_blocking=self._on_cuda)
                 for name, tensor in tensors.items()
             }
         if self._stream:
             self._stream.synchronize()
         return dict(self._copies)
 
-    def _place(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def _destination(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return the destination of a tensor, reused if shape and type are the same."""
         place = self._copies.get(name)
         if place is None or (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
@@ -72,41 +72,44 @@ class SavedState:
     """All values that are not tensors, such as step and signature; the same on all ranks."""
 
 
-class Checkpoints:
+class SaveHooks:
+    """Callbacks of a save, which run in the background. These do nothing."""
+
+    def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
+        """Raise DivergedError for a tensor that is not worth resuming, which ends the save on all ranks."""
+
+    def verify_lease(self) -> None:
+        """Raise an error if this run may no longer change the folder.
+
+        Called before each deletion and before the manifest is written.
+        """
+
+    def sealed(self) -> None:
+        """Handle a checkpoint that is complete."""
+
+
+class Checkpoints(SaveHooks):
     """The checkpoints of one run, with one folder per step.
 
     Every rank creates an instance and calls its methods at the same step, because the ranks save and load together.
     """
 
-    def __init__(
-        self,
-        folder: Folder,
-        runtime: Runtime,
-        *,
-        keep: int,
-        keep_hours: float = 0.0,
-        check: Callable[[int, str, torch.Tensor], None] = lambda _step, _name, _tensor: None,
-        permit: Callable[[], None] = lambda: None,
-        on_saved: Callable[[int, str, float], None] = lambda _step, _url, _seconds: None,
-    ) -> None:
-        """Set the callbacks.
-
-        `check` receives the step, name and copy of each tensor, in the background, on the rank that writes it. It
-        raises DivergedError for a state that is not worth resuming. `wait` then raises that error, and the checkpoint
-        is deleted. `permit` runs before each deletion and before the manifest is written. An error that it raises ends
-        the save.
-        """
+    def __init__(self, folder: Folder, runtime: Runtime, *, keep: int, keep_hours: float = 0.0) -> None:
         self.folder = folder
         self._runtime = runtime
         self._keep, self._keep_seconds = keep, keep_hours * 3600
-        self._check, self._permit, self._on_saved = check, permit, on_saved
         self._copies = HostCopies(runtime.device)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._copying: Future[Tensors] | None = None
-        self._saving: Future[Metadata] | None = None
-        self._saving_name = ""
+        self._copy: Future[Tensors] | None = None
+        self._save: Future[Metadata] | None = None
+        self.saving_step = 0
+        """Step of the last save."""
+        self._started = 0.0
         self._rejected: set[str] = set()
         """Names of checkpoints that the last resume rejected and that were not saved again."""
+
+    def report_saved(self, step: int, url: str, seconds: float) -> None:
+        """Handle a checkpoint that is complete, with the seconds that its save took. This does nothing."""
 
     def save(self, step: int, saved: SavedState) -> None:
         """Copy the state and write it, both in the background. Wait first if the previous save is not done.
@@ -122,40 +125,39 @@ class Checkpoints:
         from trainer.checkpoints.tensor_files import TensorFilesWriter
 
         self.wait()
-        started = time.monotonic()
-        name = self._saving_name = f"step-{step:09d}"
-        folder = self.folder.child(name)
-
-        def sealed() -> None:
-            self._rejected.discard(name)
-            self._on_saved(step, folder.url, time.monotonic() - started)
-            self._delete_old(before=step)
-
-        check, rank = partial(self._check, step), self._runtime.rank
-        writer = TensorFilesWriter(folder, saved.facts, rank=rank, sealed=sealed, check=check, permit=self._permit)
+        self.saving_step, self._started = step, time.monotonic()
+        folder = self.folder.child(_name(step))
+        writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, hooks=self)
         group, alone = self._runtime.background_group(), self._runtime.world == 1
         # Not torch's async_save, which also inspects each tensor in the training thread first.
-        copying = self._copying = self._copies.start(dict(saved.tensors))
-        self._saving = self._thread.submit(
+        copying = self._copy = self._copies.start(dict(saved.tensors))
+        self._save = self._thread.submit(
             lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)
         )
 
+    def sealed(self) -> None:
+        """Report the new checkpoint and delete old ones."""
+        name = _name(self.saving_step)
+        self._rejected.discard(name)
+        self.report_saved(self.saving_step, self.folder.child(name).url, time.monotonic() - self._started)
+        self._delete_old(before=self.saving_step)
+
     def wait_for_copies(self) -> None:
         """Wait until the tensors given to `save` may change."""
-        if self._copying is not None:
-            copying, self._copying = self._copying, None
+        if self._copy is not None:
+            copying, self._copy = self._copy, None
             copying.result()
 
     def wait(self) -> None:
         """Wait until the last save is complete.
 
-        Raises StorageError on all ranks if the save failed on any rank, or DivergedError if `check` raised it.
+        Raises StorageError on all ranks if the save failed on any rank, or DivergedError if `check_tensor` raised it.
         """
         from torch.distributed.checkpoint.api import CheckpointException
 
-        if self._saving is None:
+        if self._save is None:
             return
-        saving, self._saving, self._copying = self._saving, None, None
+        saving, self._save, self._copy = self._save, None, None
         try:
             self._runtime.wait_for(saving)
         except CheckpointException as error:
@@ -163,14 +165,14 @@ class Checkpoints:
             if isinstance(cause, DivergedError) and self._runtime.rank == 0:
                 # A folder without a manifest is not a checkpoint: report the divergence, not a failed deletion.
                 with suppress(TrainerError):
-                    self._delete_unsealed(self._saving_name)
+                    self._delete_unsealed(_name(self.saving_step))
             raise cause from None
 
     def _delete_unsealed(self, name: str) -> None:
         """Delete the remains of a failed save, unless the folder holds an earlier complete checkpoint."""
         from trainer.checkpoints.tensor_files import is_complete
 
-        self._permit()
+        self.verify_lease()
         if not is_complete(self.folder.child(name)):
             self.folder.delete(name)
 
@@ -192,7 +194,7 @@ class Checkpoints:
                 return self._load(folder, check_compatible)
             except _NotSealedError as error:
                 skipped(name, str(error))
-            except (ValueError, MissingFileError, DeniedFileError) as error:
+            except (ValueError, MissingFileError) as error:
                 self._rejected.add(name)
                 skipped(name, str(error))
             except StorageError as error:
@@ -211,14 +213,9 @@ class Checkpoints:
         from trainer.checkpoints.tensor_files import TensorFilesReader, destination
 
         manifest = self._manifest(folder)
-        try:
-            facts = manifest["facts"]
-            # Check before allocating memory, because the manifest may be wrong.
-            check_compatible(SavedState(tensors=destination(manifest, device="meta"), facts=facts))
-            if (step := facts["step"]) != _step(folder.url.rpartition("/")[2]):
-                raise ValueError(f"its step is {step}")
-        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise ValueError(f"the manifest is invalid: {type(error).__name__} {error}") from None
+        facts = manifest["facts"]
+        # Check before allocating memory for the tensors.
+        check_compatible(SavedState(tensors=destination(manifest, device="meta"), facts=facts))
         saved = SavedState(tensors=destination(manifest), facts=facts)
         try:
             load(
@@ -239,9 +236,8 @@ class Checkpoints:
         if self._runtime.rank == 0:
             try:
                 found = unseal(folder.read(MANIFEST))
-            except MissingFileError as error:
-                # Something other than a file may be at that path.
-                found = error if MANIFEST in folder.names() else _NotSealedError("it was not finished")
+            except MissingFileError:
+                found = _NotSealedError("it was not finished")
             except (ValueError, StorageError) as error:
                 found = error
         found = self._runtime.broadcast(found)
@@ -268,12 +264,17 @@ class Checkpoints:
                 # The state is unknown: neither count nor delete this checkpoint.
                 continue
             if age >= self._keep_seconds:
-                self._permit()
+                self.verify_lease()
                 # Delete the manifest first, so that a half-deleted checkpoint does not count as complete.
                 self.folder.delete(name, first=MANIFEST)
 
     def _newest_first(self) -> list[str]:
-        return sorted((name for name in self.folder.names() if NAME.fullmatch(name)), reverse=True)
+        return sorted((name for name in self.folder.names() if CHECKPOINT_NAME.fullmatch(name)), reverse=True)
+
+
+def _name(step: int) -> str:
+    """Return the name of a step's checkpoint."""
+    return f"step-{step:09d}"
 
 
 def _step(name: str) -> int:

@@ -12,10 +12,6 @@ from trainer.checkpoints.checkpoint import SavedState, Tensors
 from trainer.data.sampler import EpochSampler
 from trainer.runtime.base import Runtime
 
-REQUIRED_FACTS = frozenset(
-    ("signature", "sampler", "step", "world", "test_accuracy", "best_accuracy", "began", "useful_seconds")
-)
-"""Required values of a checkpoint that are not tensors."""
 MODEL, OPTIMIZER, RANDOM, RANDOM_CUDA = "model.", "optimizer.", "random.", "random_cuda."
 """Prefixes of tensor names in a checkpoint. The rank's number follows the last two."""
 
@@ -64,7 +60,7 @@ class RunState:
             for key, tensor in self.optimizer.state.get(parameter, {}).items():
                 if isinstance(tensor, torch.Tensor):
                     tensors[f"{OPTIMIZER}{key}.{name}"] = tensor
-        tensors = runtime.on_host(tensors)
+        tensors = runtime.to_host(tensors)
         tensors[f"{RANDOM}{runtime.rank}"] = torch.get_rng_state()
         if runtime.device.type == "cuda":
             tensors[f"{RANDOM_CUDA}{runtime.rank}"] = torch.cuda.get_rng_state()
@@ -83,9 +79,7 @@ class RunState:
         return SavedState(tensors=tensors, facts=facts)
 
     def check_compatible(self, saved: SavedState) -> None:
-        """Raise ValueError if a checkpoint belongs to another model or optimiser, or lacks required values."""
-        if missing := sorted(REQUIRED_FACTS - saved.facts.keys()):
-            raise ValueError(f"{missing[0]} is missing")
+        """Raise ValueError if a checkpoint belongs to another model or optimiser."""
         found = saved.facts["signature"]
         if found != self.signature:
             raise ValueError(f"it belongs to {found}, not {self.signature}")
@@ -98,9 +92,6 @@ class RunState:
         )
         if different:
             raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or type, or is missing")
-        for name, tensor in _with_prefix(RANDOM, saved.tensors).items():
-            if _shape_and_type(tensor) != _shape_and_type(torch.get_rng_state()):
-                raise ValueError(f"the random numbers of rank {name} do not belong to this version of torch")
 
     @torch.no_grad()
     def restore(self, saved: SavedState, runtime: Runtime, *, seed: int) -> None:

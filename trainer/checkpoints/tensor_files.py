@@ -11,8 +11,7 @@ import json
 import os
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from math import prod
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
@@ -27,16 +26,15 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
+from trainer.checkpoints.checkpoint import Facts, SaveHooks
 from trainer.exit_codes import StorageError
-from trainer.storage import DeniedFileError, Folder, MissingFileError
+from trainer.storage import Folder, MissingFileError
 
 MANIFEST = "checkpoint.json"
 """Written last: a folder without it is not a checkpoint."""
 FORMAT = 2
 """Version of the manifest and tensor files, raised if an older trainer cannot read them."""
-Facts = dict[str, Any]
-"""All values that are not tensors: numbers and text, nested in dicts and lists."""
-PIECE_BYTES = 32 * 2**20
+MAX_READ_BYTES = 32 * 2**20
 """Most bytes of a file to read at once, to save memory. A larger tensor is read at once anyway."""
 
 
@@ -63,11 +61,10 @@ def unseal(file: bytes) -> dict[str, Any]:
         raise ValueError(f"{MANIFEST} is empty")
     if hashlib.sha256(content).hexdigest().encode("ascii") != digest:
         raise ValueError(f"the checksum of {MANIFEST} is wrong")
-    manifest: Any = json.loads(content)
-    found = manifest.get("format") if isinstance(manifest, dict) else None
-    if found != FORMAT:
-        raise ValueError(f"its format is {found}, not {FORMAT}")
-    return cast("dict[str, Any]", manifest)
+    manifest = cast("dict[str, Any]", json.loads(content))
+    if manifest["format"] != FORMAT:
+        raise ValueError(f"its format is {manifest['format']}, not {FORMAT}")
+    return manifest
 
 
 def is_complete(folder: Folder) -> bool:
@@ -75,31 +72,17 @@ def is_complete(folder: Folder) -> bool:
 
     Reads no tensors: only a resume finds a changed byte. Raises StorageError if the storage fails.
     """
-    try:
-        manifest = unseal(folder.read(MANIFEST))
-        places = read_metadata(manifest).storage_data.values()
-        is_of_step = folder.url.endswith(f"/step-{manifest['facts']['step']:09d}")
-        sizes = folder.sizes()
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, MissingFileError, DeniedFileError):
-        return False
     needed: dict[str, int] = {}
-    for place in places:
-        needed[place["file"]] = max(needed.get(place["file"], 0), place["start"] + place["bytes"])
-    # A listing may lag behind the files, for example on NFS: ask for the file itself before it counts as missing.
-    return is_of_step and all(
-        sizes.get(name, -1) >= size or _has_size(folder, name, size) for name, size in needed.items()
-    )
-
-
-def _has_size(folder: Folder, name: str, size: int) -> bool:
     try:
-        return folder.facts(name).size >= size
-    except (MissingFileError, DeniedFileError):
+        for place in read_metadata(unseal(folder.read(MANIFEST))).storage_data.values():
+            needed[place["file"]] = max(needed.get(place["file"], 0), place["start"] + place["bytes"])
+        return all(folder.facts(name).size >= size for name, size in needed.items())
+    except (ValueError, MissingFileError):
         return False
 
 
 def read_metadata(manifest: dict[str, Any]) -> Metadata:
-    """Return the manifest as torch's Metadata. Raises ValueError if the chunks of a tensor do not cover it."""
+    """Return the manifest as torch's Metadata."""
     tensors: dict[str, Any] = {}
     places = {}
     for name, found in manifest["tensors"].items():
@@ -109,60 +92,53 @@ def read_metadata(manifest: dict[str, Any]) -> Metadata:
         ]
         properties = TensorProperties(dtype=getattr(torch, found["dtype"]))
         tensors[name] = TensorStorageMetadata(properties=properties, size=torch.Size(found["size"]), chunks=chunks)
-        covered, size = sum(prod(part.sizes) for part in chunks), prod(tensors[name].size)
-        if covered != size:
-            raise ValueError(f"the parts of {name} have {covered} numbers, not {size}")
         for part, chunk in zip(chunks, found["chunks"], strict=True):
             places[MetadataIndex(name, part.offsets)] = chunk
     return Metadata(tensors, storage_data=places)
 
 
-class TensorFilesWriter(StorageWriter):
+class _UnchangedPlans:
+    """Parts of torch's interface of a storage that do nothing here."""
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Do nothing: one checkpoint does not affect the next."""
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """Return the plan unchanged."""
+        return plan
+
+    def prepare_global_plan(self, plans: Any) -> Any:
+        """Return the plans unchanged: torch has already divided shared tensors evenly among the ranks."""
+        return plans
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return False: torch must not choose this class by a name."""
+        del checkpoint_id
+        return False
+
+
+class TensorFilesWriter(_UnchangedPlans, StorageWriter):
     """Write one checkpoint: each rank writes its file, then the coordinator writes the manifest."""
 
-    def __init__(
-        self,
-        folder: Folder,
-        facts: Facts,
-        *,
-        rank: int,
-        sealed: Callable[[], None],
-        check: Callable[[str, torch.Tensor], None] = lambda _name, _tensor: None,
-        permit: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._folder = folder
-        self._facts = facts
-        self._check = check
-        self._permit = permit
-        self._sealed = sealed
+    def __init__(self, folder: Folder, facts: Facts, *, rank: int, hooks: SaveHooks) -> None:
+        self._folder, self._facts, self._hooks = folder, facts, hooks
         # Use a new name for each save. A step that is saved again stays complete until its new manifest is written. A
         # run that has lost the lease cannot overwrite the files of its successor.
         self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors"
         self._is_replacing = False
 
-    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Do nothing: one checkpoint does not affect the next."""
-
     def set_up_storage_writer(self, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
         """Keep a complete checkpoint of this step until the new one is sealed. Delete everything else in the folder."""
         if not is_coordinator:
             return
-        self._permit()
-        self._folder.delete_non_folder()
+        self._hooks.verify_lease()
         self._is_replacing = is_complete(self._folder)
         if not self._is_replacing:
             self._folder.clear(first=MANIFEST)
 
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Return the plan unchanged."""
-        return plan
-
-    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Return the plans unchanged: torch has already divided shared tensors evenly among the ranks."""
-        return plans
-
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Write this rank's tensors one after the other. An error that `check` raises ends the save on all ranks."""
+        """Write this rank's tensors one after the other."""
         results = []
         start = 0
         with self._folder.writing(self._file) as file:
@@ -170,7 +146,7 @@ class TensorFilesWriter(StorageWriter):
                 tensor = planner.resolve_data(item)
                 assert isinstance(tensor, torch.Tensor), f"{item.index.fqn} is not a tensor"
                 tensor = tensor.detach().cpu()
-                self._check(item.index.fqn, tensor)
+                self._hooks.check_tensor(item.index.fqn, tensor)
                 content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
                 written = 0
                 while written < len(content):
@@ -184,7 +160,7 @@ class TensorFilesWriter(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Write the manifest, call `sealed`, then delete the files that this checkpoint replaces."""
+        """Write the manifest, call the hook, then delete the files that this checkpoint replaces."""
         places = {result.index: result.storage_data for rank_results in results for result in rank_results}
         tensors = {}
         for name, found in metadata.state_dict_metadata.items():
@@ -198,12 +174,12 @@ class TensorFilesWriter(StorageWriter):
                     for chunk in found.chunks
                 ],
             }
-        self._permit()
+        self._hooks.verify_lease()
         self._require_files({place["file"] for place in places.values()})
         self._folder.write(MANIFEST, seal({"format": FORMAT, "facts": self._facts, "tensors": tensors}))
-        self._sealed()
+        self._hooks.sealed()
         if self._is_replacing:
-            self._permit()
+            self._hooks.verify_lease()
             for name in set(self._folder.names()) - {MANIFEST, *(place["file"] for place in places.values())}:
                 self._folder.delete(name)
 
@@ -215,22 +191,13 @@ class TensorFilesWriter(StorageWriter):
             except MissingFileError as error:
                 raise StorageError(f"{error}; allowed is a bucket that all hosts share: set --bucket") from None
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return False: torch must not choose this class by a name."""
-        del checkpoint_id
-        return False
 
-
-class TensorFilesReader(StorageReader):
+class TensorFilesReader(_UnchangedPlans, StorageReader):
     """Read one checkpoint. A tensor that differs from what was written raises ValueError."""
 
     def __init__(self, folder: Folder, manifest: dict[str, Any]) -> None:
         self._folder = folder
         self._metadata = read_metadata(manifest)
-
-    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Do nothing: one checkpoint does not affect the next."""
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
         """Return the tensors' metadata from the manifest."""
@@ -238,14 +205,6 @@ class TensorFilesReader(StorageReader):
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:
         """Do nothing."""
-
-    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Return the plan unchanged."""
-        return plan
-
-    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """Return the plans unchanged."""
-        return plans
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read the files piece by piece, check each tensor and copy it to its destination."""
@@ -274,12 +233,12 @@ class TensorFilesReader(StorageReader):
                 raise ValueError(f"{name} is too short: {tensor} has {available} of {place['bytes']} bytes")
 
     def _pieces(self, items: list[ReadItem]) -> Iterator[list[ReadItem]]:
-        """Yield the tensors of a file in groups of at most PIECE_BYTES. A larger tensor is its own group."""
+        """Yield the tensors of a file in groups of at most MAX_READ_BYTES. A larger tensor is its own group."""
         piece: list[ReadItem] = []
         start = 0
         for item in sorted(items, key=lambda item: cast("int", self._place(item)["start"])):
             place = self._place(item)
-            if piece and place["start"] + place["bytes"] - start > PIECE_BYTES:
+            if piece and place["start"] + place["bytes"] - start > MAX_READ_BYTES:
                 yield piece
                 piece = []
             if not piece:
@@ -300,16 +259,8 @@ class TensorFilesReader(StorageReader):
             target.copy_(stored)
             planner.commit_tensor(item, target)
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return False: torch must not choose this class by a name."""
-        del checkpoint_id
-        return False
-
     def _stored(self, index: MetadataIndex, content: memoryview) -> torch.Tensor:
         place = self._metadata.storage_data[index]
-        if len(content) != place["bytes"]:
-            raise ValueError(f"{place['file']} is too short: {index.fqn} has {len(content)} of {place['bytes']} bytes")
         if hashlib.sha256(content).hexdigest() != place["sha256"]:
             raise ValueError(f"the checksum of {index.fqn} in {place['file']} is wrong")
         found = self._metadata.state_dict_metadata[index.fqn]

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch.nn import functional
 
-from trainer.config import DigitsConfig, ImagenetConfig, invalid_setting
+from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
+
+if TYPE_CHECKING:
+    from trainer.runtime.base import Runtime
 
 NO_LABEL = -100
 """Class of a sample without a label. torch's cross entropy ignores it."""
@@ -28,8 +31,6 @@ TEST_EVERY = 5
 """Every fifth digit of each class belongs to the test set."""
 TEST_BATCH = 250
 """Samples in a batch of the digits' evaluation."""
-MAX_SAMPLES = 10**9
-"""Most samples of an epoch: every rank keeps their order, 8 bytes each."""
 UNSIGNED_BYTES = 8
 """The code of unsigned bytes in the IDX format."""
 GZIP = b"\x1f\x8b"
@@ -39,9 +40,6 @@ MAX_PIXELS = 2.0
 MAX_SCALE = 0.1
 SEEDS = 2**64
 """Number of seeds that torch has."""
-
-if TYPE_CHECKING:
-    from trainer.runtime.base import Runtime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +136,6 @@ class GeneratedImages:
 
     def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
         self.num_samples = config.steps_per_epoch * config.batch_size * world
-        if self.num_samples > MAX_SAMPLES:
-            most = MAX_SAMPLES // (config.batch_size * world)
-            allowed = f"at most {most} with batches of {config.batch_size} on {world} ranks"
-            raise invalid_setting("steps_per_epoch", config.steps_per_epoch, allowed, "set more --epochs of fewer")
         generator = torch.Generator(device).manual_seed(config.seed * 1_000_003 + rank)
         shape = (config.batch_size, self.channels, config.image_size, config.image_size)
         layout = torch.channels_last if config.channels_last else torch.contiguous_format
@@ -167,42 +161,26 @@ class GeneratedImages:
 
 
 def _check_digits(folder: Path, pixels: torch.Tensor, labels: torch.Tensor) -> None:
-    """Raise DataError with the first defect of the digits' files."""
-    if len(pixels) != len(labels):
-        raise DataError(f"{folder}: {len(pixels)} images and {len(labels)} labels; create the files again")
-    if len(labels) < TEST_EVERY:
-        raise DataError(f"{folder}: {len(labels)} images, and at least {TEST_EVERY} are needed; create the files again")
-    if pixels.min() == pixels.max():
-        raise DataError(f"{folder / DIGIT_IMAGES} has no digits: every pixel is {int(pixels.max())}; create it again")
-    height, width = pixels.shape[1:]
-    if (height, width) != (DIGIT_SIDE, DIGIT_SIDE):
+    """Raise DataError if the two files do not hold the same number of digits, in the expected size."""
+    count, height, width = pixels.shape
+    if count < TEST_EVERY or count != len(labels) or height != width or width != DIGIT_SIDE or labels.max() >= DIGITS:
         raise DataError(
-            f"{folder / DIGIT_IMAGES} has images of {height} x {width} pixels, not {DIGIT_SIDE} x {DIGIT_SIDE}; "
-            "create it again"
-        )
-    wrong = (labels >= DIGITS).nonzero()
-    if len(wrong):
-        first = int(wrong[0])
-        raise DataError(
-            f"{folder / DIGIT_LABELS} has {len(wrong)} labels that are not digits, the first {int(labels[first])} at "
-            f"index {first}; allowed are 0 to {DIGITS - 1}: create it again"
+            f"{folder} has {count} images of {height} x {width} pixels and {len(labels)} labels; allowed are at least "
+            f"{TEST_EVERY} images of {DIGIT_SIDE} x {DIGIT_SIDE} pixels and as many labels from 0 to {DIGITS - 1}: "
+            "create the files again"
         )
 
 
 def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
     """Return the data of a recipe. Raises DataError if files are missing or broken."""
-    device, rank, world = runtime.batch_device, runtime.rank, runtime.world
+    device, rank, world = runtime.data_device, runtime.rank, runtime.world
     if isinstance(config, DigitsConfig):
         return Digits(config, device)
     if not config.fake_data:
         # Imported here because the other recipes do not need it.
-        from trainer.data.image_files import ReaderRanks
         from trainer.data.images import FolderImages
 
-        ranks = ReaderRanks(
-            builds=runtime.local_rank == 0, heartbeat=runtime.heartbeat, rank=rank, world=world, gather=runtime.gather
-        )
-        return FolderImages(config, device, ranks)
+        return FolderImages(config, runtime)
     return GeneratedImages(config, device, rank=rank, world=world)
 
 
@@ -223,8 +201,6 @@ def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
     sizes = struct.unpack(f">{dimensions}I", content[4:start])
     if len(content) - start != prod(sizes):
         raise DataError(f"{path} has {len(content) - start} bytes of data, not {prod(sizes)}; create it again")
-    if not prod(sizes):
-        raise DataError(f"{path} is empty: its sizes are {sizes}; create it again")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).view(sizes)
 
 

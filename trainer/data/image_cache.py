@@ -8,12 +8,10 @@ import io
 import json
 import os
 import shutil
-import socket
 import time
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -26,18 +24,23 @@ from trainer.data.image_files import ImageFile
 from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 Pixels = npt.NDArray[np.uint8]
 INDEX = "index.json"
 """File that lists the images in the cache, written last."""
-NAME_PATTERN = "[0-9a-f]" * 16
-"""Pattern of a cache's name. The trainer touches no other files in the folder."""
+LOCK = "lock"
+"""File in a folder of caches. The process that builds a cache holds a lock on it."""
+DRAFT_SUFFIX = ".draft"
+"""Ending of the folder of a cache that is being built."""
+DRAFTS = "[0-9a-f]" * 16 + DRAFT_SUFFIX
+"""Pattern of these folders. The trainer removes no other files of the user."""
+POLL_SECONDS = 0.1
+"""Seconds between two checks of a lock or of a cache that another process builds."""
 PIXELS = "pixels"
-"""File of the decoded images. The process that builds the cache holds a lock on it."""
-NEW_DRAFT_SECONDS = 10
-"""Age in seconds below which a draft may not be locked yet."""
-ABANDONED_SECONDS = 3600
-"""Age in seconds above which a draft of another host is abandoned, because locks may not work across hosts."""
-VERSION = 2
+"""File of the decoded images."""
+VERSION = 3
 """Version of the cache, raised if images are decoded differently. Older caches are then replaced."""
 GREY_LEVELS_RATIO = 257
 """Ratio of 16-bit grey to 8-bit grey: white is 65535 = 255 x 257."""
@@ -53,9 +56,6 @@ PARALLEL_READS = 16
 """Number of parallel reads: a bucket takes tens of milliseconds to answer each."""
 MIN_READ_IMAGES = 100
 """Least number of images to read before the share of broken images is judged."""
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,13 +90,13 @@ def decode(content: bytes, side: int) -> Pixels:
     Raises ValueError for data that is not a complete image.
     """
     # Imported here because runs on digits or generated images do not need it.
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     try:
         with Image.open(io.BytesIO(content)) as image:
             # Let the decoder decode a JPEG at a fraction of its size if that is enough.
             image.draft("RGB", (side, side))
-            return np.asarray(_crop_square(_to_rgb(image), side), dtype=np.uint8)
+            return np.asarray(ImageOps.fit(_to_rgb(image), (side, side), Image.Resampling.BILINEAR), dtype=np.uint8)
     except Exception as error:  # Pillow's formats raise many types: RuntimeError, struct.error, MemoryError
         raise ValueError(str(error).split("<")[0].strip() or type(error).__name__) from None
 
@@ -111,38 +111,24 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _crop_square(image: Image.Image, side: int) -> Image.Image:
-    """Return the middle of the scaled image. A whole thin image, scaled up, would fill the memory."""
-    from PIL import Image
-
-    scale = side / min(image.size)
-    width, height = (max(side, round(edge * scale)) for edge in image.size)
-    left, top = (width - side) // 2, (height - side) // 2
-    across, down = image.width / width, image.height / height
-    right, bottom = min((left + side) * across, image.width), min((top + side) * down, image.height)
-    return image.resize((side, side), Image.Resampling.BILINEAR, box=(left * across, top * down, right, bottom))
-
-
 def load_cached(
-    source: Folder, images: list[ImageFile], side: int, folder: Path, *, builds: bool, heartbeat: Callable[[], None]
+    source: Folder, images: list[ImageFile], side: int, folder: Path, *, is_builder: bool, heartbeat: Callable[[], None]
 ) -> DecodedImages:
     """Return the decoded images of `source` from the cache in `folder`, which is built first if it is missing.
 
-    One rank of a host `builds` the cache and the others wait for it. Raises StorageError if the disk is too small and
+    One rank of a host builds the cache, and the others wait for it. Raises StorageError if the disk is too small and
     DataError if too many images are broken.
     """
     facts = [(image.name, image.start, image.size, image.label, image.version) for image in images]
     known = hashlib.sha256(json.dumps([VERSION, side, facts]).encode())
     place = folder / known.hexdigest()[:16]
     try:
-        if builds:
-            _remove_drafts(folder)
-        if builds and not _index(place, side):
-            # Cleaners of temporary folders and full disks leave incomplete caches.
-            _remove(place)
-            _build(source, images, side, place, heartbeat)
+        if is_builder and not _index(place, side):
+            with _locked(folder, heartbeat):
+                if not _index(place, side):
+                    _build(source, images, side, place, heartbeat)
         while (index := _index(place, side)) is None:
-            time.sleep(0.1)
+            time.sleep(POLL_SECONDS)
             heartbeat()
     except OSError as error:
         raise StorageError(f"{place} cannot be used: {error.strerror or error}; set --cache-dir") from None
@@ -157,11 +143,19 @@ def load_cached(
     return DecodedImages(pixels=pixels, labels=labels, broken=index.broken)
 
 
-def _remove(place: Path) -> None:
-    """Remove the file or folder at a cache's path, if there is one."""
-    if place.is_dir():
-        shutil.rmtree(place)
-    place.unlink(missing_ok=True)
+@contextmanager
+def _locked(folder: Path, heartbeat: Callable[[], None]) -> Iterator[None]:
+    """Hold the folder's lock, so that one process at a time builds a cache. The kernel releases a killed process's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(POLL_SECONDS)
+                heartbeat()
+        yield
 
 
 def _index(place: Path, side: int) -> Index | None:
@@ -176,7 +170,9 @@ def _index(place: Path, side: int) -> Index | None:
 
 def _build(source: Folder, images: list[ImageFile], side: int, place: Path, heartbeat: Callable[[], None]) -> None:
     """Decode all images into a new folder, then rename it to the cache's path."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+    # Cleaners of temporary folders and full disks leave incomplete caches, and killed processes leave drafts.
+    for remains in (place, *place.parent.glob(DRAFTS)):
+        shutil.rmtree(remains, ignore_errors=True)
     needed = len(images) * side * side * 3
     disk = shutil.disk_usage(place.parent)
     if needed > max(disk.free - SPARE_DISK_SHARE * disk.total, FULL_DISK_SHARE * disk.free):
@@ -184,20 +180,13 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, hear
             f"{place.parent} has {disk.free / 2**30:.1f} GiB free, a tenth of the disk must stay; allowed is one "
             f"for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or make --image-size smaller"
         )
-    # A process number alone is not unique: in pods every process has the same.
-    draft = place.with_name(f"{place.name}.{socket.gethostname()}.{uuid.uuid4().hex[:8]}")
+    draft = place.with_suffix(DRAFT_SUFFIX)
     draft.mkdir()
     try:
         with (draft / PIXELS).open("wb") as file:
-            with suppress(OSError):  # on a file system without locks no process removes drafts
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             index = _fill(file, source, images, side, heartbeat)
-            (draft / INDEX).write_text(json.dumps(asdict(index)), encoding="utf-8")
-            try:
-                draft.rename(place)
-            except OSError:
-                if _index(place, side) is None:  # otherwise another run built the same cache
-                    raise
+        (draft / INDEX).write_text(json.dumps(asdict(index)), encoding="utf-8")
+        draft.rename(place)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -220,19 +209,6 @@ def _fill(file: IO[bytes], source: Folder, images: list[ImageFile], side: int, h
             heartbeat()
     file.flush()
     return Index(good=good, broken=broken)
-
-
-def _remove_drafts(folder: Path) -> None:
-    """Remove the drafts of killed builders: unlocked drafts, and for other hosts only old ones."""
-    for pixels in folder.glob(f"{NAME_PATTERN}.*/{PIXELS}"):
-        host = pixels.parent.name.partition(".")[2].rpartition(".")[0]
-        # Leave a draft that is gone, locked or on a file system without locks.
-        with suppress(OSError):
-            with pixels.open("r+b") as file:  # NFS locks only writable files
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                age = time.time() - pixels.stat().st_mtime
-            if age > (NEW_DRAFT_SECONDS if host == socket.gethostname() else ABANDONED_SECONDS):
-                shutil.rmtree(pixels.parent, ignore_errors=True)
 
 
 def try_decode(source: Folder, image: ImageFile, side: int) -> Pixels | str:

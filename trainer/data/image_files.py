@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from pathlib import Path
-from stat import S_ISDIR
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING
 
 from trainer.config import MAX_CLASSES
-from trainer.exit_codes import DataError, StorageError
-from trainer.storage import FileFacts, Folder, MissingFileError
+from trainer.exit_codes import DataError
+from trainer.storage import FileFacts, Folder
 
+if TYPE_CHECKING:
+    from trainer.runtime.base import Runtime
+
+# fmt: off
 IMAGE_ENDINGS = (
-    ".avif",
-    ".bmp",
-    ".gif",
-    ".jfif",
-    ".jpe",
-    ".jpeg",
-    ".jpg",
-    ".pgm",
-    ".png",
-    ".ppm",
-    ".tif",
-    ".tiff",
-    ".webp",
+    ".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
 )
 # fmt: on
 """Lower-case endings of image files."""
@@ -43,9 +30,6 @@ CLASS_NAMES = "classes.txt"
 """Optional names of the classes of shards, one per line."""
 MAX_LABEL_BYTES = 2**20
 """Most bytes to read of a .cls or .json file."""
-Part = TypeVar("Part")
-
-# fmt: off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,47 +50,29 @@ class ImageFile:
     """Number of its class."""
 
     def read(self, folder: Folder) -> bytes:
-        """Return the encoded image. Raises StorageError, or ValueError for a file that is not regular."""
-        _require_regular_file(folder, self.file)
+        """Return the encoded image. Raises StorageError."""
         return folder.read_part(self.file, self.start, self.size)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReaderRanks:
-    """This rank among the ranks that read the same data set."""
-
-    builds: bool = True
-    """True if this rank builds the cache of decoded images; one rank per host does."""
-    heartbeat: Callable[[], None] = lambda: None
-    """Callback that records a heartbeat while this rank waits for other ranks."""
-    rank: int = 0
-    """Number of this rank."""
-    world: int = 1
-    """Number of ranks."""
-    gather: Callable[[Any], list[Any]] = lambda own: [own]
-    """Return the values of all ranks, by rank. All ranks must call it."""
-
-
-def find_images(folder: Folder, split: str, ranks: ReaderRanks, *, trained: int = 0) -> tuple[list[ImageFile], int]:
+def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: int = 0) -> tuple[list[ImageFile], int]:
     """Return the images of `train` or `val` in a fixed order, and the number of classes.
 
-    `trained` is the number of classes of the training set. Supported layouts:
+    `train_classes` is the number of classes of the training set. Supported layouts:
     `SPLIT/CLASS/*.JPEG` (ImageNet), `SPLIT/CLASS/images/*.JPEG` with `val/val_annotations.txt` (Tiny-ImageNet), and
     `SPLIT-*.tar` with `KEY.jpg` and either `KEY.cls` or `KEY.json` (WebDataset,
     https://github.com/webdataset/webdataset#the-webdataset-format). Raises DataError with the folder.
     """
-    try:
-        found = folder.names()
-        if shards := [name for name in found if fnmatch(name, f"{split}-*.tar")]:
-            images = _in_shards(folder, shards, ranks)
-            names = _lines(folder, CLASS_NAMES) if CLASS_NAMES in found else []
-            classes = trained or len(names) or 1 + max((image.label for image in images), default=0)
-            _check_labels(images, classes, "of the training set" if trained else f"named in {CLASS_NAMES}")
-        else:
-            numbers = {name: number for number, name in enumerate(_classes(folder))}
-            images, classes = _in_folders(folder, split, numbers, ranks), len(numbers)
-    except MissingFileError:
-        images = []
+    found = folder.names()
+    if shards := [name for name in found if fnmatch(name, f"{split}-*.tar")]:
+        images = _in_shards(folder, shards, runtime)
+        names = _lines(folder, CLASS_NAMES) if CLASS_NAMES in found else []
+        classes = train_classes or len(names) or 1 + max((image.label for image in images), default=0)
+        _check_labels(images, classes, "of the training set" if train_classes else f"named in {CLASS_NAMES}")
+    else:
+        class_names = [name for name in folder.child("train").folders() if not _is_hidden(name)]
+        numbers = {name: number for number, name in enumerate(class_names)}
+        images = _in_folders(folder, split, numbers, runtime) if split in found else []
+        classes = len(numbers)
     if not images:
         do = "set --data-dir to a folder with them" if split == "train" else "add them"
         raise DataError(
@@ -134,63 +100,16 @@ def _lines(folder: Folder, name: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-@contextmanager
-def _listing(folder: Folder, split: str) -> Iterator[None]:
-    """Turn the disk's errors into StorageError."""
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError):
-        raise MissingFileError(f"{folder.url}/{split} is not a folder") from None
-    except OSError as error:
-        raise StorageError(f"{folder.url}/{split} cannot be listed: {error.strerror or error}") from None
-
-
-def _classes(folder: Folder) -> list[str]:
-    """Return the names of the training set's class folders. On a disk these may be links to folders."""
-    if not folder.is_local:
-        found = folder.child("train").folders()
-    else:
-        with _listing(folder, "train"):
-            found = sorted(path.name for path in Path(folder.path, "train").iterdir() if path.is_dir())
-    return [name for name in found if not _is_hidden(name)]
-
-
-def _files(folder: Folder, split: str) -> dict[str, FileFacts]:
-    """Return a split's files by name, in order. On a disk this follows links to folders."""
-    if not folder.is_local:
-        return folder.files(split)
-    with _listing(folder, split):
-        return dict(sorted(_below(folder.path, split, frozenset())))
-
-
-def _below(root: str, name: str, above: frozenset[tuple[int, int]]) -> Iterator[tuple[str, FileFacts]]:
-    """Yield the files below a folder, without following a link to a parent folder."""
-    with os.scandir(f"{root}/{name}") as entries:
-        place = os.stat(f"{root}/{name}")  # noqa: PTH116  # strings are faster than paths for sets of many files
-        here = above | {(place.st_dev, place.st_ino)}
-        for entry in entries:
-            path = f"{name}/{entry.name}"
-            try:
-                facts = entry.stat()
-            except OSError:  # a dangling link: reading it reports a broken image
-                yield path, FileFacts(size=0, version="")
-                continue
-            if not S_ISDIR(facts.st_mode):
-                yield path, FileFacts(size=facts.st_size, version=str(facts.st_mtime_ns))
-            elif (facts.st_dev, facts.st_ino) not in here:
-                yield from _below(root, path, here)
-
-
-def _in_folders(folder: Folder, split: str, numbers: dict[str, int], ranks: ReaderRanks) -> list[ImageFile]:
+def _in_folders(folder: Folder, split: str, numbers: dict[str, int], runtime: Runtime) -> list[ImageFile]:
     """Return the images of a split's folders. Warn about files that are not images."""
-    files = _files(folder, split)
+    files = folder.files(split)
     if ANNOTATIONS in files:
         return _annotated(folder, files, numbers)
     images = {
         name: facts for name, facts in files.items() if name.lower().endswith(IMAGE_ENDINGS) and not _is_hidden(name)
     }
     others = [name for name in files if name not in images and not name.lower().endswith(NOTES_ENDING)]
-    if others and ranks.rank == 0:
+    if others and runtime.rank == 0:
         _warn(
             f"{folder.url}/{split} has {len(others)} files that are hidden or not images by their endings; they are "
             f"skipped; the first: {others[0]!r}; image endings are {' '.join(IMAGE_ENDINGS)}"
@@ -237,43 +156,31 @@ def _whole(folder: Folder, file: str, facts: FileFacts, label: int) -> ImageFile
     return ImageFile(file=file, start=0, size=facts.size, version=facts.version, name=name, label=label)
 
 
-def _in_shards(folder: Folder, shards: list[str], ranks: ReaderRanks) -> list[ImageFile]:
+def _in_shards(folder: Folder, shards: list[str], runtime: Runtime) -> list[ImageFile]:
     """Return the images of all shards.
 
     Finding them reads a whole shard, so only one rank reads each shard of a bucket.
     """
     if folder.is_local:
-        return [image for shard in shards for image in _in_shard(folder, shard, warns=ranks.rank == 0)]
+        return [image for shard in shards for image in _in_shard(folder, shard, should_warn=runtime.rank == 0)]
     own = {}
-    for shard in shards[ranks.rank :: ranks.world]:
-        own[shard] = _in_shard(folder, shard, warns=True)
-        ranks.heartbeat()
-    by_shard = {shard: images for one in ranks.gather(own) for shard, images in one.items()}
+    for shard in shards[runtime.rank :: runtime.world]:
+        own[shard] = _in_shard(folder, shard, should_warn=True)
+        runtime.heartbeat()
+    by_shard = {shard: images for one in runtime.gather(own) for shard, images in one.items()}
     return [image for shard in shards for image in by_shard[shard]]
 
 
-def _require_regular_file(folder: Folder, file: str) -> None:
-    """Raise ValueError for a path on a disk that is not a regular file, because opening a pipe blocks."""
-    path = f"{folder.path}/{file}"
-    # Path's methods raise an error if a parent folder is not searchable.
-    if folder.is_local and not os.path.isfile(path) and os.path.exists(path):  # noqa: PTH110, PTH113
-        raise ValueError("is not a regular file")
-
-
-def _in_shard(folder: Folder, shard: str, *, warns: bool) -> list[ImageFile]:
+def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFile]:
     """Return the images of a shard.
 
-    An image without a class is an error. If `warns` is True, warn of skipped images.
+    An image without a class is an error. If `should_warn` is True, warn of skipped images.
     """
     images: dict[str, tarfile.TarInfo] = {}
-    classes, notes = dict[str, tuple[str, bytes]](), dict[str, tuple[str, bytes]]()
-    where = f"{folder.url}/{shard}"
-    try:
-        _require_regular_file(folder, shard)
-    except ValueError as error:
-        raise DataError(f"{where} {error}: remove it or create it again") from None
-    version = folder.facts(shard).version
+    labels: dict[str, tuple[str, bytes]] = {}
     skipped: list[str] = []
+    where = f"{folder.url}/{shard}"
+    version = folder.facts(shard).version
     try:
         with folder.open(shard) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
@@ -281,24 +188,21 @@ def _in_shard(folder: Folder, shard: str, *, warns: bool) -> list[ImageFile]:
                 stem, _, ending = last.partition(".")
                 key, ending = f"{place}/{stem}", "." + ending.lower()
                 if ending in IMAGE_ENDINGS:
-                    add_part(images, key, member, where)
-                elif ending in (".cls", ".json"):
-                    content = archive.extractfile(member)
-                    group = classes if ending == ".cls" else notes
-                    label = content.read(MAX_LABEL_BYTES) if content else b""
-                    add_part(group, key, (f"{where}:{member.name}", label), where)
+                    images[key] = member
+                elif content := archive.extractfile(member) if ending in (".cls", ".json") else None:
+                    # A .cls takes precedence: its .json may hold anything.
+                    if ending == ".cls" or key not in labels:
+                        labels[key] = (f"{where}:{member.name}", content.read(MAX_LABEL_BYTES))
                 elif ending.endswith(IMAGE_ENDINGS):
                     skipped.append(member.name)
-            check_end(file, archive.offset)
-    except (tarfile.TarError, ValueError, KeyError) as error:
+            _check_end(file, archive.offset)
+    except (tarfile.TarError, ValueError) as error:
         raise DataError(f"{where} is broken ({error}): create it again") from None
-    if skipped and warns:
+    if skipped and should_warn:
         _warn(
             f"{where} has {len(skipped)} skipped images: in WebDataset an ending begins at a name's first dot; "
             f"the first: {skipped[0]!r}; remove the other dots from the names of images"
         )
-    # A .cls takes precedence: its .json may hold anything.
-    labels = {**notes, **classes}
     unknown = sorted(images.keys() - labels.keys())
     if unknown:
         raise DataError(f"{where}: {images[unknown[0]].name} has no .cls or .json; create the shard again")
@@ -309,41 +213,28 @@ def _in_shard(folder: Folder, shard: str, *, warns: bool) -> list[ImageFile]:
             size=member.size,
             version=version,
             name=f"{where}:{member.name}",
-            label=parse_label(*labels[key]),
+            label=_parse_label(*labels[key]),
         )
         for key, member in images.items()
     ]
 
 
-
-
-def add_part(found: dict[str, Part], key: str, value: Part, where: str) -> None:
-    """Add a part of a sample. Raises DataError if the sample already has that part."""
-    if key in found:
-        raise DataError(f"{where}: sample {key.strip('/')!r} has two images or two classes; create the shard again")
-    found[key] = value
-
-
-def check_end(file: IO[bytes], end: int) -> None:
-    """Raise ValueError if a tar is truncated or has data after its end. A reader would silently see fewer members."""
+def _check_end(file: IO[bytes], end: int) -> None:
+    """Raise ValueError if a tar is truncated, because tarfile would silently return fewer members."""
     file.seek(end)
     if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
         raise ValueError(f"it is truncated or damaged at byte {end}")
-    while block := file.read(tarfile.RECORDSIZE):
-        if any(block):
-            raise ValueError(f"it has data after its end at byte {end}, like two shards in one file")
 
 
-def parse_label(where: str, content: bytes) -> int:
+def _parse_label(where: str, content: bytes) -> int:
     """Return the class number in a .cls or .json file. Raises DataError if there is none."""
     try:
-        found = json.loads(content)["label"] if where.lower().endswith(".json") else content
-        label = int(found)
-        if 0 <= label < MAX_CLASSES and not isinstance(found, bool | float):
-            return label
-    except (ValueError, TypeError, LookupError, OverflowError, RecursionError):
-        pass
-    raise DataError(
-        f"{where} has no class ({content[:40]!r}); allowed is a number from 0 to {MAX_CLASSES - 1}, in a .json as "
-        '{"label": 0}: create the shard again'
-    )
+        label = json.loads(content)["label"] if where.lower().endswith(".json") else int(content)
+    except (ValueError, TypeError, LookupError):
+        label = None
+    if type(label) is not int or not 0 <= label < MAX_CLASSES:
+        raise DataError(
+            f"{where} has no class ({content[:40]!r}); allowed is a number from 0 to {MAX_CLASSES - 1}, in a .json as "
+            '{"label": 0}: create the shard again'
+        )
+    return label

@@ -17,20 +17,21 @@ import torch
 from trainer.config import ImagenetConfig
 from trainer.data.datasets import Batch, to_device
 from trainer.data.image_cache import DecodedImages, Pixels, StreamedImages, load_cached
-from trainer.data.image_files import ImageFile, ReaderRanks, find_images
+from trainer.data.image_files import ImageFile, find_images
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
+from trainer.runtime.base import Runtime
 from trainer.storage import Folder
 
 Numbers = npt.NDArray[Any]
 Images = DecodedImages | StreamedImages
-MARGIN = 8
+MARGIN_DIVISOR = 8
 """Stored images are an eighth larger than training images, to leave room for random crops."""
 PREFETCH_STEPS = 3
 """Number of steps whose images are cropped in advance."""
 MIN_CLASSES = 2
 """Least number of classes. With one class every model is right and its loss is 0."""
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Mean and deviation of ImageNet's colours, 0 to 1, which published models are trained with."""
 
 
@@ -59,12 +60,13 @@ class FolderImages:
 
     channels = 3
 
-    def __init__(self, config: ImagenetConfig, device: torch.device, ranks: ReaderRanks) -> None:
+    def __init__(self, config: ImagenetConfig, runtime: Runtime) -> None:
         self.side = config.image_size
-        self._kept = self.side + self.side // MARGIN
-        self._device, self._seed, self._batch, self._epochs = device, config.seed, config.batch_size, config.epochs
+        self._stored_side = self.side + self.side // MARGIN_DIVISOR
+        self._device = device = runtime.data_device
+        self._seed, self._batch, self._epochs = config.seed, config.batch_size, config.epochs
         folder = Folder(config.data_dir)
-        train, self.classes = find_images(folder, "train", ranks)
+        train, self.classes = find_images(folder, "train", runtime)
         if config.num_classes not in (ImagenetConfig.num_classes, self.classes):
             raise DataError(
                 f"{config.data_dir} has {self.classes} classes, and num_classes is {config.num_classes}: leave "
@@ -72,27 +74,29 @@ class FolderImages:
             )
         if self.classes < MIN_CLASSES:
             raise DataError(f"{config.data_dir} has images of one class; allowed are two classes or more: add them")
-        tests, _ = find_images(folder, "val", ranks, trained=self.classes)
-        self._train, self._tests = (self._open(config, folder, images, ranks) for images in (train, tests))
-        self.num_samples, self.num_tests = len(self._train.labels), len(self._tests.labels)
+        test, _ = find_images(folder, "val", runtime, train_classes=self.classes)
+        self._train, self._test = (self._open(config, folder, images, runtime) for images in (train, test))
+        self.num_samples, self.num_tests = len(self._train.labels), len(self._test.labels)
         self._sampler: EpochSampler | None = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="images")
         self._prefetched: deque[tuple[tuple[int, int], Future[Crops]]] = deque()
         # On CUDA, copy images in parallel with earlier steps, not between two steps.
-        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch's
+        self._copy_stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]  # torch's
         self._mean = 255 * torch.tensor(MEAN, device=device).view(1, 3, 1, 1)
-        self._deviation = 255 * torch.tensor(DEVIATION, device=device).view(1, 3, 1, 1)
+        self._deviation = 255 * torch.tensor(STANDARD_DEVIATION, device=device).view(1, 3, 1, 1)
 
-    def _open(self, config: ImagenetConfig, folder: Folder, images: list[ImageFile], ranks: ReaderRanks) -> Images:
+    def _open(self, config: ImagenetConfig, folder: Folder, images: list[ImageFile], runtime: Runtime) -> Images:
         if config.stream:
-            return StreamedImages(folder, images, self._kept)
+            return StreamedImages(folder, images, self._stored_side)
         cache = Path(config.cache_dir or Path(tempfile.gettempdir()) / "trainyard-images")
-        return load_cached(folder, images, self._kept, cache, builds=ranks.builds, heartbeat=ranks.heartbeat)
+        return load_cached(
+            folder, images, self._stored_side, cache, is_builder=runtime.local_rank == 0, heartbeat=runtime.heartbeat
+        )
 
     @property
     def broken(self) -> Sequence[str]:
         """Known unreadable images, each with the reason."""
-        return [*self._train.broken, *self._tests.broken]
+        return [*self._train.broken, *self._test.broken]
 
     def follow(self, sampler: EpochSampler) -> None:
         """Crop the images of the sampler's next steps in advance."""
@@ -111,11 +115,11 @@ class FolderImages:
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield every world-th image of the test set, starting at the rank-th, cropped in the middle."""
         own = np.arange(rank, self.num_tests, world)
-        corner = np.full((self._batch, 2), (self._kept - self.side) // 2)
+        corners = np.full((self._batch, 2), (self._stored_side - self.side) // 2)
         for start in range(0, len(own), self._batch):
             part = own[start : start + self._batch]
-            pixels = self._crop(self._tests, part, corner[: len(part)], np.zeros(len(part), dtype=bool))
-            labels = torch.from_numpy(self._tests.labels[part])
+            pixels = self._crop(self._test, part, corners[: len(part)], np.zeros(len(part), dtype=bool))
+            labels = torch.from_numpy(self._test.labels[part])
             yield self._normalise(to_device(torch.from_numpy(pixels), self._device)), to_device(labels, self._device)
 
     def _prefetch(self) -> None:
@@ -138,15 +142,17 @@ class FolderImages:
         """Return random crops, half of them mirrored. They are the same for any number of ranks and after a restart."""
         chance = np.random.default_rng((self._seed, share.epoch, share.position))
         own = slice(share.offset, share.offset + len(share.indices))
-        corners = chance.integers(0, self._kept - self.side + 1, (share.total, 2))[own]
+        corners = chance.integers(0, self._stored_side - self.side + 1, (share.total, 2))[own]
         mirrored = (chance.random(share.total) < 0.5)[own]
         indices = share.indices.numpy()
         pixels = torch.from_numpy(self._crop(self._train, indices, corners, mirrored))
         labels = torch.from_numpy(self._train.labels[indices])
-        if self._copies is None:
+        if self._copy_stream is None:
             return Crops(pixels, labels, None)
-        with torch.cuda.stream(self._copies):
-            return Crops(to_device(pixels, self._device), to_device(labels, self._device), self._copies.record_event())
+        with torch.cuda.stream(self._copy_stream):
+            return Crops(
+                to_device(pixels, self._device), to_device(labels, self._device), self._copy_stream.record_event()
+            )
 
     def _crop(self, images: Images, indices: Numbers, corners: Numbers, mirrored: Numbers) -> Pixels:
         side = self.side

@@ -37,7 +37,7 @@ EXIT_CODES = 256
 """Number of exit codes: Kubernetes sees a process that ends with -9 as 247."""
 
 
-def applies(arguments: argparse.Namespace) -> bool:
+def is_applicable(arguments: argparse.Namespace) -> bool:
     """Return True if, by torchrun's arguments, the job has restarts and its hosts stay the same."""
     is_fixed = arguments.rdzv_backend == "static" and arguments.rdzv_endpoint and not arguments.standalone
     return bool(is_fixed and arguments.max_restarts > 0)

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -60,7 +61,7 @@ class State:
     """Number of restarts that count."""
     is_preempted: bool = False
     """True if a host was preempted during the round, so that the next restart does not count."""
-    over: str = ""
+    end_reason: str = ""
     """Reason why the job ended, or empty while it runs."""
 
     def text(self) -> str:
@@ -77,7 +78,7 @@ class State:
         return State(round=self.round + 1, restarts=self.restarts + (has_started and not self.is_preempted))
 
 
-class Link:
+class StoreConnection:
     """A connection to host 0's store, with a thread that polls the state over a second connection."""
 
     def __init__(self, store: TCPStore, poll_seconds: float, host: int) -> None:
@@ -105,6 +106,28 @@ class Link:
         self._stop.set()
         self._polling.join(CLOSE_SECONDS)
 
+    def read(self) -> State:
+        """Return the current state in the store."""
+        return State.read(self.store.get(STATE))
+
+    def swap(self, old: State, new: State) -> bool:
+        """Replace the state if it is still the old one. Returns True if it was replaced."""
+        self.state = State.read(self.store.compare_set(STATE, old.text(), new.text()))
+        return self.state == new
+
+    def bring_up_to_date(self, known: State) -> None:
+        """Start the next round that a host knows of, unless the store already has it."""
+        while (found := self.read()).round < known.round and not found.end_reason:
+            self.swap(found, replace(known, restarts=max(known.restarts, found.restarts)))
+
+    def all_know_of_preemption(self, number: int, hosts: int) -> bool:
+        """Return True if every host but host 0 knows of the preemption in a round, or is in a later round."""
+        keys = [f"{SEEN}/{host}" for host in range(1, hosts)]
+        if not self.store.check(keys):
+            return False
+        seen = [State.read(self.store.get(key)) for key in keys]
+        return all(state.is_preempted or state.round > number for state in seen)
+
     def _poll(self, store: Store) -> None:
         seen: State | None = None
         while not self._stop.wait(self._poll_seconds):
@@ -117,32 +140,6 @@ class Link:
                 self.has_failed = True
                 return
             self._answered = time.monotonic()
-
-
-def all_know_of_preemption(link: Link, number: int, hosts: int) -> bool:
-    """Return True if every host but host 0 knows of the preemption in a round, or is in a later round."""
-    keys = [f"{SEEN}/{host}" for host in range(1, hosts)]
-    if not link.store.check(keys):
-        return False
-    seen = [State.read(link.store.get(key)) for key in keys]
-    return all(state.is_preempted or state.round > number for state in seen)
-
-
-def read(link: Link) -> State:
-    """Return the current state in the store."""
-    return State.read(link.store.get(STATE))
-
-
-def swap(link: Link, old: State, new: State) -> bool:
-    """Replace the state if it is still the old one. Returns True if it was replaced."""
-    link.state = State.read(link.store.compare_set(STATE, old.text(), new.text()))
-    return link.state == new
-
-
-def bring_up_to_date(link: Link, known: State) -> None:
-    """Start the next round that a host knows of, unless the store already has it."""
-    while (found := read(link)).round < known.round and not found.over:
-        swap(link, found, replace(known, restarts=max(known.restarts, found.restarts)))
 
 
 class StoreLost(Exception):
@@ -173,7 +170,7 @@ class Rounds(RendezvousHandler):
         self._join_seconds = join_seconds
         self._identity = uuid.uuid4().hex
         self._servers: list[TCPStore] = []
-        self._link: Link | None = None
+        self._connection: StoreConnection | None = None
         self.joined = State(round=-1)
         """State of the round that this host joined last."""
         self._has_started = False
@@ -211,11 +208,11 @@ class Rounds(RendezvousHandler):
             number = self.joined.round
             with suppress(StoreLost):
                 _wait_until(
-                    lambda: self._ask(lambda link: all_know_of_preemption(link, number, self.hosts)),
+                    lambda: self._call(lambda connection: connection.all_know_of_preemption(number, self.hosts)),
                     STORE_GRACE_SECONDS,
                 )
-        if self._link:
-            self._link.close()
+        if self._connection:
+            self._connection.close()
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
@@ -236,9 +233,14 @@ class Rounds(RendezvousHandler):
     @property
     def is_superseded(self) -> bool:
         """True if the current round is over for this host: another round starts, or host 0 is lost."""
-        self._follow()
-        link = self._link
-        return link is None or link.is_lost or link.state.round > self.joined.round or bool(link.state.over)
+        self._update_joined()
+        connection = self._connection
+        return (
+            connection is None
+            or connection.is_lost
+            or connection.state.round > self.joined.round
+            or bool(connection.state.end_reason)
+        )
 
     def restart(self, reason: str, *, can_help: bool, is_own: bool) -> State:
         """Start another round because ranks of this host failed. Raises JobEnded if the job ends instead.
@@ -249,7 +251,7 @@ class Rounds(RendezvousHandler):
         if can_help and not is_own and self.joined.restarts >= self.max_restarts:
             _wait_until(lambda: self.is_superseded or self.joined.is_preempted, FIRST_FAILURE_GRACE_SECONDS)
         try:
-            return self._ask(lambda link: self._change(link, reason, can_help=can_help))
+            return self._call(lambda connection: self._change(connection, reason, can_help=can_help))
         except StoreLost:
             self._disconnect()
             if not can_help:
@@ -259,21 +261,23 @@ class Rounds(RendezvousHandler):
     def announce_preemption(self) -> None:
         """Tell the others that this host was preempted, which does not count as a failure."""
 
-        def mark(link: Link) -> None:
-            while (state := read(link)).round == self.joined.round and not (state.is_preempted or state.over):
-                swap(link, state, replace(state, is_preempted=True))
+        def mark(connection: StoreConnection) -> None:
+            while (state := connection.read()).round == self.joined.round and not (
+                state.is_preempted or state.end_reason
+            ):
+                connection.swap(state, replace(state, is_preempted=True))
 
         self._is_preempted = True
         with suppress(StoreLost):
-            self._ask(mark, seconds=PREEMPTION_NOTICE_SECONDS)
+            self._call(mark, seconds=PREEMPTION_NOTICE_SECONDS)
 
     def finish(self) -> bool:
         """Wait until the ranks of all hosts are done. Returns False if another round starts instead."""
         done = [f"{self.joined.round}/done/{host}" for host in range(self.hosts)]
         deadline = time.monotonic() + FINISH_SECONDS
         with suppress(StoreLost):
-            self._ask(lambda link: link.store.set(done[self.host], "1"))
-            while not self._ask(lambda link: link.store.check(done)) and time.monotonic() < deadline:
+            self._call(lambda connection: connection.store.set(done[self.host], "1"))
+            while not self._call(lambda connection: connection.store.check(done)) and time.monotonic() < deadline:
                 if self.is_superseded:
                     return False
                 time.sleep(POLL_SECONDS)
@@ -283,29 +287,31 @@ class Rounds(RendezvousHandler):
     def end(self) -> None:
         """Stop polling. Host 0 keeps its store until every host has stopped polling."""
         keys = [f"over/{host}" for host in range(self.hosts)]
-        if self._link:
-            self._link.close()
+        if self._connection:
+            self._connection.close()
         with suppress(StoreLost):
-            self._ask(lambda link: link.store.set(keys[self.host], "1"))
+            self._call(lambda connection: connection.store.set(keys[self.host], "1"))
             if self.host == 0:
-                _wait_until(lambda: self._ask(lambda link: link.store.check(keys)), STORE_GRACE_SECONDS)
+                _wait_until(lambda: self._call(lambda connection: connection.store.check(keys)), STORE_GRACE_SECONDS)
 
     # Implementation.
 
     def _connect(self, deadline: float) -> None:
         """Connect to host 0's store and share the state that this host knows."""
-        while self._link is None:
+        while self._connection is None:
             known = self.joined.following(has_started=self._has_started)
             if known.restarts > self.max_restarts:
                 raise JobEnded(f"host 0 was lost; {self._used_up}", is_mine=True)
             if time.monotonic() > deadline:
                 raise HostsMissing(f"host 0 ({self._address}:{self._port}) does not answer")
             try:
-                self._link = Link(self._store(), max(POLL_SECONDS, self.hosts * POLL_SECONDS_PER_HOST), self.host)
+                self._connection = StoreConnection(
+                    self._store(), max(POLL_SECONDS, self.hosts * POLL_SECONDS_PER_HOST), self.host
+                )
             except RuntimeError:  # torch's DistError is one
                 time.sleep(POLL_SECONDS)
                 continue
-            self._ask(lambda link, known=known: bring_up_to_date(link, known))  # type: ignore[misc]
+            self._call(lambda connection, known=known: connection.bring_up_to_date(known))  # type: ignore[misc]
 
     def _store(self) -> TCPStore:
         store = TCPStore(
@@ -321,92 +327,88 @@ class Rounds(RendezvousHandler):
         return store
 
     def _disconnect(self) -> None:
-        if self._link:
-            self._follow()
-            self._link.close()
-        self._link = None
+        if self._connection:
+            self._update_joined()
+            self._connection.close()
+        self._connection = None
 
-    def _follow(self) -> None:
-        """Store the current state of this host's round."""
-        if self._link and self._link.state.round == self.joined.round:
-            self.joined = self._link.state
+    def _update_joined(self) -> None:
+        """Keep the current state of this host's round."""
+        if self._connection and self._connection.state.round == self.joined.round:
+            self.joined = self._connection.state
 
-    def _ask(self, question: Callable[[Link], Answer], seconds: float = SILENCE_SECONDS) -> Answer:
-        """Return the answer of the store. Raises StoreLost if there is none.
+    def _call(self, request: Callable[[StoreConnection], Answer], seconds: float = SILENCE_SECONDS) -> Answer:
+        """Return the answer of the store to a request. Raises StoreLost if there is none.
 
-        A thread asks the store, because a call to a dead node would keep this process from handling signals.
+        A thread sends the request, because a call to a dead node would keep this process from handling signals.
         """
-        link = self._link
-        if link is None or link.is_lost:
+        connection = self._connection
+        if connection is None or connection.is_lost:
             raise StoreLost
-        answers: list[Answer] = []
-        errors: list[BaseException] = []
+        answer: Future[Answer] = Future()
 
-        def ask() -> None:
+        def call() -> None:
             try:
-                answers.append(question(link))
+                answer.set_result(request(connection))
             except BaseException as error:
-                errors.append(error)
+                answer.set_exception(error)
 
-        asking = threading.Thread(target=ask, daemon=True)
-        asking.start()
-        asking.join(seconds)
-        if answers:
-            return answers[0]
-        if errors and not isinstance(errors[0], RuntimeError):
-            raise errors[0]
-        raise StoreLost from (errors[0] if errors else None)
+        threading.Thread(target=call, daemon=True).start()
+        try:
+            return answer.result(seconds)
+        except (RuntimeError, TimeoutError) as error:  # torch's DistError is a RuntimeError
+            raise StoreLost from error
 
     @property
     def _used_up(self) -> str:
         return f"all {self.max_restarts} restarts of the job are used up"
 
-    def _change(self, link: Link, reason: str, *, can_help: bool) -> State:
+    def _change(self, connection: StoreConnection, reason: str, *, can_help: bool) -> State:
         """Start the next round and return its state. Raises JobEnded if the job ends or has ended."""
-        while not (state := read(link)).over:
+        while not (state := connection.read()).end_reason:
             if state.round > self.joined.round and can_help:
                 return state
-            following = state.following(has_started=link.store.check([f"{state.round}/started"]))
+            following = state.following(has_started=connection.store.check([f"{state.round}/started"]))
             if can_help and following.restarts <= self.max_restarts:
-                swap(link, state, following)
+                connection.swap(state, following)
                 continue
-            over = f"{reason}; {self._used_up}" if can_help else reason
-            if swap(link, state, replace(state, over=over)):
-                raise JobEnded(over, is_mine=True)
-        raise JobEnded(state.over)
+            end_reason = f"{reason}; {self._used_up}" if can_help else reason
+            if connection.swap(state, replace(state, end_reason=end_reason)):
+                raise JobEnded(end_reason, is_mine=True)
+        raise JobEnded(state.end_reason)
 
     def _join(self, deadline: float) -> RendezvousInfo:
         """Wait until all hosts have joined the same round, and return the rendezvous of its ranks."""
-        while not (state := self._ask(read)).over:
+        while not (state := self._call(StoreConnection.read)).end_reason:
             self.joined, self._has_started = state, False
             key = f"{state.round}/host/{self.host}"
-            found = self._ask(lambda link, key=key: link.store.compare_set(key, "", self._identity))  # type: ignore[misc]
+            found = self._call(lambda connection, key=key: connection.store.compare_set(key, "", self._identity))  # type: ignore[misc]
             if found.decode() != self._identity:
                 # An earlier launcher of this host was in the round. It is gone with its ranks.
-                self._ask(lambda link: self._change(link, f"host {self.host} was lost", can_help=True))
+                self._call(lambda connection: self._change(connection, f"host {self.host} was lost", can_help=True))
                 continue
             if self.host == 0:
                 self._serve_ranks(state)
             if self._is_complete(state, deadline):
                 return self._start(state)
-        raise JobEnded(state.over)
+        raise JobEnded(state.end_reason)
 
     def _start(self, state: State) -> RendezvousInfo:
-        port = int(self._ask(lambda link: link.store.get(f"{state.round}/port")))
-        self._ask(lambda link: link.store.set(f"{state.round}/started", "1"))
+        port = int(self._call(lambda connection: connection.store.get(f"{state.round}/port")))
+        self._call(lambda connection: connection.store.set(f"{state.round}/started", "1"))
         self._has_started = True
-        assert self._link
-        store = PrefixStore(f"{state.round}", self._link.store)
+        assert self._connection
+        store = PrefixStore(f"{state.round}", self._connection.store)
         return RendezvousInfo(store, self.host, self.hosts, RendezvousStoreInfo(self._address, port))
 
     def _is_complete(self, state: State, deadline: float) -> bool:
         """Wait until all hosts have joined. Returns False if another round starts instead."""
         keys = [f"{state.round}/host/{host}" for host in range(self.hosts)]
-        while not self._ask(lambda link: link.store.check([*keys, f"{state.round}/port"])):
+        while not self._call(lambda connection: connection.store.check([*keys, f"{state.round}/port"])):
             if self.is_superseded:
                 return False
             if time.monotonic() > deadline:
-                here = [self._ask(lambda link, key=key: link.store.check([key])) for key in keys]  # type: ignore[misc]
+                here = [self._call(lambda connection, key=key: connection.store.check([key])) for key in keys]  # type: ignore[misc]
                 missing = [str(host) for host, is_here in enumerate(here) if not is_here]
                 raise HostsMissing(f"hosts that did not join: {', '.join(missing)}")
             time.sleep(POLL_SECONDS / 2)
@@ -416,7 +418,7 @@ class Rounds(RendezvousHandler):
         """Create a new store for the ranks of a round, so that they do not read keys of earlier ranks."""
         server = TCPStore(self._address, 0, is_master=True, wait_for_workers=False)
         self._servers[1:] = [server]
-        self._ask(lambda link: link.store.set(f"{state.round}/port", str(server.port)))
+        self._call(lambda connection: connection.store.set(f"{state.round}/port", str(server.port)))
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float) -> None:

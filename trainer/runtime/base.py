@@ -21,26 +21,30 @@ from torch.nn.parallel import DistributedDataParallel
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, TrainerError
 from trainer.process_group import init_process_group, launcher_number
-from trainer.profile import StepProfile
-from trainer.storage import Folder, profiles_folder
+
+if TYPE_CHECKING:
+    from trainer.data.datasets import Batch, Data
 
 TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out exceeds ours, so that the watchdog reports a hang first."""
 PREEMPTED_KEY = "leaving"
 """Key in the store that a preempted rank sets while the ranks do not communicate at every step."""
 Shared = TypeVar("Shared")
-HOST = re.compile(r"DefaultCPUAllocator: can't allocate memory|std::bad_alloc")
+HOST_MEMORY_TEXT = re.compile(r"DefaultCPUAllocator: can't allocate memory|std::bad_alloc")
 """torch has no exception type for the host's memory."""
-GPU = re.compile(r"CUDA error: out of memory|Cuda failure (\d+ )?'out of memory'|CU[A-Z]+_(STATUS_)?ALLOC_FAILED")
+GPU_MEMORY_TEXT = re.compile(
+    r"CUDA error: out of memory|Cuda failure (\d+ )?'out of memory'|CU[A-Z]+_(STATUS_)?ALLOC_FAILED"
+)
 """Memory that CUDA's libraries and NCCL allocate themselves, so that torch.OutOfMemoryError is not raised.
 
 https://github.com/pytorch/pytorch/issues/128601
 """
-SHARED = re.compile(r"(failed to extend|Error while creating shared memory segment) /dev/shm/nccl-")
+SHARED_MEMORY_TEXT = re.compile(r"(failed to extend|Error while creating shared memory segment) /dev/shm/nccl-")
 """https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory"""
 
-if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, Data
+TIMEOUT_TEXT = re.compile(r"[Tt]imed out|[Tt]imeout")
+LOST_PEER_TEXT = re.compile(r"[Cc]onnection")
+"""gloo and NCCL raise RuntimeError for both, without a type of their own (torch 2.9 to 2.15)."""
 
 
 class Decision(IntEnum):
@@ -61,7 +65,7 @@ class Runtime:
     """Backends of torch.distributed for the tensors of this device and of the CPU."""
     device_ids: list[int] | None = None
     """The device_ids argument of DistributedDataParallel."""
-    metrics_lag = 0
+    metrics_lag_steps = 0
     """Number of optimiser steps after which the numbers of a step are read."""
 
     def __init__(self, config: TrainConfig) -> None:
@@ -70,8 +74,7 @@ class Runtime:
         self.local_world = launcher_number("LOCAL_WORLD_SIZE", "1", least=1)
         self.local_rank = launcher_number("LOCAL_RANK", "0")
         self.timeout = config.process_group_timeout
-        self._amp = config.amp
-        self._batch_size, self._accumulate, self._compile = config.batch_size, config.accumulate, config.compile
+        self.config = config
         self._has_stepped = False
         self._pending_decision: tuple[dist.Work, torch.Tensor] | None = None
         self._background: dist.ProcessGroup | None = None
@@ -96,14 +99,14 @@ class Runtime:
         """Set up the device of this rank."""
         raise NotImplementedError
 
-    def half(self) -> torch.dtype | None:
+    def half_dtype(self) -> torch.dtype | None:
         """Return the 16-bit type that this device computes fast in, or None."""
         raise NotImplementedError
 
     @property
     def precision(self) -> torch.dtype:
         """The type of convolutions and matrix products."""
-        return (self.half() if self._amp else None) or torch.float32
+        return (self.half_dtype() if self.config.amp else None) or torch.float32
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return a context that computes in that precision."""
@@ -121,7 +124,7 @@ class Runtime:
             return model
         # The graph is the same at every step, so DDP need not search for unused weights. That does not hold if some
         # passes skip the averaging.
-        static = self._accumulate == 1
+        static = self.config.accumulate == 1
         # Broadcasting buffers at each step would make all ranks wait for rank 0. `sync_buffers` does it when needed.
         return DistributedDataParallel(
             model,
@@ -132,13 +135,8 @@ class Runtime:
         )
 
     @property
-    def batch_device(self) -> torch.device:
-        """The device on which batches are created."""
-        return self.device
-
-    @property
-    def metrics_device(self) -> torch.device:
-        """The device on which an evaluation counts."""
+    def data_device(self) -> torch.device:
+        """The device on which batches are created and an evaluation counts."""
         return self.device
 
     def feed(self, data: Data) -> Data:
@@ -157,7 +155,7 @@ class Runtime:
     def flush(self) -> None:
         """Start the queued operations on the device."""
 
-    def set_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
+    def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
         """Set the learning rate of the next step."""
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -165,7 +163,7 @@ class Runtime:
     def sync_gradients(self, model: nn.Module) -> None:
         """Average the gradients over all ranks, unless the wrapped model has done that."""
 
-    def on_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the tensors in a form that a checkpoint can be written from."""
         return tensors
 
@@ -177,10 +175,6 @@ class Runtime:
         """Return how each tensor is spread over several devices of this rank, if there are several."""
         del model, batch
         return {}
-
-    def step_profile(self, config: TrainConfig, first: int, last: int) -> StepProfile:
-        """Return a profiler of the steps from `first` to `last` that writes to the bucket."""
-        return StepProfile(profiles_folder(Folder(config.bucket), config.job).child(f"rank-{self.rank}"), first, last)
 
     def all_reduce_decision(self, decision: Decision) -> Decision:
         """Submit this rank's decision and return the common decision of the previous call.
@@ -290,17 +284,17 @@ class Runtime:
             yield
         except (RuntimeError, MemoryError) as error:
             text = str(error).splitlines()[0] if str(error) else ""
-            if problem := memory_problem(error, batch_size=self._batch_size, accumulate=self._accumulate):
+            if problem := memory_problem(error, self.config):
                 # Memory that was enough for a step may be enough again after a restart from the checkpoint.
                 raise (TrainerError if self._has_stepped else ConfigurationError)(problem) from error
-            if self._compile and _from_compiler(error):
+            if self.config.compile and _from_compiler(error):
                 raise ConfigurationError(
                     "compile is True; allowed is False where torch.compile makes no kernels of this model: leave "
                     f"--compile out, or install g++ and Python's headers; the compiler says: {text}"
                 ) from error
-            if isinstance(error, dist.DistStoreError) or "imed out" in text or "imeout" in text:
+            if isinstance(error, dist.DistStoreError) or TIMEOUT_TEXT.search(text):
                 raise HangError(f"a rank did not answer within {self.timeout:g} s: {text}") from error
-            if isinstance(error, dist.DistError) or "onnection" in text:
+            if isinstance(error, dist.DistError) or LOST_PEER_TEXT.search(text):
                 raise PeerGoneError(f"another rank is gone: {text}") from error
             raise
 
@@ -317,22 +311,22 @@ def _from_compiler(error: Exception) -> bool:
     return isinstance(error, BackendCompilerFailed)
 
 
-def memory_problem(error: BaseException, *, batch_size: int, accumulate: int) -> str | None:
+def memory_problem(error: BaseException, config: TrainConfig) -> str | None:
     """Return what ran out and which limit to raise, or None if the error does not mean too little memory."""
-    batch = f"flags.batch_size = {batch_size}, flags.accumulate = {accumulate}"
-    if line := _line(SHARED, error):
+    batch = f"flags.batch_size = {config.batch_size}, flags.accumulate = {config.accumulate}"
+    if line := _line(SHARED_MEMORY_TEXT, error):
         return (
             f"shared_memory: /dev/shm of this host is full ({line}); allowed is what NCCL needs for all ranks "
             "of a host; raise shared_memory, and resources.memory, which contains it"
         )
-    line = _line(GPU, error)
+    line = _line(GPU_MEMORY_TEXT, error)
     if line or isinstance(error, torch.OutOfMemoryError):
         return (
             f"{batch}: the accelerator ran out of memory ({line or _first_line(error)}); allowed is a batch that fits "
             "its memory; lower flags.batch_size, raise flags.accumulate, or use an accelerator with more memory: "
             "resources.memory does not change it"
         )
-    line = _line(HOST, error)
+    line = _line(HOST_MEMORY_TEXT, error)
     if line or isinstance(error, MemoryError):
         return (
             f"{batch}: the host ran out of memory ({line or _first_line(error)}); allowed is what fits "

@@ -35,7 +35,7 @@ class CpuRuntime(Runtime):
         keep_freed_memory()
         torch.set_num_threads(config.threads or self._threads())
 
-    def half(self) -> torch.dtype | None:
+    def half_dtype(self) -> torch.dtype | None:
         """Return bfloat16 if the CPU has instructions for it. Without them it is slower than 32 bits."""
         flags = CPU_INFO.read_text(encoding="ascii", errors="replace").split()
         return torch.bfloat16 if BFLOAT16_FLAGS & set(flags) else None
@@ -79,7 +79,7 @@ class CudaRuntime(Runtime):
 
     backend = "cpu:gloo,cuda:nccl"
 
-    def half(self) -> torch.dtype | None:
+    def half_dtype(self) -> torch.dtype | None:
         """Return bfloat16 from Ampere on, else float16, for which the loop scales losses."""
         return torch.bfloat16 if torch.cuda.get_device_capability(self.device) >= (8, 0) else torch.float16
 

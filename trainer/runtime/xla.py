@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch_xla
-import torch_xla.distributed.spmd as xs
 from torch import nn
 
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError
 from trainer.process_group import rendezvous_environment
 from trainer.runtime.base import Decision, Runtime
-from trainer.storage import Folder, profiles_folder
+
+if TYPE_CHECKING:
+    from trainer.data.datasets import Batch, Data
+
 
 MIN_LEARNING_RATE = 1e-12
 """Lowest learning rate."""
 CONV_AXES = ("data", "dim1", "dim2", "dim3")
 LINEAR_AXES = ("data", "model")
-
-if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, Data
-    from trainer.profile import StepProfile
 
 
 try:
@@ -35,6 +32,7 @@ try:
     import torch_xla.core.xla_model as xm
     import torch_xla.debug.metrics as xla_metrics
     import torch_xla.debug.profiler as xp
+    import torch_xla.distributed.spmd as xs
     import torch_xla.runtime as xr
     from torch_xla._internal import pjrt
 except ImportError as error:
@@ -61,13 +59,12 @@ class XlaRuntime(Runtime):
     """A process with XLA devices. Operations are recorded and compiled, and only reading a value waits for them."""
 
     backend = "gloo"
-    metrics_lag = 2
+    metrics_lag_steps = 2
 
     def init_device(self, config: TrainConfig) -> None:
         """Use the device that $PJRT_DEVICE names."""
         if config.threads:
             torch.set_num_threads(config.threads)
-        self._config = config
         self._compiled_outside_steps = 0
         self._select_devices()
         try:
@@ -85,25 +82,20 @@ class XlaRuntime(Runtime):
         """Select the host's devices for this process, before the first one is used."""
         raise NotImplementedError
 
-    def half(self) -> torch.dtype | None:
+    def half_dtype(self) -> torch.dtype | None:
         """Return bfloat16, the type in which TPUs multiply."""
         return torch.bfloat16
 
     @property
-    def batch_device(self) -> torch.device:
-        """The CPU: batches are created on the host, in parallel with the steps."""
-        return torch.device("cpu")
-
-    @property
-    def metrics_device(self) -> torch.device:
-        """The CPU: counting skips samples without a label, and on the device each new shape would be another graph."""
+    def data_device(self) -> torch.device:
+        """The CPU: the host creates batches in parallel with the steps, and counts without a graph for each shape."""
         return torch.device("cpu")
 
     def feed(self, data: Data) -> Data:
         """Return the data set with its batches sent in advance."""
         from trainer.runtime.xla_feed import PrefetchedBatches
 
-        return PrefetchedBatches(data, self, batch_size=self._config.batch_size)
+        return PrefetchedBatches(data, self, batch_size=self.config.batch_size)
 
     def round_up_batch(self, samples: int) -> int:
         """Round a number of samples up so that the devices of this process can share it evenly."""
@@ -145,7 +137,7 @@ class XlaRuntime(Runtime):
         with torch.no_grad(), self._outside_steps():
             yield
 
-    def set_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
+    def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
         """Set the learning rate as a tensor, because a number would be part of the graph."""
         # Adam divides by the rate on the device. SGD keeps a tensor only if it has a gradient, and otherwise waits for
         # its value (torch/optim/sgd.py).
@@ -174,7 +166,7 @@ class XlaRuntime(Runtime):
         """Return the sum of a tensor over all ranks, on the host."""
         return super().sum(values.cpu())
 
-    def on_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return copies in host memory."""
         with self._outside_steps():
             torch_xla.sync()
@@ -183,13 +175,6 @@ class XlaRuntime(Runtime):
     def counts(self) -> dict[str, int]:
         """Return the number of graphs that the training steps have compiled."""
         return {"compilations": _compiled() - self._compiled_outside_steps}
-
-    def step_profile(self, config: TrainConfig, first: int, last: int) -> StepProfile:
-        """Return XLA's own profiler, with a separate folder for each process."""
-        from trainer.profile import XlaStepProfile
-
-        folder = profiles_folder(Folder(config.bucket), config.job).child(f"proc_{self.rank}")
-        return XlaStepProfile(folder, first, last)
 
     def _scalar(self, value: float) -> torch.Tensor:
         (number,) = xm.send_cpu_data_to_device([torch.tensor(value)], self.device)
@@ -215,8 +200,6 @@ class SpmdRuntime(XlaRuntime):
     def init_device(self, config: TrainConfig) -> None:
         """Arrange all devices in meshes."""
         super().init_device(config)
-        from trainer.runtime.xla import Meshes
-
         self._local_devices: int = xr.addressable_runtime_device_count()
         devices = xr.global_runtime_device_count()
         self._meshes = Meshes(devices) if devices > 1 else None
@@ -239,7 +222,7 @@ class SpmdRuntime(XlaRuntime):
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model with its weights spread over the devices, if requested."""
-        if self._meshes and self._config.sharding == "model":
+        if self._meshes and self.config.sharding == "model":
             self._meshes.spread(model)
         return model
 
@@ -254,8 +237,6 @@ class SpmdRuntime(XlaRuntime):
         """Return how the batch and each weight are spread over the devices."""
         if self._meshes is None:
             return {}
-        from trainer.runtime.xla import sharding
-
         tensors = {"images": batch.images, "labels": batch.labels, **dict(model.named_parameters())}
         return {name: sharding(tensor) for name, tensor in tensors.items()}
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import torch
 
 from trainer.data.datasets import NO_LABEL, Batch, Data, GeneratedImages
 from trainer.data.sampler import EpochSampler, Share
+
+if TYPE_CHECKING:
+    from trainer.runtime.xla import XlaRuntime
 
 PREFETCH_STEPS = 3
 """Number of steps whose batches are sent in advance."""
@@ -20,26 +23,10 @@ PreparedBatch = tuple[tuple[int, int], Batch]
 """A step's position (epoch, samples before it) and its batch."""
 
 
-class Devices(Protocol):
-    """The devices of this process, as the feed uses them."""
-
-    def round_up_batch(self, samples: int) -> int:
-        """Round a number of samples up so that the devices can share it evenly."""
-
-    def max_over_ranks(self, count: int) -> int:
-        """Return the highest of all ranks' counts."""
-
-    def scale(self, scale: float) -> torch.Tensor:
-        """Return the factor of the sum of losses, as a tensor on the device."""
-
-    def to_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return both tensors on the devices."""
-
-
 class PrefetchedBatches:
     """A data set whose batches are on the device."""
 
-    def __init__(self, data: Data, runtime: Devices, *, batch_size: int) -> None:
+    def __init__(self, data: Data, runtime: XlaRuntime, *, batch_size: int) -> None:
         self.classes, self.channels, self.side = data.classes, data.channels, data.side
         self.num_samples, self.num_tests = data.num_samples, data.num_tests
         self._data, self._runtime = data, runtime
@@ -107,17 +94,13 @@ class PrefetchedBatches:
         return place, sent
 
     def _send(self, images: torch.Tensor, labels: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._runtime.to_device(_padded(images, size), _padded(labels, size, lambda rest: rest.fill_(NO_LABEL)))
+        padded_labels = _padded(labels, size)
+        padded_labels[len(labels) :] = NO_LABEL
+        return self._runtime.to_device(_padded(images, size), padded_labels)
 
 
-def _padded(
-    tensor: torch.Tensor, size: int, change: Callable[[torch.Tensor], torch.Tensor] = lambda rest: rest
-) -> torch.Tensor:
+def _padded(tensor: torch.Tensor, size: int) -> torch.Tensor:
     """Repeat the tensor's own samples up to `size`, so that batch statistics come from real images."""
-    missing = size - len(tensor)
-    if missing <= 0:
-        return tensor
     if not len(tensor):
-        return change(tensor.new_zeros(size, *tensor.shape[1:]))
-    rest = tensor[torch.arange(missing) % len(tensor)]
-    return torch.cat([tensor, change(rest)])
+        return tensor.new_zeros(size, *tensor.shape[1:])
+    return tensor if len(tensor) >= size else tensor[torch.arange(size) % len(tensor)]

@@ -13,7 +13,6 @@ import signal
 import sys
 import tempfile
 import traceback
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -28,23 +27,21 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 from torch.nn import functional
 
-from trainer.config import BUCKET, JOB, MAX_FACTOR, DigitsConfig, at_least, invalid_setting, positive
+from trainer.config import BucketUrl, Count, DigitsConfig, FolderName, LearningRate, check_settings, invalid_setting
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
 from trainer.gpu import use_gpu
 from trainer.models import digits_network
-from trainer.process_group import init_process_group
+from trainer.process_group import init_process_group, launcher_number
 from trainer.reporter import Reporter, node_name
 from trainer.step_log import RateClock
 from trainer.storage import Folder, checkpoints_folder
 
-ENDING = ".ckpt"
 MODEL = "model.pt"
 """File with the weights, which rank 0 uploads after the training."""
 MAX_WAIT = timedelta(minutes=5)
 """Longest time to wait for the other ranks. After that a rank counts as hanging."""
-_VARIABLES = (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_WORLD_SIZE", "1"))
 
 
 class Step(NamedTuple):
@@ -105,54 +102,36 @@ def lightning_path(folder: Folder) -> str:
     return folder.path if folder.is_local else folder.url
 
 
-def newest_checkpoint(folder: Folder, skipped: Callable[[str, str], None]) -> str | None:
-    """Return the path or URL of the newest complete checkpoint. `skipped` receives each broken one with the reason."""
-    for name in sorted((each for each in folder.names() if each.endswith(ENDING)), reverse=True):
-        defect = _defect(folder, name)
-        if not defect:
-            return f"{lightning_path(folder)}/{name}"
-        skipped(name, defect)
-    return None
-
-
-def _defect(folder: Folder, name: str) -> str:
-    """Return the defect of a checkpoint, or an empty string. torch's files are zip archives with checksums."""
-    try:
-        with folder.open(name) as file, zipfile.ZipFile(file) as archive:
-            part = archive.testzip()
-    except (zipfile.BadZipFile, EOFError) as error:
-        return str(error) or "it is truncated"
-    return f"{part} does not match its checksum" if part else ""
+def newest_checkpoint(folder: Folder) -> str | None:
+    """Return the path or URL of the newest checkpoint, or None if there is none."""
+    names = [name for name in folder.names() if name.endswith(".ckpt")]
+    return f"{lightning_path(folder)}/{names[-1]}" if names else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """Settings of a run."""
 
-    epochs: int = 8
+    epochs: Count = 8
     """Passes over the training set."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Samples per rank and step."""
-    learning_rate: float = 2e-3
+    learning_rate: LearningRate = 2e-3
     """Learning rate of AdamW."""
-    checkpoint_steps: int = 10
+    checkpoint_steps: Count = 10
     """Steps between two checkpoints."""
-    log_steps: int = 5
+    log_steps: Count = 5
     """Steps between two printed lines."""
-    bucket: str = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
+    bucket: BucketUrl = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
     """URL of the storage for checkpoints and the model, by default $TRAINYARD_BUCKET."""
-    job: str = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
+    job: FolderName = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
     """Name of the run's folder in the bucket, by default $TRAINYARD_JOB."""
 
     def __post_init__(self) -> None:
-        at_least(1, epochs=self.epochs, batch_size=self.batch_size, log_steps=self.log_steps)
-        at_least(1, checkpoint_steps=self.checkpoint_steps)
-        positive(MAX_FACTOR, learning_rate=self.learning_rate)
-        if not BUCKET.fullmatch(self.bucket):
+        check_settings(self)
+        if not self.bucket:
             allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
             raise invalid_setting("bucket", self.bucket, allowed, "give --bucket such a URL, or set TRAINYARD_BUCKET")
-        if not JOB.fullmatch(self.job):
-            raise invalid_setting("job", self.job, "one folder name", "take the job's name")
 
 
 class Ranks(NamedTuple):
@@ -161,11 +140,6 @@ class Ranks(NamedTuple):
     rank: int
     world: int
     local_world: int
-
-    @classmethod
-    def from_torchrun(cls) -> Ranks:
-        """Read torchrun's variables. Without torchrun there is one rank."""
-        return cls(*(int(os.environ.get(name, one)) for name, one in _VARIABLES))
 
 
 class HeldOut:
@@ -320,11 +294,8 @@ def train(settings: Settings, ranks: Ranks) -> None:
         ],
     )
 
-    def skipped(name: str, reason: str) -> None:
-        report.event("checkpoint_skipped", path=name, reason=reason.replace(" ", "_"))
-
     try:
-        trainer.fit(module, module.steps, HeldOut(data, ranks), ckpt_path=newest_checkpoint(saved, skipped))
+        trainer.fit(module, module.steps, HeldOut(data, ranks), ckpt_path=newest_checkpoint(saved))
         if trainer.is_global_zero:
             upload(module, folder)
             report.event("upload", path=f"{folder.url}/{MODEL}")
@@ -345,7 +316,9 @@ def upload(module: DigitsModule, folder: Folder) -> None:
 def main() -> int:
     """Run one rank and return the exit code."""
     try:
-        train(tyro.cli(Settings), Ranks.from_torchrun())
+        settings = tyro.cli(Settings)
+        world, local_world = (launcher_number(name, "1", least=1) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+        train(settings, Ranks(launcher_number("RANK", "0", below=world), world, local_world))
     except SystemExit as end:
         return BAD_CONFIGURATION if end.code else DONE
     except TrainerError as error:
