@@ -152,17 +152,17 @@ def keys(model: type[BaseModel], prefix: str = "") -> set[str]:
 
 
 @pytest.mark.parametrize("key", GKE)
-def test_every_key_of_gke(key: str) -> None:
+def test_gke_key_changes_the_plan(key: str) -> None:
     one, other = GKE[key]
     assert plan("gke", key, one) != plan("gke", key, other)
 
 
 @pytest.mark.parametrize("key", EKS)
-def test_every_key_of_eks(key: str) -> None:
+def test_eks_key_changes_the_plan(key: str) -> None:
     one, other = EKS[key]
     assert plan("eks", key, one) != plan("eks", key, other)
 
 
-def test_every_key_is_tried() -> None:
+def test_cloud_keys_are_all_compared() -> None:
     assert set(GKE) | NO_RESOURCE == keys(GkeConfig)
     assert set(EKS) | NO_RESOURCE - {"pools.check_zones"} == keys(EksConfig)

@@ -20,7 +20,7 @@ def pod_on(platform: dict[str, Any], **job: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_job_gets_what_its_nodes_have() -> None:
+def test_gke_job_requests_gpus_of_its_nodes() -> None:
     job = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
     engine, exported = graph(gke(), [job])
     (record,) = engine.of_type("batch/v1:Job")
@@ -38,7 +38,7 @@ def test_a_job_gets_what_its_nodes_have() -> None:
     assert exported["get_kubeconfig"].startswith("gcloud container clusters get-credentials gke-dist")
 
 
-def test_a_job_on_a3_names_its_networks() -> None:
+def test_gke_job_on_a3_has_network_annotations() -> None:
     job = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8}
     engine, _ = graph(gke(A3), [job])
     (record,) = engine.of_type("batch/v1:Job")
@@ -50,7 +50,7 @@ def test_a_job_on_a3_names_its_networks() -> None:
 @pytest.mark.parametrize(
     ("machine", "gpu"), [("a3-ultragpu-8g", "nvidia-h200-141gb"), ("a4-highgpu-8g", "nvidia-b200")]
 )
-def test_jobs_with_rdma_start_from_their_hosts_profile(machine: str, gpu: str) -> None:
+def test_gke_job_with_rdma_sources_nccl_environment_script(machine: str, gpu: str) -> None:
     platform = gke({"machine_type": machine}, zone="us-central1-b")
     pod = pod_on(platform, accelerator=gpu, accelerators_per_host=8)
     (container,) = pod["containers"]
@@ -70,7 +70,7 @@ def test_jobs_with_rdma_start_from_their_hosts_profile(machine: str, gpu: str) -
     assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_other_jobs_start_as_ever() -> None:
+def test_gke_job_without_rdma_runs_python_directly() -> None:
     for machine, gpu in (("a3-highgpu-8g", "nvidia-h100-80gb"), ("n1-standard-4", "nvidia-tesla-t4")):
         platform = gke({"machine_type": machine, "accelerator": gpu})
         (container,) = pod_on(platform, accelerator=gpu, accelerators_per_host=2)["containers"]
@@ -78,7 +78,7 @@ def test_other_jobs_start_as_ever() -> None:
         assert graph(platform)[0].of_type(":PersistentVolume") == []
 
 
-def test_programs_find_the_driver_that_gke_puts_beside_them() -> None:
+def test_gke_job_of_trainer_image_finds_driver() -> None:
     found = {"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64"}
     gpus = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
     assert found in pod_on(gke(), **gpus)["containers"][0]["env"]
@@ -89,7 +89,7 @@ def test_programs_find_the_driver_that_gke_puts_beside_them() -> None:
     assert [each["value"] for each in own if each["name"] == "LD_LIBRARY_PATH"] == ["/opt"]
 
 
-def test_a_tpu_job_has_the_image_with_pytorch_xla() -> None:
+def test_gke_tpu_job_runs_xla_image() -> None:
     job = {"name": "a", "recipe": "digits", "accelerator": "v4-32"}
     engine, exported = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"), [job])
     images = {record.name: record.inputs for record in engine.of_type("index:Image")}
@@ -103,7 +103,7 @@ def test_a_tpu_job_has_the_image_with_pytorch_xla() -> None:
     assert exported["image"] == ""
 
 
-def test_a_job_on_gpus_that_cuda_13_left_has_the_image_on_cuda_12() -> None:
+def test_gke_job_on_v100_runs_cuda12_image() -> None:
     pools = ({"accelerator": "nvidia-tesla-v100", "accelerators_per_node": 2}, {"accelerator": "nvidia-tesla-t4"})
     jobs: list[dict[str, Any]] = [
         {"name": "old", "recipe": "imagenet", "accelerator": "nvidia-tesla-v100", "accelerators_per_host": 2},
@@ -119,7 +119,7 @@ def test_a_job_on_gpus_that_cuda_13_left_has_the_image_on_cuda_12() -> None:
     assert records["new"].startswith("gcr.io/some-project/sh22-dist-gpu:main@")
 
 
-def test_an_image_that_is_there_already_is_what_old_gpus_run_too() -> None:
+def test_gke_job_on_v100_runs_prebuilt_image() -> None:
     prebuilt = f"example.com/a@sha256:{'1' * 64}"
     pool = {"accelerator": "nvidia-tesla-v100", "accelerators_per_node": 1}
     job = {"name": "a", "recipe": "imagenet", "accelerator": "nvidia-tesla-v100"}
@@ -128,7 +128,7 @@ def test_an_image_that_is_there_already_is_what_old_gpus_run_too() -> None:
     assert exported["run_records"]["a"]["image"] == prebuilt
 
 
-def test_jobs_with_images_of_their_own_need_none_built() -> None:
+def test_gke_job_with_own_image_builds_none() -> None:
     engine, exported = graph(gke({"name": "gpus"}), [{"name": "a", "script": "/a.py", "image": "example.com/a:1"}])
     assert engine.of_type("index:Image") == []
     assert exported["image"] == ""

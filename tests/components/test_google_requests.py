@@ -35,7 +35,7 @@ STACKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_request_bodies_fit_discovery_documents(name: str) -> None:
+def test_google_request_bodies_match_discovery_documents(name: str) -> None:
     engine, _ = graph(STACKS[name])
     wrong = []
     for record in engine.records:
@@ -45,12 +45,12 @@ def test_request_bodies_fit_discovery_documents(name: str) -> None:
     assert wrong == []
 
 
-def test_every_type_with_a_body_is_in_some_stack() -> None:
+def test_google_request_types_are_in_some_stack() -> None:
     made = {record.type for settings in STACKS.values() for record in graph(settings)[0].records}
     assert set(SCHEMAS) - made == set()
 
 
-def test_unknown_field_and_word_are_named() -> None:
+def test_google_request_problems_name_unknown_fields_and_values() -> None:
     pool = {"name": "gpus", "upgradeSettings": {"strategy": "FAST"}, "flavour": "x", "initialNodeCount": "2"}
     assert [each.partition(":")[0] for each in problems("container.v1beta1", "NodePool", pool)] == [
         "NodePool.upgradeSettings.strategy",

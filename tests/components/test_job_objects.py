@@ -24,13 +24,13 @@ from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES
 from workloads.spec import JobKind
 
 
-def test_no_shell_and_no_rank_on_the_command_line() -> None:
+def test_job_command_line_has_no_shell_and_no_rank() -> None:
     (container,) = job()["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["python"]
     assert container["args"][:5] == ["-m", "trainer.launch", "-m", "trainer", "imagenet"]
 
 
-def test_the_service_selects_the_jobs_pods_and_names_them() -> None:
+def test_job_service_selects_and_publishes_its_pods() -> None:
     service = next(each for each in manifests(spec(), ON_CLAIM) if each["kind"] == "Service")
     template = job()["spec"]["template"]
     assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
@@ -39,7 +39,7 @@ def test_the_service_selects_the_jobs_pods_and_names_them() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_update_waits_for_the_end_of_training_and_every_replacement_for_the_end_of_the_old_job(
+def test_job_update_does_not_wait_for_completion(
     kind: JobKind,
 ) -> None:
     found = main_object(SCRIPT, ON_CLAIM, kind=kind)
@@ -50,7 +50,7 @@ def test_no_update_waits_for_the_end_of_training_and_every_replacement_for_the_e
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_queue_deadline_and_suspension_reach_every_kind(kind: JobKind) -> None:
+def test_job_queue_deadline_and_suspension_apply_to_every_kind(kind: JobKind) -> None:
     found = manifests(spec(SCRIPT, kind=kind), ON_CLAIM)
     assert [each["kind"] for each in found if "kueue.x-k8s.io/queue-name" in each["metadata"]["labels"]] == [
         main_object(SCRIPT, ON_CLAIM, kind=kind)["kind"]
@@ -63,19 +63,19 @@ def test_queue_deadline_and_suspension_reach_every_kind(kind: JobKind) -> None:
 
 
 @pytest.mark.parametrize(("restarts", "hosts", "limit"), [(0, 4, 0), (1, 1, 1), (1, 2, 2), (3, 4, 12)])
-def test_a_restart_costs_one_pod_a_host(restarts: int, hosts: int, limit: int) -> None:
+def test_job_backoff_limit_is_restarts_times_hosts(restarts: int, hosts: int, limit: int) -> None:
     assert backoff_limit(spec(restarts=restarts, hosts=hosts)) == limit
     found = job(restarts=restarts, hosts=hosts)["spec"]
     assert found["backoffLimit"] == limit
     assert (found["backoffLimitPerIndex"], found["maxFailedIndexes"]) == (restarts, 0)
 
 
-def test_an_elastic_job_fails_when_fewer_hosts_than_train_are_left() -> None:
+def test_elastic_job_fails_below_min_hosts() -> None:
     found = job(elastic={"min_hosts": 2, "max_hosts": 5}, hosts=5, restarts=3)["spec"]
     assert (found["backoffLimitPerIndex"], found["maxFailedIndexes"]) == (3, 3)
 
 
-def test_a_launcher_that_ends_by_itself_ends_the_job() -> None:
+def test_job_failure_policy_ends_job_on_launcher_exit() -> None:
     (_, final) = job(restarts=1)["spec"]["podFailurePolicy"]["rules"]
     assert final["action"] == "FailJob"
     assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("NotIn", list(LOST_EXIT_CODES))
@@ -98,7 +98,7 @@ def test_an_object_store_needs_no_volume() -> None:
     assert {"name": "TRAINYARD_BUCKET", "value": "s3://team-checkpoints/runs"} in container["env"]
 
 
-def test_accelerators_are_asked_by_workers_only() -> None:
+def test_job_accelerators_are_requested_by_workers_only() -> None:
     for kind in ("mpi-job", "mx-job"):
         objects = manifests(spec(GPU, kind=kind, accelerators_per_host=2), ON_GPUS)
         for template in pod_templates(objects).values():
@@ -108,7 +108,7 @@ def test_accelerators_are_asked_by_workers_only() -> None:
             assert ("nodeSelector" in template["spec"]) == is_worker
 
 
-def test_secrets_travel_through_a_secret_alone() -> None:
+def test_job_secrets_are_only_in_its_secret() -> None:
     objects = manifests(spec(), ON_CLAIM)
     (secret,) = [each for each in objects if each["kind"] == "Secret"]
     assert rpc._special_secret_sig in str(engine(spec(), ON_CLAIM).of_type(":Secret"))
@@ -121,7 +121,7 @@ def test_secrets_travel_through_a_secret_alone() -> None:
     ]
 
 
-def test_idle_hosts_are_the_same_but_for_what_they_run() -> None:
+def test_interactive_job_differs_in_arguments_only() -> None:
     for kind in TORCH_KINDS:
         busy, idle = (workers(EVERY_KEY, kind=kind, interactive=interactive) for interactive in (False, True))
         for one, other in zip(busy, idle, strict=True):
@@ -130,7 +130,7 @@ def test_idle_hosts_are_the_same_but_for_what_they_run() -> None:
             assert one == other
 
 
-def test_an_etcd_of_the_jobs_own() -> None:
+def test_job_with_etcd_has_its_own_deployment() -> None:
     objects = manifests(spec(ELASTIC, rendezvous="etcd"), ON_CLAIM)
     deployment = next(each for each in objects if each["kind"] == "Deployment")
     service = next(each for each in objects if each["metadata"]["name"] == "elastic-etcd" and each["kind"] == "Service")
@@ -143,7 +143,7 @@ def test_an_etcd_of_the_jobs_own() -> None:
     assert deployment["spec"]["template"]["spec"]["tolerations"] == host["spec"]["tolerations"]
 
 
-def test_mpirun_waits_for_the_workers_of_a_job_that_was_suspended() -> None:
+def test_mpi_launcher_of_queued_job_waits_for_workers() -> None:
     """Kueue resumes launcher and workers at once. Otherwise the operator creates the launcher when the workers
     answer."""
 
@@ -158,7 +158,7 @@ def test_mpirun_waits_for_the_workers_of_a_job_that_was_suspended() -> None:
     assert "until ssh" in " ".join(waiting[: -len(at_once)])
 
 
-def test_a_train_jobs_runtime_is_its_own() -> None:
+def test_train_job_has_its_own_runtime() -> None:
     runtime, train_job = (
         next(each for each in manifests(spec(kind="train-job"), ON_CLAIM) if each["kind"] == kind)
         for kind in ("TrainingRuntime", "TrainJob")
@@ -168,7 +168,7 @@ def test_a_train_jobs_runtime_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "indexed-job"])
-def test_a_job_of_an_operator_is_made_again_when_what_it_runs_changes(kind: JobKind) -> None:
+def test_operator_job_is_replaced_on_change(kind: JobKind) -> None:
     registered = engine(spec(SCRIPT, kind=kind), ON_CLAIM).requests["resnet-job"]
     paths = set(registered.replaceOnChanges)
     assert paths
@@ -179,7 +179,7 @@ def test_a_job_of_an_operator_is_made_again_when_what_it_runs_changes(kind: JobK
     assert registered.deleteBeforeReplace
 
 
-def test_a_changed_runtime_gets_another_name_before_the_old_one_goes() -> None:
+def test_train_job_runtime_is_replaced_before_deletion() -> None:
     registered = engine(spec(kind="train-job"), ON_CLAIM).requests["resnet-runtime"]
     assert registered.replaceOnChanges == ["spec"]
     assert not registered.deleteBeforeReplace

@@ -58,26 +58,26 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """Key -> a job, and another value of the key."""
 
 
-def test_operators_of_jobs() -> None:
+def test_operators_of_jobs_are_those_of_kinds_and_queues() -> None:
     alone = {"queue": None}
     assert operators_of([spec(**alone)]) == frozenset()
     assert operators_of([spec(**alone), spec(kind="train-job", **alone)]) == {"trainer", "jobset"}
     assert operators_of([spec(**alone), spec(kind="jobset")]) == {"jobset", "kueue"}
 
 
-def test_every_key_is_tried() -> None:
+def test_job_keys_are_all_compared() -> None:
     assert set(CHANGES) == set(JobSpec.model_fields)
 
 
 @pytest.mark.parametrize("key", CHANGES)
-def test_every_key_changes_what_is_made(key: str) -> None:
+def test_job_key_changes_the_manifests(key: str) -> None:
     values, change = CHANGES[key]
     placement = ON_GPUS if "accelerator" in {**values, **change} else ON_CLAIM
     assert manifests(spec(values, **change), placement) != manifests(spec(values), placement)
 
 
 @pytest.mark.parametrize("key", ResourcesSpec.model_fields)
-def test_every_resource_changes_what_is_made(key: str) -> None:
+def test_job_resource_changes_the_manifests(key: str) -> None:
     resources = {**EVERY_KEY["resources"], key: {"cpu": 3, "memory": "30Gi"}[key]}
     assert manifests(spec(resources=resources), ON_CLAIM) != manifests(spec(), ON_CLAIM)
 
@@ -121,7 +121,7 @@ def compared(kind: JobKind, values: dict[str, Any], placement: Placement) -> dic
 
 
 @pytest.mark.parametrize("values", [EVERY_KEY, SCRIPT, GPU], ids=["recipe", "script", "gpus"])
-def test_one_spec_gives_the_same_worker_in_every_kind(values: dict[str, Any]) -> None:
+def test_job_worker_is_equal_in_every_kind(values: dict[str, Any]) -> None:
     placement = ON_GPUS if "accelerator" in values else ON_CLAIM
     torch = [kind for kind in TORCH_KINDS if not (kind == "mpi-job" and "script" in values)]
     first = compared(torch[0], values, placement)
@@ -137,7 +137,7 @@ def test_one_spec_gives_the_same_worker_in_every_kind(values: dict[str, Any]) ->
         }
 
 
-def test_programs_of_every_kind_start_from_their_hosts_profile() -> None:
+def test_job_sources_nccl_environment_script_in_every_kind() -> None:
     nodes = replace(ON_GPUS, profile=GIB, environment={"LD_LIBRARY_PATH": "/drivers"})
     values = {**EVERY_KEY, "image": None}
     first = compared("indexed-job", values, nodes)
@@ -152,7 +152,7 @@ def test_programs_of_every_kind_start_from_their_hosts_profile() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pods_satisfy_the_restricted_standard(kind: JobKind) -> None:
+def test_job_pods_satisfy_restricted_standard(kind: JobKind) -> None:
     values = SCRIPT if kind == "mx-job" else EVERY_KEY
     for place, template in pod_templates(manifests(spec(values, kind=kind), ON_CLAIM)).items():
         pod = template["spec"]
@@ -165,7 +165,7 @@ def test_pods_satisfy_the_restricted_standard(kind: JobKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_environment_names_are_unique(kind: JobKind) -> None:
+def test_job_environment_names_are_unique(kind: JobKind) -> None:
     values = {**(SCRIPT if kind == "mx-job" else EVERY_KEY), "environment": {"HOME": "/bucket", "OMP_NUM_THREADS": "1"}}
     for template in pod_templates(manifests(spec(values, kind=kind), ON_CLAIM)).values():
         (container,) = template["spec"]["containers"]
@@ -191,7 +191,7 @@ SET_BY_OPERATORS = {
         ("pytorch-job", ELASTIC, "elastic"),
     ],
 )
-def test_nothing_is_set_twice(kind: JobKind, values: dict[str, Any], which: str) -> None:
+def test_job_environment_excludes_variables_of_operators(kind: JobKind, values: dict[str, Any], which: str) -> None:
     for template in workers(values, kind=kind):
         names = {variable["name"] for variable in template["spec"]["containers"][0]["env"]}
         assert not names & SET_BY_OPERATORS[which]

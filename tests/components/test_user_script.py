@@ -36,7 +36,7 @@ def pods(found: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", get_args(JobKind))
-def test_every_pod_has_it(kind: JobKind, tmp_path: Path) -> None:
+def test_user_script_is_mounted_in_every_pod(kind: JobKind, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TEXT, encoding="utf-8")
     found = objects(tmp_path, kind)
     (sent,) = [each for each in found if each["kind"] == "ConfigMap"]
@@ -51,7 +51,7 @@ def test_every_pod_has_it(kind: JobKind, tmp_path: Path) -> None:
     assert any("/opt/script/train.py" in word for word in words)
 
 
-def test_another_text_has_another_name(tmp_path: Path) -> None:
+def test_user_script_change_renames_its_config_map(tmp_path: Path) -> None:
     names = []
     for text in (TEXT, TEXT, TEXT + "#\n"):
         (tmp_path / "train.py").write_text(text, encoding="utf-8")
@@ -68,7 +68,7 @@ def test_another_text_has_another_name(tmp_path: Path) -> None:
         (b"key = 'AKIA" + b"Q" * 16 + b"'", "contains an access key of AWS in clear"),
     ],
 )
-def test_what_cannot_go_is_refused(
+def test_user_script_invalid_file_is_rejected(
     content: bytes | None, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if content is not None:

@@ -64,7 +64,7 @@ def up_with_a_killed_host(
 
 
 @pytest.mark.long
-def test_an_elastic_job_goes_on_without_a_host_and_takes_it_in_again(checkout: Checkout) -> None:
+def test_elastic_job_continues_without_host_and_readmits_it(checkout: Checkout) -> None:
     _, after = up_with_a_killed_host(checkout, "elastic", 1, 3, "JOB=elastic")
     assert re.search(r"^elastic/\d \| resume ", after, re.M), "the rest went on from the checkpoint"
     assert re.search(r"^elastic/\d \| train .* rank=\d/3 .*host=elastic-1 ", after, re.M), "the host came back"
@@ -97,7 +97,7 @@ def is_model(path: Path) -> bool:
 
 
 @pytest.mark.long
-def test_lightning_goes_on_without_a_host_and_takes_it_in_again(checkout: Checkout) -> None:
+def test_lightning_continues_without_host_and_readmits_it(checkout: Checkout) -> None:
     before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, f"JOB={LIGHTNING}")
     assert_lightning(before, after, 1)
     assert is_model(checkout.cluster.bucket / LIGHTNING / "model.pt")
@@ -113,7 +113,7 @@ def replace_jobs(checkout: Checkout, jobs: object) -> bytes:
 
 
 @pytest.mark.long
-def test_lightning_meets_in_an_etcd_of_its_own_and_may_lose_host_0(checkout: Checkout) -> None:
+def test_lightning_with_etcd_continues_without_host_0(checkout: Checkout) -> None:
     checkout.run("make", "down")
     was = replace_jobs(checkout, WITH_ETCD)
     try:
@@ -132,7 +132,7 @@ def test_lightning_meets_in_an_etcd_of_its_own_and_may_lose_host_0(checkout: Che
 
 
 @pytest.mark.long
-def test_hosts_that_all_gave_up_meet_again_in_their_etcd(checkout: Checkout) -> None:
+def test_lightning_with_closed_rendezvous_reopens_it(checkout: Checkout) -> None:
     checkout.run("make", "down")
     was = replace_jobs(checkout, WITH_ETCD)
     try:
@@ -145,7 +145,7 @@ def test_hosts_that_all_gave_up_meet_again_in_their_etcd(checkout: Checkout) -> 
 
 
 @pytest.mark.long
-def test_five_instances_train_side_by_side(checkout: Checkout) -> None:
+def test_lightning_five_jobs_train_concurrently(checkout: Checkout) -> None:
     names = [each["name"] for each in SIDE_BY_SIDE]
     assert len(names) == 5
     checkout.run("make", "down")

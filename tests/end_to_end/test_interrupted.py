@@ -42,7 +42,7 @@ def run(checkout: Checkout, target: str) -> str:
     return said
 
 
-def test_interrupted_at_random_moments_leaves_nothing_and_goes_on(small: Checkout) -> None:
+def test_interrupted_command_leaves_nothing_and_can_be_repeated(small: Checkout) -> None:
     seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(1 << 32))
     print(f"TRAINYARD_SEED={seed}")
     moments = random.Random(seed)

@@ -39,7 +39,7 @@ LEARNS = ("pytorch-gloo", "digits-jobset", "digits-train-job")
 @pytest.mark.parametrize(
     "name", [SHORT, *(pytest.param(name, marks=pytest.mark.long) for name in RANKS if name != SHORT)]
 )
-def test_every_rank_trains_to_the_end(checkout: Checkout, name: str) -> None:
+def test_example_every_rank_trains_to_completion(checkout: Checkout, name: str) -> None:
     text = checkout.run("make", "up", f"JOB={name}", seconds=1200)
     ranks = RANKS[name]
     for rank in range(ranks):
@@ -54,13 +54,13 @@ def test_every_rank_trains_to_the_end(checkout: Checkout, name: str) -> None:
 
 
 @pytest.mark.long
-def test_every_link_is_measured(checkout: Checkout) -> None:
+def test_example_nccl_check_measures_links(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=nccl-check", seconds=600)
     assert re.search(r"^nccl-check/\d \| link hosts=0-1 gigabits=[\d.]+$", text, re.M), text[-3000:]
     assert re.search(r"^nccl-check/\d \| links good ", text, re.M)
 
 
-def test_a_script_of_ones_own_runs_and_runs_again_when_it_was_edited(checkout: Checkout) -> None:
+def test_user_script_runs_and_reruns_after_edit(checkout: Checkout) -> None:
     settings = checkout.stack_file.read_bytes()
     content = yaml.safe_load(settings)
     content["config"]["trainyard:jobs"] = [
@@ -78,7 +78,7 @@ def test_a_script_of_ones_own_runs_and_runs_again_when_it_was_edited(checkout: C
 
 
 @pytest.mark.long
-def test_pods_compile_their_model(checkout: Checkout) -> None:
+def test_compiled_model_trains_in_pods(checkout: Checkout) -> None:
     settings = checkout.stack_file.read_bytes()
     checkout.change(name="compiled", flags={"compile": True, "epochs": 1})
     try:
@@ -90,7 +90,7 @@ def test_pods_compile_their_model(checkout: Checkout) -> None:
 
 
 @pytest.mark.long
-def test_idle_hosts_train_by_hand(checkout: Checkout) -> None:
+def test_example_interactive_hosts_train_by_hand(checkout: Checkout) -> None:
     checkout.run("make", "up", "JOB=interactive", seconds=600)
     checkout.kubectl("wait", "pod", "--selector", "trainyard.dev/job=interactive", "--for=condition=Ready")
     host, _ = checkout.objects("pods", "--selector", "trainyard.dev/job=interactive")
@@ -120,7 +120,7 @@ def test_idle_hosts_train_by_hand(checkout: Checkout) -> None:
 
 
 @pytest.mark.long
-def test_tensorflow_averages_gradients_under_mpirun(checkout: Checkout) -> None:
+def test_example_tf_horovod_averages_gradients(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=tf-horovod", seconds=1800)
     for rank in range(2):
         assert re.search(rf"^tf-horovod/{rank} \| train step=6 .* rank={rank}/2$", text, re.M), text[-3000:]
@@ -130,7 +130,7 @@ def test_tensorflow_averages_gradients_under_mpirun(checkout: Checkout) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["mxnet-horovod", "mxnet-ps"])
-def test_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> None:
+def test_example_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> None:
     text = checkout.run("make", "up", f"JOB={name}", seconds=1800)
     for rank in range(2):
         found = re.findall(rf"\| test epoch=\d accuracy=([\d.]+) rank={rank}/2$", text, re.M)
@@ -140,7 +140,7 @@ def test_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> None:
 
 
 @pytest.mark.long
-def test_ranks_share_a_group_of_runs_and_the_key_is_in_the_secret_alone(checkout: Checkout) -> None:
+def test_example_wandb_writes_runs_and_keeps_key_secret(checkout: Checkout) -> None:
     key = "0123456789" * 4
     words = f"pulumi config set --secret secrets:wandb {key}\n"
     shell = {**checkout.environment(), "SHELL": "/bin/sh"}
@@ -161,7 +161,7 @@ def test_ranks_share_a_group_of_runs_and_the_key_is_in_the_secret_alone(checkout
 
 
 @pytest.mark.long
-def test_every_sample_in_a_bucket_is_read_once_an_epoch_by_one_rank(checkout: Checkout) -> None:
+def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=s3-data", seconds=1800)
     # With this many hosts, `make up` shows only the lines of the first ones.
     logs = {
@@ -180,7 +180,7 @@ def test_every_sample_in_a_bucket_is_read_once_an_epoch_by_one_rank(checkout: Ch
 
 
 @pytest.mark.long
-def test_several_at_once_and_then_nothing(checkout: Checkout) -> None:
+def test_examples_run_concurrently_and_down_leaves_nothing(checkout: Checkout) -> None:
     names = ("nccl-check", "digits-jobset", "digits-train-job")
     text = checkout.run("make", "up", f"JOB={','.join(names)}", seconds=1800)
     for name in names:

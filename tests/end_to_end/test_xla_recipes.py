@@ -12,7 +12,7 @@ from tests.end_to_end.conftest import Checkout
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 
-def test_one_program_trains_on_eight_devices(checkout: Checkout) -> None:
+def test_example_mnist_spmd_trains_on_eight_devices(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=mnist-spmd", seconds=2000)
     for tensor, devices in (("images", "[8,1,1,1]"), ("0.weight", "[4,1,1,1,2]"), ("9.weight", "[4,2]")):
         line = rf"^sharding tensor={re.escape(tensor)} devices=\{{devices={re.escape(devices)}"
@@ -23,7 +23,7 @@ def test_one_program_trains_on_eight_devices(checkout: Checkout) -> None:
     assert [path for path in found if path.stat().st_size]
 
 
-def test_processes_of_two_hosts_average_their_gradients(checkout: Checkout) -> None:
+def test_example_mnist_xla_ddp_averages_gradients(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=mnist-xla-ddp", seconds=2000)
     losses = set()
     for rank in range(4):

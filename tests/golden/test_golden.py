@@ -17,11 +17,11 @@ def wanted() -> dict[Path, str]:
     return goldens()
 
 
-def test_golden_files_are_those_of_the_examples(wanted: dict[Path, str]) -> None:
+def test_golden_files_are_those_of_examples(wanted: dict[Path, str]) -> None:
     assert kept() == set(wanted), "run `make golden` and read the difference"
 
 
-def test_manifests_are_as_kept(wanted: dict[Path, str]) -> None:
+def test_golden_manifests_are_current(wanted: dict[Path, str]) -> None:
     for path, text in wanted.items():
         kept_text = path.read_text(encoding="utf-8")
         if path.suffix == ".yaml":
@@ -30,12 +30,12 @@ def test_manifests_are_as_kept(wanted: dict[Path, str]) -> None:
         assert text == kept_text, f"{path.name}: run `make golden` and read the difference"
 
 
-def test_every_example_is_kept_once(wanted: dict[Path, str]) -> None:
+def test_golden_example_is_kept_once(wanted: dict[Path, str]) -> None:
     compared = [line[4:] for text in wanted.values() for line in text.splitlines() if line.startswith("+++ ")]
     assert sorted([*compared, *WHOLE]) == sorted({*examples(), "queues"}) == sorted(rendered())
 
 
-def test_every_example_passes_validation() -> None:
+def test_golden_example_is_valid() -> None:
     for name, (spec, _) in examples().items():
         assert conflicts(spec) == [], name
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from infra.local.trainer_image import _no_new_folder
 
 
-def test_a_folder_that_a_command_made_is_removed(tmp_path: Path) -> None:
+def test_no_new_folder_removes_created_folder(tmp_path: Path) -> None:
     folder = tmp_path / "mount"
     with _no_new_folder(folder):
         folder.mkdir()
     assert not folder.exists()
 
 
-def test_a_folder_that_was_there_or_is_in_use_stays(tmp_path: Path) -> None:
+def test_no_new_folder_keeps_existing_and_used_folders(tmp_path: Path) -> None:
     with _no_new_folder(tmp_path):
         pass
     used = tmp_path / "mount"

@@ -22,7 +22,7 @@ def cluster() -> Iterator[str]:
     assert cgroup_folders(CLUSTER) == []
 
 
-def test_a_node_empties_its_own_alone(cluster: str) -> None:
+def test_empty_cgroups_kills_processes_of_its_node_only(cluster: str) -> None:
     with subprocess.Popen(["sleep", "600"]) as left:
         for folder in cgroup_folders(f"{cluster}/node-0"):
             if folder.name == "one":

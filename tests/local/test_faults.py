@@ -56,7 +56,7 @@ TrainingNamespace("training", TrainingNamespaceArgs(namespace=namespace, bucket=
 """
 
 
-def table() -> dict[tuple[str, str], str]:
+def documented_effects() -> dict[tuple[str, str], str]:
     """Return the effects in the document, by cause and kind."""
     text = DOCUMENT.read_text(encoding="utf-8")
     section = text.partition("## What happens when something goes wrong")[2].partition("\n## ")[0]
@@ -96,7 +96,7 @@ class Faults:
 
 
 @contextmanager
-def running(
+def running_jobs(
     settings: ClusterSettings, folder: Path, kinds: Sequence[JobKind], causes: Sequence[Cause]
 ) -> Iterator[Stack]:
     """Yield a stack with the operators. All jobs run in its namespace at once."""
@@ -125,15 +125,15 @@ def running(
 @pytest.fixture(scope="module")
 def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
     """Yield all jobs, each with its fault."""
-    with running(settings, tmp_path_factory.mktemp("faults"), KINDS, CAUSES) as stack:
+    with running_jobs(settings, tmp_path_factory.mktemp("faults"), KINDS, CAUSES) as stack:
         found = Faults(settings)
         for kind in KINDS:
-            strike(found, stack.core(), kind, "deleted")
-            strike(found, stack.core(), kind, "evicted")
+            inject_fault(found, stack.core(), kind, "deleted")
+            inject_fault(found, stack.core(), kind, "evicted")
         yield found
 
 
-def strike(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None:
+def inject_fault(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None:
     """Delete or evict the affected pod, when all pods of its job run."""
     name = job_name(kind, cause)
     wait_for(f"all of {name} runs", lambda: faults.starts(kind, cause).total() == PODS.get(kind, 2))
@@ -162,7 +162,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
         time.sleep(0.5)
 
 
-def outcome(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
+def observed_effect(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
     """Return the effect on a job in the document's words, or None while it is unknown."""
     job, pods = faults.seen(kind, cause)
     starts = faults.starts(kind, cause)
@@ -187,22 +187,22 @@ def outcome(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_table_says_what_becomes_of_a_job(faults: Faults, kind: JobKind, cause: Cause) -> None:
-    said = table()[cause, kind]
+def test_fault_has_documented_effect(faults: Faults, kind: JobKind, cause: Cause) -> None:
+    said = documented_effects()[cause, kind]
     deadline = time.monotonic() + WAIT_SECONDS
-    while (seen := outcome(faults, kind, cause)) is None and time.monotonic() < deadline:
+    while (seen := observed_effect(faults, kind, cause)) is None and time.monotonic() < deadline:
         time.sleep(1)
     assert seen == said, (faults.starts(kind, cause), faults.seen(kind, cause))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_status_says_why(faults: Faults, kind: JobKind) -> None:
+def test_fault_reason_is_in_status(faults: Faults, kind: JobKind) -> None:
     whys = {cause: " ".join(pod.why for pod in faults.seen(kind, cause)[1]) for cause in CAUSES}
     assert "exit code 78: the script's own code" in whys["exit-78"]
     assert "trainyard.local/missing:1" in whys["no-image"]
     assert "Insufficient cpu" in whys["no-room"]
     assert "exit code 1: " in whys["exit-1"]
-    if table()["memory", kind].startswith("fails"):
+    if documented_effects()["memory", kind].startswith("fails"):
         assert "out of memory" in whys["memory"]
     else:
         # Between two pods of a host there is none to query.

@@ -74,7 +74,7 @@ def unpacked() -> list[Path]:
     return sorted((store_folder() / "io.containerd.snapshotter.v1.overlayfs" / "snapshots").rglob("program"))
 
 
-def test_import_unpacks_and_the_image_that_it_replaces_leaves(program: Path) -> None:
+def test_import_unpacks_image_and_removes_replaced(program: Path) -> None:
     archive, (layer,) = layers(FIRST, program)
     change_store(FIRST, lambda target: _write(target, archive))
     assert blob(layer).exists()
@@ -86,7 +86,7 @@ def test_import_unpacks_and_the_image_that_it_replaces_leaves(program: Path) -> 
     assert [path.read_bytes() for path in unpacked()] == [b"changed"]
 
 
-def test_forgotten_layer_stays_unpacked_for_an_image_that_comes_without_it(program: Path) -> None:
+def test_import_without_forgotten_layer_uses_unpacked_copy(program: Path) -> None:
     archive, (layer,) = layers(FIRST, program)
     change_store(FIRST, lambda target: _write(target, archive))
     change_store(FIRST, None, forget=[layer])
@@ -98,14 +98,14 @@ def test_forgotten_layer_stays_unpacked_for_an_image_that_comes_without_it(progr
     assert len(unpacked()) == 1
 
 
-def test_archive_without_a_layer_that_is_not_there_is_refused(program: Path) -> None:
+def test_import_without_missing_layer_fails(program: Path) -> None:
     archive, missing = layers(FIRST, program)
     with pytest.raises(RuntimeError, match=f"image {FIRST} could not be imported"):
         change_store(FIRST, partial(without_layers, archive, missing))
     assert stored_references() == []
 
 
-def test_clones_copy_every_database_that_containerd_has(program: Path) -> None:
+def test_import_databases_are_those_that_clones_copy(program: Path) -> None:
     change_store(FIRST, partial(write_archive, FIRST, program))
     found = {str(path.relative_to(store_folder())) for path in store_folder().rglob("*.db")}
     assert found == set(DATABASES)

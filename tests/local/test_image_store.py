@@ -27,7 +27,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return images / "store"
 
 
-def test_a_clone_shares_what_never_changes_and_nothing_else(store: Path, tmp_path: Path) -> None:
+def test_clone_store_links_layers_and_copies_databases(store: Path, tmp_path: Path) -> None:
     clone = tmp_path / "node"
     clone_store(clone)
     assert (clone / LAYER).samefile(store / LAYER)
@@ -38,7 +38,7 @@ def test_a_clone_shares_what_never_changes_and_nothing_else(store: Path, tmp_pat
     assert (store / UNFINISHED / "1" / "data").exists()
 
 
-def test_a_clone_waits_until_an_import_is_done(store: Path, tmp_path: Path) -> None:
+def test_clone_store_waits_for_import(store: Path, tmp_path: Path) -> None:
     cloning = threading.Thread(target=clone_store, args=[tmp_path / "node"])
     with (store.parent / "store.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -21,7 +21,7 @@ from infra.local.api import ready_nodes
 from infra.local.repair import TAINT
 from infra.local.settings import ClusterSettings
 from tests.local.fault_jobs import KINDS, PODS, OfANode, job_name
-from tests.local.test_faults import NAMESPACE, Faults, place_of, running, wait_for
+from tests.local.test_faults import NAMESPACE, Faults, place_of, running_jobs, wait_for
 from workloads.pod import LOST_NODE_SECONDS
 from workloads.spec import JobKind
 
@@ -159,9 +159,9 @@ def seconds(pod: Any, since: datetime) -> float:
 
 
 @pytest.fixture(scope="module")
-def lost(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
+def lost_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
     """Yield a job of each kind with pods on the node."""
-    with running(settings, tmp_path_factory.mktemp("lost"), KINDS, ["node-lost"]) as stack:
+    with running_jobs(settings, tmp_path_factory.mktemp("lost"), KINDS, ["node-lost"]) as stack:
         found = Lost(settings, stack.core(), "node-lost")
         found.hold_repair(signal.SIGSTOP)
         found.lose()
@@ -171,35 +171,35 @@ def lost(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) ->
             found.find()
 
 
-def test_its_pods_are_told_to_go_when_their_toleration_has_passed(lost: Lost) -> None:
-    assert lost.on_it
-    for waited in lost.told_to_go():
+def test_lost_node_pods_are_deleted_after_toleration(lost_node: Lost) -> None:
+    assert lost_node.on_it
+    for waited in lost_node.told_to_go():
         assert LOST_NODE_SECONDS <= round(waited) <= LOST_NODE_SECONDS + SLACK_SECONDS
 
 
-def test_status_says_which_pods_are_lost_and_what_to_do(lost: Lost) -> None:
-    text = lost.status()
+def test_lost_node_status_names_pods_and_remedy(lost_node: Lost) -> None:
+    text = lost_node.status()
     assert "nodes: 1 of 2 ready" in text
-    assert f"{lost.node} has not answered since 20" in text
-    assert f"`kubectl delete node {lost.node}`" in text
-    for name in (each for each in lost.on_it if LAUNCHER not in each):
+    assert f"{lost_node.node} has not answered since 20" in text
+    assert f"`kubectl delete node {lost_node.node}`" in text
+    for name in (each for each in lost_node.on_it if LAUNCHER not in each):
         (row,) = [line for line in text.splitlines() if f" {name} " in line]
-        assert f"its node {lost.node} has not answered since 20" in row
+        assert f"its node {lost_node.node} has not answered since 20" in row
 
 
-def test_every_job_goes_on_with_pods_on_the_other_node(lost: Lost) -> None:
-    assert all(set(lost.starts(kind).values()) == {1} for kind in KINDS), "nothing is made again before"
-    lost.hold_repair(signal.SIGCONT)
+def test_lost_node_jobs_continue_on_other_node(lost_node: Lost) -> None:
+    assert all(set(lost_node.starts(kind).values()) == {1} for kind in KINDS), "nothing is made again before"
+    lost_node.hold_repair(signal.SIGCONT)
     begun = time.monotonic()
-    lost.go_on()
+    lost_node.go_on()
     waited = time.monotonic() - begun
     print(f"all are there again {waited:.0f} s after what is left of the node could be ended")
     assert waited <= LOST_NODE_SECONDS
-    assert TAINT["key"] in lost.taints()
-    lost.complete()
+    assert TAINT["key"] in lost_node.taints()
+    lost_node.complete()
 
 
-def test_the_node_is_taken_in_again_when_its_machine_is_back(lost: Lost) -> None:
-    lost.find()
-    wait_for(f"{lost.node} is ready", lambda: lost.node in lost.ready())
-    wait_for("it takes pods again", lambda: not lost.taints())
+def test_lost_node_is_schedulable_after_return(lost_node: Lost) -> None:
+    lost_node.find()
+    wait_for(f"{lost_node.node} is ready", lambda: lost_node.node in lost_node.ready())
+    wait_for("it takes pods again", lambda: not lost_node.taints())

@@ -31,7 +31,7 @@ SMALL_DISK = 'mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mn
     ],
     ids=["no root", "unsupported system", "full disk"],
 )
-def test_a_machine_that_cannot_run_the_cluster_is_told_why_and_what_to_do(machine: list[str], said: list[str]) -> None:
+def test_up_on_incapable_machine_is_rejected_with_remedy(machine: list[str], said: list[str]) -> None:
     environment = {**os.environ, "STACK": "local"}
     done = subprocess.run(
         [*machine, sys.executable, "-m", "commands.up"],
@@ -48,7 +48,7 @@ def test_a_machine_that_cannot_run_the_cluster_is_told_why_and_what_to_do(machin
         assert each in done.stderr
 
 
-def test_a_user_without_root_is_told_the_command_of_the_stack() -> None:
+def test_check_machine_without_root_names_command_of_stack() -> None:
     done = subprocess.run(
         ["unshare", "--user", sys.executable, "-c", "from tests.local.test_refused_machine import show; show()"],
         cwd=PROJECT,
@@ -75,7 +75,7 @@ def show() -> None:
         (["setup"], "`sudo make setup`"),
     ],
 )
-def test_make_without_root_refuses_before_it_makes_anything(words: list[str], said: str) -> None:
+def test_make_without_root_is_rejected_and_creates_nothing(words: list[str], said: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # Nothing else could run without the rest of the checkout.
@@ -98,7 +98,7 @@ def test_make_without_root_refuses_before_it_makes_anything(words: list[str], sa
         assert sorted(each.name for each in folder.iterdir()) == ["Makefile", "Pulumi.local.yaml", "setup"]
 
 
-def test_make_without_root_reaches_the_commands_of_a_cloud_stack(tmp_path: Path) -> None:
+def test_make_without_root_runs_for_cloud_stack(tmp_path: Path) -> None:
     (tmp_path / "setup").mkdir()
     shutil.copy(PROJECT / "setup" / "root", tmp_path / "setup")
     (tmp_path / "Pulumi.dev.yaml").write_text("# kind: local\nconfig: {trainyard:platform: {kind: gke}}\n", "utf-8")

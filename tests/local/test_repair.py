@@ -37,9 +37,9 @@ def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
         ({"spec": {}, "status": {}}, True, "nothing"),
     ],
 )
-def test_what_is_done_about_a_node(found: dict[str, Any], kubelet: bool, step: Step) -> None:
+def test_repair_step_for_node_state(found: dict[str, Any], kubelet: bool, step: Step) -> None:
     assert step_for(found, NOW, lambda: kubelet) == step
 
 
-def test_no_node_with_a_kubelet_is_ended_while_jobs_bear_its_silence() -> None:
+def test_repair_of_silent_node_waits_longer_than_toleration() -> None:
     assert SILENT_SECONDS > LOST_NODE_SECONDS

@@ -46,7 +46,7 @@ def stack(platform: dict[str, Any], *jobs: dict[str, Any]) -> StackConfig:
     return parse(stack_values(platform, *jobs))
 
 
-FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
+SCHEDULABLE: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
     "the walk-through's": ({"kind": "gke", "project": "some-project"}, [T4]),
     "one GPU of two": (
         {"kind": "gke", "project": "some-project"},
@@ -98,9 +98,9 @@ FITTING: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FITTING)
-def test_fits(name: str) -> None:
-    platform, jobs = FITTING[name]
+@pytest.mark.parametrize("name", SCHEDULABLE)
+def test_jobs_within_capacity_are_accepted(name: str) -> None:
+    platform, jobs = SCHEDULABLE[name]
     assert len(stack(platform, *jobs).jobs) == len(jobs)
 
 
@@ -215,16 +215,16 @@ UNSCHEDULABLE: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, 
 
 
 @pytest.mark.parametrize("name", UNSCHEDULABLE)
-def test_does_not_fit(name: str) -> None:
+def test_jobs_beyond_capacity_are_rejected_with_code_and_path(name: str) -> None:
     platform, jobs, problem = UNSCHEDULABLE[name]
     assert refused(stack_values(platform, *jobs)) == [problem]
 
 
-def test_a_job_on_cpu_says_nothing() -> None:
+def test_scheduling_without_accelerator_is_empty() -> None:
     assert stack({"kind": "gke", "project": "some-project"}).cloud.scheduling(None) == Scheduling()
 
 
-def test_a_slice() -> None:
+def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
     found = stack(TPUS).cloud.scheduling("v4", tpu_slice("v4", "2x2x4"))
     assert found.node_selector == {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
@@ -234,7 +234,7 @@ def test_a_slice() -> None:
     assert found.accelerator_resource == "google.com/tpu"
 
 
-def test_a_ladder_is_selected_by_its_class() -> None:
+def test_scheduling_with_fallback_order_selects_compute_class() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "spot"]}
     found = stack({"kind": "gke", "project": "some-project", "pools": [pool]}).cloud.scheduling("nvidia-h100-80gb")
     assert found.node_selector["cloud.google.com/compute-class"] == "h100"
@@ -244,17 +244,17 @@ def test_a_ladder_is_selected_by_its_class() -> None:
     }
 
 
-def test_queued_nodes_are_tolerated() -> None:
+def test_scheduling_on_queued_pool_tolerates_its_taint() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
     found = stack({"kind": "gke", "project": "some-project", "pools": [pool]}).cloud.scheduling("nvidia-h100-80gb")
     assert "cloud.google.com/gke-queued" in {each["key"] for each in found.tolerations}
 
 
-def test_adapters_of_a_node() -> None:
+def test_scheduling_on_efa_nodes_requests_all_adapters() -> None:
     assert stack(P5).cloud.scheduling("nvidia-h100-80gb").devices == {"vpc.amazonaws.com/efa": "32"}
 
 
-def test_a_part_of_a_node_has_that_part_of_its_adapters() -> None:
+def test_scheduling_on_part_of_a_node_requests_same_part_of_adapters() -> None:
     """Otherwise two jobs that share a node's GPUs would both request its only adapter."""
     quarter = stack(P5).cloud.scheduling("nvidia-h100-80gb", gpus_per_host=2)
     assert quarter.devices == {"vpc.amazonaws.com/efa": "8"}
@@ -270,65 +270,65 @@ TWO_POOLS = {
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_small_job_leaves_large_nodes_to_those_that_need_them(order: tuple[int, int]) -> None:
+def test_pools_of_jobs_small_job_gets_smallest_nodes(order: tuple[int, int]) -> None:
     jobs: list[dict[str, Any]] = [{**A100, "accelerators_per_host": 8, "hosts": 2}, A100]
     ordered = stack(TWO_POOLS, *(jobs[index] for index in order))
     pools = list(pools_of_jobs(ordered.cloud, ordered.jobs).values())
     assert [pools[order.index(index)] for index in (0, 1)] == ["large", "small"]
 
 
-def test_a_suspended_job_is_put_where_it_can_go_on() -> None:
+def test_pools_of_jobs_suspended_job_gets_its_own_pool() -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
     paused = stack({"kind": "gke", "project": "some-project", "pools": pools}, {**A100, "suspend": True}, A100)
     assert list(pools_of_jobs(paused.cloud, paused.jobs).values()) == ["two", "one"]
 
 
-def test_jobs_of_a_queue_share_pools_before_they_wait() -> None:
+def test_pools_of_jobs_queued_jobs_spread_over_pools() -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
     queued = stack({"kind": "gke", "project": "some-project", "pools": pools}, *[{**A100, "queue": "research"}] * 3)
     assert list(pools_of_jobs(queued.cloud, queued.jobs).values()) == ["one", "two", "one"]
 
 
-def room_of(config: StackConfig, pool: str) -> PoolCapacity:
+def pool_capacity(config: StackConfig, pool: str) -> PoolCapacity:
     """Return one pool's capacity for queued jobs."""
     return next(each for each in queue_capacity(config.cloud, config.jobs) if each.name == pool)
 
 
-def test_a_queue_has_what_jobs_without_one_leave() -> None:
+def test_queue_capacity_excludes_jobs_without_queue() -> None:
     everything = stack({"kind": "gke", "project": "some-project"}, {**T4, "queue": "research"})
     rest = stack(
         {"kind": "gke", "project": "some-project"}, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1}
     )
     assert [each.name for each in queue_capacity(everything.cloud, everything.jobs)] == ["system", "gpus"]
-    whole, half = room_of(everything, "gpus"), room_of(rest, "gpus")
+    whole, half = pool_capacity(everything, "gpus"), pool_capacity(rest, "gpus")
     assert (whole.devices, half.devices) == ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 2})
     assert whole.free.millicores - half.free.millicores == rest.jobs[1].resources.capacity.millicores
     assert whole.free.memory - half.free.memory == rest.jobs[1].resources.capacity.memory
     assert (whole.node_labels, whole.taint) == ({"trainyard.dev/pool": "gpus"}, "nvidia.com/gpu")
-    assert room_of(everything, "system").taint is None
+    assert pool_capacity(everything, "system").taint is None
 
 
-def test_queued_nodes_come_on_request() -> None:
+def test_queue_capacity_of_queued_pool_is_on_request() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
     config = stack({"kind": "gke", "project": "some-project", "pools": [pool]}, {**H100, "queue": "a3"})
-    assert room_of(config, "h100").on_request
-    assert not room_of(config, "system").on_request
+    assert pool_capacity(config, "h100").on_request
+    assert not pool_capacity(config, "system").on_request
 
 
-def test_a_queue_has_chips_and_adapters() -> None:
-    tpus = room_of(stack(TPUS, {**V4, "queue": "research"}), "v4")
+def test_queue_capacity_counts_chips_and_adapters() -> None:
+    tpus = pool_capacity(stack(TPUS, {**V4, "queue": "research"}), "v4")
     assert (tpus.devices, tpus.taint) == ({"google.com/tpu": 32}, "google.com/tpu")
-    p5 = room_of(stack({"kind": "eks", "pools": [{**P5["pools"][0], "nodes": 2}]}, {**H100, "queue": "a"}), "p5")
+    p5 = pool_capacity(stack({"kind": "eks", "pools": [{**P5["pools"][0], "nodes": 2}]}, {**H100, "queue": "a"}), "p5")
     assert p5.devices == {"nvidia.com/gpu": 16, "vpc.amazonaws.com/efa": 64}
 
 
-def test_pods_say_which_pool_they_are_for() -> None:
+def test_scheduling_with_pool_selects_that_pool() -> None:
     found = stack(TWO_POOLS).cloud.scheduling("nvidia-a100-80gb", pool="small")
     assert found.node_selector["trainyard.dev/pool"] == "small"
     assert stack(TWO_POOLS).cloud.scheduling(None, pool="system").node_selector == {"trainyard.dev/pool": "system"}
 
 
-def test_a_cluster_of_the_users(tmp_path: Any) -> None:
+def test_scheduling_on_existing_cluster_selects_only_tpu_topology(tmp_path: Any) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("contexts: [{name: a}]", encoding="utf-8")
     cloud = stack({"kind": "kubeconfig", "context": "a", "kubeconfig": str(file), "image": "x"}).cloud
@@ -337,6 +337,6 @@ def test_a_cluster_of_the_users(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("platform", [{"kind": "local"}, {"kind": "gke", "project": "some-project"}, {"kind": "eks"}])
-def test_accelerators_that_are_nowhere(platform: dict[str, Any]) -> None:
+def test_scheduling_of_missing_accelerator_raises(platform: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"CPUs only|no pool has"):
         stack(platform).cloud.scheduling("nvidia-b200")

@@ -40,7 +40,7 @@ specs = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(hosts=st.integers(1, 10_000))
-def test_the_longest_name_is_exact(kind: JobKind, hosts: int) -> None:
+def test_job_name_longest_is_accepted_and_longer_rejected(kind: JobKind, hosts: int) -> None:
     spec = JobSpec(name="a", kind=kind, script="a.py", hosts=hosts)
     longest = "a" * (63 - len(ALL_KINDS[kind].longest_suffix(spec)))
     assert all(check_label(longest + suffix) for suffix in ALL_KINDS[kind].label_suffixes(spec))
@@ -50,7 +50,7 @@ def test_the_longest_name_is_exact(kind: JobKind, hosts: int) -> None:
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(values=specs)
-def test_every_spec_is_refused_with_a_reason_or_rendered(values: dict[str, Any]) -> None:
+def test_job_spec_without_conflicts_renders_valid_names(values: dict[str, Any]) -> None:
     spec = JobSpec.model_validate(values)
     problems = conflicts(spec)
     assert all(each.path[0] in JobSpec.model_fields and each.message for each in problems)

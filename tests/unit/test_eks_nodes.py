@@ -42,21 +42,21 @@ def test_eks_allocatable_is_at_most_one_percent_below_a_real_node(
     # nodeadm/internal/kubelet/instance-info.jsonl: interfaces x (addresses - 1) + 2.
     [("m7i.large", 29), ("g4dn.12xlarge", 234), ("g5.48xlarge", 345), ("p4d.24xlarge", 737), ("p5en.48xlarge", 198)],
 )
-def test_memory_is_reserved_by_the_pods_of_the_interfaces(name: str, pods: int) -> None:
+def test_eks_allocatable_reserves_memory_for_pods_of_interfaces(name: str, pods: int) -> None:
     machine = ec2_machine(name)
     assert interface_pods(machine) == pods
     kept = eks_capacity(machine).memory - eks_allocatable(machine).memory
     assert kept == (255 + 11 * pods + 100) * MEBIBYTE
 
 
-def test_every_type_has_pods_and_memory_for_jobs() -> None:
+def test_eks_allocatable_is_below_capacity_for_every_type() -> None:
     for machine in EC2_MACHINES.values():
         assert 29 <= eks_pods(machine) <= 110
         left = eks_allocatable(machine, fabric=machine.efa_interfaces > 0)
         assert 0 < left.memory < eks_capacity(machine).memory < machine.capacity.memory
 
 
-def test_huge_pages_of_the_fabric_are_no_memory_for_pods() -> None:
+def test_eks_allocatable_with_fabric_excludes_huge_pages() -> None:
     machine = ec2_machine("p5.48xlarge")
     taken = eks_allocatable(machine).memory - eks_allocatable(machine, fabric=True).memory
     assert taken == 42242 * MEBIBYTE

@@ -17,7 +17,7 @@ def after(**changes: Any) -> EksConfig:
 
 
 CLUSTER = deployed_cluster(after())
-REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+UNSUPPORTED_CHANGES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "a zone less": ({"zones": ["us-west-2a", "us-west-2b"]}, ("eks.zones.fixed", "platform.zones")),
     "other zones": ({"zones": ["us-west-2b", "us-west-2c"]}, ("eks.zones.fixed", "platform.zones")),
     "zones in another order": (
@@ -36,9 +36,9 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_refused_change_has_code_and_path(name: str) -> None:
-    changes, problem = REFUSED[name]
+@pytest.mark.parametrize("name", UNSUPPORTED_CHANGES)
+def test_update_problems_of_unsupported_change_have_code_and_path(name: str) -> None:
+    changes, problem = UNSUPPORTED_CHANGES[name]
     assert [(each.code, ".".join(map(str, each.path))) for each in update_problems(CLUSTER, after(**changes))] == [
         problem
     ]
@@ -53,7 +53,7 @@ def test_refused_change_has_code_and_path(name: str) -> None:
         {"region": "eu-west-1", "network": {"vpc": "10.1.0.0/16"}},
     ],
 )
-def test_changes_that_aws_takes_are_not_refused(changes: dict[str, Any]) -> None:
+def test_update_problems_of_supported_change_are_empty(changes: dict[str, Any]) -> None:
     assert update_problems(CLUSTER, after(**changes)) == []
 
 
@@ -67,7 +67,7 @@ def subnet(kind: str, zone: str, network: str) -> dict[str, Any]:
     return resource("ec2/subnet:Subnet", f"network-{kind}-{zone}", availabilityZone=zone, cidrBlock=network)
 
 
-def test_the_cluster_of_a_state_has_its_version_and_its_zones_in_the_order_of_their_ranges() -> None:
+def test_cluster_in_state_has_version_and_zones_by_address_range() -> None:
     resources = [
         resource("ec2/vpc:Vpc", "network-vpc", cidrBlock="10.0.0.0/16"),
         subnet("private", "us-west-2c", "10.0.64.0/18"),

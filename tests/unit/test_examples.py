@@ -39,14 +39,14 @@ def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
     return config.jobs
 
 
-def test_every_page_is_a_recipe_but_the_first() -> None:
+def test_examples_index_lists_every_page() -> None:
     assert {path.stem for path in FOLDER.glob("*.md")} == {*example_names(), "README"}
     listed = re.findall(r"^\| \[([a-z0-9-]+)\]\(\1\.md\)", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
     assert sorted(listed) == example_names()
 
 
 @pytest.mark.parametrize(("name", "place"), BLOCKS)
-def test_every_block_is_a_job_that_can_be(name: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_example_block_is_valid_job(name: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # Every pod has this variable.
     monkeypatch.setenv("TRAINYARD_BUCKET", "file:///bucket")
     for spec in checked(yaml.safe_load(yaml_blocks(name)[place])):
@@ -56,11 +56,11 @@ def test_every_block_is_a_job_that_can_be(name: str, place: int, monkeypatch: py
 
 
 @pytest.mark.parametrize("name", example_names())
-def test_a_recipe_names_its_job_after_itself_and_its_page_says_how_to_run_it(name: str) -> None:
+def test_example_page_has_name_and_command_of_its_job(name: str) -> None:
     assert example_jobs(name)[0]["name"] == name
     assert f"`make up JOB={name}`" in (FOLDER / f"{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", example_names())
-def test_a_recipe_is_for_a_machine_without_accelerators(name: str) -> None:
+def test_example_first_block_needs_no_accelerator(name: str) -> None:
     assert all(job.accelerator is None for job in checked(example_jobs(name)))

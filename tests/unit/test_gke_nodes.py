@@ -28,7 +28,7 @@ MEASURED = [
 @pytest.mark.parametrize(
     ("machine", "millicores", "memory"), [pytest.param(*row, id=f"{row[0].name}-{row[2]}") for row in MEASURED]
 )
-def test_allocatable_is_within_one_percent_below_measured_nodes(
+def test_gke_allocatable_is_at_most_one_percent_below_a_real_node(
     machine: MachineType, millicores: int, memory: int
 ) -> None:
     found = gke_allocatable(machine)
@@ -41,18 +41,18 @@ def test_allocatable_is_within_one_percent_below_measured_nodes(
     # KubeDB's documentation, guides on NodeTopology: allocatable of GKE's N1 machines.
     [("n1-standard-8", 25.89), ("n1-standard-16", 53.57), ("n1-standard-32", 109.03), ("n1-standard-64", 224.45)],
 )
-def test_allocatable_is_below_published_n1_nodes(name: str, gibibytes: float) -> None:
+def test_gke_allocatable_is_below_published_n1_nodes(name: str, gibibytes: float) -> None:
     assert gke_allocatable(gce_machine(name)).memory <= gibibytes * GIB
 
 
-def test_allocatable_is_less_than_capacity() -> None:
+def test_gke_allocatable_is_below_capacity_for_every_type() -> None:
     for machine in GCE_MACHINES.values():
         found, capacity = gke_allocatable(machine), gke_capacity(machine)
         assert 0 < found.millicores < capacity.millicores
         assert 0 < found.memory < capacity.memory < machine.capacity.memory
 
 
-def test_rehearsed_node_reports_the_same() -> None:
+def test_gke_allocatable_equals_simulated_node() -> None:
     [node, *_] = gke_nodes.nodes(T4_POOL, 1)
     machine = gce_machine(T4_POOL["nodeConfig"]["machineType"])
     assert node["status"]["allocatable"]["memory"] == str(gke_allocatable(machine).memory)

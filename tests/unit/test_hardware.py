@@ -31,14 +31,14 @@ def kubernetes_reads(text: str) -> Decimal:
 
 
 @given(st.integers(min_value=1, max_value=10**7))
-def test_cpu_survives_writing_and_reading(millicores: int) -> None:
+def test_format_cpu_round_trips(millicores: int) -> None:
     text = format_cpu(millicores)
     assert parse_cpu(text) == millicores
     assert kubernetes_reads(text) * 1000 == millicores
 
 
 @given(st.integers(min_value=1, max_value=10**6), st.sampled_from(["Mi", "Gi", "M", "G"]))
-def test_memory_means_what_kubernetes_says(number: int, unit: str) -> None:
+def test_parse_memory_equals_kubernetes_quantity(number: int, unit: str) -> None:
     size = parse_memory(f"{number}{unit}")
     assert size == kubernetes_reads(f"{number}{unit}")
     assert parse_memory(format_memory(size)) == size
@@ -47,19 +47,19 @@ def test_memory_means_what_kubernetes_says(number: int, unit: str) -> None:
 @pytest.mark.parametrize(
     ("text", "millicores"), [("2", 2000), ("0.5", 500), ("500m", 500), ("1.25", 1250), ("1.0", 1000)]
 )
-def test_cpu_forms(text: str, millicores: int) -> None:
+def test_parse_cpu_equals_kubernetes_quantity(text: str, millicores: int) -> None:
     assert parse_cpu(text) == millicores
     assert kubernetes_reads(text) == Decimal(millicores) / 1000
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "0.0001", "0.5m", "one", "1e3", "", "1 ", "nan", "9" * 20])
-def test_cpu_refuses(text: str) -> None:
+def test_parse_cpu_rejects_invalid_text(text: str) -> None:
     with pytest.raises(ValueError, match="must be a number of CPUs"):
         parse_cpu(text)
 
 
 @pytest.mark.parametrize("text", ["0Gi", "2", "1.5Gi", "2GB", "2gi", "-1Gi", "", "Gi", "9999999999Ti"])
-def test_memory_refuses(text: str) -> None:
+def test_parse_memory_rejects_invalid_text(text: str) -> None:
     with pytest.raises(ValueError, match="with a unit"):
         parse_memory(text)
 
@@ -70,12 +70,12 @@ def test_this_machine_is_not_empty() -> None:
     assert machine.memory > 2**28
 
 
-def test_nodes_share_equally_and_keep_what_the_kubelet_keeps() -> None:
+def test_node_share_is_equal_and_reserves_memory_for_kubelet() -> None:
     share = node_share(Capacity(millicores=2000, memory=8 * GIBIBYTE), 2)
     assert share == Capacity(millicores=1000, memory=4 * GIBIBYTE - 100 * 2**20)
 
 
-def test_the_scarcer_resource_decides() -> None:
+def test_hosts_that_fit_is_limited_by_scarcer_resource() -> None:
     node = Capacity(millicores=4000, memory=4 * GIBIBYTE)
     assert hosts_that_fit(Capacity(millicores=1000, memory=GIBIBYTE), node) == 4
     assert hosts_that_fit(Capacity(millicores=1000, memory=3 * GIBIBYTE), node) == 1
@@ -87,14 +87,16 @@ def test_the_scarcer_resource_decides() -> None:
     st.integers(min_value=1, max_value=30),
     st.integers(min_value=100, max_value=4000),
 )
-def test_one_job_fits_exactly_when_its_hosts_do(num_nodes: int, num_hosts: int, millicores: int) -> None:
+def test_first_that_does_not_fit_one_group_agrees_with_hosts_that_fit(
+    num_nodes: int, num_hosts: int, millicores: int
+) -> None:
     node = Capacity(millicores=4000, memory=4 * GIBIBYTE)
     group = PodGroup(count=num_hosts, per_pod=Capacity(millicores=millicores, memory=1))
     fits = num_hosts <= hosts_that_fit(group.per_pod, node) * num_nodes
     assert (first_that_does_not_fit([group], node, num_nodes) is None) == fits
 
 
-def test_jobs_share_the_nodes() -> None:
+def test_first_that_does_not_fit_several_groups_share_nodes() -> None:
     node = Capacity(millicores=1000, memory=4 * GIBIBYTE)
     half = PodGroup(count=2, per_pod=Capacity(millicores=500, memory=GIBIBYTE))
     assert first_that_does_not_fit([half, half], node, 2) is None

@@ -33,7 +33,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_hardware_error_has_the_key_to_change(name: str) -> None:
+def test_hardware_error_has_key_to_change(name: str) -> None:
     call, key = CASES[name]
     with pytest.raises(HardwareError) as caught:
         call()

@@ -16,12 +16,12 @@ from workloads.spec import JobKind, JobSpec
 PROJECT = Path(__file__).resolve().parents[2]
 
 
-def test_registry_has_the_kinds_of_the_settings() -> None:
+def test_kind_registry_has_every_job_kind() -> None:
     assert tuple(KINDS) == get_args(JobKind)
     assert JobSpec.model_fields["kind"].default == DEFAULT.name
 
 
-def test_kind_is_complete() -> None:
+def test_kind_registry_refers_to_existing_operators_and_keys() -> None:
     for kind in KINDS.values():
         assert kind.operators <= RELEASES.keys()
         assert kind.pod_types
@@ -41,14 +41,14 @@ def lines_with_names(tree: ast.AST) -> Iterator[int]:
         yield from (part.lineno for part in parts if isinstance(part, ast.Constant) and part.value in KINDS)
 
 
-def test_no_file_outside_the_kinds_tests_a_kinds_name() -> None:
+def test_source_outside_kinds_folder_compares_no_kind_name() -> None:
     words = ["git", "ls-files", "--", "*.py", ":!tests", ":!workloads/kinds"]
     files = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.split()
     found = {name: list(lines_with_names(ast.parse((PROJECT / name).read_text(encoding="utf-8")))) for name in files}
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
-def test_kinds_are_loaded_without_pulumi() -> None:
+def test_kinds_import_does_not_load_pulumi() -> None:
     code = "import workloads.spec, sys; print([name for name in sys.modules if name.startswith('pulumi')])"
     words = [sys.executable, "-c", code]
     assert subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -12,7 +12,7 @@ from tests.problems import refused
 from tests.unit.refused import job
 
 
-def room(*jobs: dict[str, Any], nodes: int = 2) -> list[Problem]:
+def local_problems(*jobs: dict[str, Any], nodes: int = 2) -> list[Problem]:
     """Return the problems of jobs on two CPUs and 8 GiB."""
     config = StackConfig.model_validate({"platform": {"kind": "local", "nodes": nodes}, "jobs": jobs}, strict=False)
     assert config.platform.kind == "local"
@@ -21,62 +21,64 @@ def room(*jobs: dict[str, Any], nodes: int = 2) -> list[Problem]:
 
 def codes(*jobs: dict[str, Any], nodes: int = 2) -> list[tuple[str, str]]:
     """Return code and path of the problems."""
-    return [(each.code, dotted(each.path)) for each in room(*jobs, nodes=nodes)]
+    return [(each.code, dotted(each.path)) for each in local_problems(*jobs, nodes=nodes)]
 
 
-def asking(name: str, hosts: int, cpu: str) -> dict[str, Any]:
+def job_with(name: str, hosts: int, cpu: str) -> dict[str, Any]:
     """Return a job with these requests."""
     return {"name": name, "recipe": "digits", "hosts": hosts, "resources": {"cpu": cpu, "memory": "1Gi"}}
 
 
-def test_a_job_that_fits_exactly() -> None:
-    assert room(asking("a", 2, "1")) == []
+def test_local_capacity_job_of_exact_size_is_accepted() -> None:
+    assert local_problems(job_with("a", 2, "1")) == []
 
 
-def test_too_many_hosts_says_how_many_fit() -> None:
-    (line,) = room(asking("a", 3, "1"))
+def test_local_capacity_too_many_hosts_suggests_number_that_fits() -> None:
+    (line,) = local_problems(job_with("a", 3, "1"))
     assert str(line).startswith(
         "trainyard:jobs[0].hosts = 3: 3 hosts of 1 CPU and 1Gi each do not fit: 2 nodes offer 1 CPU and"
     )
     assert line.message.endswith("room for 2; write `hosts: 2` or less, or ask for less")
 
 
-def test_a_host_larger_than_a_node() -> None:
-    assert codes(asking("a", 1, "2")) == [("capacity.local.host_too_large", "jobs[0].resources")]
-    assert room(asking("a", 1, "2"), nodes=1) == []
+def test_local_capacity_host_larger_than_node_is_rejected() -> None:
+    assert codes(job_with("a", 1, "2")) == [("capacity.local.host_too_large", "jobs[0].resources")]
+    assert local_problems(job_with("a", 1, "2"), nodes=1) == []
 
 
-def test_jobs_that_do_not_fit_together() -> None:
-    assert codes(asking("a", 2, "500m"), asking("b", 2, "600m")) == [("capacity.local.no_room_beside", "jobs[1].hosts")]
+def test_local_capacity_second_job_without_room_is_rejected() -> None:
+    assert codes(job_with("a", 2, "500m"), job_with("b", 2, "600m")) == [
+        ("capacity.local.no_room_beside", "jobs[1].hosts")
+    ]
 
 
-def test_this_machine_is_asked() -> None:
+def test_local_capacity_uses_cpus_of_this_machine() -> None:
     assert refused(job(resources={"cpu": 100_000})) == [("capacity.local.host_too_large", "jobs.0.resources")]
 
 
-def test_what_an_operator_runs_beside_the_hosts_needs_room_too() -> None:
-    mpi = {**asking("a", 2, "1"), "kind": "mpi-job"}
+def test_local_capacity_counts_mpi_launcher() -> None:
+    mpi = {**job_with("a", 2, "1"), "kind": "mpi-job"}
     assert codes(mpi) == [("capacity.local.no_room_beside", "jobs[0].kind")]
-    assert room({**mpi, "resources": {"cpu": "500m", "memory": "1Gi"}}) == []
+    assert local_problems({**mpi, "resources": {"cpu": "500m", "memory": "1Gi"}}) == []
 
 
-def test_each_part_of_a_job_is_called_what_it_is() -> None:
-    (servers,) = room({**asking("a", 1, "100m"), "kind": "mx-job", "parameter_servers": 20})
+def test_local_capacity_problem_names_key_of_pod_group() -> None:
+    (servers,) = local_problems({**job_with("a", 1, "100m"), "kind": "mx-job", "parameter_servers": 20})
     assert servers.message.startswith("20 parameter servers of 100m CPU and 1Gi each do not fit")
-    assert codes({**asking("a", 2, "1"), "rendezvous": "etcd"}) == [
+    assert codes({**job_with("a", 2, "1"), "rendezvous": "etcd"}) == [
         ("capacity.local.no_room_beside", "jobs[0].rendezvous")
     ]
-    elastic = asking("a", 1, "1") | {"elastic": {"min_hosts": 1, "max_hosts": 60}}
+    elastic = job_with("a", 1, "1") | {"elastic": {"min_hosts": 1, "max_hosts": 60}}
     del elastic["hosts"]
-    (line,) = room(elastic)
+    (line,) = local_problems(elastic)
     assert line.path == ("jobs", 0, "elastic", "max_hosts")
     assert line.message.endswith("write `max_hosts: 2` or less, or ask for less")
 
 
-def test_a_suspended_job_needs_room_by_itself() -> None:
-    assert room(asking("a", 2, "1"), {**asking("b", 2, "1"), "suspend": True}) == []
-    assert room({**asking("b", 2, "1"), "suspend": True}, asking("a", 2, "1")) == []
-    assert codes({**asking("b", 3, "1"), "suspend": True}) == [("capacity.local.hosts_too_many", "jobs[0].hosts")]
-    assert codes({**asking("b", 2, "1"), "suspend": True, "kind": "mpi-job"}) == [
+def test_local_capacity_suspended_job_is_checked_separately() -> None:
+    assert local_problems(job_with("a", 2, "1"), {**job_with("b", 2, "1"), "suspend": True}) == []
+    assert local_problems({**job_with("b", 2, "1"), "suspend": True}, job_with("a", 2, "1")) == []
+    assert codes({**job_with("b", 3, "1"), "suspend": True}) == [("capacity.local.hosts_too_many", "jobs[0].hosts")]
+    assert codes({**job_with("b", 2, "1"), "suspend": True, "kind": "mpi-job"}) == [
         ("capacity.local.no_room_beside", "jobs[0].kind")
     ]

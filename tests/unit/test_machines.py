@@ -23,17 +23,17 @@ UNLISTED_ZONES = {"nvidia-rtx-pro-6000"}
 """GPU models of GCE without a published list of zones. Their zones are not checked."""
 
 
-def test_every_gpu_is_on_some_machine() -> None:
+def test_gpus_are_on_some_machine() -> None:
     carried = {machine.gpu for machine in [*GCE_MACHINES.values(), *EC2_MACHINES.values()] if machine.gpu}
     assert carried | ATTACHED == set(GPUS)
 
 
 @pytest.mark.parametrize("row", [GceFamily, Gpu, TpuGeneration, Ec2Family])
-def test_row_has_no_defaults(row: type) -> None:
+def test_hardware_table_row_has_no_defaults(row: type) -> None:
     assert all(each.default is MISSING and each.default_factory is MISSING for each in fields(row))
 
 
-def test_ec2_machine_adds_no_defaults() -> None:
+def test_ec2_machine_has_no_defaults() -> None:
     own = Ec2Machine.__annotations__
     assert all(each.default is MISSING for each in fields(Ec2Machine) if each.name in own)
 
@@ -73,14 +73,14 @@ def test_ec2_family_is_consistent(name: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["a2-highgpu", "a2-ultragpu", "a3-highgpu"])
-def test_larger_machines_are_multiples_of_the_smallest(family: str) -> None:
+def test_gce_family_machines_are_multiples_of_smallest(family: str) -> None:
     small = gce_machine(f"{family}-1g")
     for gpus in (2, 4, 8):
         large = gce_machine(f"{family}-{gpus}g")
         assert (large.gpus, large.vcpus, large.memory_gib) == (gpus, gpus * small.vcpus, gpus * small.memory_gib)
 
 
-def test_no_larger_ec2_instance_has_less() -> None:
+def test_ec2_family_larger_types_have_no_less() -> None:
     for machine in EC2_MACHINES.values():
         for other in EC2_MACHINES.values():
             if other.family == machine.family and other.gpus > machine.gpus:
@@ -98,7 +98,7 @@ def test_no_larger_ec2_instance_has_less() -> None:
         ("p6-b300.48xlarge", 8, 16),
     ],
 )
-def test_fabric_adapters(name: str, gpus: int, adapters: int) -> None:
+def test_ec2_machine_has_documented_adapters(name: str, gpus: int, adapters: int) -> None:
     machine = ec2_machine(name)
     assert (machine.gpus, machine.efa_interfaces, machine.capacity_block) == (gpus, adapters, True)
 
@@ -115,7 +115,9 @@ def test_fabric_adapters(name: str, gpus: int, adapters: int) -> None:
         ("ct4p-hightpu-4t", None, None, (None, 0)),
     ],
 )
-def test_gpus_that_a_node_has(machine: str, gpu: str | None, count: int | None, found: tuple[str | None, int]) -> None:
+def test_gpus_on_machine_returns_model_and_count(
+    machine: str, gpu: str | None, count: int | None, found: tuple[str | None, int]
+) -> None:
     assert gpus_on(gce_machine(machine), gpu, count) == found
 
 
@@ -132,12 +134,12 @@ def test_gpus_that_a_node_has(machine: str, gpu: str | None, count: int | None, 
         ("a3-highgpu-8g", None, 4, "has exactly 8 GPUs"),
     ],
 )
-def test_gpus_that_do_not_go_on_a_machine(machine: str, gpu: str | None, count: int | None, part: str) -> None:
+def test_gpus_on_unsupported_machine_raises(machine: str, gpu: str | None, count: int | None, part: str) -> None:
     with pytest.raises(ValueError, match=part):
         gpus_on(gce_machine(machine), gpu, count)
 
 
-def test_unknown_machines_name_near_ones() -> None:
+def test_unknown_machine_type_suggests_similar_types() -> None:
     with pytest.raises(ValueError, match="n1-standard-8"):
         gce_machine("n1-standard-9")
     with pytest.raises(ValueError, match=r"p5\.48xlarge"):

@@ -26,7 +26,7 @@ STACK_COMMAND = re.compile(r"`make (up|down|logs|status|exec|tensorboard|shell)`
         ("other", {"STACK": "third"}, "`make up STACK=third`"),
     ],
 )
-def test_make_command_names_the_stack_unless_it_is_the_default(
+def test_make_command_includes_stack_unless_default(
     stack: str | None, variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("STACK", raising=False)
@@ -45,7 +45,7 @@ def messages(tree: ast.AST) -> Iterator[str]:
             yield node.value
 
 
-def test_no_message_of_the_commands_leaves_out_the_stack() -> None:
+def test_messages_use_make_command_for_stack_targets() -> None:
     files = [*PROJECT.glob("commands/**/*.py"), *PROJECT.glob("stack_*.py"), *PROJECT.glob("infra/operators/*.py")]
     found = {
         f"{file.relative_to(PROJECT)}: {text}"

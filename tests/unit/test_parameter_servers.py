@@ -9,7 +9,7 @@ from settings.problems import ConfigError
 from tests.unit.test_capacity import C7, MX, stack
 
 
-def test_as_many_parameter_servers_as_a_refusal_says() -> None:
+def test_parameter_servers_suggested_by_error_are_accepted() -> None:
     platform = {"kind": "eks", "pools": C7}
     with pytest.raises(ConfigError, match="write 2 or less"):
         stack(platform, {**MX, "parameter_servers": 3})

@@ -53,7 +53,7 @@ POOLS = st.builds(
 
 
 @given(POOLS)
-def test_what_is_accepted_is_what_gke_takes(pool: dict[str, Any]) -> None:
+def test_node_pools_of_accepted_settings_satisfy_gke_limits(pool: dict[str, Any]) -> None:
     try:
         platform = parse({"platform": {"kind": "gke", "project": "some-project", "pools": [pool]}, "jobs": []}).platform
     except ConfigError:

@@ -32,14 +32,14 @@ def first_texts(*makers: str) -> Iterator[str]:
                 yield from (each for each in texts[:1] if isinstance(each, str))
 
 
-def test_code_in_source_is_of_one_rule_and_well_formed() -> None:
+def test_problem_codes_are_unique_and_well_formed() -> None:
     found = [each for each in first_texts(*MAKERS) if "." in each and " " not in each]
     assert len(found) > 140
     assert [each for each in found if not CODE.fullmatch(each)] == []
     assert sorted({each for each in found if found.count(each) > 1}) == []
 
 
-def test_code_of_invalid_value_is_of_one_rule_and_well_formed() -> None:
+def test_invalid_value_codes_are_unique_and_well_formed() -> None:
     found = list(first_texts(*PART_MAKERS))
     assert len(found) > 50
     assert [each for each in found if not re.fullmatch(r"[a-z][a-z0-9_]*", each)] == []
@@ -47,5 +47,5 @@ def test_code_of_invalid_value_is_of_one_rule_and_well_formed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "name", "pools[0].name", "a[1][2]", "metadata.labels.example.com/team"])
-def test_dotted_path_of_text_is_the_text(text: str) -> None:
+def test_dotted_path_round_trips(text: str) -> None:
     assert dotted(path_of(text)) == text

@@ -34,7 +34,7 @@ SCRIPT = {"recipe": None, "script": "/opt/train.py"}
         ("OMPI_COMM_WORLD_RANK", job(kind="mpi-job"), "mpirun"),
     ],
 )
-def test_what_others_set_is_refused(key: str, name: str, values: dict[str, Any], who: str) -> None:
+def test_reserved_variable_is_rejected_with_its_owner(key: str, name: str, values: dict[str, Any], who: str) -> None:
     (spec,) = values["jobs"]
     wrong = {**values, "jobs": [{**spec, key: {name: "canary"}}]}
     assert refused(wrong) == [("job.environment.taken", f"jobs.0.{key}.{name}")]
@@ -42,13 +42,13 @@ def test_what_others_set_is_refused(key: str, name: str, values: dict[str, Any],
 
 
 @pytest.mark.parametrize("name", ["HOME", "PATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "OMP_NUM_THREADS"])
-def test_what_pods_have_already_is_no_secret(name: str) -> None:
+def test_variable_of_pods_is_rejected_as_secret_only(name: str) -> None:
     assert refused(job(secrets={name: "wandb"})) == [("job.secrets.set_in_pods", f"jobs.0.secrets.{name}")]
     (mine,) = parse(job(environment={name: "1"})).jobs
     assert mine.environment == {name: "1"}
 
 
-def test_xla_of_an_image_without_it() -> None:
+def test_pjrt_device_without_xla_is_rejected() -> None:
     problem = ("job.environment.pjrt_device", "jobs.0.secrets.PJRT_DEVICE")
     assert refused(job(secrets={"PJRT_DEVICE": "wandb"})) == [problem]
 
@@ -62,5 +62,5 @@ def test_xla_of_an_image_without_it() -> None:
         ({"kind": "indexed-job", "torchrun": False, **SCRIPT}, "MASTER_ADDR"),
     ],
 )
-def test_what_nobody_else_sets_is_free(values: dict[str, Any], name: str) -> None:
+def test_unreserved_variable_is_accepted(values: dict[str, Any], name: str) -> None:
     assert conflicts(JobSpec(name="a", environment={name: "1"}, **values)) == []

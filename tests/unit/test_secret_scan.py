@@ -61,7 +61,7 @@ def parsed(**job: object) -> None:
         ("S3_KEY", "wJalrXUtnFEMI1K7MDENG/bPxRfiCYEXAMPLEKEY", "a secret"),
     ],
 )
-def test_a_variable_is_refused(name: str, value: str, what: str) -> None:
+def test_secret_in_environment_is_rejected(name: str, value: str, what: str) -> None:
     with pytest.raises(
         ValueError, match=rf"jobs\[0\].environment.{name}: is {what} in clear; write `secrets:"
     ) as refused:
@@ -95,13 +95,13 @@ def test_a_variable_is_refused(name: str, value: str, what: str) -> None:
         (["--wandb=" + WANDB], 0),
     ],
 )
-def test_an_argument_is_refused(args: list[str], index: int) -> None:
+def test_secret_in_arguments_is_rejected(args: list[str], index: int) -> None:
     with pytest.raises(ValueError, match=rf"jobs\[0\].args\[{index}\]: is .* in clear") as refused:
         parsed(args=args)
     assert args[index].rpartition("=")[2] not in str(refused.value)
 
 
-def test_what_is_no_secret_is_taken() -> None:
+def test_text_like_a_secret_is_accepted() -> None:
     parsed(
         args=[
             "--max-tokens",
@@ -177,7 +177,7 @@ def test_what_is_no_secret_is_taken() -> None:
         ("wandb_api_key", "hunter2", "a secret"),
     ],
 )
-def test_a_flag_is_refused(name: str, value: str, what: str) -> None:
+def test_secret_in_flags_is_rejected(name: str, value: str, what: str) -> None:
     with pytest.raises(ValueError, match=rf"jobs\[0\].flags.{name}: is {what} in clear; remove it, and") as refused:
         parse({"platform": {"kind": "local"}, "jobs": [{"name": "mine", "recipe": "digits", "flags": {name: value}}]})
     assert value not in str(refused.value)
@@ -185,7 +185,7 @@ def test_a_flag_is_refused(name: str, value: str, what: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "https"])
-def test_the_address_of_a_bucket_has_none(scheme: str) -> None:
+def test_secret_in_bucket_url_is_rejected(scheme: str) -> None:
     bucket = {"kind": "url", "url": f"{scheme}://me:hunter2@bucket/runs"}
     platform = {"kind": "kubeconfig", "context": "kind", "image": "example.com/trainer:1", "bucket": bucket}
     with pytest.raises(ValueError, match=r"platform.bucket.url: ") as refused:
@@ -217,21 +217,21 @@ def test_the_address_of_a_bucket_has_none(scheme: str) -> None:
         {"environment": "A=1\nDB_PASSWORD: 'hunter2'"},
     ],
 )
-def test_a_secret_at_a_wrong_place_is_not_shown(job: dict[str, object]) -> None:
+def test_secret_in_invalid_key_is_not_shown(job: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"trainyard:jobs\[0\]") as refused:
         parsed(**job)
     assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("job", [{"wandb": WANDB}, {"flags": {"wandb": WANDB}, "recipe": "digits", "script": None}])
-def test_a_key_of_weights_and_biases_at_a_wrong_place_is_not_shown(job: dict[str, object]) -> None:
+def test_wandb_key_in_invalid_key_is_not_shown(job: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"trainyard:jobs\[0\]") as refused:
         parsed(**job)
     assert WANDB[:16] not in str(refused.value)
 
 
 @pytest.mark.parametrize("value", ["subnet-0123456789abcdef0", "example.com/team/trainer:1@sha256:" + "0a" * 31, "a:b"])
-def test_what_is_no_secret_is_shown(value: str) -> None:
+def test_invalid_value_without_secret_is_shown(value: str) -> None:
     with pytest.raises(ValueError, match=r"image = ") as refused:
         parsed(image=f"{value} ")
     assert value[:24] in str(refused.value)
@@ -245,5 +245,5 @@ def test_what_is_no_secret_is_shown(value: str) -> None:
         ("# Basic training of a model", False),
     ],
 )
-def test_a_script_may_read_its_secrets(text: str, secret: bool) -> None:
+def test_secret_shape_ignores_code_that_reads_secrets(text: str, secret: bool) -> None:
     assert bool(shape(text)) is secret

@@ -29,7 +29,7 @@ def blocks(page: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_the_stacks_of_the_tour_are_taken() -> None:
+def test_tour_stacks_are_valid() -> None:
     first, attached, volume = blocks("docs/tour.md")
     config = parse(first)
     (job,) = config.jobs
@@ -40,9 +40,7 @@ def test_the_stacks_of_the_tour_are_taken() -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/bring-your-own-script.md"])
-def test_the_stacks_of_a_page_are_taken_on_the_smallest_machine(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_stacks_are_valid_on_smallest_machine(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
     monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
     monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST)

@@ -42,7 +42,9 @@ DOCUMENTED = [
 
 
 @pytest.mark.parametrize(("accelerator", "topology", "machine", "hosts", "chips_per_host"), DOCUMENTED)
-def test_documented_slices(accelerator: str, topology: str, machine: str, hosts: int, chips_per_host: int) -> None:
+def test_tpu_slice_equals_documentation(
+    accelerator: str, topology: str, machine: str, hosts: int, chips_per_host: int
+) -> None:
     found = tpu_slice(accelerator)
     assert (found.topology_label, found.machine_type) == (topology, machine)
     assert (found.hosts, found.chips_per_host, found.chips) == (hosts, chips_per_host, hosts * chips_per_host)
@@ -50,12 +52,12 @@ def test_documented_slices(accelerator: str, topology: str, machine: str, hosts:
     assert tpu_slice(found.generation, topology) == tpu_slice(accelerator, topology) == found
 
 
-def test_the_label_that_gke_gives_v5e() -> None:
+def test_tpu_slice_v5e_has_label_of_gke() -> None:
     assert tpu_slice("v5e", "4x4").gke_accelerator == "tpu-v5-lite-podslice"
 
 
 @given(st.sampled_from(sorted(GENERATIONS)), st.lists(st.integers(min_value=1, max_value=20), min_size=2, max_size=3))
-def test_what_is_accepted_adds_up(generation: str, axes: list[int]) -> None:
+def test_tpu_slice_accepted_topology_is_consistent(generation: str, axes: list[int]) -> None:
     topology = "x".join(map(str, axes))
     try:
         found = tpu_slice(generation, topology)
@@ -89,16 +91,16 @@ def test_what_is_accepted_adds_up(generation: str, axes: list[int]) -> None:
         ("nvidia-l4", None, "is not a TPU"),
     ],
 )
-def test_refused(accelerator: str, topology: str | None, part: str) -> None:
+def test_tpu_slice_invalid_type_or_topology_raises(accelerator: str, topology: str | None, part: str) -> None:
     with pytest.raises(ValueError, match=re.escape(part)):
         tpu_slice(accelerator, topology)
 
 
-def test_what_is_meant_for_a_tpu() -> None:
+def test_is_tpu_recognizes_tpu_types() -> None:
     assert all(map(is_tpu, ["v4", "v4-31", "v5litepod-x", "v7x", "tpu7x-8"]))
     assert not any(map(is_tpu, ["nvidia-l4", "v45", "tpu", "v5litepod"]))
 
 
-def test_every_generation_has_zones() -> None:
+def test_tpu_zones_cover_every_generation() -> None:
     assert set(TPU_ZONES) == set(GENERATIONS)
     assert all(zones <= TPU_ZONES[generation] for generation, zones in TPU_FLEX_START_ZONES.items())

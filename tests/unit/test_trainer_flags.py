@@ -13,11 +13,11 @@ from workloads.trainer_flags import ALIASES, Values, flag_problems
 MODEL = "must be a classifier of torchvision or timm, such as resnet50"
 
 
-def refused(recipe: str, **flags: Any) -> list[str]:
+def flag_messages(recipe: str, **flags: Any) -> list[str]:
     return [f"{each.path[-1]}: {each.message}" for each in flag_problems(recipe, flags)]
 
 
-WORDS: dict[str, tuple[list[str], list[str]]] = {
+FLAG_TEXTS: dict[str, tuple[list[str], list[str]]] = {
     "job": (
         [
             "a",
@@ -73,11 +73,11 @@ PAIRS = ("--no-fake-data", "--data-dir=/data", "--bucket=file:///bucket")
 """Flags that other flags require."""
 
 
-@pytest.mark.parametrize("name", WORDS)
-def test_stack_and_trainer_accept_the_same_texts(name: str) -> None:
-    right, wrong = WORDS[name]
-    assert [text for text in right if refused("imagenet", **{name: text})] == []
-    assert [text for text in wrong if not refused("imagenet", **{name: text})] == []
+@pytest.mark.parametrize("name", FLAG_TEXTS)
+def test_flag_texts_are_accepted_alike_by_stack_and_trainer(name: str) -> None:
+    right, wrong = FLAG_TEXTS[name]
+    assert [text for text in right if flag_messages("imagenet", **{name: text})] == []
+    assert [text for text in wrong if not flag_messages("imagenet", **{name: text})] == []
     for text in right:
         parse(["imagenet", *PAIRS, f"--{name}={text}"] if text else ["imagenet", f"--{name}="])
     for text in wrong:
@@ -85,14 +85,14 @@ def test_stack_and_trainer_accept_the_same_texts(name: str) -> None:
             parse(["imagenet", *PAIRS, f"--{name}={text}"])
 
 
-def test_folder_of_digits_is_not_a_url() -> None:
-    assert refused("digits", data_dir="s3://team/digits")
-    assert refused("digits", data_dir="")
-    assert refused("digits", data_dir="/data") == []
+def test_flag_data_dir_of_digits_is_local_folder() -> None:
+    assert flag_messages("digits", data_dir="s3://team/digits")
+    assert flag_messages("digits", data_dir="")
+    assert flag_messages("digits", data_dir="/data") == []
 
 
 @pytest.mark.parametrize("alias", ALIASES)
-def test_the_trainer_knows_each_alias(alias: str) -> None:
+def test_flag_alias_is_accepted_by_trainer(alias: str) -> None:
     given = "resnet18" if alias == "model" else "1"
     value: Values = {alias: given}
     assert list(flag_problems("imagenet", value)) == []
@@ -127,7 +127,7 @@ def test_the_trainer_knows_each_alias(alias: str) -> None:
         ("digits", {"profile_port": 70_000}, "wrong_value", "profile_port"),
     ],
 )
-def test_refused(recipe: str, flags: dict[str, Any], code: str, flag: str) -> None:
+def test_flag_problem_has_code_and_path(recipe: str, flags: dict[str, Any], code: str, flag: str) -> None:
     found = [(each.code, each.path) for each in flag_problems(recipe, flags)]
     assert found == [(f"job.flags.{code}", ("flags", flag))]
 
@@ -143,19 +143,19 @@ def test_refused(recipe: str, flags: dict[str, Any], code: str, flag: str) -> No
         ("imagenet", {"arch": "ResNet-50"}, f"arch: {MODEL}"),
     ],
 )
-def test_message_names_what_is_allowed(recipe: str, flags: dict[str, Any], said: str) -> None:
-    assert refused(recipe, **flags)[0].startswith(said)
+def test_flag_message_names_allowed_values(recipe: str, flags: dict[str, Any], said: str) -> None:
+    assert flag_messages(recipe, **flags)[0].startswith(said)
 
 
 @pytest.mark.parametrize("arch", ["resnet50", "timm/resnet50", "vit_base_patch16_224.augreg_in21k", "swin_v2_t"])
-def test_models_of_both_libraries(arch: str) -> None:
-    assert refused("imagenet", arch=arch) == []
+def test_flag_arch_accepts_torchvision_and_timm(arch: str) -> None:
+    assert flag_messages("imagenet", arch=arch) == []
 
 
-def test_image_of_the_user_may_have_models_of_other_names() -> None:
+def test_flag_arch_of_user_image_is_not_checked() -> None:
     assert list(flag_problems("imagenet", {"arch": "Mine"}, own_image=True)) == []
     assert list(flag_problems("imagenet", {"arch": "Mine"}))
 
 
-def test_what_yaml_takes_for_a_text_is_still_a_number() -> None:
-    assert refused("digits", learning_rate="1e-3", epochs="3") == []
+def test_flag_number_as_text_is_accepted() -> None:
+    assert flag_messages("digits", learning_rate="1e-3", epochs="3") == []

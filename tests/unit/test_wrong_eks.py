@@ -11,14 +11,14 @@ from tests.problems import refused
 from tests.unit.cloud_settings import BLOCK, P5, RESERVATION, eks, group
 from tests.unit.refused import assert_refused_in_one_line
 
-CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+EKS_MESSAGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "zone that AWS has not": (
         eks(zones=["us-west-2a", "us-west-2z"]),
         ("platform.zones", "us-west-2 has no zone us-west-2z", "us-west-2a"),
     ),
     "days in quotes": (eks(log_days="30"), ('log_days = "30"', "180, 365, without quotes: 30")),
 }
-CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+EKS_PROBLEMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "one zone": (eks(zones=["us-west-2a"]), ("eks.zones.count", "platform.zones")),
     "services inside the VPC": (
         eks(network={"services": "10.0.0.0/20"}),
@@ -144,19 +144,19 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 """Settings with the code and path of what is wrong with them."""
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_refused_in_one_line(name: str) -> None:
-    platform, parts = CASES[name]
+@pytest.mark.parametrize("name", EKS_MESSAGES)
+def test_eks_invalid_setting_has_message(name: str) -> None:
+    platform, parts = EKS_MESSAGES[name]
     assert_refused_in_one_line(({"platform": platform, "jobs": []}, ("trainyard:platform.", *parts)))
 
 
-@pytest.mark.parametrize("name", CODES)
-def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
-    values, problem = CODES[name]
+@pytest.mark.parametrize("name", EKS_PROBLEMS)
+def test_eks_invalid_setting_has_code_and_path(name: str) -> None:
+    values, problem = EKS_PROBLEMS[name]
     assert refused({"platform": values, "jobs": []}) == [problem]
 
 
-RIGHT: dict[str, dict[str, Any]] = {
+VALID_EKS: dict[str, dict[str, Any]] = {
     "EKS": eks(),
     "a capacity block": group(**P5, capacity=BLOCK, zones="us-west-2a"),
     "a long name with a bucket of its own": eks(name="a" * 60, bucket={"name": "checkpoints-of-ours"}),
@@ -166,6 +166,6 @@ RIGHT: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_accepted(name: str) -> None:
-    assert parse({"platform": RIGHT[name], "jobs": []}).platform.kind == "eks"
+@pytest.mark.parametrize("name", VALID_EKS)
+def test_eks_valid_settings_are_accepted(name: str) -> None:
+    assert parse({"platform": VALID_EKS[name], "jobs": []}).platform.kind == "eks"

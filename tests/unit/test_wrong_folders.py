@@ -24,7 +24,7 @@ def bucket(url: str, **changes: Any) -> dict[str, Any]:
     return job(flags={"bucket": url}, **changes)
 
 
-CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+FOLDER_PROBLEMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "a bucket at the top": (bucket("file:///checkpoints"), ("job.bucket.read_only", "jobs.0.flags.bucket")),
     "a bucket beside the bucket": (bucket("file:///bucket/../runs"), ("job.bucket.read_only", "jobs.0.flags.bucket")),
     "a bucket whose name begins so": (bucket("file:///bucket2"), ("job.bucket.read_only", "jobs.0.flags.bucket")),
@@ -45,9 +45,9 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 """Settings with the code and path of what is wrong with them."""
 
 
-@pytest.mark.parametrize("name", CODES)
-def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
-    values, problem = CODES[name]
+@pytest.mark.parametrize("name", FOLDER_PROBLEMS)
+def test_folder_not_writable_in_pods_has_code_and_path(name: str) -> None:
+    values, problem = FOLDER_PROBLEMS[name]
     assert refused(values) == [problem]
 
 
@@ -66,5 +66,5 @@ def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
     ],
     ids=str,
 )
-def test_taken(values: dict[str, Any]) -> None:
+def test_folder_writable_in_pods_is_accepted(values: dict[str, Any]) -> None:
     assert parse(values).jobs

@@ -12,7 +12,7 @@ from tests.problems import refused
 from tests.unit.cloud_settings import A3, gke, pool, tpu
 from tests.unit.refused import assert_refused_in_one_line
 
-CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+GKE_MESSAGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no project": ({"kind": "gke"}, ("platform.project: is missing", "add `project:")),
     "version past standard support": (
         gke(kubernetes_version="1.34"),
@@ -27,7 +27,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("pools[0].zones", "me-central1-a has no nvidia-l4; it is in me-central2-a, me-central2-c;", "check_zones"),
     ),
 }
-CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+GKE_PROBLEMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "registry on Mars": (
         gke(registry={"host": "mars-docker.pkg.dev"}),
         ("gke.registry.location_unknown", "platform.registry.host"),
@@ -361,19 +361,19 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 """Settings with the code and path of what is wrong with them."""
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_refused_in_one_line(name: str) -> None:
-    platform, parts = CASES[name]
+@pytest.mark.parametrize("name", GKE_MESSAGES)
+def test_gke_invalid_setting_has_message(name: str) -> None:
+    platform, parts = GKE_MESSAGES[name]
     assert_refused_in_one_line(({"platform": platform, "jobs": []}, ("trainyard:platform.", *parts)))
 
 
-@pytest.mark.parametrize("name", CODES)
-def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
-    values, problem = CODES[name]
+@pytest.mark.parametrize("name", GKE_PROBLEMS)
+def test_gke_invalid_setting_has_code_and_path(name: str) -> None:
+    values, problem = GKE_PROBLEMS[name]
     assert refused({"platform": values, "jobs": []}) == [problem]
 
 
-RIGHT: dict[str, dict[str, Any]] = {
+VALID_GKE: dict[str, dict[str, Any]] = {
     "the walk-through": gke(),
     "GPUs that the machine carries": pool(**A3),
     "jobs on CPU": pool(machine_type="n2-standard-8"),
@@ -399,12 +399,12 @@ RIGHT: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_accepted(name: str) -> None:
-    assert parse({"platform": RIGHT[name], "jobs": []}).platform.kind == "gke"
+@pytest.mark.parametrize("name", VALID_GKE)
+def test_gke_valid_settings_are_accepted(name: str) -> None:
+    assert parse({"platform": VALID_GKE[name], "jobs": []}).platform.kind == "gke"
 
 
-def test_every_problem_at_once() -> None:
+def test_gke_problems_are_reported_together() -> None:
     platform = gke(
         network={"pods": "10.0.0.0/14"},
         pools=[{"name": "a", "accelerators_per_node": 3}, {"name": "b", "accelerator": "v4", "topology": "2x3x4"}],
@@ -418,7 +418,7 @@ def test_every_problem_at_once() -> None:
     ]
 
 
-def test_the_walk_throughs_defaults() -> None:
+def test_gke_defaults_equal_those_of_tutorial() -> None:
     """The values of the Weights & Biases walk-through of distributed training on GKE (its script's `--help`)."""
     config = parse({"platform": {"kind": "gke", "project": "some-project"}, "jobs": []}).platform
     assert config.kind == "gke"

@@ -13,10 +13,10 @@ from tests.problems import refused
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
 from workloads.validation.images import CONTENTS, PROJECT, data_folders, python_files
 
-MPI = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
-MXNET = {**MPI, "kind": "mx-job"}
-SCRIPT = {"recipe": None, "script": "/opt/train.py"}
-LINKS = {"recipe": None, "script": "/opt/trainyard/trainer/network_check.py"}
+MPI_JOB = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
+MXNET_JOB = {**MPI_JOB, "kind": "mx-job"}
+SCRIPT_JOB = {"recipe": None, "script": "/opt/train.py"}
+NETWORK_CHECK_JOB = {"recipe": None, "script": "/opt/trainyard/trainer/network_check.py"}
 HOROVOD_JOB = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
 STORES_JOB = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "stores"}
 IMAGENET = {"recipe": "imagenet"}
@@ -36,16 +36,16 @@ def imagenet(**flags: Any) -> dict[str, Any]:
     return job(**IMAGENET, flags={"fake_data": False, **flags})
 
 
-CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+IMAGE_MESSAGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "MPI without an image": (
-        job(**MPI),
+        job(**MPI_JOB),
         (
             "jobs[0].image: is missing: the trainer's image lacks OpenMPI, sshd and ssh, which a job of kind mpi-job",
             "write `image: horovod`",
         ),
     ),
     "MPI on GPUs without an image": (
-        cloud(**MPI, **GPU),
+        cloud(**MPI_JOB, **GPU),
         ("jobs[0].image: is missing", "the reference of an image that has OpenMPI, sshd and ssh and Python"),
     ),
     "a recipe in Horovod's image": (
@@ -61,30 +61,33 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("jobs[0].script", "write /opt/trainyard/trainer/scripts/elastic_lightning.py"),
     ),
 }
-CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
-    "MPI without an image in a cloud": (on(GKE, **MPI), ("job.image.lacks_open_mpi", "jobs.0.image")),
+IMAGE_PROBLEMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "MPI without an image in a cloud": (on(GKE, **MPI_JOB), ("job.image.lacks_open_mpi", "jobs.0.image")),
     "a recipe under MPI": (job(kind="mpi-job"), ("job.image.lacks_open_mpi", "jobs.0.image")),
     "a recipe under MPI in a cloud": (cloud(kind="mpi-job"), ("job.image.lacks_open_mpi", "jobs.0.image")),
-    "MXNet without an image": (job(**MXNET), ("job.image.lacks_mxnet", "jobs.0.image")),
-    "MPI with the stores' image": (job(**MPI, image="stores"), ("job.image.lacks_open_mpi", "jobs.0.image")),
-    "MXNet with the stores' image": (job(**MXNET, image="stores"), ("job.image.lacks_mxnet", "jobs.0.image")),
-    "MPI with the image of XLA": (job(**MPI, image="xla"), ("job.image.lacks_open_mpi", "jobs.0.image")),
+    "MXNet without an image": (job(**MXNET_JOB), ("job.image.lacks_mxnet", "jobs.0.image")),
+    "MPI with the stores' image": (job(**MPI_JOB, image="stores"), ("job.image.lacks_open_mpi", "jobs.0.image")),
+    "MXNet with the stores' image": (job(**MXNET_JOB, image="stores"), ("job.image.lacks_mxnet", "jobs.0.image")),
+    "MPI with the image of XLA": (job(**MPI_JOB, image="xla"), ("job.image.lacks_open_mpi", "jobs.0.image")),
     "a recipe in the stores' image": (job(image="stores"), ("job.image.lacks_trainer", "jobs.0.image")),
     "a recipe under MPI in Horovod's image": (
         job(kind="mpi-job", image="horovod"),
         ("job.image.lacks_trainer", "jobs.0.image"),
     ),
-    "torchrun in the stores' image": (job(**SCRIPT, image="stores"), ("job.image.lacks_torch", "jobs.0.image")),
-    "torchrun in Horovod's image": (job(**SCRIPT, image="horovod"), ("job.image.lacks_torch", "jobs.0.image")),
+    "torchrun in the stores' image": (job(**SCRIPT_JOB, image="stores"), ("job.image.lacks_torch", "jobs.0.image")),
+    "torchrun in Horovod's image": (job(**SCRIPT_JOB, image="horovod"), ("job.image.lacks_torch", "jobs.0.image")),
     "a script in the image of etcd": (
-        job(**SCRIPT, image="etcd", torchrun=False),
+        job(**SCRIPT_JOB, image="etcd", torchrun=False),
         ("job.image.lacks_python", "jobs.0.image"),
     ),
-    "XLA in Horovod's image": (job(**SCRIPT, image="horovod", runtime="xla"), ("job.image.lacks_xla", "jobs.0.image")),
+    "XLA in Horovod's image": (
+        job(**SCRIPT_JOB, image="horovod", runtime="xla"),
+        ("job.image.lacks_xla", "jobs.0.image"),
+    ),
     "XLA on a cluster of one's own": (cloud(runtime="xla"), ("job.image.not_built", "jobs.0.image")),
     "TPUs of a cluster of one's own": (cloud(accelerator="v4-32"), ("job.image.not_built", "jobs.0.image")),
     "the image of XLA on a cluster of one's own": (cloud(image="xla"), ("job.image.not_built", "jobs.0.image")),
-    "Horovod's image in a cloud": (on(EKS, **MPI, image="horovod"), ("job.image.not_built", "jobs.0.image")),
+    "Horovod's image in a cloud": (on(EKS, **MPI_JOB, image="horovod"), ("job.image.not_built", "jobs.0.image")),
     "the trainer's image by its name": (job(image="trainer"), ("job.image.is_default", "jobs.0.image")),
     "the trainer's image by its name in a cloud": (on(GKE, image="trainer"), ("job.image.is_default", "jobs.0.image")),
     "a script in the bucket of GKE": (
@@ -104,17 +107,17 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         on(GKE, flags={"bucket": "file:///bucket/a"}),
         ("job.bucket.no_folder", "jobs.0.flags.bucket"),
     ),
-    "an argument": (on(GKE, **LINKS, args=["--data=/bucket/a"]), ("job.bucket.no_folder", "jobs.0.args.0")),
+    "an argument": (on(GKE, **NETWORK_CHECK_JOB, args=["--data=/bucket/a"]), ("job.bucket.no_folder", "jobs.0.args.0")),
     "a variable": (on(URL, environment={"DATA": "/bucket/a"}), ("job.bucket.no_folder", "jobs.0.environment.DATA")),
-    "a script of nobody's image": (job(**SCRIPT), ("job.script.not_in_image", "jobs.0.script")),
-    "a script of nobody's image in a cloud": (on(EKS, **SCRIPT), ("job.script.not_in_image", "jobs.0.script")),
+    "a script of nobody's image": (job(**SCRIPT_JOB), ("job.script.not_in_image", "jobs.0.script")),
+    "a script of nobody's image in a cloud": (on(EKS, **SCRIPT_JOB), ("job.script.not_in_image", "jobs.0.script")),
     "a script next to nothing": (job(recipe=None, script="train.py"), ("job.script.not_in_image", "jobs.0.script")),
     "a script of Horovod's image misspelt": (
-        job(**MPI | HOROVOD_JOB | {"script": "/opt/trainyard/recipes/mxnet_horvod.py"}),
+        job(**MPI_JOB | HOROVOD_JOB | {"script": "/opt/trainyard/recipes/mxnet_horvod.py"}),
         ("job.script.not_in_image", "jobs.0.script"),
     ),
     "a script of the trainer in the stores' image": (
-        job(**LINKS, image="stores", torchrun=False),
+        job(**NETWORK_CHECK_JOB, image="stores", torchrun=False),
         ("job.script.not_in_image", "jobs.0.script"),
     ),
     "images of nobody's image": (
@@ -135,19 +138,19 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     ),
 }
 """Settings with the code and path of what is wrong with them."""
-TAKEN: dict[str, dict[str, Any]] = {
-    "MPI in Horovod's image": job(**MPI | HOROVOD_JOB),
-    "MXNet in Horovod's image": job(**MXNET | HOROVOD_JOB),
+VALID_IMAGES: dict[str, dict[str, Any]] = {
+    "MPI in Horovod's image": job(**MPI_JOB | HOROVOD_JOB),
+    "MXNet in Horovod's image": job(**MXNET_JOB | HOROVOD_JOB),
     "a script of the checkout in Horovod's image": job(
-        **MPI | {"script": "./trainer/network_check.py"}, image="horovod"
+        **MPI_JOB | {"script": "./trainer/network_check.py"}, image="horovod"
     ),
-    "a script of the trainer's image": job(**LINKS),
+    "a script of the trainer's image": job(**NETWORK_CHECK_JOB),
     "a script of the image, from its folder on": job(
         recipe=None, script="/opt/trainyard/trainer/../trainer/network_check.py"
     ),
     "a script of a package": job(recipe=None, script="/opt/trainyard/venv/lib/python3.11/site-packages/timm/a.py"),
-    "a script that somebody brings by hand": job(**SCRIPT, interactive=True),
-    "a script of a platform's image": cloud(**SCRIPT),
+    "a script that somebody brings by hand": job(**SCRIPT_JOB, interactive=True),
+    "a script of a platform's image": cloud(**SCRIPT_JOB),
     "images that the image has": imagenet(data_dir="/opt/trainyard/tiny-imagenet/"),
     "images in the image's folder": imagenet(data_dir="tiny-imagenet"),
     "images in a mounted bucket": imagenet(data_dir="/bucket/imagenet"),
@@ -158,42 +161,42 @@ TAKEN: dict[str, dict[str, Any]] = {
     ),
     "digits that are in the image": job(flags={"data_dir": "/opt/trainyard/digits"}),
     "a script by itself in the stores' image": job(**STORES_JOB, torchrun=False),
-    "a script in the image of XLA": job(**LINKS, image="xla"),
+    "a script in the image of XLA": job(**NETWORK_CHECK_JOB, image="xla"),
     "XLA on this machine": job(runtime="xla"),
     "an image that was built here": job(image="trainyard.local/pause:1"),
-    "MPI in an image of one's own": cloud(**MPI, image="example.com/team/train:1"),
+    "MPI in an image of one's own": cloud(**MPI_JOB, image="example.com/team/train:1"),
     "XLA in an image of one's own": cloud(runtime="xla", image="example.com/team/xla:1"),
     "the bucket's folder here": job(recipe=None, script="/bucket/train.py"),
     "the bucket's folder in a claim": cloud(recipe="imagenet", flags={"fake_data": False, "data_dir": "/bucket/a"}),
-    "another folder": on(URL, **SCRIPT, args=["/buckets/a", "a=/bucket/a"]),
+    "another folder": on(URL, **SCRIPT_JOB, args=["/buckets/a", "a=/bucket/a"]),
     "a class of a cluster of one's own": cloud(priority_class="high"),
     "a class that somebody makes in the stack's cluster": job(priority_class="high"),
     "an image that may be anywhere": job(image="example.com/team/train:1"),
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_refused_in_one_line(name: str) -> None:
-    assert_refused_in_one_line(CASES[name])
+@pytest.mark.parametrize("name", IMAGE_MESSAGES)
+def test_image_problem_has_message(name: str) -> None:
+    assert_refused_in_one_line(IMAGE_MESSAGES[name])
 
 
-@pytest.mark.parametrize("name", CODES)
-def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
-    values, problem = CODES[name]
+@pytest.mark.parametrize("name", IMAGE_PROBLEMS)
+def test_image_problem_has_code_and_path(name: str) -> None:
+    values, problem = IMAGE_PROBLEMS[name]
     assert refused(values) == [problem]
 
 
-@pytest.mark.parametrize("name", TAKEN)
-def test_taken(name: str) -> None:
-    parse(TAKEN[name])
+@pytest.mark.parametrize("name", VALID_IMAGES)
+def test_image_that_can_run_job_is_accepted(name: str) -> None:
+    parse(VALID_IMAGES[name])
 
 
-def test_it_is_known_of_every_image_what_is_in_it() -> None:
+def test_image_contents_are_known_for_every_image() -> None:
     assert CONTENTS.keys() == {TRAINER, *BUILTIN_IMAGES}
 
 
 @pytest.mark.parametrize("name", [TRAINER, *BUILTIN_IMAGES])
-def test_dockerfile_copies_the_sources_and_data_of_its_image(name: str) -> None:
+def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
     image = BUILTIN_IMAGES.get(name, TRAINER_IMAGE)
     lines = (PROJECT / image.dockerfile).read_text(encoding="utf-8").rpartition("\nFROM ")[2].splitlines()
     copied = {
@@ -206,7 +209,7 @@ def test_dockerfile_copies_the_sources_and_data_of_its_image(name: str) -> None:
     assert f"WORKDIR {WORK_FOLDER}" in lines or name == "etcd"
 
 
-def test_files_of_images_are_those_of_the_checkout() -> None:
+def test_python_files_and_data_folders_of_images() -> None:
     assert python_files("etcd") == data_folders("etcd") == frozenset()
     assert data_folders(TRAINER) == {"/opt/trainyard/digits", "/opt/trainyard/tiny-imagenet"}
     assert data_folders("horovod") == {"/opt/trainyard/digits"}
@@ -215,7 +218,7 @@ def test_files_of_images_are_those_of_the_checkout() -> None:
     assert python_files("stores") == {"/opt/trainyard/serve.py"}
 
 
-def test_an_image_that_is_there_already_is_the_trainers() -> None:
+def test_prebuilt_image_without_xla_is_rejected_for_tpus() -> None:
     image = {"prebuilt": f"example.com/trainer@sha256:{'0' * 64}"}
     platform = {**GKE, "zone": "us-central2-b", "pools": [{"name": "tpus", "accelerator": "v4-8"}], "image": image}
     values = on(platform, accelerator="v4-8")

@@ -23,7 +23,7 @@ from tests.unit.refused import (
     without,
 )
 
-CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+SETTING_MESSAGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "zero hosts": (job(hosts=0), ("trainyard:jobs[0].hosts = 0:", "integer from 1 to 10000", "write `hosts: 1`")),
     "hosts in quotes": (job(hosts="2"), ('jobs[0].hosts = "2":', "integer from 1", "write `hosts: 2`, without quotes")),
     "deadline in hours": (job(deadline_seconds="1h"), ('= "1h":', "an integer from 1 to", "`deadline_seconds: 3600`")),
@@ -50,7 +50,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ('platform = "local":', "must be a mapping", "kind (one of local, kubeconfig, gke, eks)"),
     ),
 }
-CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+SETTING_PROBLEMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "no recipe": (without("recipe"), ("job.recipe.missing", "jobs.0.recipe")),
     "unknown recipe by name": ({"platform": PLATFORM, "jobs": ["digit"]}, ("stack.jobs.unknown_recipe", "jobs.0")),
     "flag that the trainer has not": (job(flags={"epoch": 3}), ("job.flags.unknown", "jobs.0.flags.epoch")),
@@ -181,9 +181,9 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 """Settings with the code and path of what is wrong with them."""
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_refused_in_one_line(name: str) -> None:
-    assert_refused_in_one_line(CASES[name])
+@pytest.mark.parametrize("name", SETTING_MESSAGES)
+def test_invalid_setting_has_message(name: str) -> None:
+    assert_refused_in_one_line(SETTING_MESSAGES[name])
 
 
 @pytest.mark.parametrize(
@@ -207,19 +207,19 @@ def test_refused_in_one_line(name: str) -> None:
     ],
     ids=str,
 )
-def test_unknown_key_gets_the_key_that_was_meant(values: dict[str, Any], meant: str) -> None:
+def test_unknown_key_suggests_intended_key(values: dict[str, Any], meant: str) -> None:
     [(code, _)] = refused(values)
     assert code == "settings.unknown_key"
     assert f"unknown key; write {meant};" in refusals(values)[0]
 
 
-@pytest.mark.parametrize("name", CODES)
-def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
-    values, problem = CODES[name]
+@pytest.mark.parametrize("name", SETTING_PROBLEMS)
+def test_invalid_setting_has_code_and_path(name: str) -> None:
+    values, problem = SETTING_PROBLEMS[name]
     assert refused(values) == [problem]
 
 
-def test_all_problems_at_once_in_the_order_of_the_keys() -> None:
+def test_problems_are_reported_together_in_order_of_keys() -> None:
     values = {"platform": {"kind": "local", "nodes": 0, "prot": 1}, "jobs": [{**JOB, "hosts": 0}, {**JOB, "name": "B"}]}
     keys = [line.partition(" = ")[0] for line in refusals(values)]
     assert keys == [
@@ -230,19 +230,19 @@ def test_all_problems_at_once_in_the_order_of_the_keys() -> None:
     ]
 
 
-def test_a_long_value_is_cut() -> None:
+def test_message_long_value_is_shortened() -> None:
     (line,) = refusals(job(name="A" * 500))
     assert len(line) < 260
 
 
 @pytest.mark.parametrize("character", "a9=:.-@/ _")
-def test_a_value_of_any_length_is_refused_at_once(character: str) -> None:
+def test_invalid_setting_of_any_length_is_rejected_fast(character: str) -> None:
     begun = time.process_time()
     refusals(job(name=character * 20_000, wandb="a1" * 10_000))
     assert time.process_time() - begun < 1
 
 
-def test_contexts_that_there_are_get_named(tmp_path: Path) -> None:
+def test_unknown_context_lists_contexts(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("contexts: [{name: kind-one}, {name: k3d-two}]", encoding="utf-8")
     (line,) = refusals(cluster(kubeconfig=str(file)))
@@ -251,14 +251,14 @@ def test_contexts_that_there_are_get_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["default", "kube-team", "gke-team"])
-def test_a_namespace_that_is_given(tmp_path: Path, namespace: str) -> None:
+def test_existing_namespace_may_have_reserved_name(tmp_path: Path, namespace: str) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("contexts: [{name: kind}]", encoding="utf-8")
     given = {"kubeconfig": str(file), "namespace": namespace, "create_namespace": False}
     assert parse(cluster(**given)).platform.namespace == namespace
 
 
-def test_a_file_that_is_no_kubeconfig(tmp_path: Path) -> None:
+def test_invalid_kubeconfig_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("- 1", encoding="utf-8")
     (line,) = refusals(cluster(kubeconfig=str(file)))
@@ -266,13 +266,13 @@ def test_a_file_that_is_no_kubeconfig(tmp_path: Path) -> None:
     assert "is not a kubeconfig" in line
 
 
-def test_a_secret_is_never_shown() -> None:
+def test_message_never_shows_secret() -> None:
     key = "0123456789abcdef0123456789abcdef01234567"
     for values in (job(secrets={"A": key}), job(environment={"A_TOKEN": key}), job(secrets={"A": f"{key[:20]}"})):
         assert key[:20] not in "".join(refusals(values))
 
 
-def test_a_secret_of_the_stack_must_be_encrypted() -> None:
+def test_secret_of_stack_must_be_encrypted() -> None:
     values = job(secrets={"WANDB_API_KEY": "wandb"})
     with pytest.raises(ConfigError, match="contain secrets:wandb in clear"):
         parse(values, {"wandb": False})
@@ -280,6 +280,6 @@ def test_a_secret_of_the_stack_must_be_encrypted() -> None:
 
 
 @pytest.mark.parametrize("key", sorted({*SYNONYMS.values(), *TIME_TO_LIVE}))
-def test_what_is_written_in_place_of_others_keys_is_a_key(key: str) -> None:
+def test_suggested_key_is_in_reference(key: str) -> None:
     reference = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
     assert f"| `{key.rpartition('.')[2]}`" in reference

@@ -10,14 +10,14 @@ from stack.config import parse
 from tests.problems import refused
 from tests.unit.refused import JOB, PLATFORM, assert_refused_in_one_line, cloud, job, refusals
 
-CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+JOB_MESSAGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "generation without topology": (cloud(accelerator="v4"), ("jobs[0].topology = null:", "add a topology")),
     "secret in the place of its name": (
         job(secrets={"WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567"}),
         ("jobs[0].secrets.WANDB_API_KEY: must be the name of a secret",),
     ),
 }
-CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+JOB_PROBLEMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "recipe and script": (job(script="a.py"), ("job.script.with_recipe", "jobs.0.script")),
     "args without script": (job(args=["a"]), ("job.args.without_script", "jobs.0.args")),
     "flags of a script": (
@@ -224,9 +224,9 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 """Settings with the code and path of what is wrong with them."""
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_refused_in_one_line(name: str) -> None:
-    assert_refused_in_one_line(CASES[name])
+@pytest.mark.parametrize("name", JOB_MESSAGES)
+def test_job_conflict_has_message(name: str) -> None:
+    assert_refused_in_one_line(JOB_MESSAGES[name])
 
 
 @pytest.mark.parametrize(
@@ -241,15 +241,15 @@ def test_refused_in_one_line(name: str) -> None:
         "L4": "nvidia-l4",
     }.items(),
 )
-def test_unknown_accelerator_gets_the_name_that_was_meant(name: str, meant: str) -> None:
+def test_unknown_accelerator_suggests_intended_name(name: str, meant: str) -> None:
     values = cloud(accelerator=name)
     assert refused(values) == [("settings.accelerator", "jobs.0.accelerator")]
     assert f"; write {meant}; allowed: " in refusals(values)[0]
 
 
-@pytest.mark.parametrize("name", CODES)
-def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
-    values, problem = CODES[name]
+@pytest.mark.parametrize("name", JOB_PROBLEMS)
+def test_job_conflict_has_code_and_path(name: str) -> None:
+    values, problem = JOB_PROBLEMS[name]
     assert refused(values) == [problem]
 
 
@@ -278,10 +278,10 @@ def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
     ],
     ids=str,
 )
-def test_what_is_near_and_right(values: dict[str, Any]) -> None:
+def test_job_without_conflict_is_accepted(values: dict[str, Any]) -> None:
     assert parse(values).jobs
 
 
-def test_a_key_of_weights_and_biases_goes_with_online_runs() -> None:
+def test_job_online_wandb_with_secret_is_accepted() -> None:
     values = job(flags={"wandb": "online"}, secrets={"WANDB_API_KEY": "wandb"})
     assert parse(values, {"wandb": True}).jobs

@@ -18,13 +18,13 @@ def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     return {"platform": PLATFORM, "jobs": [{**JOB, "name": "a", **first}, {**JOB, **second}]}
 
 
-CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+PAIR_MESSAGES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a job whose child is named as one above": (
         {"platform": PLATFORM, "jobs": [{**JOB, "name": "a-node-0"}, {**JOB, "name": "a", "kind": "train-job"}]},
         ('jobs[1].name = "a":', "takes the name a-node-0, which jobs[0] takes too"),
     )
 }
-CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+PAIR_PROBLEMS: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "a job named as a folder of all jobs": (job(name="profiles"), ("job.folder.of_all_jobs", "jobs.0.name")),
     "a folder of all jobs": (job(flags={"job": "checkpoints"}), ("job.folder.of_all_jobs", "jobs.0.flags.job")),
     "real images that nothing reads": (
@@ -118,14 +118,14 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 """Settings with the code and path of what is wrong with them."""
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_what_is_refused(case: tuple[dict[str, Any], tuple[str, ...]]) -> None:
+@pytest.mark.parametrize("case", PAIR_MESSAGES.values(), ids=PAIR_MESSAGES.keys())
+def test_shared_name_has_message(case: tuple[dict[str, Any], tuple[str, ...]]) -> None:
     assert_refused_in_one_line(case)
 
 
-@pytest.mark.parametrize("name", CODES)
-def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
-    values, problem = CODES[name]
+@pytest.mark.parametrize("name", PAIR_PROBLEMS)
+def test_shared_name_or_unused_flag_has_code_and_path(name: str) -> None:
+    values, problem = PAIR_PROBLEMS[name]
     assert refused(values) == [problem]
 
 
@@ -147,10 +147,10 @@ def test_settings_with_one_problem_are_refused_with_its_code(name: str) -> None:
     ],
     ids=str,
 )
-def test_what_is_near_and_right(values: dict[str, Any]) -> None:
+def test_separate_names_and_used_flags_are_accepted(values: dict[str, Any]) -> None:
     assert parse(values).jobs
 
 
-def test_a_missing_key_is_said_with_what_it_is_for() -> None:
+def test_missing_key_message_describes_key() -> None:
     case = ({"platform": PLATFORM}, ("jobs: is missing: Jobs that run at the same time", "add `jobs: [{name: digits"))
     assert_refused_in_one_line(case)

@@ -61,11 +61,11 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("train.py", "without_dot"),
     ],
 )
-def test_a_script_is_refused(path: str, code: str) -> None:
+def test_script_not_runnable_in_pods_has_code_and_path(path: str, code: str) -> None:
     assert refused(script(path)) == [(f"job.script.{code}", "jobs.0.script")]
 
 
-def test_the_whole_path_of_a_file_of_the_checkout(checkout: Path) -> None:
+def test_script_absolute_path_in_checkout_is_rejected_for_builtin_image(checkout: Path) -> None:
     path = str(checkout / "deep" / "train_2.py")
     (line,) = refusals(script(path))
     assert "is a file of this checkout, not of the image; write ./deep/train_2.py" in line
@@ -74,10 +74,10 @@ def test_the_whole_path_of_a_file_of_the_checkout(checkout: Path) -> None:
 
 @pytest.mark.usefixtures("checkout")
 @pytest.mark.parametrize("path", ["./train.py", "./deep/train_2.py", "./deep/../train.py", "./inside.py"])
-def test_a_script_of_the_checkout_is_taken(path: str) -> None:
+def test_script_of_checkout_is_accepted(path: str) -> None:
     assert parse(script(path)).jobs[0].script == path
 
 
 @pytest.mark.parametrize("path", ["/opt/train.py", "/opt/train", "/opt/app.pyz", "train.py", "/bucket/train.py"])
-def test_a_script_of_an_image_is_taken(path: str) -> None:
+def test_script_of_image_is_accepted(path: str) -> None:
     assert parse(script(path, image="trainyard.local/a:1")).jobs[0].script == path

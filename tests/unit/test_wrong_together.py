@@ -18,16 +18,16 @@ GKE = {"kind": "gke", "project": "some-project"}
 
 
 @pytest.mark.parametrize(("hours", "code"), [(1e300, "settings.less_than_equal"), (8, "stack.ttl_hours.protected")])
-def test_a_time_to_live_that_cannot_be(hours: float, code: str) -> None:
+def test_ttl_hours_of_protected_stack_or_too_long_is_rejected(hours: float, code: str) -> None:
     values: dict[str, Any] = {"platform": {**GKE, "deletion_protection": True}, "jobs": [], "ttl_hours": hours}
     assert refused(values) == [(code, "ttl_hours")]
 
 
-def test_a_protected_stack_without_a_time_to_live() -> None:
+def test_protected_stack_without_ttl_is_accepted() -> None:
     assert parse({"platform": {**GKE, "deletion_protection": True}, "jobs": []}).ttl_hours is None
 
 
-def test_the_ranges_of_examples_are_rehearsed_and_not_brought_up() -> None:
+def test_eks_up_problems_reject_documentation_ranges() -> None:
     config = parse({"platform": eks(authorized_networks=["8.8.8.8/32", "203.0.113.128/25"]), "jobs": []})
     [line] = config.cloud.up_problems("/checkout", "eks")
     assert "platform.authorized_networks: AWS rejects 203.0.113.128/25, a range for examples" in line
@@ -37,7 +37,7 @@ def test_the_ranges_of_examples_are_rehearsed_and_not_brought_up() -> None:
     )
 
 
-def test_a_script_of_the_checkout_without_its_dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script_of_checkout_without_dot_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
     monkeypatch.setattr(images, "PROJECT", tmp_path)
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")

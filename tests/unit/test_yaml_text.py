@@ -20,7 +20,7 @@ def stack(folder: Path, keys: str, platform: str = "{kind: local}") -> StackConf
     return load_file(path)
 
 
-def refusal(folder: Path, keys: str, platform: str = "{kind: local}") -> str:
+def error_line(folder: Path, keys: str, platform: str = "{kind: local}") -> str:
     """Return the error line of the stack."""
     with pytest.raises(ValueError, match=r"trainyard:|Pulumi\.test\.yaml: ") as refused:
         stack(folder, keys, platform)
@@ -53,20 +53,20 @@ def refusal(folder: Path, keys: str, platform: str = "{kind: local}") -> str:
         ("2026-1-2", "a date"),
     ],
 )
-def test_a_text_that_yaml_reads_as_another_number(tmp_path: Path, text: str, read: str) -> None:
-    line = refusal(tmp_path, f"environment: {{A: {text}}}")
+def test_yaml_text_read_as_number_is_rejected_with_quotes(tmp_path: Path, text: str, read: str) -> None:
+    line = error_line(tmp_path, f"environment: {{A: {text}}}")
     said = f"is read as {read}; put it in quotes: `A: '{text}'`"
     assert line == f"trainyard:jobs[0].environment.A: {text} {said}"
     assert stack(tmp_path, f"environment: {{A: '{text}'}}").jobs[0].environment == {"A": text}
 
 
-def test_an_argument_that_yaml_reads_as_another_number(tmp_path: Path) -> None:
+def test_yaml_argument_read_as_number_is_rejected_with_quotes(tmp_path: Path) -> None:
     said = "jobs[0].args[1]: 0755 is read as 493; put it in quotes: `- '0755'`"
-    assert said in refusal(tmp_path, "args: [--mode, 0755]")
+    assert said in error_line(tmp_path, "args: [--mode, 0755]")
 
 
 @pytest.mark.parametrize("text", ["3", "-3", "3.5", "0.0001", "a", "'010'", "!!str 010", "0", "'1e3'", "1e", "8.0.1"])
-def test_a_text_that_is_read_as_it_is_written(tmp_path: Path, text: str) -> None:
+def test_yaml_text_read_as_written_is_accepted(tmp_path: Path, text: str) -> None:
     found = stack(tmp_path, f"environment: {{A: {text}}}").jobs[0].environment["A"]
     assert found == text.removeprefix("!!str ").strip("'")
 
@@ -89,8 +89,8 @@ def test_a_text_that_is_read_as_it_is_written(tmp_path: Path, text: str) -> None
         ("environment: {A: 2026-13-45}", "jobs[0].environment.A: is no date; put it in quotes"),
     ],
 )
-def test_a_number_that_is_another(tmp_path: Path, keys: str, said: str) -> None:
-    assert said in refusal(tmp_path, keys)
+def test_yaml_number_read_differently_is_rejected(tmp_path: Path, keys: str, said: str) -> None:
+    assert said in error_line(tmp_path, keys)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_a_number_that_is_another(tmp_path: Path, keys: str, said: str) -> None:
         "suspend: True",
     ],
 )
-def test_a_number_that_is_what_it_looks_like(tmp_path: Path, keys: str) -> None:
+def test_yaml_number_read_as_written_is_accepted(tmp_path: Path, keys: str) -> None:
     assert stack(tmp_path, keys).jobs
 
 
-def test_a_text_without_quotes_is_to_be_as_it_was_written(tmp_path: Path) -> None:
-    account = refusal(tmp_path, "hosts: 1", "{kind: eks, account: 012345670123}")
+def test_yaml_number_in_place_of_text_suggests_quotes(tmp_path: Path) -> None:
+    account = error_line(tmp_path, "hosts: 1", "{kind: eks, account: 012345670123}")
     assert "if it is a text, put it in quotes: `account: '012345670123'`" in account
-    version = refusal(tmp_path, "hosts: 1", "{kind: eks, kubernetes_version: 1.30}")
+    version = error_line(tmp_path, "hosts: 1", "{kind: eks, kubernetes_version: 1.30}")
     assert "write `kubernetes_version: '1.30'`" in version
 
 
@@ -130,35 +130,35 @@ def test_a_text_without_quotes_is_to_be_as_it_was_written(tmp_path: Path) -> Non
         'environment: {DB_PASSWORD: "hunter2 \\q"}',
     ],
 )
-def test_what_is_no_yaml_is_not_shown(tmp_path: Path, keys: str) -> None:
-    line = refusal(tmp_path, keys)
+def test_yaml_invalid_syntax_shows_no_secret(tmp_path: Path, keys: str) -> None:
+    line = error_line(tmp_path, keys)
     assert "hunter2" not in line
     assert "not YAML: line " in line
     assert ", column " in line
 
 
 @pytest.mark.parametrize("keys", ["environment: {DB_PASSWORD: 01234567}", "x: 1, args: [--password, 01234567]"])
-def test_a_number_that_is_a_secret_is_not_shown(tmp_path: Path, keys: str) -> None:
-    line = refusal(tmp_path, keys)
+def test_yaml_secret_number_is_not_shown(tmp_path: Path, keys: str) -> None:
+    line = error_line(tmp_path, keys)
     assert "put it in quotes" in line
     assert "1234567" not in line
     assert str(0o1234567) not in line
 
 
 @pytest.mark.parametrize("levels", [5, 7, 30])
-def test_aliases_of_aliases_are_refused_at_once(tmp_path: Path, levels: int) -> None:
+def test_yaml_nested_aliases_are_rejected_fast(tmp_path: Path, levels: int) -> None:
     begun = time.process_time()
     rows = ["v0: &v0 [x, x, x, x, x, x, x, x, x]"]
     rows += [f"v{level}: &v{level} [{', '.join([f'*v{level - 1}'] * 9)}]" for level in range(1, levels)]
-    line = refusal(tmp_path, f"environment: {{{', '.join(rows)}}}")
+    line = error_line(tmp_path, f"environment: {{{', '.join(rows)}}}")
     assert "stands for over 50000 values; write fewer" in line
     assert time.process_time() - begun < 1.5
 
 
-def test_an_alias_of_a_setting_is_taken(tmp_path: Path) -> None:
+def test_yaml_alias_is_accepted(tmp_path: Path) -> None:
     found = stack(tmp_path, "environment: &e {A: &a x, B: *a}")
     assert found.jobs[0].environment == {"A": "x", "B": "x"}
 
 
-def test_what_is_nested_for_ever(tmp_path: Path) -> None:
-    assert "nested deeper" in refusal(tmp_path, f"environment: {'[' * 5000}{']' * 5000}")
+def test_yaml_deep_nesting_is_rejected(tmp_path: Path) -> None:
+    assert "nested deeper" in error_line(tmp_path, f"environment: {'[' * 5000}{']' * 5000}")
