@@ -6,7 +6,7 @@ import pytest
 
 from commands.up import print_outputs, unfollowed
 from stack.config import parse
-from tests.unit.refused import JOB, PLATFORM
+from tests.unit.stack_settings import JOB, PLATFORM
 
 
 def test_jobs_that_do_not_end_by_themselves_are_not_followed() -> None:

@@ -59,7 +59,7 @@ def test_the_real_check_takes_what_the_program_declares(package: str) -> None:
     assert refused == set()
 
 
-def refusals(type_: str, change: dict[str, Any]) -> dict[str, str]:
+def error_lines(type_: str, change: dict[str, Any]) -> dict[str, str]:
     """Return input -> problem, from the facts for a type's valid inputs with a change."""
     inputs = {key: value for key, value in {**BASE[type_], **change}.items() if value is not None}
     table = fact_table(type_)
@@ -69,15 +69,15 @@ def refusals(type_: str, change: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize(("type_", "change", "where"), GKE_RULES)
 def test_check_refuses_what_googles_provider_refuses(type_: str, change: dict[str, Any], where: str) -> None:
-    assert refusals(type_, {}) == {}
-    found = refusals(type_, change)
+    assert error_lines(type_, {}) == {}
+    found = error_lines(type_, change)
     assert "https://github.com/hashicorp/terraform-provider-google-beta/blob/" in found[where]
 
 
 def test_check_takes_numbers_and_truth_values_in_text() -> None:
-    assert refusals(POOL, {"nodeCount": "2", "autoscaling": {"maxNodeCount": "3"}}) == {}
-    assert refusals(CLUSTER, {"removeDefaultNodePool": "true"}) == {}
-    assert list(refusals(POOL, {"nodeCount": "2.5"})) == ["nodeCount"]
+    assert error_lines(POOL, {"nodeCount": "2", "autoscaling": {"maxNodeCount": "3"}}) == {}
+    assert error_lines(CLUSTER, {"removeDefaultNodePool": "true"}) == {}
+    assert list(error_lines(POOL, {"nodeCount": "2.5"})) == ["nodeCount"]
 
 
 def test_check_refuses_an_empty_location() -> None:

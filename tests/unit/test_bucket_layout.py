@@ -9,7 +9,7 @@ from infra.aws.storage import lifecycle
 from infra.local.config import LocalConfig
 from stack.config import StackConfig, parse
 from stack.run_record import run_records
-from tests.unit.refused import JOB, PLATFORM
+from tests.unit.stack_settings import JOB, PLATFORM
 from trainer.bucket_layout import checkpoints_folder, profiles_folder
 from trainer.storage import Folder
 from workloads.validation.names import SHARED_FOLDERS

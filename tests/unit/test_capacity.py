@@ -9,9 +9,10 @@ import pytest
 from infra.hardware import PoolCapacity
 from infra.hardware.tpus import tpu_slice
 from infra.scheduling import Scheduling
+from settings.problems import ConfigError
 from stack.config import StackConfig, parse
 from stack.placement import pools_of_jobs, queue_capacity
-from tests.problems import refused
+from tests.problems import problems_of
 
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
@@ -217,7 +218,7 @@ UNSCHEDULABLE: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, 
 @pytest.mark.parametrize("name", UNSCHEDULABLE)
 def test_jobs_beyond_capacity_are_rejected_with_code_and_path(name: str) -> None:
     platform, jobs, problem = UNSCHEDULABLE[name]
-    assert refused(stack_values(platform, *jobs)) == [problem]
+    assert problems_of(stack_values(platform, *jobs)) == [problem]
 
 
 def test_scheduling_without_accelerator_is_empty() -> None:
@@ -340,3 +341,12 @@ def test_scheduling_on_existing_cluster_selects_only_tpu_topology(tmp_path: Any)
 def test_scheduling_of_missing_accelerator_raises(platform: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"CPUs only|no pool has"):
         stack(platform).cloud.scheduling("nvidia-b200")
+
+
+def test_parameter_servers_suggested_by_error_are_accepted() -> None:
+    platform = {"kind": "eks", "pools": C7}
+    with pytest.raises(ConfigError, match="write 2 or less"):
+        stack(platform, {**MX, "parameter_servers": 3})
+    assert stack(platform, {**MX, "parameter_servers": 2}).jobs[0].parameter_servers == 2
+    more = {"kind": "eks", "pools": [{**C7[0], "nodes": 3}]}
+    assert stack(more, {**MX, "parameter_servers": 3}).jobs[0].parameter_servers == 3

@@ -6,7 +6,7 @@ import pytest
 
 from settings.secret_scan import shape
 from stack.config import parse
-from tests.unit.refused import cloud
+from tests.unit.stack_settings import cloud
 
 AWS = "AKIA" + "Q" * 16
 GITHUB = "ghp_" + "a1" * 18

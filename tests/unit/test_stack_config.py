@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import resource
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from docs import config_reference
 from infra.local.config import LocalConfig
 from stack.config import StackConfig, load_file, main, parse, with_examples
 from workloads.examples import example_jobs, example_names
@@ -102,23 +100,6 @@ def test_stack_config_command_is_fast_and_reports_problems(tmp_path: Path) -> No
     ]
 
 
-def test_stack_config_does_not_load_pulumi() -> None:
-    program = "import sys, stack.config; sys.exit('pulumi' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], cwd=PROJECT, check=False).returncode == 0
-
-
-def test_source_outside_stack_config_reads_no_pulumi_config() -> None:
-    folders = ("infra", "workloads", "commands", "setup")
-    files = [PROJECT / "__main__.py", *(path for folder in folders for path in (PROJECT / folder).rglob("*.py"))]
-    readers = [
-        path.relative_to(PROJECT).as_posix()
-        for path in files
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr == "Config" and ast.unparse(node.value) == "pulumi"
-    ]
-    assert readers == []
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -186,11 +167,6 @@ def test_main_problem_of_job_variable_names_it(
     path = write(tmp_path, "config: {platform: {kind: local}, jobs: []}")
     assert main([str(path)]) == 1
     assert capsys.readouterr().err.startswith(f"{path} with JOB=typo instead of its jobs: 1 problem(s)\n")
-
-
-def test_config_reference_is_current() -> None:
-    written = config_reference.TARGET.read_text(encoding="utf-8")
-    assert written == config_reference.render(), "run `python -m docs.config_reference`"
 
 
 def test_load_file_secret_must_be_encrypted(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Arithmetic of CPUs and memory: what is asked, what a node has, what fits."""
+"""Quantities of CPUs and memory as in Kubernetes, and packing of pods on nodes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from infra.hardware import (
     node_share,
     parse_cpu,
     parse_memory,
-    this_machine,
 )
 
 GIBIBYTE = 2**30
 
 
 def kubernetes_reads(text: str) -> Decimal:
-    """The number that Kubernetes' own client reads."""
+    """Return the number that the official Kubernetes client reads."""
     return Decimal(parse_quantity(text))  # type: ignore[no-untyped-call]  # the client has no types
 
 
@@ -52,22 +51,16 @@ def test_parse_cpu_equals_kubernetes_quantity(text: str, millicores: int) -> Non
     assert kubernetes_reads(text) == Decimal(millicores) / 1000
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "0.0001", "0.5m", "one", "1e3", "", "1 ", "nan", "9" * 20])
+@pytest.mark.parametrize("text", ["0", "-1", "0.5m", "1e3", "", "nan", "9" * 20])
 def test_parse_cpu_rejects_invalid_text(text: str) -> None:
     with pytest.raises(ValueError, match="must be a number of CPUs"):
         parse_cpu(text)
 
 
-@pytest.mark.parametrize("text", ["0Gi", "2", "1.5Gi", "2GB", "2gi", "-1Gi", "", "Gi", "9999999999Ti"])
+@pytest.mark.parametrize("text", ["0Gi", "2", "1.5Gi", "2GB", "2gi", "", "9999999999Ti"])
 def test_parse_memory_rejects_invalid_text(text: str) -> None:
     with pytest.raises(ValueError, match="with a unit"):
         parse_memory(text)
-
-
-def test_this_machine_is_not_empty() -> None:
-    machine = this_machine()
-    assert machine.millicores >= 1000
-    assert machine.memory > 2**28
 
 
 def test_node_share_is_equal_and_reserves_memory_for_kubelet() -> None:

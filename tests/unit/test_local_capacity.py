@@ -8,8 +8,8 @@ from infra.hardware import Capacity
 from settings.problem import Problem, dotted
 from stack.config import StackConfig
 from stack.placement import local_capacity_problems
-from tests.problems import refused
-from tests.unit.refused import job
+from tests.problems import problems_of
+from tests.unit.stack_settings import job
 
 
 def local_problems(*jobs: dict[str, Any], nodes: int = 2) -> list[Problem]:
@@ -53,7 +53,7 @@ def test_local_capacity_second_job_without_room_is_rejected() -> None:
 
 
 def test_local_capacity_uses_cpus_of_this_machine() -> None:
-    assert refused(job(resources={"cpu": 100_000})) == [("capacity.local.host_too_large", "jobs.0.resources")]
+    assert problems_of(job(resources={"cpu": 100_000})) == [("capacity.local.host_too_large", "jobs.0.resources")]
 
 
 def test_local_capacity_counts_mpi_launcher() -> None:
