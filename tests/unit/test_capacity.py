@@ -14,16 +14,17 @@ from stack.config import StackConfig, parse
 from stack.placement import pools_of_jobs, queue_capacity
 from tests.problems import problems_of
 
+GKE = {"kind": "gke", "project": "some-project"}
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
 TPUS = {
-    "kind": "gke",
-    "project": "some-project",
+    **GKE,
     "zone": "us-central2-b",
     "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}],
 }
 P5: dict[str, Any] = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
 H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 2}
+QUEUED = {**GKE, "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]}
 
 C7 = [{"name": "cpus", "machine_type": "c7i.2xlarge", "nodes": 2}]
 MX: dict[str, Any] = {
@@ -47,182 +48,91 @@ def stack(platform: dict[str, Any], *jobs: dict[str, Any]) -> StackConfig:
     return parse(stack_values(platform, *jobs))
 
 
-SCHEDULABLE: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
-    "the walk-through's": ({"kind": "gke", "project": "some-project"}, [T4]),
-    "one GPU of two": (
-        {"kind": "gke", "project": "some-project"},
-        [{**T4, "hosts": 4, "accelerators_per_host": 1, "resources": {"cpu": 1}}],
-    ),
-    "two slices": (TPUS, [{**V4, "slices": 2}]),
-    "two jobs of a slice": (TPUS, [V4, V4]),
-    "on EKS": (P5, [H100]),
-    "a queue for queued nodes": (
-        {
-            "kind": "gke",
-            "project": "some-project",
-            "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}],
-        },
-        [{**H100, "queue": "a3"}],
-    ),
-    "queued nodes for a TrainJob": (
-        {
-            "kind": "gke",
-            "project": "some-project",
-            "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}],
-        },
-        [{**H100, "queue": "a3", "kind": "train-job"}],
-    ),
-    "two jobs of a queue in turn": ({"kind": "gke", "project": "some-project"}, [{**T4, "queue": "research"}] * 2),
-    "two slices in turn in one": (
-        {**TPUS, "pools": [{"name": "v4", "accelerator": "v4-32"}]},
-        [{**V4, "queue": "research"}] * 2,
-    ),
-    "jobs that share nodes": (
-        {"kind": "gke", "project": "some-project"},
-        [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4,
-    ),
-    "a suspended job beside one that has all": (
-        {"kind": "gke", "project": "some-project"},
-        [T4, {**T4, "suspend": True}],
-    ),
-    "a job beside a suspended one that has all": (
-        {"kind": "gke", "project": "some-project"},
-        [{**T4, "suspend": True}, T4],
-    ),
-    "parameter servers": ({"kind": "eks", "pools": C7}, [{**MX, "parameter_servers": 2}]),
-    "parameter servers of GPUs on the system's nodes": (
-        {"kind": "gke", "project": "some-project"},
-        [{**MX, **T4, "parameter_servers": 3}],
-    ),
-    "a launcher beside GPUs": ({"kind": "eks"}, [{**T4, **MPI}]),
-    "on the system's nodes": ({"kind": "gke", "project": "some-project", "pools": []}, [{"resources": {"cpu": 2}}]),
-}
+SCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
+    (GKE, [T4]),
+    (GKE, [{**T4, "hosts": 4, "accelerators_per_host": 1, "resources": {"cpu": 1}}]),
+    (TPUS, [{**V4, "slices": 2}]),
+    (QUEUED, [{**H100, "queue": "a3"}]),
+    (GKE, [{**T4, "queue": "research"}] * 2),
+    (GKE, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 4),
+    (GKE, [T4, {**T4, "suspend": True}]),
+    ({"kind": "eks", "pools": C7}, [{**MX, "parameter_servers": 2}]),
+    (GKE, [{**MX, **T4, "parameter_servers": 3}]),
+    ({"kind": "eks"}, [{**T4, **MPI}]),
+    ({**GKE, "pools": []}, [{"resources": {"cpu": 2}}]),
+]
 
 
-@pytest.mark.parametrize("name", SCHEDULABLE)
-def test_jobs_within_capacity_are_accepted(name: str) -> None:
-    platform, jobs = SCHEDULABLE[name]
+@pytest.mark.parametrize(("platform", "jobs"), SCHEDULABLE, ids=str)
+def test_jobs_within_capacity_are_accepted(platform: dict[str, Any], jobs: list[dict[str, Any]]) -> None:
     assert len(stack(platform, *jobs).jobs) == len(jobs)
 
 
-UNSCHEDULABLE: dict[str, tuple[dict[str, Any], list[dict[str, Any]], tuple[str, str]]] = {
-    "more hosts than nodes": (
-        {"kind": "gke", "project": "some-project"},
-        [{**T4, "hosts": 3}],
-        ("capacity.job.pool_full", "jobs.0.hosts"),
-    ),
-    "no accelerator, and more than the system has": (
-        {"kind": "gke", "project": "some-project"},
-        [{"resources": {"cpu": 8, "memory": "16Gi"}}],
-        ("capacity.job.host_too_large", "jobs.0.resources"),
-    ),
-    "no accelerator, and more hosts than the system has": (
-        {"kind": "gke", "project": "some-project"},
-        [{"hosts": 30}],
-        ("capacity.job.pool_full", "jobs.0.hosts"),
-    ),
-    "four GPUs of two": (
-        {"kind": "gke", "project": "some-project"},
-        [{**T4, "accelerators_per_host": 4}],
-        ("capacity.job.accelerators_too_many", "jobs.0.accelerators_per_host"),
-    ),
-    "another GPU": (
-        {"kind": "gke", "project": "some-project"},
-        [H100],
-        ("capacity.job.accelerator_not_in_pools", "jobs.0.accelerator"),
-    ),
-    "more CPUs than a node": (
-        {"kind": "gke", "project": "some-project"},
-        [{**T4, "resources": {"cpu": 4}}],
-        ("capacity.job.host_too_large", "jobs.0.resources"),
-    ),
-    "more slices than there are": (TPUS, [{**V4, "slices": 3}], ("capacity.job.pool_full", "jobs.0.slices")),
-    "another topology": (
-        TPUS,
-        [{"accelerator": "v4-64"}],
-        ("capacity.job.accelerator_not_in_pools", "jobs.0.accelerator"),
-    ),
-    "a whole node after two halves": (
-        {"kind": "gke", "project": "some-project"},
+UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
+    (GKE, [{**T4, "hosts": 3}], "capacity.job.pool_full", "jobs.0.hosts"),
+    (GKE, [{"hosts": 30}], "capacity.job.pool_full", "jobs.0.hosts"),
+    (GKE, [{**T4, "accelerators_per_host": 4}], "capacity.job.accelerators_too_many", "jobs.0.accelerators_per_host"),
+    (GKE, [H100], "capacity.job.accelerator_not_in_pools", "jobs.0.accelerator"),
+    (GKE, [{**T4, "resources": {"cpu": 4}}], "capacity.job.host_too_large", "jobs.0.resources"),
+    (TPUS, [{**V4, "slices": 3}], "capacity.job.pool_full", "jobs.0.slices"),
+    (
+        GKE,
         [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 2 + [{**T4, "hosts": 1}],
-        ("capacity.job.pool_full", "jobs.2.hosts"),
+        "capacity.job.pool_full",
+        "jobs.2.hosts",
     ),
-    "the second of two jobs": (
-        {"kind": "gke", "project": "some-project"},
-        [T4, T4],
-        ("capacity.job.pool_full", "jobs.1.hosts"),
-    ),
-    "a job of a queue beside one without": (
-        {"kind": "gke", "project": "some-project"},
-        [{**T4, "queue": "research"}, {**T4, "hosts": 1}],
-        ("capacity.job.pool_full", "jobs.0.hosts"),
-    ),
-    "a job of a queue that is larger than its pool": (
-        {"kind": "gke", "project": "some-project"},
-        [{**T4, "hosts": 3, "queue": "research"}],
-        ("capacity.job.pool_full", "jobs.0.hosts"),
-    ),
-    "a suspended job that is too large": (
-        {"kind": "gke", "project": "some-project"},
-        [{**T4, "hosts": 3, "suspend": True}],
-        ("capacity.job.pool_full", "jobs.0.hosts"),
-    ),
-    "too many parameter servers": (
+    (GKE, [{**T4, "queue": "research"}, {**T4, "hosts": 1}], "capacity.job.pool_full", "jobs.0.hosts"),
+    (GKE, [{**T4, "hosts": 3, "queue": "research"}], "capacity.job.pool_full", "jobs.0.hosts"),
+    (
         {"kind": "eks", "pools": C7},
         [{**MX, "parameter_servers": 1000}],
-        ("capacity.job.no_room_beside", "jobs.0.parameter_servers"),
+        "capacity.job.no_room_beside",
+        "jobs.0.parameter_servers",
     ),
-    "parameter servers beside GPUs, which no server may take": (
-        {"kind": "gke", "project": "some-project"},
+    (
+        GKE,
         [{**MX, **T4, "parameter_servers": 5, "resources": {"cpu": 3, "memory": "2Gi"}}],
-        ("capacity.job.no_room_beside", "jobs.0.parameter_servers"),
+        "capacity.job.no_room_beside",
+        "jobs.0.parameter_servers",
     ),
-    "parameter servers that are larger than the system's nodes": (
+    (
         {"kind": "eks"},
         [{**MX, **T4, "accelerators_per_host": 4, "resources": {"cpu": 16, "memory": "64Gi"}}],
-        ("capacity.job.part_too_large", "jobs.0.resources"),
+        "capacity.job.part_too_large",
+        "jobs.0.resources",
     ),
-    "a launcher that its hosts leave no room": (
+    (
         {"kind": "eks", "pools": []},
         [{**MPI, "hosts": 2, "resources": {"cpu": "1500m", "memory": "1Gi"}}],
-        ("capacity.job.no_room_beside", "jobs.0.kind"),
+        "capacity.job.no_room_beside",
+        "jobs.0.kind",
     ),
-    "more elastic hosts than nodes": (
-        {"kind": "gke", "project": "some-project"},
+    (
+        GKE,
         [{**T4, "hosts": 3, "elastic": {"min_hosts": 1, "max_hosts": 3}}],
-        ("capacity.job.pool_full", "jobs.0.elastic.max_hosts"),
+        "capacity.job.pool_full",
+        "jobs.0.elastic.max_hosts",
     ),
-    "more pods than the nodes have addresses for": (
+    (
         {"kind": "eks", "pools": C7},
         [{"hosts": 97, "shared_memory": "64Mi", "resources": {"cpu": "100m", "memory": "200Mi"}}],
-        ("capacity.job.pool_full", "jobs.0.hosts"),
+        "capacity.job.pool_full",
+        "jobs.0.hosts",
     ),
-    "TPU on EKS": (P5, [{"accelerator": "v4-32"}], ("capacity.job.accelerator_not_in_pools", "jobs.0.accelerator")),
-    "no queue for queued nodes": (
-        {
-            "kind": "gke",
-            "project": "some-project",
-            "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}],
-        },
-        [H100],
-        ("capacity.job.queue_missing", "jobs.0.queue"),
-    ),
-    "CPU beyond the system's nodes": (
-        {"kind": "gke", "project": "some-project", "pools": []},
-        [{"resources": {"cpu": 16}}],
-        ("capacity.job.host_too_large", "jobs.0.resources"),
-    ),
-}
+    (QUEUED, [H100], "capacity.job.queue_missing", "jobs.0.queue"),
+    ({**GKE, "pools": []}, [{"resources": {"cpu": 16}}], "capacity.job.host_too_large", "jobs.0.resources"),
+]
 
 
-@pytest.mark.parametrize("name", UNSCHEDULABLE)
-def test_jobs_beyond_capacity_are_rejected_with_code_and_path(name: str) -> None:
-    platform, jobs, problem = UNSCHEDULABLE[name]
-    assert problems_of(stack_values(platform, *jobs)) == [problem]
+@pytest.mark.parametrize(("platform", "jobs", "code", "path"), UNSCHEDULABLE)
+def test_jobs_beyond_capacity_are_rejected_with_code_and_path(
+    platform: dict[str, Any], jobs: list[dict[str, Any]], code: str, path: str
+) -> None:
+    assert problems_of(stack_values(platform, *jobs)) == [(code, path)]
 
 
 def test_scheduling_without_accelerator_is_empty() -> None:
-    assert stack({"kind": "gke", "project": "some-project"}).cloud.scheduling(None) == Scheduling()
+    assert stack(GKE).cloud.scheduling(None) == Scheduling()
 
 
 def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
@@ -237,7 +147,7 @@ def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
 
 def test_scheduling_with_fallback_order_selects_compute_class() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "spot"]}
-    found = stack({"kind": "gke", "project": "some-project", "pools": [pool]}).cloud.scheduling("nvidia-h100-80gb")
+    found = stack({**GKE, "pools": [pool]}).cloud.scheduling("nvidia-h100-80gb")
     assert found.node_selector["cloud.google.com/compute-class"] == "h100"
     assert {each["key"] for each in found.tolerations} == {
         "nvidia.com/gpu",
@@ -247,7 +157,7 @@ def test_scheduling_with_fallback_order_selects_compute_class() -> None:
 
 def test_scheduling_on_queued_pool_tolerates_its_taint() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
-    found = stack({"kind": "gke", "project": "some-project", "pools": [pool]}).cloud.scheduling("nvidia-h100-80gb")
+    found = stack({**GKE, "pools": [pool]}).cloud.scheduling("nvidia-h100-80gb")
     assert "cloud.google.com/gke-queued" in {each["key"] for each in found.tolerations}
 
 
@@ -264,8 +174,7 @@ def test_scheduling_on_part_of_a_node_requests_same_part_of_adapters() -> None:
 
 A100 = {"accelerator": "nvidia-a100-80gb"}
 TWO_POOLS = {
-    "kind": "gke",
-    "project": "some-project",
+    **GKE,
     "pools": [{"name": "large", "machine_type": "a2-ultragpu-8g"}, {"name": "small", "machine_type": "a2-ultragpu-1g"}],
 }
 
@@ -280,13 +189,13 @@ def test_pools_of_jobs_small_job_gets_smallest_nodes(order: tuple[int, int]) -> 
 
 def test_pools_of_jobs_suspended_job_gets_its_own_pool() -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
-    paused = stack({"kind": "gke", "project": "some-project", "pools": pools}, {**A100, "suspend": True}, A100)
+    paused = stack({**GKE, "pools": pools}, {**A100, "suspend": True}, A100)
     assert list(pools_of_jobs(paused.cloud, paused.jobs).values()) == ["two", "one"]
 
 
 def test_pools_of_jobs_queued_jobs_spread_over_pools() -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
-    queued = stack({"kind": "gke", "project": "some-project", "pools": pools}, *[{**A100, "queue": "research"}] * 3)
+    queued = stack({**GKE, "pools": pools}, *[{**A100, "queue": "research"}] * 3)
     assert list(pools_of_jobs(queued.cloud, queued.jobs).values()) == ["one", "two", "one"]
 
 
@@ -296,10 +205,8 @@ def pool_capacity(config: StackConfig, pool: str) -> PoolCapacity:
 
 
 def test_queue_capacity_excludes_jobs_without_queue() -> None:
-    everything = stack({"kind": "gke", "project": "some-project"}, {**T4, "queue": "research"})
-    rest = stack(
-        {"kind": "gke", "project": "some-project"}, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1}
-    )
+    everything = stack(GKE, {**T4, "queue": "research"})
+    rest = stack(GKE, {**T4, "hosts": 1, "queue": "research"}, {**T4, "hosts": 1})
     assert [each.name for each in queue_capacity(everything.cloud, everything.jobs)] == ["system", "gpus"]
     whole, half = pool_capacity(everything, "gpus"), pool_capacity(rest, "gpus")
     assert (whole.devices, half.devices) == ({"nvidia.com/gpu": 4}, {"nvidia.com/gpu": 2})
@@ -311,7 +218,7 @@ def test_queue_capacity_excludes_jobs_without_queue() -> None:
 
 def test_queue_capacity_of_queued_pool_is_on_request() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
-    config = stack({"kind": "gke", "project": "some-project", "pools": [pool]}, {**H100, "queue": "a3"})
+    config = stack({**GKE, "pools": [pool]}, {**H100, "queue": "a3"})
     assert pool_capacity(config, "h100").on_request
     assert not pool_capacity(config, "system").on_request
 
@@ -337,7 +244,7 @@ def test_scheduling_on_existing_cluster_selects_only_tpu_topology(tmp_path: Any)
     assert cloud.scheduling("v6e-16", tpu_slice("v6e-16")).node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
 
 
-@pytest.mark.parametrize("platform", [{"kind": "local"}, {"kind": "gke", "project": "some-project"}, {"kind": "eks"}])
+@pytest.mark.parametrize("platform", [{"kind": "local"}, GKE, {"kind": "eks"}])
 def test_scheduling_of_missing_accelerator_raises(platform: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"CPUs only|no pool has"):
         stack(platform).cloud.scheduling("nvidia-b200")

@@ -14,6 +14,13 @@ from tests.problems import problems_of
 from tests.unit.stack_settings import BLOCK, P5, RESERVATION, code_ids, eks, group
 
 EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
+    (
+        group(machine_type="g5.xlarge", capacity=RESERVATION, zones=["us-west-2a", "us-west-2b"]),
+        "eks.pool.reservation_zones",
+        "platform.pools.0.zones",
+    ),
+    (eks(network={"services": "10.100.0.0/30"}), "eks.network.services_size", "platform.network.services"),
+    (eks(zones=["us-west-2", "us-west-2b"]), "settings.aws_zone", "platform.zones.0"),
     (eks(zones=["us-west-2a", "us-west-2z"]), "eks.zones.unknown", "platform.zones"),
     (eks(zones=["us-west-2a"]), "eks.zones.count", "platform.zones"),
     (eks(network={"services": "10.0.0.0/20"}), "eks.network.overlap", "platform.network.services"),

@@ -12,6 +12,16 @@ from tests.unit.stack_settings import A3, code_ids, gke, pool, tpu
 
 GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     ({"kind": "gke"}, "settings.missing", "platform.project"),
+    (
+        pool(**A3, capacity=["reservation:r", "spot"], min_nodes=1),
+        "gke.pool.min_with_fallback",
+        "platform.pools.0.min_nodes",
+    ),
+    (
+        pool(machine_type="n2-standard-4", accelerators_per_node=1),
+        "gke.pool.count_without_accelerator",
+        "platform.pools.0.accelerators_per_node",
+    ),
     (gke(kubernetes_version="1.34"), "gke.kubernetes_version.standard_support_ended", "platform.kubernetes_version"),
     (gke(authorized_networks=["203.0.113.7/24"]), "settings.address_in_range", "platform.authorized_networks.0"),
     (gke(registry={"host": "mars-docker.pkg.dev"}), "gke.registry.location_unknown", "platform.registry.host"),

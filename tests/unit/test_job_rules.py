@@ -26,6 +26,11 @@ def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
+    (
+        job(runtime="xla", rendezvous="c10d"),
+        "job.rendezvous.torchrun_off",
+        "jobs.0.rendezvous",
+    ),
     (job(script="a.py"), "job.script.with_recipe", "jobs.0.script"),
     (job(args=["a"]), "job.args.without_script", "jobs.0.args"),
     (
