@@ -103,16 +103,16 @@ def results() -> list[tuple[list[Call], dict[str, Any]]]:
 def test_aws_calls_are_accepted_by_botocore_and_moto(results: list[tuple[list[Call], dict[str, Any]]]) -> None:
     for index, (calls, found) in enumerate(results):
         damages = len(DAMAGES) if index == 1 else 0
-        assert found["refused"] == found["refused"][-damages:] if damages else found["refused"] == []
+        assert found["rejected"] == found["rejected"][-damages:] if damages else found["rejected"] == []
         unseen = sum(f"{call['service']}.{call['operation']}" in NOT_IN_MOTO for call in calls[: len(calls) - damages])
-        assert found["taken"] == len(calls) - unseen - damages
-    assert sorted({name for _calls, found in results for name in found["lacking"]}) == NOT_IN_MOTO
+        assert found["accepted"] == len(calls) - unseen - damages
+    assert sorted({name for _calls, found in results for name in found["missing"]}) == NOT_IN_MOTO
 
 
 def test_aws_calls_with_invalid_parameters_are_rejected(results: list[tuple[list[Call], dict[str, Any]]]) -> None:
-    refused = results[1][1]["refused"]
-    assert len(refused) == len(DAMAGES)
-    for name, line in zip(DAMAGES, refused, strict=True):
+    rejected = results[1][1]["rejected"]
+    assert len(rejected) == len(DAMAGES)
+    for name, line in zip(DAMAGES, rejected, strict=True):
         assert name in line
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.components.cloud_program import graph
-from tests.components.gke_graph import A3, gke, pool, pools
+from tests.components.cloud_program import A3, gke, graph, pool, pools
 from tests.recording import RecordingEngine
 
 TPU_V4 = {"accelerator": "v4-32", "platform_zone": "us-central2-b"}

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.components.cloud_program import graph
-from tests.components.gke_graph import A3, gke
-from tests.components.google_discovery import problems
-from tests.components.google_requests import SCHEMAS, body
+from tests.components.cloud_program import A3, gke, graph
+from tests.components.google_requests import SCHEMAS, body, problems
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 STACKS: dict[str, dict[str, Any]] = {

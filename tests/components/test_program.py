@@ -272,17 +272,3 @@ def test_program_local_builtin_image_of_job_is_loaded() -> None:
     image = job.inputs["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image.startswith("trainyard.local/horovod:")
     assert image in images.inputs["images"]
-
-
-def test_program_local_xla_image_is_loaded() -> None:
-    engine, _ = program(LOCAL, [{**JOBS[0], "runtime": "xla"}])
-    (images,) = [each for each in engine.of_type("dynamic:Resource") if each.name == "local-images"]
-    (job,) = engine.of_type("batch/v1:Job")
-    image = job.inputs["spec"]["template"]["spec"]["containers"][0]["image"]
-    assert image.startswith("trainyard.local/xla:")
-    assert image in images.inputs["images"]
-
-
-def test_program_builtin_image_on_existing_cluster_is_rejected(cluster: dict[str, Any]) -> None:
-    with pytest.raises(pulumi.RunError, match=r"jobs\[0\].image = \"horovod\": is not built on this platform"):
-        program(cluster, [HOROVOD])

@@ -85,8 +85,10 @@ def test_queued_job_depends_on_queue_and_kueue() -> None:
 
 def test_queue_quota_excludes_jobs_without_queue() -> None:
     alone, _ = program(LOCAL, [QUEUED])
-    beside, _ = program(LOCAL, [QUEUED, {**JOBS[0], "name": "plain", "resources": {"cpu": "200m", "memory": "1Gi"}}])
-    one, other = quotas(alone), quotas(beside)
+    with_plain, _ = program(
+        LOCAL, [QUEUED, {**JOBS[0], "name": "plain", "resources": {"cpu": "200m", "memory": "1Gi"}}]
+    )
+    one, other = quotas(alone), quotas(with_plain)
     assert parse_cpu(one["cpu"]) - parse_cpu(other["cpu"]) == 200
     assert parse_memory(one["memory"]) - parse_memory(other["memory"]) == 2**30
 

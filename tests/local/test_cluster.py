@@ -136,10 +136,10 @@ def test_cluster_keys_are_private_and_anonymous_calls_rejected(cluster: ClusterS
         if path.suffix in (".key", ".kubeconfig"):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     context = ssl.create_default_context(cafile=str(cluster.keys / "ca.crt"))
-    with pytest.raises(urllib.error.HTTPError) as refused:
+    with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(f"https://127.0.0.1:{cluster.port}/api/v1/nodes", context=context, timeout=10)
-    refused.value.close()
-    assert refused.value.code in (401, 403)
+    error.value.close()
+    assert error.value.code in (401, 403)
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
@@ -313,9 +313,9 @@ def test_cluster_stop_leaves_nothing(cluster: ClusterSettings, kubectl: Kubectl)
 
 def test_cluster_port_in_use_is_rejected_with_remedy(settings: ClusterSettings) -> None:
     lifecycle.stop(settings)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", settings.port))
-        taken.listen()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", settings.port))
+        listener.listen()
         (problem,) = check_machine(settings)
     assert "platform.port" in problem
     assert str(settings.port) in problem

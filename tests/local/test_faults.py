@@ -188,11 +188,11 @@ def observed_effect(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_fault_has_documented_effect(faults: Faults, kind: JobKind, cause: Cause) -> None:
-    said = documented_effects()[cause, kind]
+    documented = documented_effects()[cause, kind]
     deadline = time.monotonic() + WAIT_SECONDS
     while (seen := observed_effect(faults, kind, cause)) is None and time.monotonic() < deadline:
         time.sleep(1)
-    assert seen == said, (faults.starts(kind, cause), faults.seen(kind, cause))
+    assert seen == documented, (faults.starts(kind, cause), faults.seen(kind, cause))
 
 
 @pytest.mark.parametrize("kind", KINDS)

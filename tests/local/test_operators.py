@@ -20,8 +20,7 @@ from infra.operators.operators import NAMESPACE
 from infra.operators.releases import RELEASES
 from setup import operators as operator_steps
 from setup.progress import run_steps
-from tests.local.operator_jobs import OVER, jobs
-from tests.local.operator_program import TEXT
+from tests.local.operator_jobs import OVER, TEXT, jobs
 from tests.local.test_cluster import wait_for
 from tests.plugins.stack import ROOT, Stack
 
@@ -213,8 +212,8 @@ def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
     for name in RELEASES:
         log = kubectl(stack, "-n", NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
         assert log, name
-        refused = [line for line in log.splitlines() if "forbidden" in line]
-        assert refused == [], name
+        forbidden = [line for line in log.splitlines() if "forbidden" in line]
+        assert forbidden == [], name
 
 
 def test_operator_destroy_leaves_nothing(stack: Stack) -> None:

@@ -15,7 +15,7 @@ from simulation.cloud import checking, fact_check
 from simulation.cloud.fact_table import FOLDER, fact_table
 from simulation.cloud.state import Properties
 from tests.components.cloud_program import graph
-from tests.components.test_cloud_keys import EKS, GKE
+from tests.components.test_platform_keys import EKS, GKE
 from tests.recording import Record
 from tests.rehearsal.good_inputs import GOOD
 from tests.rehearsal.refused_by_aws import AWS_BASE, AWS_RULES, EKS_CLUSTER

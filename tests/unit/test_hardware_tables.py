@@ -31,14 +31,10 @@ def test_gpus_are_on_some_machine() -> None:
     assert carried | ATTACHED == set(GPUS)
 
 
-@pytest.mark.parametrize("row", [GceFamily, Gpu, TpuGeneration, Ec2Family])
+@pytest.mark.parametrize("row", [GceFamily, Gpu, TpuGeneration, Ec2Family, Ec2Machine])
 def test_hardware_table_row_has_no_defaults(row: type) -> None:
-    assert all(each.default is MISSING and each.default_factory is MISSING for each in fields(row))
-
-
-def test_ec2_machine_has_no_defaults() -> None:
-    own = Ec2Machine.__annotations__
-    assert all(each.default is MISSING for each in fields(Ec2Machine) if each.name in own)
+    own = [each for each in fields(row) if each.name in row.__annotations__]
+    assert all(each.default is MISSING and each.default_factory is MISSING for each in own)
 
 
 @pytest.mark.parametrize("name", GPUS)

@@ -95,10 +95,10 @@ def test_down_orphan_ends_only_cluster_of_deleted_checkout(
     living.save()
     shutil.rmtree(cluster.folder)
     commands.down.report_abandoned()
-    said = capsys.readouterr().out
-    assert f"`make down ORPHAN={abandoned.folder.name}`" in said
-    assert abandoned.owner in said
-    assert living.folder.name not in said
+    output = capsys.readouterr().out
+    assert f"`make down ORPHAN={abandoned.folder.name}`" in output
+    assert abandoned.owner in output
+    assert living.folder.name not in output
     assert down(monkeypatch, abandoned.folder.name) == 0
     assert lifecycle.find_leftovers(abandoned) == []
     assert living.folder.exists()
@@ -111,8 +111,8 @@ def test_down_orphan_of_existing_checkout_is_rejected(
 ) -> None:
     Path(abandoned.owner).mkdir()
     assert down(monkeypatch, abandoned.folder.name) == 1
-    said = capsys.readouterr().err
-    assert f"belongs to {abandoned.owner}, which exists; run `make down STACK=mine` there" in said
+    output = capsys.readouterr().err
+    assert f"belongs to {abandoned.owner}, which exists; run `make down STACK=mine` there" in output
     assert leftovers.processes(abandoned.folder)
 
 
@@ -270,8 +270,8 @@ sys.stdin.read()
 
 
 def test_port_of_another_program_is_rejected_with_command_to_find_it() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         problem = port_problem(port)
     assert f"`ss -ltnp 'sport = :{port}'`" in problem
 

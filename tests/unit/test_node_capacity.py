@@ -69,8 +69,8 @@ def test_eks_allocatable_is_below_capacity_for_every_type() -> None:
 
 def test_eks_allocatable_with_fabric_excludes_huge_pages() -> None:
     machine = ec2_machine("p5.48xlarge")
-    taken = eks_allocatable(machine).memory - eks_allocatable(machine, fabric=True).memory
-    assert taken == 42242 * MEBIBYTE
+    huge_pages = eks_allocatable(machine).memory - eks_allocatable(machine, fabric=True).memory
+    assert huge_pages == 42242 * MEBIBYTE
 
 
 KIB, GIB = 2**10, 2**30

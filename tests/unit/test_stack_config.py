@@ -81,8 +81,8 @@ def test_main_invalid_file_is_rejected(
 
 def test_main_missing_file_lists_stacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["Pulumi.none.yaml"]) == 1
-    said = capsys.readouterr().err
-    assert "Pulumi.none.yaml: no such file; stacks with a file: dev, eks, gke-tpu" in said
+    output = capsys.readouterr().err
+    assert "Pulumi.none.yaml: no such file; stacks with a file: dev, eks, gke-tpu" in output
 
 
 def test_stack_config_command_is_fast_and_reports_problems(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_stack_config_command_is_fast_and_reports_problems(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("platform: {kind: local}", r"platform: top-level key is ignored; move it under `config:`"),
         ("config: &a\n  trainyard:platform: *a", r"value of trainyard:platform is an alias of what it is in"),
@@ -111,10 +111,10 @@ def test_stack_config_command_is_fast_and_reports_problems(tmp_path: Path) -> No
         ),
     ],
 )
-def test_load_file_ignored_settings_are_rejected(tmp_path: Path, text: str, said: str) -> None:
+def test_load_file_ignored_settings_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "Pulumi.strange.yaml"
     file.write_text(text)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         load_file(file)
 
 

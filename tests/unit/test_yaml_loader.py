@@ -1,4 +1,4 @@
-"""Reading of a stack's YAML: values are taken as written, or rejected in a line that shows no secret."""
+"""Reading of a stack's YAML: values are accepted as written, or rejected in a line that shows no secret."""
 
 from __future__ import annotations
 

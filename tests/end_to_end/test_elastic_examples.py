@@ -75,8 +75,8 @@ def assert_lightning(before: str, after: str, host: int) -> None:
     rank 0."""
     assert re.search(rf"^{LIGHTNING}/\d \| train .* rank=\d/3 ", before, re.M), before[-3000:]
     assert re.search(rf"^{LIGHTNING}/\d \| resume step=\d+ ", after, re.M), "the rest went on from the checkpoint"
-    again = rf"^{LIGHTNING}/\d \| train .* rank=\d/3 host={LIGHTNING}-{host} "
-    assert re.search(again, after, re.M), "the host came back"
+    returned = rf"^{LIGHTNING}/\d \| train .* rank=\d/3 host={LIGHTNING}-{host} "
+    assert re.search(returned, after, re.M), "the host came back"
     ends = re.findall(rf"^{LIGHTNING}/\d \| test epoch=(\d+) (accuracy=(\S+) loss=\S+) rank=(\d)/3 ", after, re.M)
     last = [end for end in ends if end[0] == ends[-1][0]]
     assert {end[3] for end in last} == {"0", "1", "2"}
@@ -159,11 +159,11 @@ def test_lightning_five_jobs_train_concurrently(checkout: Checkout) -> None:
     for name in names:
         assert f"{name}: complete after" in text, text[-3000:]
         # Do not use the pods: when one host is done, Kubernetes may remove the other, also done, with its log.
-        said = events(checkout.cluster.bucket / name)
-        uploads = [(each["rank"], each["path"]) for each in said if each["event"] == "upload"]
+        written = events(checkout.cluster.bucket / name)
+        uploads = [(each["rank"], each["path"]) for each in written if each["event"] == "upload"]
         assert uploads == [(0, f"file:///bucket/{name}/model.pt")]
         for rank in range(2):
-            trained = [each for each in said if (each["event"], each["rank"], each["ranks"]) == ("train", rank, 2)]
+            trained = [each for each in written if (each["event"], each["rank"], each["ranks"]) == ("train", rank, 2)]
             assert trained
             assert {each["host"].rpartition("-")[0] for each in trained} == {name}
         assert is_model(checkout.cluster.bucket / name / "model.pt")

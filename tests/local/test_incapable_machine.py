@@ -20,7 +20,7 @@ SMALL_DISK = 'mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mn
 
 
 @pytest.mark.parametrize(
-    ("machine", "said"),
+    ("machine", "messages"),
     [
         (["unshare", "--user"], ["user 65534 cannot make namespaces and cgroups", "sudo make up", REMEDY]),
         (["setarch", "i686"], ["this machine is Linux on i686", "needs Linux on x86_64 or aarch64", REMEDY]),
@@ -31,7 +31,7 @@ SMALL_DISK = 'mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mn
     ],
     ids=["no root", "unsupported system", "full disk"],
 )
-def test_up_on_incapable_machine_is_rejected_with_remedy(machine: list[str], said: list[str]) -> None:
+def test_up_on_incapable_machine_is_rejected_with_remedy(machine: list[str], messages: list[str]) -> None:
     environment = {**os.environ, "STACK": "local"}
     done = subprocess.run(
         [*machine, sys.executable, "-m", "commands.up"],
@@ -44,13 +44,13 @@ def test_up_on_incapable_machine_is_rejected_with_remedy(machine: list[str], sai
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert done.stdout == ""
-    for each in said:
+    for each in messages:
         assert each in done.stderr
 
 
 def test_check_machine_without_root_names_command_of_stack() -> None:
     done = subprocess.run(
-        ["unshare", "--user", sys.executable, "-c", "from tests.local.test_refused_machine import show; show()"],
+        ["unshare", "--user", sys.executable, "-c", "from tests.local.test_incapable_machine import show; show()"],
         cwd=PROJECT,
         env={**os.environ, "STACK": "other", "PYTHONPATH": str(PROJECT)},
         capture_output=True,
@@ -67,7 +67,7 @@ def show() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["up"], "`sudo make up STACK=local`"),
         (["down"], "`sudo make down STACK=local`"),
@@ -75,7 +75,7 @@ def show() -> None:
         (["setup"], "`sudo make setup`"),
     ],
 )
-def test_make_without_root_is_rejected_and_creates_nothing(words: list[str], said: str) -> None:
+def test_make_without_root_is_rejected_and_creates_nothing(words: list[str], message: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         # Nothing else could run without the rest of the checkout.
@@ -83,9 +83,9 @@ def test_make_without_root_is_rejected_and_creates_nothing(words: list[str], sai
             (folder / file).parent.mkdir(exist_ok=True)
             shutil.copy(PROJECT / file, folder / file)
         folder.chmod(0o777)
-        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        as_other_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         done = subprocess.run(
-            [*nobody, "make", *words],
+            [*as_other_user, "make", *words],
             cwd=folder,
             env={"PATH": os.environ["PATH"], "HOME": name},
             capture_output=True,
@@ -93,7 +93,7 @@ def test_make_without_root_is_rejected_and_creates_nothing(words: list[str], sai
             check=False,
             timeout=60,
         )
-        assert said in done.stderr
+        assert message in done.stderr
         assert done.returncode != 0
         assert sorted(each.name for each in folder.iterdir()) == ["Makefile", "Pulumi.local.yaml", "setup"]
 
@@ -103,5 +103,5 @@ def test_make_without_root_runs_for_cloud_stack(tmp_path: Path) -> None:
     shutil.copy(PROJECT / "setup" / "root", tmp_path / "setup")
     (tmp_path / "Pulumi.dev.yaml").write_text("# kind: local\nconfig: {trainyard:platform: {kind: gke}}\n", "utf-8")
     tmp_path.chmod(0o755)
-    nobody = ["unshare", "--user"]
-    subprocess.run([*nobody, str(tmp_path / "setup" / "root"), "up", "dev"], check=True, timeout=60)
+    as_other_user = ["unshare", "--user"]
+    subprocess.run([*as_other_user, str(tmp_path / "setup" / "root"), "up", "dev"], check=True, timeout=60)

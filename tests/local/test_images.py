@@ -1,10 +1,11 @@
-"""Imports into the image store by the containerd that set-up built: images that are added, removed, or stay
-unpacked."""
+"""Images of nodes: builds, imports into the image store, and clones of the store."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import tarfile
+import threading
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -12,9 +13,11 @@ from typing import IO, Any
 
 import pytest
 
-from infra.local.image_store import DATABASES, change_store, store_folder, stored_references
+from infra.local import image_store
+from infra.local.image_store import DATABASES, UNFINISHED, change_store, clone_store, store_folder, stored_references
 from infra.local.program_image import write_archive
 from infra.local.settings import built_programs
+from infra.local.trainer_image import _no_new_folder
 
 FIRST, SECOND = "trainyard.local/first:1", "trainyard.local/second:1"
 
@@ -113,3 +116,60 @@ def test_import_databases_are_those_that_clones_copy(program: Path) -> None:
 
 def _write(target: IO[bytes], archive: bytes) -> None:
     target.write(archive)
+
+
+LAYER = "io.containerd.content.v1.content/blobs/sha256/00"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a store with one layer and a truncated import."""
+    monkeypatch.setattr(image_store, "cache_folder", lambda: tmp_path)
+    images = tmp_path / "images"
+    for name in (*DATABASES, LAYER, f"{UNFINISHED}/1/data"):
+        file = images / "store" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name, encoding="utf-8")
+    (images / "references.json").write_text('["trainyard.local/pause:1"]', encoding="utf-8")
+    return images / "store"
+
+
+def test_clone_store_links_layers_and_copies_databases(store: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "node"
+    clone_store(clone)
+    assert (clone / LAYER).samefile(store / LAYER)
+    for name in DATABASES:
+        assert (clone / name).read_bytes() == (store / name).read_bytes()
+        assert not (clone / name).samefile(store / name)
+    assert list(clone.rglob("data")) == []
+    assert (store / UNFINISHED / "1" / "data").exists()
+
+
+def test_clone_store_waits_for_import(store: Path, tmp_path: Path) -> None:
+    cloning = threading.Thread(target=clone_store, args=[tmp_path / "node"])
+    with (store.parent / "store.lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cloning.start()
+        cloning.join(0.5)
+        assert cloning.is_alive()
+        assert not (tmp_path / "node").exists()
+    cloning.join(60)
+    assert (tmp_path / "node" / LAYER).exists()
+
+
+def test_no_new_folder_removes_created_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "mount"
+    with _no_new_folder(folder):
+        folder.mkdir()
+    assert not folder.exists()
+
+
+def test_no_new_folder_keeps_existing_and_used_folders(tmp_path: Path) -> None:
+    with _no_new_folder(tmp_path):
+        pass
+    used = tmp_path / "mount"
+    with _no_new_folder(used):
+        used.mkdir()
+        (used / "utab").touch()
+    assert tmp_path.exists()
+    assert (used / "utab").exists()
