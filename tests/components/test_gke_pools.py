@@ -113,9 +113,9 @@ def test_gke_pool_reservation_block_is_named() -> None:
 def test_gke_fallback_order_is_compute_class() -> None:
     platform = gke({**A3, "nodes": 1, "capacity": ["reservation:r", "flex-start", "spot"]})
     engine, _ = graph(platform)
-    (ladder,) = engine.of_type("ComputeClass")
+    (compute_class,) = engine.of_type("ComputeClass")
     names = ["pool-0-0-reservation", "pool-0-1-flex-start", "pool-0-2-spot"]
-    assert ladder.inputs["spec"]["priorities"] == [{"nodepools": [name]} for name in names]
+    assert compute_class.inputs["spec"]["priorities"] == [{"nodepools": [name]} for name in names]
     for name, inputs in pools(platform).items():
         assert inputs["nodeConfig"]["labels"]["cloud.google.com/compute-class"] == "pool-0", name
         assert inputs["nodeConfig"]["taints"][0]["value"] == "pool-0"
@@ -128,8 +128,8 @@ def test_gke_fallback_order_across_zones_has_pool_per_zone() -> None:
         zone="us-east5-a",
     )
     engine, _ = graph(platform)
-    (ladder,) = engine.of_type("ComputeClass")
-    assert ladder.inputs["spec"]["priorities"] == [
+    (compute_class,) = engine.of_type("ComputeClass")
+    assert compute_class.inputs["spec"]["priorities"] == [
         {"nodepools": ["pool-0-0-flex-start-a", "pool-0-0-flex-start-b"]},
         {"nodepools": ["pool-0-1-spot-a", "pool-0-1-spot-b"]},
     ]

@@ -11,13 +11,13 @@ from tests.components.google_requests import SCHEMAS, body, problems
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 STACKS: dict[str, dict[str, Any]] = {
-    "walk-through": gke(),
+    "default": gke(),
     "fabric": gke({"machine_type": "a3-megagpu-8g"}),
     "rdma": gke({"machine_type": "a3-ultragpu-8g"}, zone="us-central1-b"),
     "queued": gke({**A3, "nodes": 1, "capacity": "queued"}),
     "slice": gke({"accelerator": "v4-32", "min_nodes": 0}, zone="us-central2-b"),
     "ironwood": gke({"accelerator": "v7x", "topology": "2x4x4"}, zone="us-central1-c"),
-    "ladder": gke(
+    "fallback order": gke(
         {**A3, "nodes": 1, "capacity": ["reservation:r", "flex-start", "spot"]},
         regional=True,
         authorized_networks=["198.51.100.0/24"],

@@ -15,7 +15,7 @@ from infra.hardware import Capacity, parse_cpu, parse_memory
 from infra.operators.operators import NAMESPACE, Operators, OperatorsArgs
 from infra.operators.release import save_objects
 from infra.operators.releases import RELEASES, REQUEST
-from tests.made_up_objects import objects_of, save_made_up_objects
+from tests.operator_objects import objects_of, save_operator_objects
 from tests.recording import RecordingEngine, run
 
 
@@ -23,7 +23,7 @@ from tests.recording import RecordingEngine, run
 def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Provide a cache with the objects of every operator."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    save_made_up_objects()
+    save_operator_objects()
 
 
 def operator_graph(*names: str, **others: Any) -> RecordingEngine:

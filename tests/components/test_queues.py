@@ -11,7 +11,7 @@ from infra.hardware import parse_cpu, parse_memory
 from infra.local import lifecycle
 from tests.components.test_program import JOBS, LOCAL, program
 from tests.golden.manifests import POOLS, queues_engine
-from tests.made_up_objects import save_made_up_objects
+from tests.operator_objects import save_operator_objects
 from tests.recording import RecordingEngine
 from workloads.queues import resource_group
 
@@ -23,7 +23,7 @@ def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a machine that can run a cluster, with a separate cache that has objects of every operator."""
     monkeypatch.setattr(lifecycle, "check_machine", lambda _settings: [])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    save_made_up_objects()
+    save_operator_objects()
 
 
 def waits_for(engine: RecordingEngine, name: str) -> set[str]:

@@ -10,7 +10,6 @@ import subprocess
 import pytest
 import yaml
 
-from infra.local import leftovers
 from tests.end_to_end.conftest import Checkout
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
@@ -177,16 +176,6 @@ def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) ->
         ((*counts, readers),) = re.findall(lines, text, re.M)
         assert counts == ["1200", "600", "2"], "each image once in each of two epochs"
         assert sorted(each.rpartition(":")[2] for each in readers.split(",")) == ["600", "600"], readers
-
-
-@pytest.mark.long
-def test_examples_run_concurrently_and_down_leaves_nothing(checkout: Checkout) -> None:
-    names = ("nccl-check", "digits-jobset", "digits-train-job")
-    text = checkout.run("make", "up", f"JOB={','.join(names)}", seconds=1800)
-    for name in names:
-        assert f"{name}: complete after" in text, text[-3000:]
-    assert "nothing is left" in checkout.run("make", "down")
-    assert leftovers.find(checkout.cluster.folder, checkout.cluster.cgroup) == []
 
 
 # The image has six gigabytes.

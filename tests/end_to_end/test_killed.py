@@ -1,7 +1,7 @@
 """Pulumi is killed after the k-th creation and deletion of a local stack: `make up` converges, `make down` empties.
 
 Every k with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for only these tests. Without either,
-test_local_stack.py kills Pulumi once.
+test_interrupted.py kills Pulumi once.
 """
 
 from __future__ import annotations

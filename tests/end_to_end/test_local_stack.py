@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from infra.local import leftovers
-from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
+from tests.end_to_end.conftest import Checkout, processes
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -147,33 +147,6 @@ def trainer_processes(host: str) -> list[int]:
         if f"HOSTNAME={host}".encode() in environment and b"multiprocessing.forkserver" in origin:
             found.append(pid)
     return found
-
-
-def test_up_after_killed_pulumi_completes(checkout: Checkout) -> None:
-    checkout.run("make", "down")
-    up = subprocess.Popen(
-        ["make", "up"],
-        cwd=checkout.folder,
-        env=checkout.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.STDOUT,
-    )
-    deadline = time.monotonic() + 300
-    while not leftovers.processes(checkout.cluster.folder):
-        assert up.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    victims = [pid for pid in processes() if is_pulumi_in(pid, checkout.folder)]
-    assert victims
-    for pid in victims:
-        os.kill(pid, signal.SIGKILL)
-    assert up.wait(timeout=300) != 0
-    checkout.change(flags={"epochs": 1})
-    printed = checkout.run("make", "up")
-    assert "test_accuracy=" in printed
-    (job,) = checkout.objects("jobs")
-    assert job["status"]["succeeded"] == 2
 
 
 def test_down_leaves_nothing_and_can_be_repeated(checkout: Checkout) -> None:

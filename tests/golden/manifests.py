@@ -107,14 +107,11 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
         ("servers", {**queued(SCRIPT, "mx-job"), "parameter_servers": 2}, ON_CLAIM),
         ("alone", {**SCRIPT, "torchrun": False, "processes_per_host": 1}, ON_CLAIM),
         ("bandwidth", {**digits, "min_bandwidth_gbps": 7}, ON_CLAIM),
-        *(
-            ("gpus", {**queued(GPU, kind), "accelerators_per_host": 2}, ON_GPUS)
-            for kind in ("indexed-job", "mpi-job", "mx-job")
-        ),
+        ("gpus", {**GPU, "accelerators_per_host": 2}, ON_GPUS),
         *(("elastic", {**ELASTIC, "kind": kind}, ON_CLAIM) for kind in kinds if KINDS[kind].is_elastic),
         ("etcd", {**ELASTIC, "rendezvous": "etcd"}, ON_CLAIM),
         *(("tpu", {**TPU, "kind": kind}, ON_TPUS) for kind in on_tpus),
-        *(("chips", {**chips, "kind": kind}, ON_TPUS) for kind in on_tpus),
+        ("chips", {**chips, "kind": "jobset"}, ON_TPUS),
         ("xla", {"recipe": "digits", "runtime": "xla"}, ON_CLAIM),
         ("slices", {**TPU, "slices": 2, "kind": "jobset"}, ON_TPUS),
         *(("idle", {**digits, "interactive": True, "kind": kind}, ON_CLAIM) for kind in ("indexed-job", "mpi-job")),

@@ -18,8 +18,7 @@ from infra.operators.releases import RELEASES
 from setup.operators import steps
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import rendered
-from tests.local.conftest import kubectl_of
-from tests.local.test_cluster import wait_for
+from tests.local.conftest import kubectl_of, wait_for
 
 GOLDENS = rendered()
 Apply = Callable[[list[dict[str, Any]]], subprocess.CompletedProcess[str]]

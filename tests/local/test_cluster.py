@@ -6,15 +6,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import stat
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,6 @@ import pytest
 from infra.local import leftovers, lifecycle
 from infra.local.api import ApiUnavailable, ready_nodes, request
 from infra.local.cgroups import cgroup_folders
-from infra.local.lifecycle import check_machine
 from infra.local.settings import (
     KUBERNETES_VERSION,
     PAUSE_IMAGE,
@@ -34,17 +30,7 @@ from infra.local.settings import (
 )
 from infra.operators.releases import TOTAL_REQUEST
 from setup.steps import CONTAINERD_VERSION, RUNC_VERSION
-from tests.local.conftest import Kubectl
-
-WAIT_SECONDS = 60.0
-
-
-def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Fail if `condition` does not become true in time."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:.0f} s: {what}"
-        time.sleep(0.2)
+from tests.local.conftest import Kubectl, wait_for
 
 
 def host_network() -> tuple[str, ...]:
@@ -309,14 +295,3 @@ def test_cluster_stop_leaves_nothing(cluster: ClusterSettings, kubectl: Kubectl)
     assert lifecycle.find_leftovers(cluster) == []
     assert list(Path("/sys/fs/cgroup").rglob(Path(cluster.cgroup).name)) == []
     assert lifecycle.stop(cluster) is False
-
-
-def test_cluster_port_in_use_is_rejected_with_remedy(settings: ClusterSettings) -> None:
-    lifecycle.stop(settings)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", settings.port))
-        listener.listen()
-        (problem,) = check_machine(settings)
-    assert "platform.port" in problem
-    assert str(settings.port) in problem
-    assert "remove platform.port for a free port" in problem

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +26,8 @@ from infra.operators.releases import RELEASES
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from tests.golden.manifests import ON_CLAIM
+from tests.local import conftest
+from tests.local.conftest import kubectl_of
 from tests.local.fault_jobs import CAUSES, KINDS, PODS, STARTS, Cause, job_name, objects, victim
 from tests.plugins.stack import ROOT, Stack
 from workloads.spec import JobKind
@@ -104,6 +104,7 @@ def running_jobs(
     lifecycle.start(settings, print)
     trainer = trainer_image_reference()
     load_images(settings, [PAUSE_IMAGE, trainer, *(program_reference(name) for name in RELEASES)], print)
+    kubectl = kubectl_of(settings)
     stack = Stack(folder, settings.kubeconfig, NAMESPACE)
     stack.write(PROGRAM.format(project=str(ROOT)))
     stack.run("stack", "init", "test")
@@ -113,12 +114,12 @@ def running_jobs(
     # The operator rejects a TrainJob without its runtime.
     for last in (False, True):
         chosen = [each for each in items if (each["kind"] == "TrainJob") == last]
-        kubectl(settings, "create", "-f", "-", document={"apiVersion": "v1", "kind": "List", "items": chosen})
+        kubectl("create", "-f", "-", document={"apiVersion": "v1", "kind": "List", "items": chosen})
     yield stack
     # Delete the jobs before the stack: their pods use the bucket's claim, and their operators belong to the stack. A
     # runtime is deleted when no job uses it, which its operator must observe.
     for resources in (JOBS, "trainingruntimes,services"):
-        kubectl(settings, "--namespace", NAMESPACE, "delete", "--all", resources)
+        kubectl("--namespace", NAMESPACE, "delete", "--all", resources)
     stack.run("destroy", "--yes", "--skip-preview")
 
 
@@ -133,6 +134,11 @@ def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) 
         yield found
 
 
+def wait_for(what: str, condition: Callable[[], bool]) -> None:
+    """Fail if `condition` does not become true in time."""
+    conftest.wait_for(what, condition, WAIT_SECONDS)
+
+
 def inject_fault(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None:
     """Delete or evict the affected pod, when all pods of its job run."""
     name = job_name(kind, cause)
@@ -144,22 +150,6 @@ def inject_fault(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None
     else:
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": NAMESPACE}}
         core.create_namespaced_pod_eviction(pod, NAMESPACE, eviction)
-
-
-def kubectl(settings: ClusterSettings, *words: str, document: dict[str, Any] | None = None) -> None:
-    """Run kubectl, with `document` as its standard input."""
-    program = [str(lifecycle.programs_folder() / "kubectl"), "--kubeconfig", str(settings.kubeconfig)]
-    text = json.dumps(document) if document else None
-    done = subprocess.run([*program, *words], input=text, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-
-
-def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Fail if `condition` does not become true in time."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:.0f} s: {what}"
-        time.sleep(0.5)
 
 
 def observed_effect(faults: Faults, kind: JobKind, cause: Cause) -> str | None:

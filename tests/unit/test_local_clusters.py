@@ -79,6 +79,7 @@ def abandoned(tmp_path: Path) -> Iterator[ClusterSettings]:
 
 
 def down(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
+    """Run `make down ORPHAN=name` and return its exit status."""
     monkeypatch.setenv("ORPHAN", name)
     return commands.down.main()
 
@@ -170,7 +171,7 @@ def test_start_with_damaged_settings_file_keeps_data(cluster: ClusterSettings) -
     assert ClusterSettings.load(cluster.folder) == cluster
 
 
-def test_start_interrupted_before_identity_starts_anew(cluster: ClusterSettings) -> None:
+def test_start_interrupted_before_identity_makes_new_cluster(cluster: ClusterSettings) -> None:
     (cluster.folder / "uid").unlink()
     (cluster.folder / "etcd").mkdir()
     lifecycle._make_folders(cluster, 16500)

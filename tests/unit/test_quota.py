@@ -12,7 +12,7 @@ from stack.config import parse
 
 
 def needed(platform: dict[str, Any]) -> dict[str, int]:
-    """Name -> amount."""
+    """Return the amount of each quota by its name."""
     return {each.name: each.amount for each in parse({"platform": platform, "jobs": []}).cloud.quota()}
 
 

@@ -165,7 +165,7 @@ def messages(tree: ast.AST) -> Iterator[str]:
 
 
 def test_messages_use_make_command_for_stack_targets() -> None:
-    files = [*PROJECT.glob("commands/**/*.py"), *PROJECT.glob("stack_*.py"), *PROJECT.glob("infra/operators/*.py")]
+    files = [*PROJECT.glob("commands/**/*.py"), *PROJECT.glob("stack/**/*.py"), *PROJECT.glob("infra/operators/*.py")]
     found = {
         f"{file.relative_to(PROJECT)}: {text}"
         for file in files

@@ -6,7 +6,7 @@ from infra.operators.release import OperatorObjects, Release, save_objects
 from infra.operators.releases import RELEASES
 
 
-def save_made_up_objects() -> None:
+def save_operator_objects() -> None:
     """Write objects of every operator to the cache, which must belong to the test."""
     for release in RELEASES.values():
         save_objects(release, objects_of(release))
