@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as write
 from torch.nn import functional
 
 from bench.measure import RESULT
+from bench.reference_loops import CONFIG, first_gpu, wait_for_device
 from trainer.checkpoints.checkpoint import SaveHooks
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.checkpoints.tensor_files import TensorFilesWriter

@@ -1,4 +1,4 @@
-"""Code and path of a configuration's problems. They stay the same when the message changes."""
+"""Problems of an invalid configuration by code and path, which stay the same when a message changes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from settings.problems import ConfigError
 from stack.config import parse
 
 
-def refused(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return code and path of each problem of an invalid configuration."""
+def problems_of(values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return code and path of each problem. Each must have one line of plain text in Trainyard's own words."""
     with pytest.raises(ConfigError) as caught:
         parse(values)
-    text = str(caught.value)
-    assert text.isascii()
-    assert "pydantic" not in text
-    assert "Input should" not in text
-    return [(each.code, ".".join(map(str, each.path))) for each in caught.value.problems]
+    lines, problems = str(caught.value).splitlines(), caught.value.problems
+    assert len(lines) == len(problems)
+    for line in lines:
+        assert line.startswith("trainyard:")
+        assert line.isascii()
+        assert "pydantic" not in line
+        assert "Input should" not in line
+    return [(each.code, ".".join(map(str, each.path))) for each in problems]

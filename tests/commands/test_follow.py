@@ -27,7 +27,7 @@ from infra.naming import QUEUE_LABEL
 from stack.config import parse
 from tests.commands.conftest import Apply, job
 from tests.local.test_cluster import processes_called
-from tests.unit.refused import JOB, PLATFORM
+from tests.unit.stack_settings import JOB, PLATFORM
 
 pytestmark = pytest.mark.cluster
 

@@ -10,7 +10,7 @@ from infra.gcp.permissions import LISTED
 from infra.gcp.permissions import ROLES as ROLES_BY_TYPE
 from tests.commands.google_calls import CALLS, PERMISSIONS, ROLES
 from tests.commands.platforms import gke, permissions_of
-from tests.components.google_discovery import methods
+from tests.components.google_requests import methods
 
 STACKS = {
     "walk-through": gke("train"),

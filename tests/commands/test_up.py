@@ -7,7 +7,7 @@ import pytest
 from commands.job_results import unfollowed
 from commands.up import print_outputs
 from stack.config import parse
-from tests.unit.refused import JOB, PLATFORM
+from tests.unit.stack_settings import JOB, PLATFORM
 
 
 def test_jobs_that_do_not_end_by_themselves_are_not_followed() -> None:

@@ -55,8 +55,8 @@ def make(calls: list[dict[str, Any]]) -> dict[str, Any]:
     from moto import mock_aws
 
     config = {"core": {"mock_credentials": True}, "iam": {"load_aws_managed_policies": True}}
-    refused, lacking, known = list[str](), set[str](), dict[str, str]()
-    taken = 0
+    rejected, missing, known = list[str](), set[str](), dict[str, str]()
+    accepted = 0
     with mock_aws(config=config):
         clients = {name: boto3.client(name, region_name="us-west-2") for name in {each["service"] for each in calls}}
         for each in calls:
@@ -66,21 +66,21 @@ def make(calls: list[dict[str, Any]]) -> dict[str, Any]:
             shape = client.meta.service_model.operation_model(operation).input_shape
             wrong = ParamValidator().validate(parameters, shape).generate_report()
             if wrong := wrong or "; ".join(unknown_words(shape, parameters, name)):
-                refused.append(f"{name}: {wrong}")
+                rejected.append(f"{name}: {wrong}")
                 continue
             try:
                 response = getattr(client, each["operation"])(**parameters)
             except NotImplementedError:
-                lacking.add(name)
+                missing.add(name)
             except ClientError as error:
                 if "Not yet implemented" in str(error):
-                    lacking.add(name)
+                    missing.add(name)
                 else:
-                    refused.append(f"{name}: {error}")
+                    rejected.append(f"{name}: {error}")
             else:
-                taken += 1
+                accepted += 1
                 known |= {mock: str(at(response, path)) for mock, path in each["gives"].items()}
-    return {"taken": taken, "refused": refused, "lacking": sorted(lacking)}
+    return {"accepted": accepted, "rejected": rejected, "missing": sorted(missing)}
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ STACKS: dict[str, dict[str, Any]] = {
 }
 
 
-def made(*stacks: list[Call]) -> list[dict[str, Any]]:
+def call_results(*stacks: list[Call]) -> list[dict[str, Any]]:
     """Return the results of each stack's calls."""
     python = s3_server().with_name("python")
     text = json.dumps(stacks)
@@ -97,27 +97,27 @@ def results() -> list[tuple[list[Call], dict[str, Any]]]:
     stacks = [calls_of(records(name)) for name in STACKS]
     stacks[0] += upgrade("eks-dist", ["system", "t4", "cpu"], "1.37")
     stacks[1] += [damaged(operation, **changes) for operation, changes in DAMAGES.values()]
-    return list(zip(stacks, made(*stacks), strict=True))
+    return list(zip(stacks, call_results(*stacks), strict=True))
 
 
-def test_all_calls_of_each_stack_are_taken_or_not_in_moto(results: list[tuple[list[Call], dict[str, Any]]]) -> None:
+def test_aws_calls_are_accepted_by_botocore_and_moto(results: list[tuple[list[Call], dict[str, Any]]]) -> None:
     for index, (calls, found) in enumerate(results):
         damages = len(DAMAGES) if index == 1 else 0
-        assert found["refused"] == found["refused"][-damages:] if damages else found["refused"] == []
+        assert found["rejected"] == found["rejected"][-damages:] if damages else found["rejected"] == []
         unseen = sum(f"{call['service']}.{call['operation']}" in NOT_IN_MOTO for call in calls[: len(calls) - damages])
-        assert found["taken"] == len(calls) - unseen - damages
-    assert sorted({name for _calls, found in results for name in found["lacking"]}) == NOT_IN_MOTO
+        assert found["accepted"] == len(calls) - unseen - damages
+    assert sorted({name for _calls, found in results for name in found["missing"]}) == NOT_IN_MOTO
 
 
-def test_damaged_calls_are_refused(results: list[tuple[list[Call], dict[str, Any]]]) -> None:
-    refused = results[1][1]["refused"]
-    assert len(refused) == len(DAMAGES)
-    for name, line in zip(DAMAGES, refused, strict=True):
+def test_aws_calls_with_invalid_parameters_are_rejected(results: list[tuple[list[Call], dict[str, Any]]]) -> None:
+    rejected = results[1][1]["rejected"]
+    assert len(rejected) == len(DAMAGES)
+    for name, line in zip(DAMAGES, rejected, strict=True):
         assert name in line
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_rights_allow_every_call_that_creates_a_stack(name: str) -> None:
+def test_aws_permissions_allow_every_creating_call(name: str) -> None:
     for record in records(name):
         for call in CREATES[record.type](record, record.inputs):
             words = S3_ACTIONS.get(call["operation"], "".join(map(str.capitalize, call["operation"].split("_"))))
@@ -125,5 +125,5 @@ def test_rights_allow_every_call_that_creates_a_stack(name: str) -> None:
             assert NAMES.get(action, action) in ACTIONS[record.type], record.type
 
 
-def test_every_type_with_rights_has_its_calls() -> None:
+def test_aws_calls_exist_for_every_type_with_permissions() -> None:
     assert set(CREATES) == set(ACTIONS)

@@ -1,14 +1,14 @@
-"""Graph of a GKE platform, checked as an expert would: permissions, networks, bucket, images, order."""
+"""Graph of a GKE platform and its jobs: permissions, networks, bucket, images, order, devices."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.components.cloud_program import graph
-from tests.components.gke_graph import cluster, gke, pool
+from tests.components.cloud_program import A3, cluster, gke, graph, pool
 from tests.recording import Record, RecordingEngine
 
 
@@ -32,12 +32,12 @@ def bindings(engine: RecordingEngine) -> list[Record]:
         ({"accelerator": "nvidia-tesla-v100", "gpu_driver": "latest"}, "LATEST"),
     ],
 )
-def test_pools_have_a_driver_that_their_jobs_torch_needs(settings: dict[str, Any], version: str) -> None:
+def test_gke_pool_has_driver_for_its_gpu(settings: dict[str, Any], version: str) -> None:
     (gpu,) = pool(accelerators_per_node=1, **settings)["nodeConfig"]["guestAccelerators"]
     assert gpu["gpuDriverInstallationConfig"] == {"gpuDriverVersion": version}
 
 
-def test_the_walk_through() -> None:
+def test_gke_default_stack_equals_tutorial() -> None:
     found = pool()
     config = found["nodeConfig"]
     assert (found["nodeCount"], config["machineType"], config["diskType"], config["diskSizeGb"]) == (
@@ -53,7 +53,7 @@ def test_the_walk_through() -> None:
     assert cluster()["name"] == "gke-dist"
 
 
-def test_no_node_has_a_public_address(engine: RecordingEngine) -> None:
+def test_gke_nodes_have_no_public_address(engine: RecordingEngine) -> None:
     assert cluster()["privateClusterConfig"]["enablePrivateNodes"] is True
     for record in engine.of_type("nodePool:NodePool"):
         assert record.inputs["networkConfig"]["enablePrivateNodes"] is True
@@ -61,7 +61,7 @@ def test_no_node_has_a_public_address(engine: RecordingEngine) -> None:
     assert network.inputs["autoCreateSubnetworks"] is False
 
 
-def test_the_api_server_is_reached_by_name_or_from_listed_networks_alone() -> None:
+def test_gke_api_server_is_limited_to_dns_endpoint_or_authorized_networks() -> None:
     closed, listed = cluster(), cluster(authorized_networks=["198.51.100.0/24"])
     assert closed["privateClusterConfig"]["enablePrivateEndpoint"] is True
     assert closed["controlPlaneEndpointsConfig"]["dnsEndpointConfig"]["allowExternalTraffic"] is True
@@ -70,7 +70,7 @@ def test_the_api_server_is_reached_by_name_or_from_listed_networks_alone() -> No
     assert listed["masterAuthorizedNetworksConfig"]["cidrBlocks"] == [{"cidrBlock": "198.51.100.0/24"}]
 
 
-def test_the_kubeconfig_holds_no_credentials() -> None:
+def test_gke_kubeconfig_has_no_credentials() -> None:
     (provider,) = graph(gke())[0].of_type("providers:kubernetes")
     by_name = yaml.safe_load(provider.inputs["kubeconfig"])
     assert by_name["clusters"][0]["cluster"] == {"server": "https://gke-1.us-central1.gke.goog"}
@@ -84,7 +84,7 @@ def test_the_kubeconfig_holds_no_credentials() -> None:
     assert by_address["current-context"] == "gke_some-project_us-central1-a_gke-dist"
 
 
-def test_nobody_is_the_default_service_account(engine: RecordingEngine) -> None:
+def test_gke_nodes_have_own_service_account(engine: RecordingEngine) -> None:
     nodes = "gke-dist-nodes@some-project.iam.gserviceaccount.com"
     for record in engine.of_type("nodePool:NodePool"):
         assert record.inputs["nodeConfig"]["serviceAccount"] == nodes
@@ -94,7 +94,7 @@ def test_nobody_is_the_default_service_account(engine: RecordingEngine) -> None:
     assert cluster()["removeDefaultNodePool"] is True
 
 
-def test_roles_are_the_least(engine: RecordingEngine) -> None:
+def test_gke_roles_are_minimal(engine: RecordingEngine) -> None:
     granted = {(record.inputs["role"], record.type.split("/")[0]) for record in bindings(engine)}
     assert granted == {
         ("roles/container.defaultNodeServiceAccount", "gcp:projects"),
@@ -105,7 +105,7 @@ def test_roles_are_the_least(engine: RecordingEngine) -> None:
     assert all("allUsers" not in record.inputs["member"] for record in bindings(engine))
 
 
-def test_jobs_may_touch_their_bucket_and_nothing_else(engine: RecordingEngine) -> None:
+def test_gke_job_account_is_limited_to_bucket(engine: RecordingEngine) -> None:
     (annotated,) = engine.of_type(":ServiceAccount")
     account = annotated.inputs["metadata"]["annotations"]["iam.gke.io/gcp-service-account"]
     own = [record for record in bindings(engine) if account in record.inputs["member"]]
@@ -117,7 +117,7 @@ def test_jobs_may_touch_their_bucket_and_nothing_else(engine: RecordingEngine) -
     assert account in user.inputs["serviceAccountId"]
 
 
-def test_the_bucket_is_private_and_kept(engine: RecordingEngine) -> None:
+def test_gke_bucket_is_private_and_retained(engine: RecordingEngine) -> None:
     (bucket,) = engine.of_type("bucket:Bucket")
     assert bucket.inputs["publicAccessPrevention"] == "enforced"
     assert bucket.inputs["uniformBucketLevelAccess"] is True
@@ -131,7 +131,7 @@ def test_the_bucket_is_private_and_kept(engine: RecordingEngine) -> None:
     assert gone.requests[bucket.name].retainOnDelete is False
 
 
-def test_checkpoints_are_deleted_only_when_told() -> None:
+def test_gke_bucket_deletes_checkpoints_only_with_checkpoint_days() -> None:
     def prefixes(**bucket: Any) -> list[list[str]]:
         (record,) = graph(gke(bucket=bucket))[0].of_type("bucket:Bucket")
         return [rule["condition"].get("matchesPrefixes", []) for rule in record.inputs["lifecycleRules"]]
@@ -140,7 +140,7 @@ def test_checkpoints_are_deleted_only_when_told() -> None:
     assert prefixes(checkpoint_days=90) == [["profiles/"], ["checkpoints/"], []]
 
 
-def test_nodes_are_shielded(engine: RecordingEngine) -> None:
+def test_gke_nodes_are_shielded(engine: RecordingEngine) -> None:
     shielded = {"enableIntegrityMonitoring": True, "enableSecureBoot": True}
     for record in engine.of_type("nodePool:NodePool"):
         assert record.inputs["nodeConfig"]["shieldedInstanceConfig"] == shielded
@@ -148,13 +148,13 @@ def test_nodes_are_shielded(engine: RecordingEngine) -> None:
     assert cluster()["enableShieldedNodes"] is True
 
 
-def test_secrets_are_encrypted_with_the_key_that_is_given() -> None:
+def test_gke_secrets_are_encrypted_with_given_key() -> None:
     key = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
     assert cluster(secrets_key=key)["databaseEncryption"] == {"state": "ENCRYPTED", "keyName": key}
     assert "databaseEncryption" not in cluster()
 
 
-def test_everything_waits_for_what_it_needs(engine: RecordingEngine) -> None:
+def test_gke_resources_are_created_in_order(engine: RecordingEngine) -> None:
     def needs(name: str) -> set[str]:
         return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
 
@@ -165,19 +165,19 @@ def test_everything_waits_for_what_it_needs(engine: RecordingEngine) -> None:
     assert any(name.startswith("services-") for name in needs("network-vpc"))
 
 
-def test_what_is_in_the_cluster_goes_with_it() -> None:
+def test_gke_objects_are_deleted_with_cluster() -> None:
     engine, _ = graph(gke(), [{"name": "a", "recipe": "digits", "accelerator": "nvidia-tesla-t4"}])
     for name in ("kubernetes", "training", "a"):
         assert "cluster-control-plane" in engine.requests[name].deletedWith
 
 
-def test_time_outs_fit_the_cloud(engine: RecordingEngine) -> None:
+def test_gke_timeouts_cover_slow_operations(engine: RecordingEngine) -> None:
     assert engine.requests["gpus-nodes"].customTimeouts.create == "120m"
     assert engine.requests["network-vpc"].customTimeouts.delete == "20m"
     assert engine.requests["cluster-control-plane"].customTimeouts.create == "60m"
 
 
-def test_a_prebuilt_image_builds_nothing() -> None:
+def test_gke_prebuilt_image_is_not_built() -> None:
     reference = f"example.com/team/trainer@sha256:{'1' * 64}"
     engine, exported = graph(gke(image={"prebuilt": reference}))
     assert exported["image"] == reference
@@ -185,7 +185,7 @@ def test_a_prebuilt_image_builds_nothing() -> None:
     assert engine.of_type("repository:Repository") == []
 
 
-def test_the_image_is_built_for_both_architectures() -> None:
+def test_gke_image_is_built_for_both_architectures() -> None:
     engine, _ = graph(gke({"name": "gpus"}), [{"name": "a", "recipe": "digits"}])
     (image,) = engine.of_type("index:Image")
     assert image.inputs["platforms"] == ["linux/amd64", "linux/arm64"]
@@ -193,7 +193,7 @@ def test_the_image_is_built_for_both_architectures() -> None:
     assert image.inputs["buildOnPreview"] is False
 
 
-def test_registries() -> None:
+def test_gke_registry_location_follows_host() -> None:
     def place(**registry: Any) -> tuple[str, str]:
         (record,) = graph(gke(registry=registry))[0].of_type("repository:Repository")
         return record.inputs["location"], record.inputs["repositoryId"]
@@ -202,11 +202,134 @@ def test_registries() -> None:
     assert place(host="europe-west4-docker.pkg.dev") == ("europe-west4", "trainyard")
 
 
-def test_maintenance_goes_on_past_midnight() -> None:
+def test_gke_maintenance_window_spans_midnight() -> None:
     window = cluster(maintenance={"start_hour": 20, "hours": 8})["maintenancePolicy"]["recurringWindow"]
     assert (window["startTime"], window["endTime"]) == ("2026-01-01T20:00:00Z", "2026-01-02T04:00:00Z")
     assert window["recurrence"] == "FREQ=WEEKLY;BYDAY=SA,SU"
 
 
-def test_pools_are_replaced_in_place(engine: RecordingEngine) -> None:
+def test_gke_pool_is_deleted_before_replacement(engine: RecordingEngine) -> None:
     assert engine.requests["gpus-nodes"].deleteBeforeReplace is True
+
+
+def pod_on(platform: dict[str, Any], **job: Any) -> dict[str, Any]:
+    """Return the pod of a job of two hosts."""
+    what = {} if "script" in job else {"recipe": "digits"}
+    engine, _ = graph(platform, [{"name": "a", "hosts": 2, **what, **job}])
+    (record,) = engine.of_type("batch/v1:Job")
+    found: dict[str, Any] = record.inputs["spec"]["template"]["spec"]
+    return found
+
+
+def test_gke_job_requests_gpus_of_its_nodes() -> None:
+    job = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
+    engine, exported = graph(gke(), [job])
+    (record,) = engine.of_type("batch/v1:Job")
+    pod = record.inputs["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {
+        "cloud.google.com/gke-accelerator": "nvidia-tesla-t4",
+        "trainyard.dev/pool": "gpus",
+    }
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert container["image"] == f"gcr.io/some-project/sh22-dist-gpu:main@sha256:{'0' * 64}"
+    assert {"name": "TRAINYARD_BUCKET", "value": "gs://gke-dist-bucket-0123456"} in container["env"]
+    assert exported["bucket_url"] == "gs://gke-dist-bucket-0123456"
+    assert exported["get_kubeconfig"].startswith("gcloud container clusters get-credentials gke-dist")
+
+
+def test_gke_job_on_a3_has_network_annotations() -> None:
+    job = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8}
+    engine, _ = graph(gke(A3), [job])
+    (record,) = engine.of_type("batch/v1:Job")
+    annotations = record.inputs["spec"]["template"]["metadata"]["annotations"]
+    listed = json.loads(annotations["networking.gke.io/interfaces"])
+    assert [each["network"] for each in listed] == ["default", *(f"gpu-nic-{index}" for index in range(4))]
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpu"), [("a3-ultragpu-8g", "nvidia-h200-141gb"), ("a4-highgpu-8g", "nvidia-b200")]
+)
+def test_gke_job_with_rdma_sources_nccl_environment_script(machine: str, gpu: str) -> None:
+    platform = gke({"machine_type": machine}, zone="us-central1-b")
+    pod = pod_on(platform, accelerator=gpu, accelerators_per_host=8)
+    (container,) = pod["containers"]
+    assert container["command"] == ["bash"]
+    assert container["args"][:3] == ["-c", '. /usr/local/gib/scripts/set_nccl_env.sh && exec "$@"', "bash"]
+    assert container["args"][3:6] == ["python", "-m", "trainer.launch"]
+    assert {"name": "profile", "mountPath": "/usr/local/gib", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "profile", "persistentVolumeClaim": {"claimName": "gib", "readOnly": True}} in pod["volumes"]
+    engine, _ = graph(platform)
+    (volume,) = engine.of_type(":PersistentVolume")
+    assert volume.inputs["spec"]["hostPath"] == {"path": "/home/kubernetes/bin/gib", "type": "Directory"}
+    (claim,) = engine.of_type(":PersistentVolumeClaim")
+    assert claim.inputs["metadata"]["name"] == "gib"
+    assert claim.inputs["spec"]["volumeName"] == volume.inputs["metadata"]["name"] == "training-gib"
+    assert claim.inputs["spec"]["storageClassName"] == volume.inputs["spec"]["storageClassName"]
+    (namespace,) = engine.of_type(":Namespace")
+    assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_gke_job_without_rdma_runs_python_directly() -> None:
+    for machine, gpu in (("a3-highgpu-8g", "nvidia-h100-80gb"), ("n1-standard-4", "nvidia-tesla-t4")):
+        platform = gke({"machine_type": machine, "accelerator": gpu})
+        (container,) = pod_on(platform, accelerator=gpu, accelerators_per_host=2)["containers"]
+        assert container["command"] == ["python"]
+        assert graph(platform)[0].of_type(":PersistentVolume") == []
+
+
+def test_gke_job_of_trainer_image_finds_driver() -> None:
+    found = {"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64"}
+    gpus = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
+    assert found in pod_on(gke(), **gpus)["containers"][0]["env"]
+    # A user's image may search more paths and sets them itself.
+    theirs = pod_on(gke(), **gpus, image="example.com/a:1", script="train.py")
+    assert "LD_LIBRARY_PATH" not in {each["name"] for each in theirs["containers"][0]["env"]}
+    own = pod_on(gke(), **gpus, environment={"LD_LIBRARY_PATH": "/opt"})["containers"][0]["env"]
+    assert [each["value"] for each in own if each["name"] == "LD_LIBRARY_PATH"] == ["/opt"]
+
+
+def test_gke_tpu_job_runs_xla_image() -> None:
+    job = {"name": "a", "recipe": "digits", "accelerator": "v4-32"}
+    engine, exported = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"), [job])
+    images = {record.name: record.inputs for record in engine.of_type("index:Image")}
+    assert list(images) == ["image-xla-build"], "no job runs the other"
+    assert images["image-xla-build"]["dockerfile"]["location"].endswith("trainer/Dockerfile.xla")
+    assert images["image-xla-build"]["platforms"] == ["linux/amd64"]
+    (record,) = engine.of_type("batch/v1:Job")
+    (container,) = record.inputs["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"gcr.io/some-project/sh22-dist-gpu:main-xla@sha256:{'0' * 64}"
+    assert container["image"] == exported["run_records"]["a"]["image"]
+    assert exported["image"] == ""
+
+
+def test_gke_job_on_v100_runs_cuda12_image() -> None:
+    pools = ({"accelerator": "nvidia-tesla-v100", "accelerators_per_node": 2}, {"accelerator": "nvidia-tesla-t4"})
+    jobs: list[dict[str, Any]] = [
+        {"name": "old", "recipe": "imagenet", "accelerator": "nvidia-tesla-v100", "accelerators_per_host": 2},
+        {"name": "new", "recipe": "imagenet", "accelerator": "nvidia-tesla-t4"},
+    ]
+    engine, exported = graph(gke(*pools), jobs)
+    images = {record.name: record.inputs for record in engine.of_type("index:Image")}
+    torch = {name: image["buildArgs"].get("TORCH") for name, image in images.items()}
+    assert torch == {"image-build": None, "image-cuda12-build": "-cuda12"}
+    assert images["image-cuda12-build"]["dockerfile"] == images["image-build"]["dockerfile"]
+    records = {name: record["image"] for name, record in exported["run_records"].items()}
+    assert records["old"].startswith("gcr.io/some-project/sh22-dist-gpu:main-cuda12@")
+    assert records["new"].startswith("gcr.io/some-project/sh22-dist-gpu:main@")
+
+
+def test_gke_job_on_v100_runs_prebuilt_image() -> None:
+    prebuilt = f"example.com/a@sha256:{'1' * 64}"
+    pool = {"accelerator": "nvidia-tesla-v100", "accelerators_per_node": 1}
+    job = {"name": "a", "recipe": "imagenet", "accelerator": "nvidia-tesla-v100"}
+    engine, exported = graph(gke(pool, image={"prebuilt": prebuilt}), [job])
+    assert engine.of_type("index:Image") == []
+    assert exported["run_records"]["a"]["image"] == prebuilt
+
+
+def test_gke_job_with_own_image_builds_none() -> None:
+    engine, exported = graph(gke({"name": "gpus"}), [{"name": "a", "script": "/a.py", "image": "example.com/a:1"}])
+    assert engine.of_type("index:Image") == []
+    assert exported["image"] == ""

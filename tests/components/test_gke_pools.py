@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.components.cloud_program import graph
-from tests.components.gke_graph import A3, gke, pool, pools
+from tests.components.cloud_program import A3, gke, graph, pool, pools
 from tests.recording import RecordingEngine
 
 TPU_V4 = {"accelerator": "v4-32", "platform_zone": "us-central2-b"}
@@ -19,7 +18,7 @@ def cluster_of(engine: RecordingEngine) -> dict[str, Any]:
     return record.inputs
 
 
-def test_a_multi_host_slice() -> None:
+def test_gke_pool_multi_host_slice() -> None:
     found = pool(**TPU_V4, capacity="spot")
     assert found["placementPolicy"] == {"type": "COMPACT", "tpuTopology": "2x2x4"}
     assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (4, "ct4p-hightpu-4t")
@@ -31,31 +30,31 @@ def test_a_multi_host_slice() -> None:
     assert record.inputs["nodeConfig"]["machineType"] == "n1-standard-8"
 
 
-def test_a_slice_that_scales_says_so_for_its_zone() -> None:
+def test_gke_pool_autoscaled_slice_sets_zonal_limits() -> None:
     scaling = pool(**TPU_V4, min_nodes=0)["autoscaling"]
     assert scaling == {"minNodeCount": 0, "maxNodeCount": 4, "locationPolicy": "ANY"}
     gpus = pool(min_nodes=0)["autoscaling"]
     assert gpus == {"totalMinNodeCount": 0, "totalMaxNodeCount": 2, "locationPolicy": "ANY"}
 
 
-def test_a_pool_that_scales_never_begins_with_more_than_its_most() -> None:
+def test_gke_pool_autoscaled_starts_within_maximum() -> None:
     zones = ["us-central1-a", "us-central1-b"]
     at_first = {least: pool(nodes=3, min_nodes=least, zones=zones)["initialNodeCount"] for least in range(4)}
     assert at_first == {0: 0, 1: 1, 2: 1, 3: 1}
 
 
-def test_single_tpu_hosts_have_no_topology() -> None:
+def test_gke_pool_single_host_slice_has_no_topology() -> None:
     found = pool(accelerator="v5litepod-8", platform_zone="us-west4-a", slices=3)
     assert "placementPolicy" not in found
     assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (3, "ct5lp-hightpu-8t")
 
 
-def test_every_slice_of_several_hosts_is_a_pool() -> None:
+def test_gke_pool_per_multi_host_slice() -> None:
     found = pools(gke({"accelerator": "v6e-16", "slices": 2}, zone="us-east5-a"))
     assert {name: inputs["nodeCount"] for name, inputs in found.items()} == {"pool-0-0": 4, "pool-0-1": 4}
 
 
-def test_ironwood_gets_a_workload_policy() -> None:
+def test_gke_pool_ironwood_has_workload_policy() -> None:
     engine, _ = graph(gke({"accelerator": "v7x", "topology": "2x4x4"}, zone="us-central1-c"))
     (policy,) = engine.of_type("resourcePolicy:ResourcePolicy")
     assert policy.inputs["workloadPolicy"] == {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x4x4"}
@@ -63,7 +62,7 @@ def test_ironwood_gets_a_workload_policy() -> None:
     assert found.inputs["placementPolicy"] == {"type": "COMPACT", "policyName": policy.inputs["name"]}
 
 
-def test_slice_with_new_topology_replaces_pool() -> None:
+def test_gke_pool_with_new_topology_is_replaced() -> None:
     engine, _ = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"))
     replacing = engine.requests["pool-0-nodes"].replaceOnChanges
     assert list(replacing) == ["placementPolicy", "nodeConfig.machineType"]
@@ -71,18 +70,18 @@ def test_slice_with_new_topology_replaces_pool() -> None:
     assert list(gpus.requests["gpus-nodes"].replaceOnChanges) == ["placementPolicy"]
 
 
-def test_workload_policy_with_new_name_is_replaced() -> None:
+def test_gke_workload_policy_with_new_name_is_replaced() -> None:
     engine, _ = graph(gke({"accelerator": "v7x", "topology": "2x4x4"}, zone="us-central1-c"))
     assert list(engine.requests["pool-0-workload-policy"].replaceOnChanges) == ["name"]
 
 
 @pytest.mark.parametrize("capacity", ["flex-start", "queued"])
-def test_pool_of_dynamic_workload_scheduler_has_no_upgrade_settings(capacity: str) -> None:
+def test_gke_pool_flex_start_or_queued_has_no_upgrade_settings(capacity: str) -> None:
     assert "upgradeSettings" not in pool(**A3, nodes=1, capacity=capacity)
     assert pool(**A3, nodes=1)["upgradeSettings"]["strategy"] == "SURGE"
 
 
-def test_flex_start() -> None:
+def test_gke_pool_flex_start_has_its_limits() -> None:
     found = pool(**A3, nodes=1, capacity="flex-start")
     config = found["nodeConfig"]
     assert (config["flexStart"], config["maxRunDuration"]) == (True, "604800s")
@@ -93,7 +92,7 @@ def test_flex_start() -> None:
     assert pool(**A3, nodes=1)["management"]["autoRepair"] is True
 
 
-def test_queued_provisioning() -> None:
+def test_gke_pool_queued_has_label_and_taint() -> None:
     found = pool(**A3, nodes=1, capacity="queued")
     assert found["queuedProvisioning"] == {"enabled": True}
     assert found["nodeConfig"]["labels"]["cloud.google.com/gke-queued"] == "true"
@@ -102,7 +101,7 @@ def test_queued_provisioning() -> None:
     ]
 
 
-def test_a_reservation_by_block() -> None:
+def test_gke_pool_reservation_block_is_named() -> None:
     name = "projects/p/reservations/r/reservationBlocks/b/reservationSubBlocks/s"
     assert pool(**A3, capacity=f"reservation:{name}")["nodeConfig"]["reservationAffinity"] == {
         "consumeReservationType": "SPECIFIC_RESERVATION",
@@ -111,26 +110,26 @@ def test_a_reservation_by_block() -> None:
     }
 
 
-def test_a_ladder_is_a_compute_class() -> None:
+def test_gke_fallback_order_is_compute_class() -> None:
     platform = gke({**A3, "nodes": 1, "capacity": ["reservation:r", "flex-start", "spot"]})
     engine, _ = graph(platform)
-    (ladder,) = engine.of_type("ComputeClass")
+    (compute_class,) = engine.of_type("ComputeClass")
     names = ["pool-0-0-reservation", "pool-0-1-flex-start", "pool-0-2-spot"]
-    assert ladder.inputs["spec"]["priorities"] == [{"nodepools": [name]} for name in names]
+    assert compute_class.inputs["spec"]["priorities"] == [{"nodepools": [name]} for name in names]
     for name, inputs in pools(platform).items():
         assert inputs["nodeConfig"]["labels"]["cloud.google.com/compute-class"] == "pool-0", name
         assert inputs["nodeConfig"]["taints"][0]["value"] == "pool-0"
         assert inputs["autoscaling"]["totalMinNodeCount"] == 0
 
 
-def test_a_ladder_across_zones() -> None:
+def test_gke_fallback_order_across_zones_has_pool_per_zone() -> None:
     platform = gke(
         {"accelerator": "v6e-16", "capacity": ["flex-start", "spot"], "zones": ["us-east5-a", "us-east5-b"]},
         zone="us-east5-a",
     )
     engine, _ = graph(platform)
-    (ladder,) = engine.of_type("ComputeClass")
-    assert ladder.inputs["spec"]["priorities"] == [
+    (compute_class,) = engine.of_type("ComputeClass")
+    assert compute_class.inputs["spec"]["priorities"] == [
         {"nodepools": ["pool-0-0-flex-start-a", "pool-0-0-flex-start-b"]},
         {"nodepools": ["pool-0-1-spot-a", "pool-0-1-spot-b"]},
     ]
@@ -146,7 +145,9 @@ def test_a_ladder_across_zones() -> None:
         ("a4-highgpu-8g", "us-central1-b", 2, 9, 8896),
     ],
 )
-def test_networks_between_gpus(machine: str, zone: str, vpcs: int, interfaces: int, mtu: int) -> None:
+def test_gke_fabric_has_networks_of_its_machine_type(
+    machine: str, zone: str, vpcs: int, interfaces: int, mtu: int
+) -> None:
     platform = gke({"machine_type": machine}, zone=zone)
     engine, _ = graph(platform)
     further = [record for record in engine.of_type("network:Network") if record.name.startswith("fabric")]
@@ -163,7 +164,7 @@ def test_networks_between_gpus(machine: str, zone: str, vpcs: int, interfaces: i
     assert bool(profiles) == (mtu == 8896)
 
 
-def test_fabric_pool_depends_on_its_networks_through_cluster() -> None:
+def test_gke_fabric_pool_depends_on_networks_through_cluster() -> None:
     engine, _ = graph(gke({"machine_type": "a3-megagpu-8g"}))
     depends = engine.requests["pool-0-nodes"].propertyDependencies
     assert not [urn for urn in depends["networkConfig"].urns if "fabric" in urn]
@@ -175,12 +176,12 @@ def test_fabric_pool_depends_on_its_networks_through_cluster() -> None:
     assert {each["subnetwork"] for each in named} == made
 
 
-def test_fabric_firewall_is_replaced_with_its_network() -> None:
+def test_gke_fabric_firewall_is_replaced_with_network() -> None:
     engine, _ = graph(gke({"machine_type": "a3-megagpu-8g"}))
     assert list(engine.requests["fabric-gpu-nic-0-inside"].replaceOnChanges) == ["network"]
 
 
-def test_multi_networking_depends_on_machine_type_and_stays_on() -> None:
+def test_gke_multi_networking_follows_machine_type_and_stays_on() -> None:
     one, _ = graph(gke({**A3, "nodes": 1}))
     assert cluster_of(one)["enableMultiNetworking"] is True
     assert list(one.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig"]
@@ -189,14 +190,14 @@ def test_multi_networking_depends_on_machine_type_and_stays_on() -> None:
     assert list(none.requests["cluster-control-plane"].ignoreChanges) == ["nodeConfig", "enableMultiNetworking"]
 
 
-def test_one_host_needs_no_further_networks() -> None:
+def test_gke_fabric_of_one_host_has_no_extra_networks() -> None:
     found = pool(**A3, nodes=1)
     assert found["networkConfig"]["additionalNodeNetworkConfigs"] == []
     assert "placementPolicy" not in found
     assert pool(**A3)["placementPolicy"] == {"type": "COMPACT"}
 
 
-def test_disks_that_a_machine_takes() -> None:
+def test_gke_pool_disk_follows_machine_type() -> None:
     assert pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b")["nodeConfig"]["diskType"] == (
         "hyperdisk-balanced"
     )

@@ -6,20 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.components.cloud_program import graph
-from tests.components.gke_graph import A3, gke
-from tests.components.google_discovery import problems
-from tests.components.google_requests import SCHEMAS, body
+from tests.components.cloud_program import A3, gke, graph
+from tests.components.google_requests import SCHEMAS, body, problems
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 STACKS: dict[str, dict[str, Any]] = {
-    "walk-through": gke(),
+    "default": gke(),
     "fabric": gke({"machine_type": "a3-megagpu-8g"}),
     "rdma": gke({"machine_type": "a3-ultragpu-8g"}, zone="us-central1-b"),
     "queued": gke({**A3, "nodes": 1, "capacity": "queued"}),
     "slice": gke({"accelerator": "v4-32", "min_nodes": 0}, zone="us-central2-b"),
     "ironwood": gke({"accelerator": "v7x", "topology": "2x4x4"}, zone="us-central1-c"),
-    "ladder": gke(
+    "fallback order": gke(
         {**A3, "nodes": 1, "capacity": ["reservation:r", "flex-start", "spot"]},
         regional=True,
         authorized_networks=["198.51.100.0/24"],
@@ -35,7 +33,7 @@ STACKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_request_bodies_fit_discovery_documents(name: str) -> None:
+def test_google_request_bodies_match_discovery_documents(name: str) -> None:
     engine, _ = graph(STACKS[name])
     wrong = []
     for record in engine.records:
@@ -45,12 +43,12 @@ def test_request_bodies_fit_discovery_documents(name: str) -> None:
     assert wrong == []
 
 
-def test_every_type_with_a_body_is_in_some_stack() -> None:
+def test_google_request_types_are_in_some_stack() -> None:
     made = {record.type for settings in STACKS.values() for record in graph(settings)[0].records}
     assert set(SCHEMAS) - made == set()
 
 
-def test_unknown_field_and_word_are_named() -> None:
+def test_google_request_problems_name_unknown_fields_and_values() -> None:
     pool = {"name": "gpus", "upgradeSettings": {"strategy": "FAST"}, "flavour": "x", "initialNodeCount": "2"}
     assert [each.partition(":")[0] for each in problems("container.v1beta1", "NodePool", pool)] == [
         "NodePool.upgradeSettings.strategy",

@@ -16,7 +16,7 @@ from infra.operators.operators import NAMESPACE, Operators, OperatorsArgs
 from infra.operators.release import save_objects
 from infra.operators.releases import RELEASES, REQUEST
 from settings.kubernetes_values import parse_cpu, parse_memory
-from tests.made_up_objects import objects_of, save_made_up_objects
+from tests.operator_objects import objects_of, save_operator_objects
 from tests.recording import RecordingEngine, run
 
 
@@ -24,10 +24,10 @@ from tests.recording import RecordingEngine, run
 def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Provide a cache with the objects of every operator."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    save_made_up_objects()
+    save_operator_objects()
 
 
-def made(*names: str, **others: Any) -> RecordingEngine:
+def operator_graph(*names: str, **others: Any) -> RecordingEngine:
     """Return the component's registrations for some operators."""
     args = OperatorsArgs(needed=frozenset(names), **others)
     return run(lambda: Operators("operators", args).versions)
@@ -36,7 +36,9 @@ def made(*names: str, **others: Any) -> RecordingEngine:
 def pod(name: str, **others: Any) -> dict[str, Any]:
     """Return the pod of an operator."""
     (deployment,) = [
-        each for each in made(name, **others).of_type(":Deployment") if each.name.endswith(f"-{name}-controller")
+        each
+        for each in operator_graph(name, **others).of_type(":Deployment")
+        if each.name.endswith(f"-{name}-controller")
     ]
     found: dict[str, Any] = deployment.inputs["spec"]["template"]["spec"]
     return found
@@ -47,20 +49,20 @@ def dependencies(engine: RecordingEngine, name: str) -> set[str]:
     return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
 
 
-def test_required_operators_come_along_and_work_first() -> None:
-    engine = made("trainer")
+def test_operators_requirements_are_installed_first() -> None:
+    engine = operator_graph("trainer")
     assert {each.name for each in engine.of_type("infra:Operator")} == {"operators-jobset", "operators-trainer"}
     assert "operators-jobset-controller" in dependencies(engine, "operators-trainer-controller")
 
 
-def test_a_controller_starts_when_all_that_it_needs_is_there() -> None:
+def test_operator_controller_depends_on_its_objects() -> None:
     before = {"jobsets", "account", "role", "binding", "certificate", "webhooks"}
-    engine = made("jobset")
+    engine = operator_graph("jobset")
     assert dependencies(engine, "operators-jobset-controller") >= {f"operators-jobset-{each}" for each in before}
 
 
-def test_webhooks_wait_for_their_certificate_and_no_controller_waits_for_them() -> None:
-    engine = made(*RELEASES)
+def test_operator_webhooks_wait_for_certificate() -> None:
+    engine = operator_graph(*RELEASES)
     configurations = [each for each in engine.records if each.type.endswith("WebhookConfiguration")]
     assert {each.inputs["metadata"]["name"] for each in configurations} == {
         name for release in RELEASES.values() if release.webhooks for _, name in release.webhooks.configurations
@@ -73,8 +75,8 @@ def test_webhooks_wait_for_their_certificate_and_no_controller_waits_for_them() 
         assert each.name not in dependencies(engine, f"{own}-controller")
 
 
-def test_the_api_server_is_sent_to_the_operators_own_service() -> None:
-    engine = made("jobset")
+def test_operator_webhook_refers_to_its_service() -> None:
+    engine = operator_graph("jobset")
     (service,) = engine.of_type(":Service")
     (configuration,) = engine.of_type(":ValidatingWebhookConfiguration")
     where = configuration.inputs["webhooks"][0]["clientConfig"]["service"]
@@ -86,7 +88,7 @@ def test_the_api_server_is_sent_to_the_operators_own_service() -> None:
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_pods_satisfy_the_restricted_standard(name: str) -> None:
+def test_operator_pods_satisfy_restricted_standard(name: str) -> None:
     found = pod(name)
     assert found["securityContext"]["runAsNonRoot"] is True
     assert found["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -96,9 +98,9 @@ def test_pods_satisfy_the_restricted_standard(name: str) -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_two_training_operators_share_one_certificate() -> None:
+def test_training_operators_share_one_certificate() -> None:
     """Each writes its authority into the one webhook configuration that both look for."""
-    engine = made("training-operator-mxjob")
+    engine = operator_graph("training-operator-mxjob")
     (secret,) = engine.of_type(":Secret")
     (service,) = engine.of_type(":Service")
     (configuration,) = engine.of_type(":ValidatingWebhookConfiguration")
@@ -112,15 +114,15 @@ def test_two_training_operators_share_one_certificate() -> None:
     assert "operators-training-operator-controller" in before
 
 
-def test_no_two_operators_have_objects_of_one_name() -> None:
-    engine = made(*RELEASES)
+def test_operator_object_names_are_unique() -> None:
+    engine = operator_graph(*RELEASES)
     for kind in (":ServiceAccount", ":ClusterRole", ":Role", ":Secret", ":Service", ":ConfigMap", ":Deployment"):
         names = [each.inputs["metadata"]["name"] for each in engine.of_type(kind)]
         assert len(names) == len(set(names)), kind
 
 
-def test_an_operator_may_change_its_own_certificate_alone() -> None:
-    engine = made("jobset")
+def test_operator_role_is_limited_to_its_certificate() -> None:
+    engine = operator_graph("jobset")
     (role,) = engine.of_type(":Role")
     (change, look) = role.inputs["rules"]
     assert (change["resourceNames"], change["verbs"]) == (["jobset-webhook-server-cert"], ["get", "update"])
@@ -129,16 +131,16 @@ def test_an_operator_may_change_its_own_certificate_alone() -> None:
     assert "operators-jobset-secret-binding" in dependencies(engine, "operators-jobset-controller")
 
 
-def test_rules_for_named_objects_stay_so() -> None:
+def test_operator_role_keeps_resource_names() -> None:
     rule = {"apiGroups": ["a"], "resources": ["b"], "resourceNames": ["c"], "verbs": ["get"]}
     save_objects(RELEASES["jobset"], replace(objects_of(RELEASES["jobset"]), rules=[rule]))
-    (role,) = made("jobset").of_type(":ClusterRole")
+    (role,) = operator_graph("jobset").of_type(":ClusterRole")
     assert role.inputs["rules"] == [rule]
 
 
-def test_a_certificate_can_be_written_where_the_operator_insists_on_it() -> None:
+def test_operator_kueue_definitions_have_conversion_webhook() -> None:
     """Kueue starts only when its certificate is in the conversion webhook of each of its definitions."""
-    engine = made("kueue", "jobset")
+    engine = operator_graph("kueue", "jobset")
     found = {each.name: each.inputs["spec"] for each in engine.of_type(":CustomResourceDefinition")}
     assert "conversion" not in found["operators-jobset-jobsets"]
     conversion = found["operators-kueue-clusterqueues"]["conversion"]
@@ -149,13 +151,13 @@ def test_a_certificate_can_be_written_where_the_operator_insists_on_it() -> None
     assert where["namespace"] == NAMESPACE
 
 
-def test_the_namespace_enforces_the_restricted_standard() -> None:
-    (namespace,) = made("jobset").of_type(":Namespace")
+def test_operator_namespace_enforces_restricted_standard() -> None:
+    (namespace,) = operator_graph("jobset").of_type(":Namespace")
     assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_pods_ask_what_the_arithmetic_of_nodes_says(name: str) -> None:
+def test_operator_pods_request_reserved_capacity(name: str) -> None:
     (container,) = pod(name)["containers"]
     asked = container["resources"]["requests"]
     assert Capacity(millicores=parse_cpu(asked["cpu"]), memory=parse_memory(asked["memory"])) == REQUEST
@@ -163,7 +165,7 @@ def test_pods_ask_what_the_arithmetic_of_nodes_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_no_empty_list_is_a_change_in_every_update(name: str) -> None:
+def test_operator_pods_have_no_empty_list(name: str) -> None:
     def empty(value: Any) -> bool:
         if isinstance(value, dict):
             return any(empty(each) for each in value.values())
@@ -172,7 +174,7 @@ def test_no_empty_list_is_a_change_in_every_update(name: str) -> None:
     assert not empty(pod(name))
 
 
-def test_a_started_pod_has_its_last_webhook() -> None:
+def test_operator_startup_probe_uses_last_webhook() -> None:
     (container,) = pod("training-operator")["containers"]
     assert container["startupProbe"]["httpGet"] == {
         "path": "/validate-kubeflow-org-v1-pytorchjob",
@@ -183,8 +185,8 @@ def test_a_started_pod_has_its_last_webhook() -> None:
     assert other["startupProbe"]["httpGet"] == {"path": "/healthz", "port": 8080}
 
 
-def test_files_are_where_the_operator_reads_them() -> None:
-    engine = made("training-operator")
+def test_operator_files_are_mounted() -> None:
+    engine = operator_graph("training-operator")
     (files,) = engine.of_type(":ConfigMap")
     assert files.inputs["data"] == {"initContainer.yaml": "[]\n"}
     (container,) = pod("training-operator")["containers"]
@@ -193,14 +195,14 @@ def test_files_are_where_the_operator_reads_them() -> None:
     assert files.inputs["metadata"]["name"] == "training-operator"
 
 
-def test_images_are_the_platforms_else_the_projects() -> None:
+def test_operator_image_of_platform_overrides_published() -> None:
     (own,) = pod("jobset", images={"jobset": "example.com/jobset:1"})["containers"]
     assert own["image"] == "example.com/jobset:1"
     (published,) = pod("jobset")["containers"]
     assert published["image"] == RELEASES["jobset"].image
 
 
-def test_pods_start_when_the_nodes_have_their_images() -> None:
+def test_operator_controller_waits_for_images() -> None:
     def program() -> pulumi.Output[Any]:
         images = Namespace("images")
         args = OperatorsArgs(needed=frozenset({"mpi-operator"}), after=[images])
@@ -210,7 +212,7 @@ def test_pods_start_when_the_nodes_have_their_images() -> None:
     assert "images" in dependencies(engine, "operators-mpi-operator-controller")
 
 
-def test_versions_are_known_when_the_operators_work() -> None:
+def test_operator_versions_are_outputs() -> None:
     found: dict[str, Any] = {}
 
     def program() -> pulumi.Output[None]:
@@ -220,8 +222,8 @@ def test_versions_are_known_when_the_operators_work() -> None:
     assert found == {name: RELEASES[name].version for name in ("jobset", "trainer")}
 
 
-def test_what_set_up_has_not_left_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operator_without_set_up_objects_names_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     version = re.escape(RELEASES["jobset"].version)
     with pytest.raises(ValueError, match=rf"the operator jobset {version} is not set up: run `make up`, or"):
-        made("jobset")
+        operator_graph("jobset")

@@ -11,7 +11,7 @@ from infra.local import lifecycle
 from settings.kubernetes_values import parse_cpu, parse_memory
 from tests.components.test_program import JOBS, LOCAL, program
 from tests.golden.manifests import POOLS, queues_engine
-from tests.made_up_objects import save_made_up_objects
+from tests.operator_objects import save_operator_objects
 from tests.recording import RecordingEngine
 from workloads.queues import resource_group
 
@@ -23,7 +23,7 @@ def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a machine that can run a cluster, with a separate cache that has objects of every operator."""
     monkeypatch.setattr(lifecycle, "check_machine", lambda _settings: [])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    save_made_up_objects()
+    save_operator_objects()
 
 
 def waits_for(engine: RecordingEngine, name: str) -> set[str]:
@@ -38,7 +38,7 @@ def quotas(engine: RecordingEngine) -> dict[str, str]:
     return {each["name"]: each["nominalQuota"] for each in flavor["resources"]}
 
 
-def test_every_pool_has_an_amount_of_everything() -> None:
+def test_queue_resource_group_has_quota_of_every_resource() -> None:
     group = resource_group(POOLS)
     assert group.covered_resources == ("cpu", "memory", "nvidia.com/gpu")
     amounts = {each.name: [quota.nominal_quota for quota in each.resources] for each in group.flavors}
@@ -49,7 +49,7 @@ def test_every_pool_has_an_amount_of_everything() -> None:
     }
 
 
-def test_queues_come_after_what_they_draw_on_and_go_before_it() -> None:
+def test_queues_depend_on_flavors_and_checks() -> None:
     engine = queues_engine()
     drawn = {"queues-system-flavor", "queues-gpus-flavor", "queues-later-flavor", "queues-nodes-check"}
     assert waits_for(engine, "queues-cluster-queue") >= drawn
@@ -57,7 +57,7 @@ def test_queues_come_after_what_they_draw_on_and_go_before_it() -> None:
         assert "queues-cluster-queue" in waits_for(engine, name)
 
 
-def test_nodes_that_come_on_request_are_asked_for() -> None:
+def test_queue_admission_check_applies_to_nodes_on_request() -> None:
     engine = queues_engine()
     (queue,) = engine.of_type(":ClusterQueue")
     (check,) = engine.of_type(":AdmissionCheck")
@@ -68,14 +68,14 @@ def test_nodes_that_come_on_request_are_asked_for() -> None:
     assert "queues-nodes-config" in waits_for(engine, "queues-nodes-check")
 
 
-def test_nobody_asks_for_nodes_that_are_there() -> None:
+def test_queue_without_nodes_on_request_has_no_admission_check() -> None:
     engine, _ = program(LOCAL, [QUEUED])
     assert engine.of_type(":AdmissionCheck") == []
     (queue,) = engine.of_type(":ClusterQueue")
     assert "admissionChecksStrategy" not in queue.inputs["spec"]
 
 
-def test_a_job_of_a_queue_comes_after_the_queue_and_that_after_kueue() -> None:
+def test_queued_job_depends_on_queue_and_kueue() -> None:
     engine, _ = program(LOCAL, [QUEUED, {**JOBS[0], "name": "plain"}])
     assert "operators-kueue-controller" in waits_for(engine, "queues-nodes-flavor")
     assert "queues-research" in waits_for(engine, "digits-job")
@@ -83,15 +83,17 @@ def test_a_job_of_a_queue_comes_after_the_queue_and_that_after_kueue() -> None:
     assert [each.inputs["metadata"]["namespace"] for each in engine.of_type(":LocalQueue")] == ["training"]
 
 
-def test_jobs_without_a_queue_are_taken_off_what_a_queue_gives() -> None:
+def test_queue_quota_excludes_jobs_without_queue() -> None:
     alone, _ = program(LOCAL, [QUEUED])
-    beside, _ = program(LOCAL, [QUEUED, {**JOBS[0], "name": "plain", "resources": {"cpu": "200m", "memory": "1Gi"}}])
-    one, other = quotas(alone), quotas(beside)
+    with_plain, _ = program(
+        LOCAL, [QUEUED, {**JOBS[0], "name": "plain", "resources": {"cpu": "200m", "memory": "1Gi"}}]
+    )
+    one, other = quotas(alone), quotas(with_plain)
     assert parse_cpu(one["cpu"]) - parse_cpu(other["cpu"]) == 200
     assert parse_memory(one["memory"]) - parse_memory(other["memory"]) == 2**30
 
 
-def test_a_cluster_of_the_users_gets_the_label_alone(tmp_path: Path) -> None:
+def test_queued_job_on_existing_cluster_has_label_only(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("contexts: [{name: mine}]", encoding="utf-8")
     platform: dict[str, Any] = {"kind": "kubeconfig", "context": "mine", "kubeconfig": str(file), "image": "x"}
@@ -103,6 +105,6 @@ def test_a_cluster_of_the_users_gets_the_label_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["indexed-job", "jobset"])
-def test_a_job_that_changes_its_queue_is_made_again(kind: str) -> None:
+def test_queued_job_with_new_queue_is_replaced(kind: str) -> None:
     engine, _ = program(LOCAL, [{**QUEUED, "kind": kind}])
     assert 'metadata.labels["kueue.x-k8s.io/queue-name"]' in engine.requests["digits-job"].replaceOnChanges

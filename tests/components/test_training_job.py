@@ -1,14 +1,17 @@
-"""TrainingJob component: its objects, the effect of every key of a spec, and equal workers in all kinds."""
+"""TrainingJob component: its objects, workers that are equal in all kinds, replacements, and user scripts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pulumi.runtime import rpc
 
 from infra.gcp.fabrics import GIB
-from tests.components.rendered_jobs import KINDS, TORCH_KINDS, pod_templates, spec, workers
+from stack import validation
+from tests.components.rendered_jobs import KINDS, TORCH_KINDS, job, main_object, pod_templates, spec, workers
 from tests.golden.manifests import (
     ELASTIC,
     EVERY_KEY,
@@ -16,70 +19,25 @@ from tests.golden.manifests import (
     ON_CLAIM,
     ON_GPUS,
     SCRIPT,
-    TPU,
+    engine,
     manifests,
 )
+from tests.problems import problems_of
+from tests.recording import run
+from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.kinds import operators_of
+from workloads.kinds.indexed_job import backoff_limit
+from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES
 from workloads.pod import Placement
-from workloads.spec import JobKind, JobSpec, ResourcesSpec
-
-CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "name": (EVERY_KEY, {"name": "other"}),
-    "kind": (EVERY_KEY, {"kind": "jobset"}),
-    "recipe": (EVERY_KEY, {"recipe": "digits"}),
-    "script": (SCRIPT, {"script": "/other.py"}),
-    "args": (SCRIPT, {"args": ("--other",)}),
-    "torchrun": ({**SCRIPT, "processes_per_host": 1}, {"torchrun": False}),
-    "accelerator": (EVERY_KEY, {"accelerator": "nvidia-l4"}),
-    "topology": (TPU, {"topology": "2x4x4", "accelerator": "v4"}),
-    "slices": ({**TPU, "kind": "jobset"}, {"slices": 3}),
-    "accelerators_per_host": (GPU, {"accelerators_per_host": 4}),
-    "elastic": (ELASTIC, {"elastic": {"min_hosts": 2, "max_hosts": 3}}),
-    "hosts": (EVERY_KEY, {"hosts": 5}),
-    "parameter_servers": ({**SCRIPT, "kind": "mx-job"}, {"parameter_servers": 3}),
-    "processes_per_host": (EVERY_KEY, {"processes_per_host": 3}),
-    "rendezvous": (EVERY_KEY, {"rendezvous": "c10d"}),
-    "restarts": (EVERY_KEY, {"restarts": 7}),
-    "resources": (EVERY_KEY, {"resources": {"cpu": 3, "memory": "30Gi"}}),
-    "shared_memory": (EVERY_KEY, {"shared_memory": "7Gi"}),
-    "flags": (EVERY_KEY, {"flags": {"other": 1}}),
-    "environment": (EVERY_KEY, {"environment": {"OTHER": "1"}}),
-    "secrets": (EVERY_KEY, {"secrets": {}}),
-    "image": (EVERY_KEY, {"image": "example.com/other"}),
-    "runtime": ({**EVERY_KEY, "image": None}, {"runtime": "xla"}),
-    "min_bandwidth_gbps": (EVERY_KEY, {"min_bandwidth_gbps": 7}),
-    "queue": (EVERY_KEY, {"queue": "other"}),
-    "priority_class": (EVERY_KEY, {"priority_class": "other"}),
-    "suspend": ({**EVERY_KEY, "queue": None}, {"suspend": True}),
-    "interactive": (EVERY_KEY, {"interactive": True}),
-    "deadline_seconds": (EVERY_KEY, {"deadline_seconds": 7}),
-    "grace_seconds": (EVERY_KEY, {"grace_seconds": 7}),
-}
-"""Key -> a job, and another value of the key."""
+from workloads.spec import JobKind, JobSpec
+from workloads.user_script import MOST_BYTES
 
 
-def test_operators_of_jobs() -> None:
+def test_operators_of_jobs_are_those_of_kinds_and_queues() -> None:
     alone = {"queue": None}
     assert operators_of([spec(**alone)]) == frozenset()
     assert operators_of([spec(**alone), spec(kind="train-job", **alone)]) == {"trainer", "jobset"}
     assert operators_of([spec(**alone), spec(kind="jobset")]) == {"jobset", "kueue"}
-
-
-def test_every_key_is_tried() -> None:
-    assert set(CHANGES) == set(JobSpec.model_fields)
-
-
-@pytest.mark.parametrize("key", CHANGES)
-def test_every_key_changes_what_is_made(key: str) -> None:
-    values, change = CHANGES[key]
-    placement = ON_GPUS if "accelerator" in {**values, **change} else ON_CLAIM
-    assert manifests(spec(values, **change), placement) != manifests(spec(values), placement)
-
-
-@pytest.mark.parametrize("key", ResourcesSpec.model_fields)
-def test_every_resource_changes_what_is_made(key: str) -> None:
-    resources = {**EVERY_KEY["resources"], key: {"cpu": 3, "memory": "30Gi"}[key]}
-    assert manifests(spec(resources=resources), ON_CLAIM) != manifests(spec(), ON_CLAIM)
 
 
 KIND_VARIABLES = frozenset(
@@ -121,7 +79,7 @@ def compared(kind: JobKind, values: dict[str, Any], placement: Placement) -> dic
 
 
 @pytest.mark.parametrize("values", [EVERY_KEY, SCRIPT, GPU], ids=["recipe", "script", "gpus"])
-def test_one_spec_gives_the_same_worker_in_every_kind(values: dict[str, Any]) -> None:
+def test_job_worker_is_equal_in_every_kind(values: dict[str, Any]) -> None:
     placement = ON_GPUS if "accelerator" in values else ON_CLAIM
     torch = [kind for kind in TORCH_KINDS if not (kind == "mpi-job" and "script" in values)]
     first = compared(torch[0], values, placement)
@@ -137,7 +95,7 @@ def test_one_spec_gives_the_same_worker_in_every_kind(values: dict[str, Any]) ->
         }
 
 
-def test_programs_of_every_kind_start_from_their_hosts_profile() -> None:
+def test_job_sources_nccl_environment_script_in_every_kind() -> None:
     nodes = replace(ON_GPUS, profile=GIB, environment={"LD_LIBRARY_PATH": "/drivers"})
     values = {**EVERY_KEY, "image": None}
     first = compared("indexed-job", values, nodes)
@@ -152,7 +110,7 @@ def test_programs_of_every_kind_start_from_their_hosts_profile() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pods_satisfy_the_restricted_standard(kind: JobKind) -> None:
+def test_job_pods_satisfy_restricted_standard(kind: JobKind) -> None:
     values = SCRIPT if kind == "mx-job" else EVERY_KEY
     for place, template in pod_templates(manifests(spec(values, kind=kind), ON_CLAIM)).items():
         pod = template["spec"]
@@ -165,7 +123,7 @@ def test_pods_satisfy_the_restricted_standard(kind: JobKind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_environment_names_are_unique(kind: JobKind) -> None:
+def test_job_environment_names_are_unique(kind: JobKind) -> None:
     values = {**(SCRIPT if kind == "mx-job" else EVERY_KEY), "environment": {"HOME": "/bucket", "OMP_NUM_THREADS": "1"}}
     for template in pod_templates(manifests(spec(values, kind=kind), ON_CLAIM)).values():
         (container,) = template["spec"]["containers"]
@@ -191,7 +149,185 @@ SET_BY_OPERATORS = {
         ("pytorch-job", ELASTIC, "elastic"),
     ],
 )
-def test_nothing_is_set_twice(kind: JobKind, values: dict[str, Any], which: str) -> None:
+def test_job_environment_excludes_variables_of_operators(kind: JobKind, values: dict[str, Any], which: str) -> None:
     for template in workers(values, kind=kind):
         names = {variable["name"] for variable in template["spec"]["containers"][0]["env"]}
         assert not names & SET_BY_OPERATORS[which]
+
+
+def test_job_service_selects_and_publishes_its_pods() -> None:
+    service = next(each for each in manifests(spec(), ON_CLAIM) if each["kind"] == "Service")
+    template = job()["spec"]["template"]
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert service["metadata"]["name"] == template["spec"]["subdomain"]
+    assert service["spec"]["publishNotReadyAddresses"] is True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_job_update_does_not_wait_for_completion(
+    kind: JobKind,
+) -> None:
+    found = main_object(SCRIPT, ON_CLAIM, kind=kind)
+    assert found["metadata"]["annotations"] == {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
+    service = next((each for each in manifests(spec(SCRIPT, kind=kind), ON_CLAIM) if each["kind"] == "Service"), None)
+    if service is not None:
+        assert service["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_job_queue_deadline_and_suspension_apply_to_every_kind(kind: JobKind) -> None:
+    found = manifests(spec(SCRIPT, kind=kind), ON_CLAIM)
+    assert [each["kind"] for each in found if "kueue.x-k8s.io/queue-name" in each["metadata"]["labels"]] == [
+        main_object(SCRIPT, ON_CLAIM, kind=kind)["kind"]
+    ]
+    assert "'activeDeadlineSeconds': 86400" in str(found)
+    assert "suspend" not in str(found)
+    assert "'suspend': True" in str(main_object(SCRIPT, ON_CLAIM, kind=kind, suspend=True, queue=None))
+    for template in pod_templates(found).values():
+        assert template["spec"]["priorityClassName"] == "high"
+
+
+@pytest.mark.parametrize(("restarts", "hosts", "limit"), [(0, 4, 0), (1, 1, 1), (1, 2, 2), (3, 4, 12)])
+def test_job_backoff_limit_is_restarts_times_hosts(restarts: int, hosts: int, limit: int) -> None:
+    assert backoff_limit(spec(restarts=restarts, hosts=hosts)) == limit
+    found = job(restarts=restarts, hosts=hosts)["spec"]
+    assert found["backoffLimit"] == limit
+    assert (found["backoffLimitPerIndex"], found["maxFailedIndexes"]) == (restarts, 0)
+
+
+def test_elastic_job_fails_below_min_hosts() -> None:
+    found = job(elastic={"min_hosts": 2, "max_hosts": 5}, hosts=5, restarts=3)["spec"]
+    assert (found["backoffLimitPerIndex"], found["maxFailedIndexes"]) == (3, 3)
+
+
+def test_job_failure_policy_ends_job_on_launcher_exit() -> None:
+    (_, final) = job(restarts=1)["spec"]["podFailurePolicy"]["rules"]
+    assert final["action"] == "FailJob"
+    assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("NotIn", list(LOST_EXIT_CODES))
+    (_, final) = job(restarts=0)["spec"]["podFailurePolicy"]["rules"]
+    assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("In", list(FINAL_EXIT_CODES))
+
+
+def test_exit_codes_are_as_the_api_server_wants_them() -> None:
+    for codes in (FINAL_EXIT_CODES, LOST_EXIT_CODES):
+        assert list(codes) == sorted(set(codes))
+        assert 0 not in codes
+
+
+def test_job_accelerators_are_requested_by_workers_only() -> None:
+    for kind in ("mpi-job", "mx-job"):
+        objects = manifests(spec(GPU, kind=kind, accelerators_per_host=2), ON_GPUS)
+        for template in pod_templates(objects).values():
+            limits = template["spec"]["containers"][0]["resources"]["limits"]
+            is_worker = template["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"
+            assert limits.get("nvidia.com/gpu") == ("2" if is_worker else None)
+            assert ("nodeSelector" in template["spec"]) == is_worker
+
+
+def test_job_secrets_are_only_in_its_secret() -> None:
+    objects = manifests(spec(), ON_CLAIM)
+    (secret,) = [each for each in objects if each["kind"] == "Secret"]
+    assert rpc._special_secret_sig in str(engine(spec(), ON_CLAIM).of_type(":Secret"))
+    assert secret["stringData"] == {"WANDB_API_KEY": "canary"}
+    assert "canary" not in str([each for each in objects if each is not secret])
+    (template,) = pod_templates(objects).values()
+    reference = {"name": secret["metadata"]["name"], "key": "WANDB_API_KEY"}
+    assert {"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": reference}} in template["spec"]["containers"][0][
+        "env"
+    ]
+
+
+def test_interactive_job_differs_in_arguments_only() -> None:
+    for kind in TORCH_KINDS:
+        busy, idle = (workers(EVERY_KEY, kind=kind, interactive=interactive) for interactive in (False, True))
+        for one, other in zip(busy, idle, strict=True):
+            if kind != "mpi-job":
+                assert one["spec"]["containers"][0].pop("args") != other["spec"]["containers"][0].pop("args")
+            assert one == other
+
+
+def test_mpi_launcher_of_queued_job_waits_for_workers() -> None:
+    """Kueue resumes launcher and workers at once. Otherwise the operator creates the launcher when the workers
+    answer."""
+
+    def launcher(**changes: Any) -> list[str]:
+        replica = main_object(SCRIPT, ON_CLAIM, kind="mpi-job", **changes)["spec"]["mpiReplicaSpecs"]["Launcher"]
+        (container,) = replica["template"]["spec"]["containers"]
+        return [*container["command"], *container["args"]]
+
+    waiting, at_once = launcher(), launcher(queue=None)
+    assert at_once[0] == "mpirun"
+    assert waiting[-len(at_once) :] == at_once
+    assert "until ssh" in " ".join(waiting[: -len(at_once)])
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "indexed-job"])
+def test_operator_job_is_replaced_on_change(kind: JobKind) -> None:
+    registered = engine(spec(SCRIPT, kind=kind), ON_CLAIM).requests["resnet-job"]
+    paths = set(registered.replaceOnChanges)
+    assert paths
+    assert not paths & {"spec.suspend", "spec.runPolicy"}
+    assert paths | {"spec.suspend", "spec.runPolicy"} >= {
+        f"spec.{key}" for key in main_object(SCRIPT, ON_CLAIM, kind=kind)["spec"]
+    }
+    assert registered.deleteBeforeReplace
+
+
+def test_train_job_runtime_is_replaced_before_deletion() -> None:
+    registered = engine(spec(kind="train-job"), ON_CLAIM).requests["resnet-runtime"]
+    assert registered.replaceOnChanges == ["spec"]
+    assert not registered.deleteBeforeReplace
+
+
+TEXT = "import os\nprint(os.environ['RANK'])\n"
+
+
+def objects_of_script(folder: Path, kind: JobKind = "indexed-job") -> list[dict[str, Any]]:
+    """Return the objects of a job with the script `train.py` of a folder."""
+    mine = JobSpec(name="mine", kind=kind, script="./train.py", hosts=2)
+    args = TrainingJobArgs(spec=mine, placement=ON_CLAIM, checkout=folder)
+    return run(lambda: TrainingJob("mine", args)).manifests()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_user_script_is_mounted_in_every_pod(kind: JobKind, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TEXT, encoding="utf-8")
+    found = objects_of_script(tmp_path, kind)
+    (script,) = [each for each in found if each["kind"] == "ConfigMap"]
+    assert script["data"] == {"train.py": TEXT}
+    pods = [template["spec"] for template in pod_templates(found).values()]
+    assert pods
+    words = []
+    for pod in pods:
+        assert {"name": "script", "configMap": {"name": script["metadata"]["name"]}} in pod["volumes"]
+        (container,) = pod["containers"]
+        assert {"name": "script", "mountPath": "/opt/script"} in container["volumeMounts"]
+        words += [*container["command"], *container["args"]]
+    assert any("/opt/script/train.py" in word for word in words)
+
+
+def test_user_script_change_renames_its_config_map(tmp_path: Path) -> None:
+    names = []
+    for text in (TEXT, TEXT, TEXT + "#\n"):
+        (tmp_path / "train.py").write_text(text, encoding="utf-8")
+        names += [each["metadata"]["name"] for each in objects_of_script(tmp_path) if each["kind"] == "ConfigMap"]
+    assert names[0] == names[1] != names[2]
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (None, "absent"),
+        (b"\xff\xfe", "not_utf8"),
+        (b"#" * (MOST_BYTES + 1), "too_large"),
+        (b"key = 'AKIA" + b"Q" * 16 + b"'", "secret"),
+    ],
+)
+def test_user_script_invalid_file_is_rejected(
+    content: bytes | None, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if content is not None:
+        (tmp_path / "train.py").write_bytes(content)
+    monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
+    mine = {"name": "mine", "script": "./train.py", "resources": {"cpu": "1m", "memory": "9Mi"}, "shared_memory": "1Mi"}
+    assert problems_of({"platform": {"kind": "local"}, "jobs": [mine]}) == [(f"job.script.{code}", "jobs.0.script")]

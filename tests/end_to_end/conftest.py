@@ -65,8 +65,8 @@ class Checkout:
                 check=False,
             )
         except subprocess.TimeoutExpired as late:
-            said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-            raise AssertionError(f"{' '.join(words)} is not done after {seconds:.0f} s; it said:\n{said}") from None
+            output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+            raise AssertionError(f"{' '.join(words)} is not done after {seconds:.0f} s; it said:\n{output}") from None
         assert status is None or done.returncode == status, f"{done.stdout}\n{done.stderr or ''}"
         return done.stdout
 

@@ -72,7 +72,7 @@ def printed(checkout: Checkout) -> str:
         return checkout.run("make", "up", seconds=900)
 
 
-def test_the_secret_reaches_the_pod_and_no_log(checkout: Checkout, printed: str) -> None:
+def test_secret_reaches_pod_and_is_in_no_log(checkout: Checkout, printed: str) -> None:
     assert f"the secret has {len(CANARY)} letters" in printed
     (secret,) = [each for each in checkout.objects("secrets") if each["metadata"]["name"] == "digits-secrets"]
     assert leaks(json.dumps(secret["data"])) == [FORMS[1]], "what is looked for is there"
@@ -81,20 +81,20 @@ def test_the_secret_reaches_the_pod_and_no_log(checkout: Checkout, printed: str)
     assert leaks(printed, logs, checkout.run("make", "logs"), checkout.run("make", "status")) == []
 
 
-def test_pods_name_it_only(checkout: Checkout, printed: str) -> None:  # noqa: ARG001  (the stack is up)
+def test_secret_is_not_in_objects_of_cluster(checkout: Checkout, printed: str) -> None:  # noqa: ARG001  (the stack is up)
     found = checkout.kubectl("get", "pods,jobs,events,configmaps", "--all-namespaces", "-o", "yaml")
     assert "secretKeyRef" in found
     assert leaks(found, checkout.kubectl("describe", "pods")) == []
 
 
-def test_no_layer_of_the_image_has_it(checkout: Checkout, printed: str, tmp_path: Path) -> None:  # noqa: ARG001  (the stack is up)
+def test_secret_is_not_in_image_layers(checkout: Checkout, printed: str, tmp_path: Path) -> None:  # noqa: ARG001  (the stack is up)
     (pod, *_) = checkout.objects("pods")
     layers = own_layers(pod["spec"]["containers"][0]["image"], tmp_path)
     assert any(b"the secret has" in layer for layer in layers), "the layer with the sources is looked at"
     assert [form for form in FORMS for layer in layers if form.encode() in layer] == []
 
 
-def test_nothing_that_is_kept_has_it(checkout: Checkout, printed: str) -> None:  # noqa: ARG001  (the stack is up)
+def test_secret_is_not_in_state_or_files(checkout: Checkout, printed: str) -> None:  # noqa: ARG001  (the stack is up)
     kept = [checkout.folder / ".trainyard", checkout.cluster.folder / "logs", checkout.cluster.bucket]
     nodes = [checkout.cluster.node_folder(index) / "logs" for index in range(checkout.cluster.nodes)]
     found = [text for folder in (*kept, *nodes) for text in texts_below(folder)]

@@ -5,15 +5,115 @@ A few tries by default, fifty with TRAINYARD_TESTS=all, or TRAINYARD_TRIES; TRAI
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import random
+import select
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import yaml
 
+from commands.locks import RUN_VARIABLE
+from infra.local.leftovers import environment_value
 from tests.conftest import ALL
-from tests.end_to_end.conftest import Checkout
-from tests.end_to_end.interrupting import WAYS, interrupt, left_by_runs
+from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
+
+LIMIT_SECONDS = 300.0
+WAYS = ("key", "command", "make", "twice", "kill")
+"""Ctrl-C in the terminal; SIGINT to the command alone; SIGTERM to make; Ctrl-C twice; kill -9 of `pulumi`."""
+MODULES = {"up": b"commands.up", "down": b"commands.down", "rehearse": b"commands.rehearse"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interrupted:
+    """Make target that has ended."""
+
+    way: str
+    moment: str
+    """Time of the signal."""
+    status: int
+    """Exit status, as in subprocess."""
+    output: str
+    took: float
+    """Seconds from the signal to the end."""
+
+    def __str__(self) -> str:
+        return f"{self.way} {self.moment}, ended {self.took:.1f} s later with {self.status}:\n{self.output}"
+
+
+def interrupt(checkout: Checkout, target: str, way: str, after: float, text: str = "") -> Interrupted:
+    """Run `make TARGET`, send the signal some seconds after it has printed `text`, and wait for its end."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(checkout.folder)
+        os.execvpe("make", ["make", *target.split()], checkout.environment() | {"TERM": "dumb"})
+    output, begun, sent = b"", time.monotonic(), 0.0
+    counted = 0.0 if text else begun
+    twice = way == "twice"
+    while True:
+        now = time.monotonic()
+        assert now - begun < LIMIT_SECONDS, output.decode(errors="replace")
+        if not counted and text.encode() in output:
+            counted = now
+        if not sent and counted and now - counted >= after:
+            _send(checkout, target, pid, terminal, way)
+            sent = now
+        if twice and sent and now - sent >= 1.0:
+            twice = False
+            _send(checkout, target, pid, terminal, way)
+        if select.select([terminal], [], [], 0.02)[0]:
+            try:
+                output += os.read(terminal, 65536)
+            except OSError:
+                break  # The terminal's last process has ended.
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return Interrupted(
+        way=way,
+        moment=f"{after:.2f} s after {text or 'its start'}" if sent else "never",
+        status=os.waitstatus_to_exitcode(status),
+        output=output.decode(errors="replace"),
+        took=time.monotonic() - sent if sent else 0.0,
+    )
+
+
+def _send(checkout: Checkout, target: str, make: int, terminal: int, way: str) -> None:
+    with contextlib.suppress(OSError):
+        if way in ("key", "twice"):
+            os.write(terminal, b"\x03")
+        elif way == "make":
+            os.kill(make, signal.SIGTERM)
+        for pid in processes() if way in ("command", "kill") else ():
+            if way == "kill" and is_pulumi_in(pid, checkout.folder):
+                os.kill(pid, signal.SIGKILL)
+            if way == "command" and _is_command(pid, checkout.folder, MODULES[target.split()[0]]):
+                os.kill(pid, signal.SIGINT)
+
+
+def _is_command(pid: int, folder: Path, module: bytes) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return words[1:3] == [b"-m", module] and Path(f"/proc/{pid}/cwd").readlink() == folder
+    except OSError:
+        return False
+
+
+def left_by_runs(checkout: Checkout) -> list[str]:
+    """Return leftovers of `pulumi` runs: locks, and processes that do not belong to the cluster."""
+    found = [str(path) for path in (checkout.folder / ".trainyard").glob("pulumi/.pulumi/locks/**/*.json")]
+    mark = f"{checkout.folder}:"
+    for pid in processes():
+        if (environment_value(pid, RUN_VARIABLE) or "").startswith(mark) and not environment_value(
+            pid, "TRAINYARD_CLUSTER"
+        ):
+            found.append(f"process {pid}: {Path(f'/proc/{pid}/cmdline').read_bytes()!r}")
+    return found
+
 
 TRIES = int(os.environ.get("TRAINYARD_TRIES") or (50 if ALL else 5))
 BEGINS = {"up": "Updating (", "down": "Destroying ("}
@@ -37,12 +137,12 @@ def small(checkout: Checkout) -> Checkout:
 
 def run(checkout: Checkout, target: str) -> str:
     """Run a target to its end. Return its output."""
-    said = checkout.run("make", target)
-    assert "Traceback" not in said, said
-    return said
+    output = checkout.run("make", target)
+    assert "Traceback" not in output, output
+    return output
 
 
-def test_interrupted_at_random_moments_leaves_nothing_and_goes_on(small: Checkout) -> None:
+def test_interrupted_command_leaves_nothing_and_can_be_repeated(small: Checkout) -> None:
     seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(1 << 32))
     print(f"TRAINYARD_SEED={seed}")
     moments = random.Random(seed)
@@ -53,7 +153,7 @@ def test_interrupted_at_random_moments_leaves_nothing_and_goes_on(small: Checkou
         text = moments.choice(("", BEGINS[target], BEGINS[target]))
         done = interrupt(small, target, way, moments.uniform(0, LONGEST_SECONDS[text]), text)
         print(f"{count}: make {target}, {way} {done.moment}: status {done.status}, {done.took:.1f} s later")
-        assert "Traceback" not in done.said, done
+        assert "Traceback" not in done.output, done
         if way != "kill":
             assert left_by_runs(small) == [], done
         if count % WHOLE_EVERY == WHOLE_EVERY - 1:

@@ -1,7 +1,7 @@
 """Pulumi is killed after the k-th creation and deletion of a local stack: `make up` converges, `make down` empties.
 
 Every k with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for only these tests. Without either,
-test_local_stack.py kills Pulumi once.
+test_interrupted.py kills Pulumi once.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def kill_pulumi_when(checkout: Checkout, command: str, condition: Callable[[int]
 
 
 @pytest.mark.parametrize("count", range(1, RESOURCES + 1))
-def test_killed_in_update_and_in_destroy(checkout: Checkout, count: int) -> None:
+def test_killed_pulumi_up_converges_and_down_empties(checkout: Checkout, count: int) -> None:
     checkout.change(flags={"epochs": 1})
     kill_pulumi_when(checkout, "up", lambda have: have >= count)
     printed = checkout.run("make", "up")

@@ -86,7 +86,7 @@ class Stacks(RuleBasedStateMachine):
         for stack in self.stacks:
             stack.write_settings(nodes=1)
 
-    def up_ones(self) -> list[Stack]:
+    def running_stacks(self) -> list[Stack]:
         """Stacks whose cluster must run."""
         return [stack for stack in self.stacks if stack.init is not None]
 
@@ -160,11 +160,11 @@ class Stacks(RuleBasedStateMachine):
         stack.is_down, stack.init = False, None
         stack.has_checkpoint = stack.has_checkpoint and command == "up"
 
-    @precondition(lambda self: self.up_ones())
+    @precondition(lambda self: self.running_stacks())
     @rule(data=st.data(), node=st.booleans())
     def kill_process_one(self, data: st.DataObject, node: bool) -> None:
         """Kill process 1 of a cluster or of its first node. A node restarts by itself."""
-        stack = data.draw(st.sampled_from(self.up_ones()))
+        stack = data.draw(st.sampled_from(self.running_stacks()))
         victim = leftovers.node_process(stack.cluster.folder, 0) if node else stack.init
         if victim is not None:
             os.kill(victim, signal.SIGKILL)
@@ -176,13 +176,13 @@ class Stacks(RuleBasedStateMachine):
         """Change a stack's settings. Its next `up` creates the nodes."""
         self.stacks[index].write_settings(nodes)
 
-    @precondition(lambda self: self.up_ones())
+    @precondition(lambda self: self.running_stacks())
     @rule(data=st.data(), whole=st.booleans())
     def delete_files(self, data: st.DataObject, whole: bool) -> None:
         """Delete the kubeconfig, or the whole folder, of a running cluster."""
-        stack = data.draw(st.sampled_from(self.up_ones()))
+        stack = data.draw(st.sampled_from(self.running_stacks()))
         if whole:
-            lose_folder(stack)
+            delete_cluster_folder(stack)
         else:
             stack.cluster.kubeconfig.unlink(missing_ok=True)
             assert "`make up" in self.make(stack, "status", status=None)
@@ -214,7 +214,7 @@ def kill_pulumi(stack: Stack) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def lose_folder(stack: Stack) -> None:
+def delete_cluster_folder(stack: Stack) -> None:
     """Delete the whole folder of the stack's cluster while its processes run."""
     shutil.rmtree(stack.cluster.folder, ignore_errors=True)
     stack.has_checkpoint, stack.init = False, None
@@ -232,7 +232,7 @@ def two_checkouts(tmp_path: Path) -> list[Checkout]:
     return made
 
 
-def test_each_damage_to_one_stack_heals_and_spares_the_others(two_checkouts: list[Checkout]) -> None:
+def test_damaged_stack_recovers_and_others_are_unaffected(two_checkouts: list[Checkout]) -> None:
     Stacks.checkouts = two_checkouts
     machine = Stacks()
     machine.begin()
@@ -240,7 +240,7 @@ def test_each_damage_to_one_stack_heals_and_spares_the_others(two_checkouts: lis
     try:
         machine.up(0)
         machine.up(2)
-        lose_folder(first)
+        delete_cluster_folder(first)
         machine.up(0)
         machine.each_stack_is_as_it_must_be()
         (first.checkout.folder / f"Pulumi.{first.name}.yaml").unlink()
@@ -264,7 +264,7 @@ def test_each_damage_to_one_stack_heals_and_spares_the_others(two_checkouts: lis
         machine.teardown()
 
 
-def test_stacks_in_random_order_lose_nothing_and_leave_nothing(two_checkouts: list[Checkout]) -> None:
+def test_stacks_in_random_order_keep_data_and_leave_nothing(two_checkouts: list[Checkout]) -> None:
     Stacks.checkouts = two_checkouts
     Stacks.TestCase.settings = settings(
         max_examples=SEQUENCES,

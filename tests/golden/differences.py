@@ -15,9 +15,10 @@ def difference(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> 
     """Yield the lines that turn old manifests into new ones, below the path that they share.
 
     One line of context gives the position of an insertion. Line numbers would change with every edit of a complete
-    file.
+    file. A removed path has one line, `-`, instead of its values.
     """
     before, after, shown = list(_lines(old)), list(_lines(new)), ""
+    kept = {parent for parent, _ in after}
     for tag, first, last, start, end in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
@@ -28,7 +29,8 @@ def difference(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> 
             if parent != shown:
                 yield f"@@ {parent} @@"
                 shown = parent
-            yield from (f"{sign}{line}" for sign, its_parent, line in signed if its_parent == parent)
+            lines = [f"{sign}{line}" for sign, its_parent, line in signed if its_parent == parent]
+            yield from lines if parent in kept else ["-"]
 
 
 def _lines(manifests: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:

@@ -93,31 +93,33 @@ GPU: dict[str, Any] = {**SCRIPT, "name": "gpus", "hosts": 2, "accelerator": "nvi
 
 
 def examples() -> dict[str, tuple[JobSpec, Placement]]:
-    """Return the jobs by the name of their golden file, `<example>.<kind>`."""
+    """Return the jobs by the name of their golden file, `<example>.<kind>`. Equal names keep the differences short."""
     digits = load_file(PROJECT / "Pulumi.local.yaml").jobs[0].model_dump(exclude_unset=True)
     kinds: tuple[JobKind, ...] = get_args(JobKind)
     torch = [kind for kind in kinds if KINDS[kind].runs_recipes]
+    on_tpus = [kind for kind in kinds if not KINDS[kind].no_tpu]
+    chips = {**TPU, "accelerator": "v4", "topology": "2x2x4", "processes_per_host": 4}
     rows: list[tuple[str, dict[str, Any], Placement]] = [
-        ("shortest", {"name": "shortest", "recipe": "digits"}, ON_OBJECT_STORE),
+        ("shortest", {"recipe": "digits"}, ON_OBJECT_STORE),
         *(("digits", {**digits, "kind": kind}, ON_CLAIM) for kind in torch),
-        *(("every-key", {**EVERY_KEY, "kind": kind}, ON_CLAIM) for kind in torch),
+        ("every-key", EVERY_KEY, ON_CLAIM),
         *(("script", queued(SCRIPT, kind), ON_CLAIM) for kind in kinds),
-        ("alone", {**SCRIPT, "name": "alone", "torchrun": False, "processes_per_host": 1}, ON_CLAIM),
-        *(("gpus", {**queued(GPU, kind), "accelerators_per_host": 2}, ON_GPUS) for kind in kinds),
+        ("servers", {**queued(SCRIPT, "mx-job"), "parameter_servers": 2}, ON_CLAIM),
+        ("alone", {**SCRIPT, "torchrun": False, "processes_per_host": 1}, ON_CLAIM),
+        ("bandwidth", {**digits, "min_bandwidth_gbps": 7}, ON_CLAIM),
+        ("gpus", {**GPU, "accelerators_per_host": 2}, ON_GPUS),
         *(("elastic", {**ELASTIC, "kind": kind}, ON_CLAIM) for kind in kinds if KINDS[kind].is_elastic),
-        ("etcd", {**ELASTIC, "name": "etcd", "rendezvous": "etcd"}, ON_CLAIM),
-        *(("tpu", {**TPU, "kind": kind}, ON_TPUS) for kind in kinds if not KINDS[kind].no_tpu),
-        *(
-            ("chips", {**TPU, "name": "chips", "processes_per_host": 4, "kind": kind}, ON_TPUS)
-            for kind in kinds
-            if not KINDS[kind].no_tpu
-        ),
-        ("xla", {"name": "xla", "recipe": "digits", "runtime": "xla"}, ON_CLAIM),
+        ("etcd", {**ELASTIC, "rendezvous": "etcd"}, ON_CLAIM),
+        *(("tpu", {**TPU, "kind": kind}, ON_TPUS) for kind in on_tpus),
+        ("chips", {**chips, "kind": "jobset"}, ON_TPUS),
+        ("xla", {"recipe": "digits", "runtime": "xla"}, ON_CLAIM),
         ("slices", {**TPU, "slices": 2, "kind": "jobset"}, ON_TPUS),
-        *(("idle", {**digits, "interactive": True, "kind": kind}, ON_CLAIM) for kind in torch),
+        *(("idle", {**digits, "interactive": True, "kind": kind}, ON_CLAIM) for kind in ("indexed-job", "mpi-job")),
         *(("suspended", {**digits, "suspend": True, "kind": kind}, ON_CLAIM) for kind in torch),
     ]
-    specs = [(name, JobSpec.model_validate(values), placement) for name, values, placement in rows]
+    specs = [
+        (name, JobSpec.model_validate({**values, "name": "digits"}), placement) for name, values, placement in rows
+    ]
     return {f"{name}.{spec.kind}": (spec, placement) for name, spec, placement in specs}
 
 
@@ -181,15 +183,18 @@ def queues_engine() -> RecordingEngine:
 WHOLE = {
     *(f"digits.{kind}" for kind in get_args(JobKind) if KINDS[kind].runs_recipes),
     "script.mx-job",
-    "every-key.indexed-job",
-    "elastic.pytorch-job",
-    "elastic.indexed-job",
-    "etcd.indexed-job",
-    "tpu.jobset",
     "queues",
 }
-"""Manifests that are kept completely: one of each kind, and those that differ much from it."""
-BASES = {"slices": "tpu", "script": "every-key", "gpus": "script", "alone": "script", "chips": "tpu"}
+"""Manifests that are kept completely: one of each kind."""
+BASES = {
+    "slices": "tpu",
+    "gpus": "script",
+    "alone": "script",
+    "servers": "script",
+    "chips": "tpu",
+    "etcd": "elastic",
+    "every-key": "script",
+}
 """Example -> example to compare it with, instead of its kind's `digits`."""
 
 

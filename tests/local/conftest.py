@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -51,9 +52,17 @@ def kubectl_of(cluster: ClusterSettings) -> Kubectl:
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     return run
+
+
+def wait_for(what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Fail if `condition` does not become true in time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {seconds:.0f} s: {what}"
+        time.sleep(0.2)

@@ -18,8 +18,7 @@ from infra.operators.releases import RELEASES
 from setup.operators import steps
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import rendered
-from tests.local.conftest import kubectl_of
-from tests.local.test_cluster import wait_for
+from tests.local.conftest import kubectl_of, wait_for
 
 GOLDENS = rendered()
 Apply = Callable[[list[dict[str, Any]]], subprocess.CompletedProcess[str]]
@@ -104,14 +103,14 @@ def dry_run(settings: ClusterSettings) -> Iterator[Apply]:
     kubectl("delete", "--wait=true", *(f"crd/{each['metadata']['name']}" for each in definitions))
 
 
-def test_every_golden_is_taken_as_it_is(dry_run: Apply) -> None:
+def test_api_server_accepts_golden_manifests(dry_run: Apply) -> None:
     items = [each for name in GOLDENS for each in objects(name)]
     done = dry_run(items)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == len(items)
 
 
-def test_every_pod_is_admitted_to_a_restricted_namespace(dry_run: Apply) -> None:
+def test_api_server_admits_pods_to_restricted_namespace(dry_run: Apply) -> None:
     pods: list[dict[str, Any]] = []
     for name in GOLDENS:
         for template in pod_templates(objects(name)).values():
@@ -124,7 +123,7 @@ def test_every_pod_is_admitted_to_a_restricted_namespace(dry_run: Apply) -> None
 
 
 @pytest.mark.parametrize("kind", ["pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"])
-def test_an_unknown_field_would_be_refused(dry_run: Apply, kind: str) -> None:
+def test_api_server_rejects_unknown_field_of_kind(dry_run: Apply, kind: str) -> None:
     items = objects(f"script.{kind}")
     for each in items:
         if "spec" in each:
@@ -134,7 +133,7 @@ def test_an_unknown_field_would_be_refused(dry_run: Apply, kind: str) -> None:
     assert "unknown field" in done.stderr
 
 
-def test_an_unknown_field_of_a_queue_would_be_refused(dry_run: Apply) -> None:
+def test_api_server_rejects_unknown_field_of_queue(dry_run: Apply) -> None:
     for each in objects("queues"):
         each["spec"]["unknown"] = 1
         done = dry_run([each])
@@ -142,7 +141,7 @@ def test_an_unknown_field_of_a_queue_would_be_refused(dry_run: Apply) -> None:
         assert "unknown field" in done.stderr
 
 
-def test_what_the_standard_forbids_would_be_refused(dry_run: Apply) -> None:
+def test_api_server_rejects_privileged_pod(dry_run: Apply) -> None:
     (job,) = [each for each in objects("digits.indexed-job") if each["kind"] == "Job"]
     job["spec"]["template"]["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     assert "would violate PodSecurity" in dry_run([job]).stderr

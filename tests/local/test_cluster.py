@@ -6,15 +6,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import ssl
 import stat
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,6 @@ import pytest
 from infra.local import leftovers, lifecycle
 from infra.local.api import ApiUnavailable, ready_nodes, request
 from infra.local.cgroups import cgroup_folders
-from infra.local.lifecycle import check_machine
 from infra.local.settings import (
     KUBERNETES_VERSION,
     PAUSE_IMAGE,
@@ -34,17 +30,7 @@ from infra.local.settings import (
 )
 from infra.operators.releases import TOTAL_REQUEST
 from setup.steps import CONTAINERD_VERSION, RUNC_VERSION
-from tests.local.conftest import Kubectl
-
-WAIT_SECONDS = 60.0
-
-
-def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Fail if `condition` does not become true in time."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:.0f} s: {what}"
-        time.sleep(0.2)
+from tests.local.conftest import Kubectl, wait_for
 
 
 def host_network() -> tuple[str, ...]:
@@ -92,7 +78,7 @@ def all_ready(settings: ClusterSettings) -> bool:
         return False
 
 
-def test_two_nodes_are_ready_and_share_the_machine(cluster: ClusterSettings) -> None:
+def test_cluster_two_nodes_share_cpus_equally(cluster: ClusterSettings) -> None:
     nodes = request(cluster, "GET", "/api/v1/nodes")["items"]
     assert [node["metadata"]["name"] for node in nodes] == ["tests-0", "tests-1"]
     cpus = [node["status"]["allocatable"]["cpu"] for node in nodes]
@@ -101,7 +87,7 @@ def test_two_nodes_are_ready_and_share_the_machine(cluster: ClusterSettings) -> 
     assert millicores == [share + TOTAL_REQUEST.millicores] * 2
 
 
-def test_nodes_run_the_versions_that_set_up_built(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+def test_cluster_nodes_run_built_versions(cluster: ClusterSettings, kubectl: Kubectl) -> None:
     assert json.loads(kubectl("get", "--raw", "/version"))["gitVersion"] == f"v{KUBERNETES_VERSION}"
     for node in request(cluster, "GET", "/api/v1/nodes")["items"]:
         about = node["status"]["nodeInfo"]
@@ -114,7 +100,7 @@ def test_nodes_run_the_versions_that_set_up_built(cluster: ClusterSettings, kube
 
 
 @pytest.mark.usefixtures("cluster")
-def test_pull_from_a_registry_fails_at_once_and_does_not_keep_the_pod(kubectl: Kubectl) -> None:
+def test_cluster_image_pull_from_registry_fails_fast(kubectl: Kubectl) -> None:
     document = pod("pulled", "tests-0")
     document["spec"]["containers"][0]["image"] = "registry.example.com/absent:1"
     kubectl("apply", "--server-side", "-f", "-", document=document)
@@ -123,7 +109,7 @@ def test_pull_from_a_registry_fails_at_once_and_does_not_keep_the_pod(kubectl: K
     kubectl("delete", "pod", "pulled", "--wait=true")
 
 
-def test_the_host_keeps_its_network_and_mounts(settings: ClusterSettings) -> None:
+def test_cluster_start_keeps_network_and_mounts_of_host(settings: ClusterSettings) -> None:
     lifecycle.stop(settings)
     assert "/pytest-of-" not in str(settings.folder)
     before = (host_network(), mounts())
@@ -131,15 +117,15 @@ def test_the_host_keeps_its_network_and_mounts(settings: ClusterSettings) -> Non
     assert (host_network(), mounts()) == before
 
 
-def test_keys_are_private_and_strangers_stay_out(cluster: ClusterSettings) -> None:
+def test_cluster_keys_are_private_and_anonymous_calls_rejected(cluster: ClusterSettings) -> None:
     for path in cluster.keys.iterdir():
         if path.suffix in (".key", ".kubeconfig"):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     context = ssl.create_default_context(cafile=str(cluster.keys / "ca.crt"))
-    with pytest.raises(urllib.error.HTTPError) as refused:
+    with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(f"https://127.0.0.1:{cluster.port}/api/v1/nodes", context=context, timeout=10)
-    refused.value.close()
-    assert refused.value.code in (401, 403)
+    error.value.close()
+    assert error.value.code in (401, 403)
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
@@ -154,7 +140,9 @@ def pod(name: str, node: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("program", ["kube-apiserver", "etcd", "containerd", "kubelet", "kube-scheduler"])
-def test_a_killed_program_comes_back_and_pods_go_on(cluster: ClusterSettings, kubectl: Kubectl, program: str) -> None:
+def test_cluster_killed_program_restarts_and_pods_keep_running(
+    cluster: ClusterSettings, kubectl: Kubectl, program: str
+) -> None:
     name = f"before-{program}"
     kubectl("apply", "--server-side", "-f", "-", document=pod(name, "tests-0"))
     kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
@@ -170,7 +158,7 @@ def test_a_killed_program_comes_back_and_pods_go_on(cluster: ClusterSettings, ku
     kubectl("delete", "pod", name, "--wait=true")
 
 
-def test_a_killed_cluster_starts_again_with_its_data(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+def test_cluster_killed_restarts_with_its_data(cluster: ClusterSettings, kubectl: Kubectl) -> None:
     kubectl("create", "configmap", "kept", "--from-literal=a=b")
     identity = lifecycle.identity(cluster)
     inits = [pid for pid in leftovers.processes(cluster.folder) if leftovers.is_namespace_init(pid)]
@@ -182,14 +170,14 @@ def test_a_killed_cluster_starts_again_with_its_data(cluster: ClusterSettings, k
     assert kubectl("get", "configmap", "kept", "-o", "jsonpath={.data.a}") == "b"
 
 
-def test_a_start_that_was_cut_off_is_completed_by_the_next(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+def test_cluster_interrupted_start_is_completed(cluster: ClusterSettings, kubectl: Kubectl) -> None:
     service = ("--namespace", "kube-system", "service", "kube-dns")
     kubectl("delete", *service)
     lifecycle.start(cluster, lambda _text: None)
     kubectl("get", *service)
 
 
-def test_deleted_kubeconfig_is_written_again_while_the_cluster_goes_on(cluster: ClusterSettings) -> None:
+def test_cluster_deleted_kubeconfig_is_rebuilt_while_running(cluster: ClusterSettings) -> None:
     before, processes = cluster.kubeconfig.read_bytes(), leftovers.node_process(cluster.folder, 0)
     cluster.kubeconfig.unlink()
     lifecycle.start(cluster, lambda _text: None)
@@ -197,7 +185,7 @@ def test_deleted_kubeconfig_is_written_again_while_the_cluster_goes_on(cluster: 
     assert leftovers.node_process(cluster.folder, 0) == processes
 
 
-def test_deleted_key_restarts_the_cluster_with_its_data(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+def test_cluster_deleted_key_restarts_with_its_data(cluster: ClusterSettings, kubectl: Kubectl) -> None:
     kubectl("create", "configmap", "key-test", "--from-literal=a=b")
     (cluster.keys / "apiserver.key").unlink()
     assert not lifecycle.is_running(cluster)
@@ -205,7 +193,7 @@ def test_deleted_key_restarts_the_cluster_with_its_data(cluster: ClusterSettings
     assert kubectl("get", "configmap", "key-test", "-o", "jsonpath={.data.a}") == "b"
 
 
-def test_deleted_folder_of_a_running_cluster_gives_a_new_one(cluster: ClusterSettings) -> None:
+def test_cluster_deleted_folder_starts_new_cluster(cluster: ClusterSettings) -> None:
     identity = lifecycle.identity(cluster)
     shutil.rmtree(cluster.folder, ignore_errors=True)
     lifecycle.start(cluster, lambda _text: None)
@@ -213,7 +201,7 @@ def test_deleted_folder_of_a_running_cluster_gives_a_new_one(cluster: ClusterSet
     assert all_ready(cluster)
 
 
-def test_two_stacks_with_one_name_run_side_by_side_and_one_ends_alone(cluster: ClusterSettings) -> None:
+def test_cluster_equal_names_run_and_stop_separately(cluster: ClusterSettings) -> None:
     others = [
         replace(cluster, stack="second", nodes=1, port=0),
         replace(cluster, owner="another checkout", nodes=1, port=0),
@@ -234,7 +222,7 @@ def test_two_stacks_with_one_name_run_side_by_side_and_one_ends_alone(cluster: C
             lifecycle.stop(other)
 
 
-def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:
+def test_cluster_killed_node_restarts(cluster: ClusterSettings) -> None:
     lost = leftovers.node_process(cluster.folder, 1)
     assert lost is not None
     os.kill(lost, signal.SIGKILL)
@@ -242,7 +230,7 @@ def test_a_lost_node_comes_back(cluster: ClusterSettings) -> None:
     wait_for("all nodes are ready", lambda: all_ready(cluster))
 
 
-def test_node_that_comes_back_reports_its_pods_failed(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+def test_cluster_restarted_node_reports_its_pods_failed(cluster: ClusterSettings, kubectl: Kubectl) -> None:
     document = pod("lost-container", "tests-1")
     document["spec"]["restartPolicy"] = "Never"
     kubectl("apply", "--server-side", "-f", "-", document=document)
@@ -255,7 +243,7 @@ def test_node_that_comes_back_reports_its_pods_failed(cluster: ClusterSettings, 
     kubectl("delete", "pod", "lost-container")
 
 
-def test_a_node_that_does_not_answer_is_repaired(cluster: ClusterSettings) -> None:
+def test_cluster_unresponsive_node_is_repaired(cluster: ClusterSettings) -> None:
     silent = leftovers.node_process(cluster.folder, 1)
     assert silent is not None
     os.kill(silent, signal.SIGSTOP)
@@ -270,7 +258,7 @@ def test_a_node_that_does_not_answer_is_repaired(cluster: ClusterSettings) -> No
     wait_for("it takes pods again", lambda: "taints" not in request(cluster, "GET", node)["spec"])
 
 
-def test_packets_to_pod_addresses_do_not_leave(cluster: ClusterSettings) -> None:
+def test_cluster_packets_do_not_leave_the_machine(cluster: ClusterSettings) -> None:
     node = leftovers.node_process(cluster.folder, 0)
     for address in ("10.65.9.9", "10.66.9.9", "192.0.2.1"):
         command = ["nsenter", "--target", str(node), "--net", sys.executable, "-c", PROBE, address]
@@ -290,7 +278,7 @@ except OSError as error:
 """
 
 
-def test_fewer_nodes_keep_the_data_and_forget_the_others(cluster: ClusterSettings) -> None:
+def test_cluster_with_fewer_nodes_keeps_data_and_removes_nodes(cluster: ClusterSettings) -> None:
     identity = lifecycle.identity(cluster)
     one = replace(cluster, nodes=1)
     lifecycle.start(one, lambda _text: None)
@@ -299,7 +287,7 @@ def test_fewer_nodes_keep_the_data_and_forget_the_others(cluster: ClusterSetting
     assert not one.node_folder(1).exists()
 
 
-def test_stop_leaves_nothing_and_says_when_there_was_nothing(cluster: ClusterSettings, kubectl: Kubectl) -> None:
+def test_cluster_stop_leaves_nothing(cluster: ClusterSettings, kubectl: Kubectl) -> None:
     kubectl("apply", "--server-side", "-f", "-", document=pod("left", "tests-1"))
     kubectl("wait", "pod/left", "--for=condition=Ready", "--timeout=60s")
     assert cgroup_folders(cluster.cgroup)
@@ -307,14 +295,3 @@ def test_stop_leaves_nothing_and_says_when_there_was_nothing(cluster: ClusterSet
     assert lifecycle.find_leftovers(cluster) == []
     assert list(Path("/sys/fs/cgroup").rglob(Path(cluster.cgroup).name)) == []
     assert lifecycle.stop(cluster) is False
-
-
-def test_a_taken_port_is_refused_naming_key_and_remedy(settings: ClusterSettings) -> None:
-    lifecycle.stop(settings)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", settings.port))
-        taken.listen()
-        (problem,) = check_machine(settings)
-    assert "platform.port" in problem
-    assert str(settings.port) in problem
-    assert "remove platform.port for a free port" in problem

@@ -8,34 +8,34 @@ import pytest
 
 from infra.local.settings import ClusterSettings
 from tests.local.fault_jobs import KINDS
-from tests.local.test_faults import running, wait_for
-from tests.local.test_lost_node import Lost
+from tests.local.test_faults import running_jobs, wait_for
+from tests.local.test_lost_node import LostNode
 from workloads.pod import LOST_NODE_SECONDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 
 @pytest.fixture(scope="module")
-def dead(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
+def dead_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LostNode]:
     """Yield a job of each kind with pods on the node, whose containers keep running."""
-    with running(settings, tmp_path_factory.mktemp("dead"), KINDS, ["node-dead"]) as stack:
-        found = Lost(settings, stack.core(), "node-dead")
+    with running_jobs(settings, tmp_path_factory.mktemp("dead"), KINDS, ["node-dead"]) as stack:
+        found = LostNode(settings, stack.core(), "node-dead")
         found.kill_programs()
         yield found
 
 
-def test_its_pods_are_made_again_within_their_toleration_and_every_job_goes_on(dead: Lost) -> None:
-    wait_for("its silence is noticed", lambda: dead.silent_since() is not None)
-    noticed = dead.silent_since()
+def test_dead_node_pods_are_recreated_within_toleration(dead_node: LostNode) -> None:
+    wait_for("its silence is noticed", lambda: dead_node.silent_since() is not None)
+    noticed = dead_node.silent_since()
     assert noticed is not None
-    dead.go_on()
-    waited = [(made - noticed).total_seconds() for made in dead.made_again()]
-    print("made again", sorted(waited), "s after the silence of the node was noticed")
+    dead_node.wait_for_replacements()
+    waited = [(made - noticed).total_seconds() for made in dead_node.replacement_times()]
+    print("recreated", sorted(waited), "s after the silence of the node was noticed")
     assert waited
     assert max(waited) <= LOST_NODE_SECONDS
-    dead.complete()
+    dead_node.complete_jobs()
 
 
-def test_the_node_is_started_anew_and_takes_pods_again(dead: Lost) -> None:
-    wait_for(f"{dead.node} is ready", lambda: dead.node in dead.ready())
-    wait_for("it takes pods again", lambda: not dead.taints())
+def test_dead_node_is_restarted_and_schedulable(dead_node: LostNode) -> None:
+    wait_for(f"{dead_node.node} is ready", lambda: dead_node.node in dead_node.ready())
+    wait_for("it takes pods again", lambda: not dead_node.taints())

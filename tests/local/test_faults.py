@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +26,8 @@ from infra.operators.releases import RELEASES
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from tests.golden.manifests import ON_CLAIM
+from tests.local import conftest
+from tests.local.conftest import kubectl_of
 from tests.local.fault_jobs import CAUSES, KINDS, PODS, STARTS, Cause, job_name, objects, victim
 from tests.plugins.stack import ROOT, Stack
 from workloads.spec import JobKind
@@ -56,7 +56,7 @@ TrainingNamespace("training", TrainingNamespaceArgs(namespace=namespace, bucket=
 """
 
 
-def table() -> dict[tuple[str, str], str]:
+def documented_effects() -> dict[tuple[str, str], str]:
     """Return the effects in the document, by cause and kind."""
     text = DOCUMENT.read_text(encoding="utf-8")
     section = text.partition("## What happens when something goes wrong")[2].partition("\n## ")[0]
@@ -96,7 +96,7 @@ class Faults:
 
 
 @contextmanager
-def running(
+def running_jobs(
     settings: ClusterSettings, folder: Path, kinds: Sequence[JobKind], causes: Sequence[Cause]
 ) -> Iterator[Stack]:
     """Yield a stack with the operators. All jobs run in its namespace at once."""
@@ -104,6 +104,7 @@ def running(
     lifecycle.start(settings, print)
     trainer = trainer_image_reference()
     load_images(settings, [PAUSE_IMAGE, trainer, *(program_reference(name) for name in RELEASES)], print)
+    kubectl = kubectl_of(settings)
     stack = Stack(folder, settings.kubeconfig, NAMESPACE)
     stack.write(PROGRAM.format(project=str(ROOT)))
     stack.run("stack", "init", "test")
@@ -113,27 +114,32 @@ def running(
     # The operator rejects a TrainJob without its runtime.
     for last in (False, True):
         chosen = [each for each in items if (each["kind"] == "TrainJob") == last]
-        kubectl(settings, "create", "-f", "-", document={"apiVersion": "v1", "kind": "List", "items": chosen})
+        kubectl("create", "-f", "-", document={"apiVersion": "v1", "kind": "List", "items": chosen})
     yield stack
     # Delete the jobs before the stack: their pods use the bucket's claim, and their operators belong to the stack. A
     # runtime is deleted when no job uses it, which its operator must observe.
     for resources in (JOBS, "trainingruntimes,services"):
-        kubectl(settings, "--namespace", NAMESPACE, "delete", "--all", resources)
+        kubectl("--namespace", NAMESPACE, "delete", "--all", resources)
     stack.run("destroy", "--yes", "--skip-preview")
 
 
 @pytest.fixture(scope="module")
 def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
     """Yield all jobs, each with its fault."""
-    with running(settings, tmp_path_factory.mktemp("faults"), KINDS, CAUSES) as stack:
+    with running_jobs(settings, tmp_path_factory.mktemp("faults"), KINDS, CAUSES) as stack:
         found = Faults(settings)
         for kind in KINDS:
-            strike(found, stack.core(), kind, "deleted")
-            strike(found, stack.core(), kind, "evicted")
+            inject_fault(found, stack.core(), kind, "deleted")
+            inject_fault(found, stack.core(), kind, "evicted")
         yield found
 
 
-def strike(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None:
+def wait_for(what: str, condition: Callable[[], bool]) -> None:
+    """Fail if `condition` does not become true in time."""
+    conftest.wait_for(what, condition, WAIT_SECONDS)
+
+
+def inject_fault(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None:
     """Delete or evict the affected pod, when all pods of its job run."""
     name = job_name(kind, cause)
     wait_for(f"all of {name} runs", lambda: faults.starts(kind, cause).total() == PODS.get(kind, 2))
@@ -146,23 +152,7 @@ def strike(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None:
         core.create_namespaced_pod_eviction(pod, NAMESPACE, eviction)
 
 
-def kubectl(settings: ClusterSettings, *words: str, document: dict[str, Any] | None = None) -> None:
-    """Run kubectl, with `document` as its standard input."""
-    program = [str(lifecycle.programs_folder() / "kubectl"), "--kubeconfig", str(settings.kubeconfig)]
-    text = json.dumps(document) if document else None
-    done = subprocess.run([*program, *words], input=text, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-
-
-def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Fail if `condition` does not become true in time."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {WAIT_SECONDS:.0f} s: {what}"
-        time.sleep(0.5)
-
-
-def outcome(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
+def observed_effect(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
     """Return the effect on a job in the document's words, or None while it is unknown."""
     job, pods = faults.seen(kind, cause)
     starts = faults.starts(kind, cause)
@@ -187,22 +177,22 @@ def outcome(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_table_says_what_becomes_of_a_job(faults: Faults, kind: JobKind, cause: Cause) -> None:
-    said = table()[cause, kind]
+def test_fault_has_documented_effect(faults: Faults, kind: JobKind, cause: Cause) -> None:
+    documented = documented_effects()[cause, kind]
     deadline = time.monotonic() + WAIT_SECONDS
-    while (seen := outcome(faults, kind, cause)) is None and time.monotonic() < deadline:
+    while (seen := observed_effect(faults, kind, cause)) is None and time.monotonic() < deadline:
         time.sleep(1)
-    assert seen == said, (faults.starts(kind, cause), faults.seen(kind, cause))
+    assert seen == documented, (faults.starts(kind, cause), faults.seen(kind, cause))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_status_says_why(faults: Faults, kind: JobKind) -> None:
+def test_fault_reason_is_in_status(faults: Faults, kind: JobKind) -> None:
     whys = {cause: " ".join(pod.why for pod in faults.seen(kind, cause)[1]) for cause in CAUSES}
     assert "exit code 78: the script's own code" in whys["exit-78"]
     assert "trainyard.local/missing:1" in whys["no-image"]
     assert "Insufficient cpu" in whys["no-room"]
     assert "exit code 1: " in whys["exit-1"]
-    if table()["memory", kind].startswith("fails"):
+    if documented_effects()["memory", kind].startswith("fails"):
         assert "out of memory" in whys["memory"]
     else:
         # Between two pods of a host there is none to query.

@@ -21,7 +21,7 @@ from infra.local.api import ready_nodes
 from infra.local.repair import TAINT
 from infra.local.settings import ClusterSettings
 from tests.local.fault_jobs import KINDS, PODS, OfANode, job_name
-from tests.local.test_faults import NAMESPACE, Faults, place_of, running, wait_for
+from tests.local.test_faults import NAMESPACE, Faults, place_of, running_jobs, wait_for
 from workloads.pod import LOST_NODE_SECONDS
 from workloads.spec import JobKind
 
@@ -32,7 +32,7 @@ SLACK_SECONDS = 15.0
 """Seconds that a busy machine may take to delete a pod after its toleration."""
 
 
-class Lost:
+class LostNode:
     """Jobs on a cluster with a permanently lost node."""
 
     def __init__(self, settings: ClusterSettings, core: Any, cause: OfANode) -> None:
@@ -44,11 +44,11 @@ class Lost:
         for kind in KINDS:
             pods = PODS.get(kind, 2)
             wait_for(f"all of {kind} runs", lambda: self.faults.starts(kind, self._cause).total() == pods)  # noqa: B023  # waited for here
-        self.on_it = {pod.metadata.name for pod in self._pods() if pod.spec.node_name == self.node}
+        self.pod_names = {pod.metadata.name for pod in self._pods() if pod.spec.node_name == self.node}
         self._before = {kind: self.starts(kind) for kind in KINDS}
         self._uids = {pod.metadata.uid for pod in self._pods()}
 
-    def lose(self) -> None:
+    def kill_node(self) -> None:
         """Kill every process of the node. Stop the processes that would restart them."""
         node = leftovers.node_process(self._settings.folder, 1)
         assert node is not None
@@ -71,13 +71,13 @@ class Lost:
         times = [each.last_transition_time for each in conditions if each.type == "Ready" and each.status == "Unknown"]
         return times[0] if times else None
 
-    def made_again(self) -> list[datetime]:
+    def replacement_times(self) -> list[datetime]:
         """Return the creation times of the pods that replace the node's pods, without mpirun's."""
-        gone = {place_of(name) for name in self.on_it if LAUNCHER not in name}
+        gone = {place_of(name) for name in self.pod_names if LAUNCHER not in name}
         pods = [pod.metadata for pod in self._pods() if place_of(pod.metadata.name) in gone]
         return [each.creation_timestamp for each in pods if each.uid not in self._uids]
 
-    def find(self) -> None:
+    def resume_supervisor(self) -> None:
         """Bring the node's machine back."""
         os.kill(self.supervisor, signal.SIGCONT)
 
@@ -103,16 +103,16 @@ class Lost:
         found = self.faults.starts(kind, self._cause)
         return Counter({place: count for place, count in found.items() if not place.endswith(LAUNCHER)})
 
-    def go_on(self) -> None:
+    def wait_for_replacements(self) -> None:
         """Wait until each kind has replaced the node's hosts, and only those."""
         for kind in KINDS:
-            gone = {place_of(name) for name in self.on_it if name.startswith(job_name(kind, self._cause))}
+            gone = {place_of(name) for name in self.pod_names if name.startswith(job_name(kind, self._cause))}
             gone.discard(f"{job_name(kind, self._cause)}{LAUNCHER}")
             assert gone, f"{kind} had a pod on each node"
             expected = self._before[kind] | Counter({place: 2 for place in gone})
             wait_for(f"{kind} has {gone} again", lambda: self.starts(kind) == expected)  # noqa: B023  # waited for here
 
-    def complete(self) -> None:
+    def complete_jobs(self) -> None:
         """Let each job end, and check that it completes without a third start of a host."""
         for kind in KINDS:
             (self.faults.folder / job_name(kind, self._cause) / "done").touch()
@@ -126,17 +126,17 @@ class Lost:
         show(Cluster(str(self._settings.kubeconfig), NAMESPACE), names, out)
         return out.getvalue()
 
-    def told_to_go(self) -> list[float]:
+    def deletion_delays(self) -> list[float]:
         """Return the seconds between the noticed silence and the deletion of each of the node's pods. Waits for all
         pods."""
 
-        def told() -> list[Any]:
-            pods = [pod for pod in self._pods() if pod.metadata.name in self.on_it]
+        def deleted_pods() -> list[Any]:
+            pods = [pod for pod in self._pods() if pod.metadata.name in self.pod_names]
             return [pod for pod in pods if pod.metadata.deletion_timestamp is not None]
 
-        wait_for("all pods of the node are told to go", lambda: len(told()) == len(self.on_it))
+        wait_for("all pods of the node are deleted", lambda: len(deleted_pods()) == len(self.pod_names))
         (taint,) = [each for each in self._core.read_node(self.node).spec.taints if each.effect == "NoExecute"]
-        return [seconds(pod, taint.time_added) for pod in told()]
+        return [seconds(pod, taint.time_added) for pod in deleted_pods()]
 
     def _pods(self) -> list[Any]:
         pods: list[Any] = self._core.list_namespaced_pod(NAMESPACE).items
@@ -158,47 +158,47 @@ def seconds(pod: Any, since: datetime) -> float:
 
 
 @pytest.fixture(scope="module")
-def lost(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
+def lost_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LostNode]:
     """Yield a job of each kind with pods on the node."""
-    with running(settings, tmp_path_factory.mktemp("lost"), KINDS, ["node-lost"]) as stack:
-        found = Lost(settings, stack.core(), "node-lost")
+    with running_jobs(settings, tmp_path_factory.mktemp("lost"), KINDS, ["node-lost"]) as stack:
+        found = LostNode(settings, stack.core(), "node-lost")
         found.hold_repair(signal.SIGSTOP)
-        found.lose()
+        found.kill_node()
         try:
             yield found
         finally:
-            found.find()
+            found.resume_supervisor()
 
 
-def test_its_pods_are_told_to_go_when_their_toleration_has_passed(lost: Lost) -> None:
-    assert lost.on_it
-    for waited in lost.told_to_go():
+def test_lost_node_pods_are_deleted_after_toleration(lost_node: LostNode) -> None:
+    assert lost_node.pod_names
+    for waited in lost_node.deletion_delays():
         assert LOST_NODE_SECONDS <= round(waited) <= LOST_NODE_SECONDS + SLACK_SECONDS
 
 
-def test_status_says_which_pods_are_lost_and_what_to_do(lost: Lost) -> None:
-    text = lost.status()
+def test_lost_node_status_names_pods_and_remedy(lost_node: LostNode) -> None:
+    text = lost_node.status()
     assert "nodes: 1 of 2 ready" in text
-    assert f"{lost.node} has not answered since 20" in text
-    assert f"`kubectl delete node {lost.node}`" in text
-    for name in (each for each in lost.on_it if LAUNCHER not in each):
+    assert f"{lost_node.node} has not answered since 20" in text
+    assert f"`kubectl delete node {lost_node.node}`" in text
+    for name in (each for each in lost_node.pod_names if LAUNCHER not in each):
         (row,) = [line for line in text.splitlines() if f" {name} " in line]
-        assert f"its node {lost.node} has not answered since 20" in row
+        assert f"its node {lost_node.node} has not answered since 20" in row
 
 
-def test_every_job_goes_on_with_pods_on_the_other_node(lost: Lost) -> None:
-    assert all(set(lost.starts(kind).values()) == {1} for kind in KINDS), "nothing is made again before"
-    lost.hold_repair(signal.SIGCONT)
+def test_lost_node_jobs_continue_on_other_node(lost_node: LostNode) -> None:
+    assert all(set(lost_node.starts(kind).values()) == {1} for kind in KINDS), "no pod is recreated before"
+    lost_node.hold_repair(signal.SIGCONT)
     begun = time.monotonic()
-    lost.go_on()
+    lost_node.wait_for_replacements()
     waited = time.monotonic() - begun
-    print(f"all are there again {waited:.0f} s after what is left of the node could be ended")
+    print(f"all pods were replaced {waited:.0f} s after the repair was resumed")
     assert waited <= LOST_NODE_SECONDS
-    assert TAINT["key"] in lost.taints()
-    lost.complete()
+    assert TAINT["key"] in lost_node.taints()
+    lost_node.complete_jobs()
 
 
-def test_the_node_is_taken_in_again_when_its_machine_is_back(lost: Lost) -> None:
-    lost.find()
-    wait_for(f"{lost.node} is ready", lambda: lost.node in lost.ready())
-    wait_for("it takes pods again", lambda: not lost.taints())
+def test_lost_node_is_schedulable_after_return(lost_node: LostNode) -> None:
+    lost_node.resume_supervisor()
+    wait_for(f"{lost_node.node} is ready", lambda: lost_node.node in lost_node.ready())
+    wait_for("it takes pods again", lambda: not lost_node.taints())

@@ -20,9 +20,8 @@ from infra.operators.operators import NAMESPACE
 from infra.operators.releases import RELEASES
 from setup import operators as operator_steps
 from setup.progress import run_steps
-from tests.local.operator_jobs import OVER, jobs
-from tests.local.operator_program import TEXT
-from tests.local.test_cluster import wait_for
+from tests.local.conftest import wait_for
+from tests.local.operator_jobs import OVER, TEXT, jobs
 from tests.plugins.stack import ROOT, Stack
 
 # The first run on a machine builds six operators.
@@ -93,7 +92,7 @@ def broken(kind: str) -> dict[str, Any]:
     return found
 
 
-def test_webhooks_answer_as_soon_as_the_update_ends(stack: Stack) -> None:
+def test_operator_webhooks_answer_after_update(stack: Stack) -> None:
     stack.up(jobs="none")
     for kind, refusal in REFUSALS.items():
         done = kubectl(stack, "create", "--dry-run=server", "-f", "-", document=broken(kind))
@@ -101,7 +100,7 @@ def test_webhooks_answer_as_soon_as_the_update_ends(stack: Stack) -> None:
         assert refusal in done.stderr, (kind, done.stderr)
 
 
-def test_every_kind_runs_to_its_end_where_restricted_is_enforced(stack: Stack) -> None:
+def test_operator_jobs_complete_in_restricted_namespace(stack: Stack) -> None:
     stack.up()
     for kind, condition in FINISHED.items():
         job = f"{kind.lower()}/{kind.lower()}"
@@ -116,12 +115,12 @@ def test_every_kind_runs_to_its_end_where_restricted_is_enforced(stack: Stack) -
     assert "mpijob-worker-1.mpijob.kinds.svc" in hosts
 
 
-def test_a_second_update_and_a_refresh_change_nothing(stack: Stack) -> None:
+def test_operator_second_update_and_refresh_change_nothing(stack: Stack) -> None:
     assert set(stack.operations().values()) == {"same"}
     stack.run("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 
 
-def test_operators_run_once_and_restart_never(stack: Stack) -> None:
+def test_operator_pods_do_not_restart(stack: Stack) -> None:
     done = kubectl(stack, "-n", NAMESPACE, "get", "pods", "-o", "json")
     found = {
         each["metadata"]["labels"]["app.kubernetes.io/name"]: each["status"]["containerStatuses"][0]["restartCount"]
@@ -130,7 +129,7 @@ def test_operators_run_once_and_restart_never(stack: Stack) -> None:
     assert found == dict.fromkeys(RELEASES, 0)
 
 
-def test_only_operators_of_mpi_jobs_read_secrets_elsewhere(stack: Stack) -> None:
+def test_operator_permissions_on_secrets_are_limited(stack: Stack) -> None:
     def may(name: str, *words: str) -> bool:
         account = f"system:serviceaccount:{NAMESPACE}:{name}"
         return kubectl(stack, "auth", "can-i", *words, f"--as={account}").stdout.strip() == "yes"
@@ -146,7 +145,7 @@ def test_only_operators_of_mpi_jobs_read_secrets_elsewhere(stack: Stack) -> None
         assert may(name, "update", f"secrets/{secret}", "-n", NAMESPACE) == (secret == mine), (name, secret)
 
 
-def test_a_rule_that_was_taken_away_comes_back(stack: Stack) -> None:
+def test_operator_deleted_role_binding_is_recreated(stack: Stack) -> None:
     kubectl(stack, "delete", "clusterrolebinding", "trainyard:jobset")
     stack.run("refresh", "--yes", "--skip-preview")
     stack.up()
@@ -159,7 +158,7 @@ def changes(stack: Stack, **edits: object) -> dict[str, Any]:
     return {name: step.get("detailedDiff") or step["op"] for name, step in plan if step["op"] != "same"}
 
 
-def test_of_two_jobs_in_a_queue_one_waits_for_the_other_and_others_for_neither(stack: Stack) -> None:
+def test_queue_runs_one_of_two_jobs_at_a_time(stack: Stack) -> None:
     stack.up(jobs="two")
     batch = stack.batch()
 
@@ -195,7 +194,7 @@ def test_of_two_jobs_in_a_queue_one_waits_for_the_other_and_others_for_neither(s
     assert changes(stack, jobs="two") == {}
 
 
-def test_every_kind_has_its_turn_in_a_queue(stack: Stack) -> None:
+def test_queue_runs_every_queueable_kind(stack: Stack) -> None:
     """The namespace's jobs request more than the queue has. Without a queue, all of them would run at once."""
     stack.up(jobs="queued")
     kinds = {kind: condition for kind, condition in FINISHED.items() if kind != "MXJob"} | {"Job": "Complete"}
@@ -208,16 +207,16 @@ def test_every_kind_has_its_turn_in_a_queue(stack: Stack) -> None:
     assert Cluster(str(stack.kubeconfig), "kinds").jobs(["large"])["large"].state == "queued"
 
 
-def test_no_operator_lacks_a_permission(stack: Stack) -> None:
+def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
     """Check after a job of each kind, with and without a queue."""
     for name in RELEASES:
         log = kubectl(stack, "-n", NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
         assert log, name
-        refused = [line for line in log.splitlines() if "forbidden" in line]
-        assert refused == [], name
+        forbidden = [line for line in log.splitlines() if "forbidden" in line]
+        assert forbidden == [], name
 
 
-def test_destroy_leaves_no_definition_no_webhook_and_no_right(stack: Stack) -> None:
+def test_operator_destroy_leaves_nothing(stack: Stack) -> None:
     """Include a job that still waits in its queue."""
     stack.run("destroy", "--yes", "--skip-preview")
     assert names(stack, "customresourcedefinitions") == []

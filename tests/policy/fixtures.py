@@ -1,4 +1,4 @@
-"""For each rule the inputs of a resource that keeps it and of one that breaks it."""
+"""Inputs of resources that follow and that break each rule."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ CONTAINER = {
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """A job whose one container is changed."""
+    """Return a Job with changes in its only container."""
     return {"spec": {"template": {"spec": {"containers": [{**CONTAINER, **changes}]}}}}
 
 
 def pod(**changes: Any) -> dict[str, Any]:
-    """A job whose pod is changed."""
+    """Return a Job with changes in its pod."""
     return {"spec": {"template": {"spec": {"containers": [CONTAINER], **changes}}}}
 
 
 def policy(action: str, resource: str) -> dict[str, Any]:
+    """Return the inputs of an IAM policy with one statement."""
     statement = {"Effect": "Allow", "Action": [action], "Resource": resource}
     return {"policy": json.dumps({"Version": "2012-10-17", "Statement": [statement]})}
 
 
 def blocks(cidr: str) -> dict[str, Any]:
+    """Return the inputs of a GKE cluster with one authorized network."""
     return {"masterAuthorizedNetworksConfig": {"cidrBlocks": [{"cidrBlock": cidr}]}}
 
 
@@ -156,4 +158,4 @@ FIXTURES: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         "metadata.labels",
     ),
 }
-"""Rule -> type, inputs that keep it, inputs that break it, path of the problem."""
+"""Rule -> type, inputs that follow it, inputs that break it, path of the problem."""

@@ -15,7 +15,7 @@ from simulation.cloud import checking, fact_check
 from simulation.cloud.fact_table import FOLDER, fact_table
 from simulation.cloud.state import Properties
 from tests.components.cloud_program import graph
-from tests.components.test_cloud_keys import EKS, GKE
+from tests.components.test_platform_keys import EKS, GKE
 from tests.recording import Record
 from tests.rehearsal.refused_by_aws import AWS_BASE, AWS_RULES, EKS_CLUSTER
 from tests.rehearsal.refused_by_google import BASE, CLUSTER, GKE_RULES, POOL
@@ -58,7 +58,7 @@ def test_check_accepts_what_the_program_declares(package: str) -> None:
     assert refused == set()
 
 
-def refusals(type_: str, change: dict[str, Any]) -> dict[str, str]:
+def error_lines(type_: str, change: dict[str, Any]) -> dict[str, str]:
     """Return input -> problem, from the facts for a type's valid inputs with a change."""
     inputs = {key: value for key, value in {**BASE[type_], **change}.items() if value is not None}
     table = fact_table(type_)
@@ -68,15 +68,15 @@ def refusals(type_: str, change: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize(("type_", "change", "where"), GKE_RULES)
 def test_check_rejects_what_googles_provider_rejects(type_: str, change: dict[str, Any], where: str) -> None:
-    assert refusals(type_, {}) == {}
-    found = refusals(type_, change)
+    assert error_lines(type_, {}) == {}
+    found = error_lines(type_, change)
     assert "https://github.com/hashicorp/terraform-provider-google-beta/blob/" in found[where]
 
 
 def test_check_accepts_numbers_and_booleans_in_strings() -> None:
-    assert refusals(POOL, {"nodeCount": "2", "autoscaling": {"maxNodeCount": "3"}}) == {}
-    assert refusals(CLUSTER, {"removeDefaultNodePool": "true"}) == {}
-    assert list(refusals(POOL, {"nodeCount": "2.5"})) == ["nodeCount"]
+    assert error_lines(POOL, {"nodeCount": "2", "autoscaling": {"maxNodeCount": "3"}}) == {}
+    assert error_lines(CLUSTER, {"removeDefaultNodePool": "true"}) == {}
+    assert list(error_lines(POOL, {"nodeCount": "2.5"})) == ["nodeCount"]
 
 
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)

@@ -9,7 +9,7 @@ from infra.aws.storage import lifecycle
 from infra.local.config import LocalConfig
 from stack.config import StackConfig, parse
 from stack.run_record import run_records
-from tests.unit.refused import JOB, PLATFORM
+from tests.unit.stack_settings import JOB, PLATFORM
 from trainer.storage import Folder, checkpoints_folder, profiles_folder
 from workloads.validation.names import SHARED_FOLDERS
 
@@ -23,7 +23,7 @@ def stack(**job: object) -> StackConfig:
     return config
 
 
-def test_a_rule_for_old_files_holds_for_every_job() -> None:
+def test_bucket_lifecycle_prefixes_match_trainer_folders() -> None:
     rules = lifecycle(EksBucketConfig(name="bucket", prefix="runs", profile_days=3, checkpoint_days=5))
     prefixes = [rule.filter.prefix for rule in rules if rule.expiration]  # type: ignore[union-attr]  # plain here
     bucket = Folder(f"{BUCKET}/runs")
@@ -33,7 +33,7 @@ def test_a_rule_for_old_files_holds_for_every_job() -> None:
 
 
 @pytest.mark.parametrize(("job", "folder"), [({}, "a"), ({"flags": {"job": "b"}}, "b")])
-def test_a_record_says_where_checkpoints_and_profiles_are(job: dict[str, object], folder: str) -> None:
+def test_run_record_has_checkpoint_and_profile_folders(job: dict[str, object], folder: str) -> None:
     config = stack(**job)
     record = run_records(config, "", {})[config.jobs[0].name]
     assert record["bucket_prefix"] == folder
@@ -41,6 +41,6 @@ def test_a_record_says_where_checkpoints_and_profiles_are(job: dict[str, object]
     assert f"{BUCKET}/{record['profiles']}" == profiles_folder(Folder(BUCKET), folder).url
 
 
-def test_no_job_has_a_folder_of_all_jobs() -> None:
+def test_shared_folders_are_parents_of_job_folders() -> None:
     places = [place(Folder(BUCKET), "job").url for place in (checkpoints_folder, profiles_folder)]
     assert places == [f"{BUCKET}/{name}/job" for name in SHARED_FOLDERS]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, get_args
@@ -24,7 +27,7 @@ from workloads.command import (
     program,
     restarts_in_place,
 )
-from workloads.kinds.mpi_job import SSHD, launcher_command
+from workloads.kinds.mpi_job import SSHD
 from workloads.layout import process_layout
 from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, PREEMPTED_EXIT_CODE
 from workloads.spec import JobSpec, Recipe
@@ -49,7 +52,7 @@ def expanded(text: str, variables: dict[str, str]) -> str:
     return re.sub(r"\$\$|\$\(([^)]*)\)", one, text)
 
 
-def test_flags_become_arguments() -> None:
+def test_host_command_flags_become_arguments() -> None:
     flags = {"batch_size": 64, "lr": 0.1, "data.fake": True, "model.fused_norm": False, "name": "a b", "n": 0}
     assert command(flags=flags).argv == (
         *(*LAUNCHER, "-m", "trainer", "digits"),
@@ -58,7 +61,7 @@ def test_flags_become_arguments() -> None:
 
 
 @given(st.text(), st.dictionaries(st.sampled_from(["A", "TRAINYARD_JOB"]), st.text(max_size=5)))
-def test_kubernetes_expands_nothing_of_the_users(text: str, variables: dict[str, str]) -> None:
+def test_host_command_user_text_is_not_expanded_by_kubernetes(text: str, variables: dict[str, str]) -> None:
     found = command(flags={"tag": text}, environment={"LABEL": text})
     assert expanded(found.argv[-1], variables) == f"--tag={text}"
     value = found.environment["LABEL"]
@@ -66,17 +69,17 @@ def test_kubernetes_expands_nothing_of_the_users(text: str, variables: dict[str,
     assert expanded(value, variables) == text
 
 
-def test_the_users_environment_wins_where_it_may() -> None:
+def test_host_command_user_environment_overrides_default() -> None:
     assert command(environment={"OMP_NUM_THREADS": 3}).environment["OMP_NUM_THREADS"] == "3"
 
 
-def test_a_reference_comes_after_what_it_refers_to() -> None:
+def test_host_command_variable_precedes_its_references() -> None:
     names = list(command().environment)
     assert names.index("TRAINYARD_NAMESPACE") < names.index("PET_RDZV_ENDPOINT")
 
 
 @given(st.integers(1, 64), st.integers(1, 16), st.integers(1, 128))
-def test_threads_use_the_cpus_once(hosts: int, processes: int, cpus: int) -> None:
+def test_process_layout_threads_fill_the_cpus(hosts: int, processes: int, cpus: int) -> None:
     spec = JobSpec.model_validate(
         {"name": "a", "recipe": "digits", "hosts": hosts, "processes_per_host": processes, "resources": {"cpu": cpus}}
     )
@@ -87,17 +90,12 @@ def test_threads_use_the_cpus_once(hosts: int, processes: int, cpus: int) -> Non
     assert (shape.threads_per_process + 1) * processes > cpus
 
 
-def test_the_rank_is_the_completion_index() -> None:
-    rank = command().environment["PET_NODE_RANK"]
-    assert isinstance(rank, FieldReference)
-    assert "batch.kubernetes.io/job-completion-index" in rank.path
-
-
-def test_torchrun_understands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_torchrun_parser_accepts_host_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # Import torch here: it takes seconds, and no other test in this file needs it.
     from torch.distributed.run import config_from_args, get_args_parser
 
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # it makes a folder for logs and leaves it
+    # config_from_args leaves a folder for logs.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = command(hosts=4, processes_per_host=2, flags={"epochs": 5, "fake": True}, grace_seconds=60)
     pod = {"metadata.namespace": "training", "spec.nodeName": "node-0"}
     variables: dict[str, str] = {}
@@ -120,7 +118,7 @@ def test_torchrun_understands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("example", [name for name, (spec, _) in examples().items() if spec.recipe])
-def test_the_trainer_understands(example: str) -> None:
+def test_trainer_parser_accepts_flags_of_example(example: str) -> None:
     spec, _ = examples()[example]
     argv = program(spec)
     words = [expanded(word, {}) for word in argv[argv.index("trainer") + 1 :]]
@@ -129,25 +127,25 @@ def test_the_trainer_understands(example: str) -> None:
         assert getattr(config, {"lr": "learning_rate"}.get(key, key)) == value
 
 
-def test_the_recipes_are_the_trainers() -> None:
+def test_recipes_equal_those_of_trainer() -> None:
     for recipe in get_args(Recipe):
         assert type(parse([recipe])).__name__ == f"{recipe.capitalize()}Config"
 
 
-def test_final_exit_codes_are_the_trainers() -> None:
+def test_final_exit_codes_equal_those_of_trainer() -> None:
     stays = (exit_codes.DIVERGED, exit_codes.DATA_ERROR, exit_codes.SLOW_LINK, exit_codes.BAD_CONFIGURATION)
     assert stays == FINAL_EXIT_CODES
     assert PREEMPTED_EXIT_CODE == exit_codes.PREEMPTED
 
 
-def test_the_launcher_restarts_nothing_after_the_final_exit_codes() -> None:
+def test_final_exit_codes_equal_those_of_launcher() -> None:
     # Import here: the trainer imports torch, which takes seconds, and no other test in this file needs it.
     from trainer.restarts import agent
 
     assert frozenset(FINAL_EXIT_CODES) == agent.FINAL_EXIT_CODES
 
 
-def test_no_exit_code_of_a_launcher_that_ends_a_job_is_that_of_a_lost_one() -> None:
+def test_lost_exit_codes_exclude_codes_of_failed_ranks() -> None:
     own = {exit_codes.DIVERGED, exit_codes.HANG, exit_codes.RESTARTS_USED, exit_codes.STORAGE_ERROR, 1}
     # Ranks that end with SIGABRT, SIGBUS, SIGKILL, SIGSEGV or SIGTERM.
     assert not (own | {256 - signal for signal in (6, 7, 9, 11, 15)}) & set(LOST_EXIT_CODES)
@@ -169,7 +167,7 @@ def test_no_exit_code_of_a_launcher_that_ends_a_job_is_that_of_a_lost_one() -> N
         *(({"kind": kind}, False) for kind in ("pytorch-job", "mpi-job", "jobset", "train-job")),
     ],
 )
-def test_ranks_restart_in_place_where_launchers_of_an_indexed_job_run(
+def test_restarts_in_place_is_true_for_trainyard_launcher_of_indexed_job(
     changes: dict[str, Any], is_in_place: bool
 ) -> None:
     spec = JobSpec.model_validate({"name": "digits", "recipe": "digits", **changes})
@@ -187,30 +185,14 @@ def script(**changes: Any) -> Command:
     return host_command(spec, process_layout(spec))
 
 
-def test_a_script_runs_under_torchrun_of_its_image() -> None:
+def test_host_command_script_runs_under_launcher_of_its_image() -> None:
     assert script().argv == (*LAUNCHER, "train.py", "a b", "$$HOME")
     assert script(image="example.com/own:1").argv == (*TORCHRUN, "train.py", "a b", "$$HOME")
     assert script(kind="mx-job", image="example.com/own:1").argv == ("python", "train.py", "a b", "$$HOME")
     assert "PET_NNODES" not in script(kind="mx-job").environment
 
 
-def test_a_tpu_host_runs_one_process_by_itself() -> None:
-    found = command(accelerator="v4-32")
-    assert found.argv == ("python", "-m", "trainer", "digits")
-    assert found.environment["PJRT_DEVICE"] == "TPU"
-    assert found.environment["TRAINYARD_HOSTS"] == "4"
-    assert not [name for name in found.environment if name.startswith(("PET_", "MEGASCALE_"))]
-
-
-def test_each_chip_of_a_tpu_host_can_have_a_process() -> None:
-    found = command(accelerator="v4-32", processes_per_host=4)
-    assert found.argv == (*LAUNCHER, "-m", "trainer", "digits")
-    assert found.environment["PJRT_DEVICE"] == "TPU"
-    assert found.environment["PET_NNODES"] == "4"
-    assert found.environment["PET_NPROC_PER_NODE"] == "4"
-
-
-def test_xla_on_a_host_alone_is_one_process_with_all_its_devices() -> None:
+def test_host_command_xla_on_one_host_runs_one_process() -> None:
     alone = command(runtime="xla")
     assert alone.argv == ("python", "-m", "trainer", "digits")
     assert alone.environment["PJRT_DEVICE"] == "CPU"
@@ -222,19 +204,8 @@ def test_xla_on_a_host_alone_is_one_process_with_all_its_devices() -> None:
     assert "PJRT_DEVICE" not in command().environment
 
 
-def test_slices_find_each_other() -> None:
-    found = command(accelerator="v4-32", slices=2, kind="jobset").environment
-    assert found["MEGASCALE_COORDINATOR_ADDRESS"] == "digits-worker-0-0.digits"
-    assert found["MEGASCALE_NUM_SLICES"] == "2"
-    assert isinstance(found["MEGASCALE_SLICE_ID"], FieldReference)
-
-
-def test_a_gpu_host_has_a_process_for_each() -> None:
-    assert command(accelerator="nvidia-tesla-v100", accelerators_per_host=2).environment["PET_NPROC_PER_NODE"] == "2"
-
-
 @pytest.mark.parametrize("keys", [{"kind": "mx-job"}, {"torchrun": False}])
-def test_a_script_that_a_host_starts_once_has_all_its_gpus_and_cpus(keys: dict[str, Any]) -> None:
+def test_host_command_single_process_gets_all_cpus(keys: dict[str, Any]) -> None:
     gpus: dict[str, Any] = {"accelerator": "nvidia-l4", "accelerators_per_host": 4, "resources": {"cpu": "8"}}
     spec = JobSpec.model_validate({"name": "a", "script": "/a.py", "image": "example.com/a:1", **gpus, **keys})
     assert not conflicts(spec)
@@ -242,73 +213,27 @@ def test_a_script_that_a_host_starts_once_has_all_its_gpus_and_cpus(keys: dict[s
     assert (environment["TRAINYARD_PROCESSES_PER_HOST"], environment["OMP_NUM_THREADS"]) == ("1", "8")
 
 
-def test_every_run_with_an_etcd_has_an_id_of_its_own() -> None:
-    found = command(elastic={"min_hosts": 1, "max_hosts": 3}, rendezvous="etcd").environment
-    assert found["PET_RDZV_BACKEND"] == "etcd"
-    assert found["PET_RDZV_ENDPOINT"] == "digits-etcd.$(TRAINYARD_NAMESPACE).svc:2379"
-    assert isinstance(found["PET_RDZV_ID"], FieldReference)
-    assert found["PET_RDZV_ID"].path.endswith("controller-uid']")
-
-
-def test_hosts_that_leave_and_come_back_meet_by_the_identity_of_their_job() -> None:
-    found = command(elastic={"min_hosts": 1, "max_hosts": 3}).environment
-    assert found["PET_RDZV_ENDPOINT"] == "digits-0.digits.$(TRAINYARD_NAMESPACE).svc:29500"
-    assert isinstance(found["PET_RDZV_ID"], FieldReference)
-
-
-def test_a_script_without_torchrun_is_started_by_itself() -> None:
-    spec = JobSpec(name="a", script="serve.py", args=("--x",), image="example.com/a:1", torchrun=False)
-    found = host_command(spec, process_layout(spec))
-    assert found.argv == ("python", "serve.py", "--x")
-    assert not [name for name in found.environment if name.startswith("PET_")]
-
-
-@pytest.mark.parametrize(("recipe", "processes"), [(True, "2"), (False, "8")])
-def test_mpirun_starts_torchrun_once_a_host_or_each_process(recipe: bool, processes: str) -> None:
-    what = {"recipe": "digits"} if recipe else {"script": "train.py"}
-    values = {"name": "a", "kind": "mpi-job", "hosts": 2, "processes_per_host": 4, **what}
-    spec = JobSpec.model_validate({**values, "environment": {"X": "1"}, "secrets": {"WANDB_API_KEY": "wandb"}})
-    host = host_command(spec, process_layout(spec))
-    argv = launcher_command(spec, process_layout(spec), host).argv
-    assert argv[:3] == ("mpirun", "-np", processes)
-    assert argv[-len(program(spec)) :] == program(spec)
-    passed = [argv[place + 1] for place, word in enumerate(argv) if word == "-x"]
-    assert {"PATH", "HOME", "TRAINYARD_BUCKET", "TRAINYARD_NAMESPACE", "X", "WANDB_API_KEY"} <= set(passed)
-    assert "TRAINYARD_NODE" not in passed
-    assert ("PET_RDZV_ENDPOINT" in passed) == recipe
-
-
-def test_sshd_needs_no_rights_and_no_file_of_the_image() -> None:
+def test_sshd_command_uses_no_configuration_file_and_unprivileged_port() -> None:
     words = " ".join(SSHD)
     assert "-f /dev/null" in words
     assert int(words.partition("-p ")[2].split()[0]) > 1024
 
 
-def test_idle_hosts_wait_and_end_when_told() -> None:
-    import signal
-    import subprocess
-    import sys
-
+def test_idle_command_waits_until_sigterm() -> None:
     assert command(interactive=True).argv == IDLE
     with subprocess.Popen([sys.executable, *IDLE[1:]]) as process:
-        try:
+        with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
-            raise AssertionError("it did not wait")
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
 
 
-def test_a_pytorch_job_is_told_which_codes_to_retry() -> None:
-    assert command(kind="pytorch-job").environment["TRAINYARD_RETRYABLE_OFFSET"] == "128"
-    assert "TRAINYARD_RETRYABLE_OFFSET" not in command().environment
-
-
-def test_torchrun_understands_an_elastic_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_torchrun_parser_accepts_elastic_host_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # Import torch here: it takes seconds, and no other test in this file needs it.
     from torch.distributed.run import config_from_args, get_args_parser
 
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # it makes a folder for logs and leaves it
+    # config_from_args leaves a folder for logs.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = command(elastic={"min_hosts": 1, "max_hosts": 3}, restarts=5)
     variables: dict[str, str] = {"TRAINYARD_NAMESPACE": "training"}
     for name, value in found.environment.items():

@@ -1,4 +1,4 @@
-"""Prices: each has a source and a day, every machine is priced or named as unpriced, and nothing is free in silence."""
+"""Cost estimates: prices with sources, a price or an explicit exception for every machine, ranges and budgets."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from infra.hardware.tpus import GENERATIONS
 from stack.config import parse
 
 
-def bill(platform: PlatformConfig) -> CostEstimate:
+def cost_estimate(platform: PlatformConfig) -> CostEstimate:
     """Return the cost of a platform."""
     return cloud_of(platform).cost_estimate()
 
 
 def platform(kind: str, *pools: dict[str, Any], **changes: Any) -> PlatformConfig:
+    """Return a cloud platform with these pools of one node."""
     named = [{"name": f"pool-{index}", "nodes": 1, **pool} for index, pool in enumerate(pools)]
     project = {"project": "some-project"} if kind == "gke" else {}
     return parse({"platform": {"kind": kind, **project, "pools": named, **changes}, "jobs": []}).platform
 
 
 def tpu(accelerator: str, **changes: Any) -> PlatformConfig:
+    """Return a GKE platform with a pool `tpu`."""
     pool = {"name": "tpu", "accelerator": accelerator, "check_zones": False, **changes}
-    return parse(
-        {"platform": {"kind": "gke", "project": "some-project", "pools": [pool], "zone": "us-central1-a"}, "jobs": []}
-    ).platform
+    gke = {"kind": "gke", "project": "some-project", "pools": [pool], "zone": "us-central1-a"}
+    return parse({"platform": gke, "jobs": []}).platform
 
 
-def test_every_price_has_a_source_and_a_day() -> None:
+def test_prices_have_source_and_date() -> None:
     for price in PRICES:
         assert price.source.startswith("https://")
         assert price.day <= date(2026, 11, 21)
@@ -44,7 +45,7 @@ def test_every_price_has_a_source_and_a_day() -> None:
         assert price.usd != 700, "the catalogue's number for no price"
 
 
-def test_no_price_is_given_twice() -> None:
+def test_prices_are_unique_by_item_and_region() -> None:
     assert len({(price.item, price.region) for price in PRICES}) == len(PRICES)
 
 
@@ -55,16 +56,16 @@ UNPRICED_SPOT = {"g4"}
 
 
 @pytest.mark.parametrize("name", EC2_MACHINES)
-def test_every_instance_type_is_priced(name: str) -> None:
-    found = bill(platform("eks", {"machine_type": name}))
+def test_cost_estimate_prices_every_ec2_type(name: str) -> None:
+    found = cost_estimate(platform("eks", {"machine_type": name}))
     lines = [line for line in found.lines if line.part == "pool-0"]
     assert [line.item.name for line in lines] == [name, "disk gp3 GB"]
     assert found.unpriced == ((f"pool-0: 1 x {name}",) if name in UNPRICED else ())
 
 
 @pytest.mark.parametrize("name", [each.name for each in GCE_MACHINES.values() if not each.tpu_chips])
-def test_every_machine_type_is_priced(name: str) -> None:
-    found = bill(platform("gke", {"machine_type": name, "check_zones": False}))
+def test_cost_estimate_prices_every_gce_type(name: str) -> None:
+    found = cost_estimate(platform("gke", {"machine_type": name, "check_zones": False}))
     lines = [line for line in found.lines if line.part == "pool-0"]
     machine = GCE_MACHINES[name]
     cpus = sum(line.quantity for line in lines if " vCPU" in line.item.name)
@@ -73,7 +74,7 @@ def test_every_machine_type_is_priced(name: str) -> None:
         sum(line.quantity for line in lines if machine.gpu and line.item.name.startswith(machine.gpu)) == machine.gpus
     )
     assert found.unpriced == ()
-    as_spot = bill(platform("gke", {"machine_type": name, "check_zones": False, "capacity": "spot"}))
+    as_spot = cost_estimate(platform("gke", {"machine_type": name, "check_zones": False, "capacity": "spot"}))
     if machine.family in UNPRICED_SPOT:
         assert as_spot.unpriced
         return
@@ -82,27 +83,31 @@ def test_every_machine_type_is_priced(name: str) -> None:
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_every_tpu_is_priced(generation: str) -> None:
+def test_cost_estimate_prices_every_tpu(generation: str) -> None:
     for chips, name in GENERATIONS[generation].machine_types.items():
         axes = {1: "1x1", 4: "2x2", 8: "2x4"}[chips]
         topology = axes if GENERATIONS[generation].dimensions == 2 else f"{axes}x1"
-        found = bill(tpu(generation, topology=topology))
+        found = cost_estimate(tpu(generation, topology=topology))
         assert bool(found.unpriced) == (name in UNPRICED)
 
 
-@pytest.mark.parametrize("disk", ["pd-standard", "pd-balanced", "pd-ssd", "hyperdisk-balanced"])
-def test_every_disk_of_gke_is_priced(disk: str) -> None:
-    machine = "c4-standard-4" if disk.startswith("hyper") else "n1-standard-8"
-    pool = {"machine_type": machine, "disk_type": disk, "check_zones": False}
-    assert bill(platform("gke", pool)).unpriced == ()
+@pytest.mark.parametrize(
+    ("kind", "disk", "machine"),
+    [
+        ("gke", "pd-standard", "n1-standard-8"),
+        ("gke", "pd-balanced", "n1-standard-8"),
+        ("gke", "pd-ssd", "n1-standard-8"),
+        ("gke", "hyperdisk-balanced", "c4-standard-4"),
+        ("eks", "gp3", "g5.xlarge"),
+        ("eks", "io2", "g5.xlarge"),
+    ],
+)
+def test_cost_estimate_prices_every_disk(kind: str, disk: str, machine: str) -> None:
+    pool = {"machine_type": machine, "disk_type": disk}
+    assert cost_estimate(platform(kind, pool)).unpriced == ()
 
 
-@pytest.mark.parametrize("disk", ["gp3", "io2"])
-def test_every_disk_of_eks_is_priced(disk: str) -> None:
-    assert bill(platform("eks", {"machine_type": "g5.xlarge", "disk_type": disk})).unpriced == ()
-
-
-def test_prices_are_those_that_the_clouds_publish_for_whole_machines() -> None:
+def test_cost_estimate_equals_published_prices_of_machines() -> None:
     """Machines whose price is listed whole elsewhere: the sum of our parts comes to the same."""
     listed = {
         "n1-standard-4": 0.19,
@@ -112,46 +117,37 @@ def test_prices_are_those_that_the_clouds_publish_for_whole_machines() -> None:
         "a2-highgpu-8g": 29.38708,
     }
     for name, usd in listed.items():
-        found = bill(platform("gke", {"machine_type": name, "check_zones": False, "disk_size_gb": 100}))
+        found = cost_estimate(platform("gke", {"machine_type": name, "check_zones": False, "disk_size_gb": 100}))
         parts = [
             line.cost(spot=False) for line in found.lines if line.part == "pool-0" and "disk" not in line.item.name
         ]
         assert sum(each.amount for each in parts if each) == pytest.approx(usd, rel=2e-3)
 
 
-@pytest.mark.parametrize(
-    "accelerator", [f"{name}-8" for name in GPUS if GPUS[name].attachment] + ["v4-8", "v5litepod-8", "v5p-8", "v6e-8"]
-)
-def test_accelerators_are_lines_of_their_own(accelerator: str) -> None:
-    name = accelerator.rpartition("-")[0]
-    if name in GPUS:
-        found = bill(
-            platform("gke", {"machine_type": "n1-standard-8", "accelerator": name, "accelerators_per_node": 2})
-        )
-        assert [line.quantity for line in found.lines if line.item.name == name] == [2]
-    else:
-        found = bill(tpu(accelerator))
-        (line,) = [line for line in found.lines if line.item.name.startswith("TPU ")]
-        assert line.item.name.split()[1] in GENERATIONS
+@pytest.mark.parametrize("name", [name for name in GPUS if GPUS[name].attachment])
+def test_cost_estimate_lists_attached_gpus(name: str) -> None:
+    pool = {"machine_type": "n1-standard-8", "accelerator": name, "accelerators_per_node": 2}
+    lines = cost_estimate(platform("gke", pool)).lines
+    assert [line.quantity for line in lines if line.item.name == name] == [2]
 
 
-def test_chips_of_every_slice_are_counted() -> None:
-    found = bill(tpu("v6e-16", slices=2))
+def test_cost_estimate_counts_chips_of_all_slices() -> None:
+    found = cost_estimate(tpu("v6e-16", slices=2))
     disks = 8 * 100 * 0.08 / 730
     assert found.by_part()["tpu"].amount == pytest.approx(32 * 2.7 + disks)
 
 
-def test_spot_and_on_demand() -> None:
-    found = bill(tpu("v6e-16", capacity="spot"))
+def test_cost_estimate_of_spot_pool_uses_spot_price() -> None:
+    found = cost_estimate(tpu("v6e-16", capacity="spot"))
     disks = 4 * 100 * 0.08 / 730
     assert found.by_part()["tpu"].amount == pytest.approx(16 * 0.54421 + disks)
     assert found.by_part(spot=False)["tpu"].amount == pytest.approx(16 * 2.7 + disks)
     assert found.by_part(spot=True)["cluster"] == found.by_part(spot=False)["cluster"]
 
 
-def test_the_band_is_wider_elsewhere_and_for_spot() -> None:
+def test_cost_estimate_range_is_wider_in_other_regions_and_for_spot() -> None:
     def width(**changes: Any) -> float:
-        money = bill(platform("gke", {"machine_type": "e2-standard-4", **changes.pop("pool", {})}, **changes))
+        money = cost_estimate(platform("gke", {"machine_type": "e2-standard-4", **changes.pop("pool", {})}, **changes))
         found = money.by_part()["pool-0"]
         return (found.high - found.low) / found.amount
 
@@ -161,35 +157,35 @@ def test_the_band_is_wider_elsewhere_and_for_spot() -> None:
     assert here < width(pool={"capacity": "spot"}) <= 1
 
 
-def test_an_unpriced_part_is_named_and_not_free() -> None:
-    found = bill(platform("eks", {"machine_type": "p5e.48xlarge"}))
+def test_cost_estimate_names_unpriced_machines() -> None:
+    found = cost_estimate(platform("eks", {"machine_type": "p5e.48xlarge"}))
     assert found.by_part()["pool-0"].amount == pytest.approx(100 * 0.08 / 730)
     assert found.unpriced == ("pool-0: 1 x p5e.48xlarge",)
     assert "pool-0" in found.incomplete()
 
 
-def test_what_has_no_spot_price_is_not_shown_as_cheap() -> None:
-    found = bill(platform("eks", {"machine_type": "g4dn.12xlarge"}))
+def test_cost_estimate_without_spot_price_is_incomplete() -> None:
+    found = cost_estimate(platform("eks", {"machine_type": "g4dn.12xlarge"}))
     assert "pool-0" in found.incomplete(spot=True)
     assert "pool-0" not in found.incomplete()
 
 
-def test_old_prices_are_said_to_be_old() -> None:
-    found = bill(platform("gke", {"machine_type": "e2-standard-4"}))
+def test_cost_estimate_warns_of_old_prices() -> None:
+    found = cost_estimate(platform("gke", {"machine_type": "e2-standard-4"}))
     assert found.warnings(date(2026, 11, 21)) == ()
     later = date(2026, 11, 21) + timedelta(days=366)
     assert any("e2 vCPU" in warning and "https://" in warning for warning in found.warnings(later))
 
 
-def test_budget() -> None:
-    priced = bill(tpu("v6e-8"))
+def test_over_budget_rejects_higher_and_unknown_prices() -> None:
+    priced = cost_estimate(tpu("v6e-8"))
     assert over_budget(priced, None) is None
-    assert "more than `budget: 1`" in (over_budget(priced, 1) or "")
+    assert over_budget(priced, 1) is not None
     assert over_budget(priced, 1000) is None
-    unpriced = bill(platform("eks", {"machine_type": "p5e.48xlarge"}))
-    assert "without a price" in (over_budget(unpriced, 1000) or ""), "a price that is not known may be any"
+    unpriced = cost_estimate(platform("eks", {"machine_type": "p5e.48xlarge"}))
+    assert over_budget(unpriced, 1000) is not None, "an unknown price may be any"
 
 
-def test_a_cluster_on_this_machine_costs_nothing() -> None:
+def test_cost_estimate_of_local_cluster_is_empty() -> None:
     local = parse({"platform": {"kind": "local", "nodes": 1}, "jobs": []}).platform
-    assert bill(local).lines == ()
+    assert cost_estimate(local).lines == ()

@@ -46,13 +46,13 @@ def cluster(request: pytest.FixtureRequest) -> ClusterSettings:
     return settings
 
 
-def test_equal_names_of_two_stacks_and_checkouts_share_nothing() -> None:
+def test_stack_cluster_equal_names_have_separate_folders() -> None:
     found = [stack_cluster(owner, stack, name="same") for owner in ("/one", "/two") for stack in ("a", "b", "A")]
     assert len({each.folder for each in found}) == len({each.cgroup for each in found}) == len(found)
     assert len({each.lock_file for each in found}) == len(found)
 
 
-def test_another_name_port_or_number_of_nodes_is_the_same_cluster() -> None:
+def test_stack_cluster_with_changed_settings_keeps_its_folder() -> None:
     mine = stack_cluster("/checkout", "mine")
     assert stack_cluster("/checkout", "mine", name="other", nodes=4, port=20000).folder == mine.folder
 
@@ -79,11 +79,12 @@ def abandoned(tmp_path: Path) -> Iterator[ClusterSettings]:
 
 
 def down(monkeypatch: pytest.MonkeyPatch, name: str) -> int:
+    """Run `make down ORPHAN=name` and return its exit status."""
     monkeypatch.setenv("ORPHAN", name)
     return commands.down.main()
 
 
-def test_down_lists_and_ends_the_cluster_of_a_deleted_checkout_alone(
+def test_down_orphan_ends_only_cluster_of_deleted_checkout(
     abandoned: ClusterSettings,
     cluster: ClusterSettings,
     monkeypatch: pytest.MonkeyPatch,
@@ -95,10 +96,10 @@ def test_down_lists_and_ends_the_cluster_of_a_deleted_checkout_alone(
     living.save()
     shutil.rmtree(cluster.folder)
     commands.down.report_abandoned()
-    said = capsys.readouterr().out
-    assert f"`make down ORPHAN={abandoned.folder.name}`" in said
-    assert abandoned.owner in said
-    assert living.folder.name not in said
+    output = capsys.readouterr().out
+    assert f"`make down ORPHAN={abandoned.folder.name}`" in output
+    assert abandoned.owner in output
+    assert living.folder.name not in output
     assert down(monkeypatch, abandoned.folder.name) == 0
     assert lifecycle.find_leftovers(abandoned) == []
     assert living.folder.exists()
@@ -106,31 +107,31 @@ def test_down_lists_and_ends_the_cluster_of_a_deleted_checkout_alone(
     assert "ORPHAN" not in capsys.readouterr().out
 
 
-def test_down_refuses_the_cluster_of_a_checkout_that_exists(
+def test_down_orphan_of_existing_checkout_is_rejected(
     abandoned: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(abandoned.owner).mkdir()
     assert down(monkeypatch, abandoned.folder.name) == 1
-    said = capsys.readouterr().err
-    assert f"belongs to {abandoned.owner}, which exists; run `make down STACK=mine` there" in said
+    output = capsys.readouterr().err
+    assert f"belongs to {abandoned.owner}, which exists; run `make down STACK=mine` there" in output
     assert leftovers.processes(abandoned.folder)
 
 
-def test_down_refuses_an_unknown_orphan_and_names_the_known(
+def test_down_orphan_unknown_name_lists_known_names(
     abandoned: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert down(monkeypatch, "other") == 1
     assert f"unknown cluster; must be one of {abandoned.folder.name}" in capsys.readouterr().err
 
 
-def test_start_without_a_port_keeps_the_last_one_and_evades_a_taken_one(cluster: ClusterSettings) -> None:
+def test_start_without_port_keeps_last_port_unless_in_use(cluster: ClusterSettings) -> None:
     with lifecycle._listen(cluster) as listener:
         assert listener.getsockname()[1] == 16500
         with lifecycle._listen(cluster) as another:
             assert another.getsockname()[1] in set(lifecycle.PORTS) - {16500}
 
 
-def test_kubeconfig_follows_the_port(cluster: ClusterSettings) -> None:
+def test_kubeconfig_is_rewritten_for_new_port(cluster: ClusterSettings) -> None:
     before = cluster.keys.joinpath("admin.crt").read_bytes()
     (cluster.folder / "port").write_text("16501", encoding="ascii")
     assert not has_kubeconfigs(cluster)
@@ -141,7 +142,7 @@ def test_kubeconfig_follows_the_port(cluster: ClusterSettings) -> None:
 
 @pytest.mark.parametrize("cluster", [1], indirect=True)
 @pytest.mark.parametrize("name", ["admin.kubeconfig", "kubelet-0.kubeconfig"])
-def test_deleted_kubeconfig_is_written_again_from_the_keys(cluster: ClusterSettings, name: str) -> None:
+def test_kubeconfig_deleted_is_rebuilt_from_keys(cluster: ClusterSettings, name: str) -> None:
     path = cluster.keys / name
     before = path.read_bytes()
     path.unlink()
@@ -152,7 +153,7 @@ def test_deleted_kubeconfig_is_written_again_from_the_keys(cluster: ClusterSetti
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_each_deleted_key_is_noticed_and_made_again(cluster: ClusterSettings) -> None:
+def test_key_deleted_is_recreated_and_data_kept(cluster: ClusterSettings) -> None:
     needed = {path.name for path in cluster.keys.iterdir() if path.suffix in (".crt", ".key", ".pub")}
     for name in sorted(needed - {"ca.key", "etcd-ca.key"}):
         (cluster.keys / name).unlink()
@@ -162,7 +163,7 @@ def test_each_deleted_key_is_noticed_and_made_again(cluster: ClusterSettings) ->
     assert lifecycle.identity(cluster) == "abc", "the data is kept"
 
 
-def test_damaged_settings_file_keeps_the_data(cluster: ClusterSettings) -> None:
+def test_start_with_damaged_settings_file_keeps_data(cluster: ClusterSettings) -> None:
     (cluster.folder / "settings.json").write_text('{"name":', encoding="utf-8")
     (cluster.bucket / "checkpoints").mkdir(parents=True)
     lifecycle._make_folders(cluster, 16500)
@@ -170,7 +171,7 @@ def test_damaged_settings_file_keeps_the_data(cluster: ClusterSettings) -> None:
     assert ClusterSettings.load(cluster.folder) == cluster
 
 
-def test_start_that_was_cut_off_before_its_id_begins_again(cluster: ClusterSettings) -> None:
+def test_start_interrupted_before_identity_makes_new_cluster(cluster: ClusterSettings) -> None:
     (cluster.folder / "uid").unlink()
     (cluster.folder / "etcd").mkdir()
     lifecycle._make_folders(cluster, 16500)
@@ -178,7 +179,7 @@ def test_start_that_was_cut_off_before_its_id_begins_again(cluster: ClusterSetti
     assert lifecycle.identity(cluster) not in (None, "abc")
 
 
-def test_removal_takes_the_id_first(cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_interrupted_has_removed_identity(cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut_off(_folder: Path) -> None:
         raise KeyboardInterrupt
 
@@ -188,7 +189,7 @@ def test_removal_takes_the_id_first(cluster: ClusterSettings, monkeypatch: pytes
     assert lifecycle.identity(cluster) is None
 
 
-def test_stop_removes_folder_and_lock_and_knows_the_cluster_by_its_stack_alone(cluster: ClusterSettings) -> None:
+def test_stop_removes_folder_and_lock_of_its_stack_only(cluster: ClusterSettings) -> None:
     other = stack_cluster("/checkout", "other")
     other.folder.mkdir(parents=True)
     found = stack_cluster("/checkout", "mine", name="renamed", port=20000)
@@ -200,7 +201,7 @@ def test_stop_removes_folder_and_lock_and_knows_the_cluster_by_its_stack_alone(c
     assert not lifecycle.stop(found)
 
 
-def test_stop_ends_processes_whose_folder_was_deleted() -> None:
+def test_stop_without_folder_ends_processes() -> None:
     mine = stack_cluster("/checkout", "mine")
     environment = {**os.environ, leftovers.CLUSTER_VARIABLE: str(mine.folder)}
     process = subprocess.Popen(["sleep", "600"], env=environment)
@@ -217,7 +218,7 @@ def test_stop_ends_processes_whose_folder_was_deleted() -> None:
         process.kill()
 
 
-def test_two_starts_never_hold_the_lock_at_once_although_a_stop_removes_its_file() -> None:
+def test_lock_is_exclusive_although_stop_removes_its_file() -> None:
     mine = stack_cluster("/checkout", "mine")
     inside, problems = [], []
 
@@ -247,7 +248,7 @@ def port_problem(port: int) -> str:
     return found
 
 
-def test_port_of_another_cluster_is_refused_with_its_stack_and_checkout(cluster: ClusterSettings) -> None:
+def test_port_of_another_cluster_is_rejected_with_stack_and_checkout(cluster: ClusterSettings) -> None:
     program = f"""
 import socket, sys, time
 listener = socket.create_server(("127.0.0.1", 0))
@@ -269,14 +270,14 @@ sys.stdin.read()
     assert "remove platform.port" in problem
 
 
-def test_port_of_another_program_is_refused_with_the_way_to_find_it() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+def test_port_of_another_program_is_rejected_with_command_to_find_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         problem = port_problem(port)
     assert f"`ss -ltnp 'sport = :{port}'`" in problem
 
 
-def test_kubeconfig_of_a_shell_is_that_of_the_stacks_own_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_environment_has_kubeconfig_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("STACK", "second")
     assert "KUBECONFIG" not in stack_environment()
@@ -292,7 +293,7 @@ def known(settings: ClusterSettings, uid: str) -> dict[str, object]:
     return {**inputs, "uid": uid}
 
 
-def test_lost_data_and_a_moved_checkout_say_which_command_helps(cluster: ClusterSettings) -> None:
+def test_provider_lost_data_or_moved_checkout_names_remedy(cluster: ClusterSettings) -> None:
     assert lost_cluster(cluster, known(cluster, "abc")) == ""
     assert "`make up STACK=mine`" in lost_cluster(cluster, known(cluster, "another"))
     moved = replace(cluster, owner="/moved")
@@ -301,7 +302,7 @@ def test_lost_data_and_a_moved_checkout_say_which_command_helps(cluster: Cluster
         LocalClusterProvider().diff("", known(cluster, "another"), known(cluster, "abc"))
 
 
-def test_state_of_a_copied_checkout_does_not_end_the_cluster_of_the_first(cache: Path) -> None:
+def test_provider_delete_keeps_cluster_of_another_checkout(cache: Path) -> None:
     first = cache / "first"
     first.mkdir()
     theirs = stack_cluster(str(first), "mine")
@@ -313,12 +314,12 @@ def test_state_of_a_copied_checkout_does_not_end_the_cluster_of_the_first(cache:
     assert not theirs.folder.exists()
 
 
-def test_provider_whose_pulumi_is_gone_starts_nothing() -> None:
+def test_engine_check_without_pulumi_raises() -> None:
     with pytest.raises(RuntimeError, match="has ended; nothing more is started"):
         Engine().check()
 
 
-def test_provider_finds_the_pulumi_above_it_until_that_is_killed(tmp_path: Path) -> None:
+def test_engine_above_returns_parent_pulumi_until_killed(tmp_path: Path) -> None:
     engine = tmp_path / "pulumi"
     engine.symlink_to("/bin/bash")
     # The second command keeps bash from replacing itself with the first.
@@ -341,7 +342,7 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
 
 
-def test_start_checks_its_engine_before_it_launches(cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_without_engine_launches_nothing(cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     def ended() -> None:
         raise RuntimeError("ended")
 

@@ -18,24 +18,24 @@ labels = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
 
 
 @given(labels)
-def test_every_dns_label_is_accepted(value: str) -> None:
+def test_check_label_accepts_every_dns_label(value: str) -> None:
     assert check_label(value) == value
 
 
 @given(st.text(max_size=70).filter(lambda text: not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", text)))
-def test_nothing_else_is(value: str) -> None:
+def test_check_label_rejects_all_other_text(value: str) -> None:
     with pytest.raises(ValueError, match="must be a DNS label"):
         check_label(value)
 
 
 @pytest.mark.parametrize("value", ["a\n", "-a", "a-", "1a", "", "A", "a_b", "a.b", "a" * 64])
-def test_near_misses_are_refused(value: str) -> None:
+def test_check_label_rejects_near_misses(value: str) -> None:
     with pytest.raises(ValueError, match="must be a DNS label"):
         check_label(value)
 
 
 @given(labels)
-def test_labels_are_legal_and_the_selector_is_among_them(job: str) -> None:
+def test_job_labels_are_valid_and_include_selector(job: str) -> None:
     found = job_labels(job, "digits")
     assert all(LABEL_VALUE.fullmatch(value) for value in found.values())
     assert job_selector(job).items() <= found.items()

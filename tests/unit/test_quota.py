@@ -12,7 +12,7 @@ from stack.config import parse
 
 
 def needed(platform: dict[str, Any]) -> dict[str, int]:
-    """Name -> amount."""
+    """Return the amount of each quota by its name."""
     return {each.name: each.amount for each in parse({"platform": platform, "jobs": []}).cloud.quota()}
 
 
@@ -24,7 +24,7 @@ def gke(*pools: dict[str, Any], **changes: Any) -> dict[str, int]:
     return {name: amount - system.get(name, 0) for name, amount in found.items() if amount != system.get(name)}
 
 
-def test_the_walk_through() -> None:
+def test_quota_of_default_gke_stack() -> None:
     assert needed({"kind": "gke", "project": "some-project"}) == {
         "CPUS": 3 * 4 + 2 * 4,
         "GPUS_ALL_REGIONS": 4,
@@ -34,29 +34,29 @@ def test_the_walk_through() -> None:
     }
 
 
-def test_spot_has_quota_of_its_own() -> None:
+def test_quota_of_spot_pool_is_preemptible() -> None:
     found = gke({"machine_type": "a2-highgpu-8g", "capacity": "spot"})
     assert found["PREEMPTIBLE_NVIDIA_A100_GPUS"] == 16
     assert "GPUS_ALL_REGIONS" not in found
 
 
-def test_newer_gpus_are_counted_by_family() -> None:
+def test_quota_of_newer_gpus_is_per_family() -> None:
     assert gke({"machine_type": "a3-megagpu-8g"})["GPUS_PER_GPU_FAMILY (gpu_family: NVIDIA_H100_MEGA)"] == 16
 
 
-def test_slices() -> None:
+def test_quota_of_tpu_slices_counts_chips() -> None:
     found = gke({"accelerator": "v4-32", "slices": 2, "capacity": "spot"}, zone="us-central2-b")
     assert found["PREEMPTIBLE_TPUS_PER_TPU_FAMILY (tpu_family: CT4P)"] == 32
 
 
-def test_a_ladder_needs_each_of_its_ways() -> None:
+def test_quota_of_fallback_order_counts_each_model() -> None:
     zones = ["us-east5-a", "us-east5-b"]
     found = gke({"accelerator": "v6e-16", "capacity": ["on-demand", "spot"], "zones": zones}, zone=zones[0])
     assert found["TPUS_PER_TPU_FAMILY (tpu_family: CT6E)"] == 16
     assert found["PREEMPTIBLE_TPUS_PER_TPU_FAMILY (tpu_family: CT6E)"] == 16
 
 
-def test_eks() -> None:
+def test_quota_of_eks_stack_counts_vcpus() -> None:
     assert needed({"kind": "eks"}) == {
         "L-1216C47A Running On-Demand Standard instances (vCPUs)": 4,
         "L-DB2E81BA Running On-Demand G and VT instances (vCPUs)": 96,
@@ -68,7 +68,7 @@ def test_eks() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, machine in GCE_MACHINES.items() if not machine.tpu_chips])
-def test_every_machine_of_gce_has_a_quota(name: str) -> None:
+def test_quota_exists_for_every_gce_type(name: str) -> None:
     pool = {"machine_type": name, "check_zones": False, "nodes": 1}
     if name.startswith("c4"):
         pool["disk_type"] = "hyperdisk-balanced"
@@ -76,9 +76,9 @@ def test_every_machine_of_gce_has_a_quota(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EC2_MACHINES)
-def test_every_machine_of_ec2_has_a_quota(name: str) -> None:
+def test_quota_exists_for_every_ec2_type(name: str) -> None:
     assert needed({"kind": "eks", "pools": [{"name": "a", "machine_type": name}]})
 
 
-def test_other_platforms_need_none() -> None:
+def test_quota_of_local_platform_is_empty() -> None:
     assert needed({"kind": "local"}) == {}

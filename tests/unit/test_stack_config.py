@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import resource
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from infra.local.config import LocalConfig
+from settings.problems import ConfigError
 from stack.config import StackConfig, load_file, main, parse, with_examples
 from workloads.examples import example_jobs, example_names
 
@@ -35,7 +35,7 @@ def processor_seconds_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def test_the_default_stack() -> None:
+def test_load_file_default_stack_has_two_nodes_and_digits() -> None:
     config = load_file(PROJECT / "Pulumi.local.yaml")
     assert isinstance(config.platform, LocalConfig)
     assert config.platform.nodes == 2
@@ -44,18 +44,18 @@ def test_the_default_stack() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(PROJECT.glob("Pulumi.*.yaml")), ids=lambda path: path.name)
-def test_every_stack_of_the_repository_has_the_right_keys(path: Path) -> None:
+def test_stack_file_of_repository_is_valid(path: Path) -> None:
     settings = yaml.safe_load(path.read_text(encoding="utf-8"))["config"]
     values = {key.partition(":")[2]: value for key, value in settings.items() if key.startswith("trainyard:")}
     StackConfig.model_validate(values, strict=False)
 
 
-def test_keys_without_the_projects_name_are_its_own(tmp_path: Path) -> None:
+def test_load_file_keys_without_namespace_are_accepted(tmp_path: Path) -> None:
     path = write(tmp_path, "config: {platform: {kind: local}, jobs: [], 'gcp:project': x}")
     assert load_file(path).jobs == ()
 
 
-def test_values_are_canonical(tmp_path: Path) -> None:
+def test_load_file_quantities_are_canonical(tmp_path: Path) -> None:
     text = (
         "config: {platform: {kind: local}, jobs: [{name: a, recipe: digits, resources: {cpu: 0.25, memory: 1024Mi}}]}"
     )
@@ -67,24 +67,25 @@ def test_values_are_canonical(tmp_path: Path) -> None:
     ("text", "part"),
     [
         ("config: [", "Pulumi.test.yaml: not YAML: "),
-        ("config: []", "Pulumi.test.yaml: has no mapping `config:`"),
         ("- 1", "Pulumi.test.yaml: has no mapping `config:`"),
         ("encryptionsalt: x", "trainyard:platform: is missing"),
         ("config: {trainyard:platform: {kind: local}}", "trainyard:jobs: is missing"),
     ],
 )
-def test_files_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, part: str) -> None:
+def test_main_invalid_file_is_rejected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, part: str
+) -> None:
     assert main([str(write(tmp_path, text))]) == 1
     assert part in capsys.readouterr().err
 
 
-def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_missing_file_lists_stacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["Pulumi.none.yaml"]) == 1
-    said = capsys.readouterr().err
-    assert "Pulumi.none.yaml: no such file; stacks with a file: dev, eks, gke-tpu" in said
+    output = capsys.readouterr().err
+    assert "Pulumi.none.yaml: no such file; stacks with a file: dev, eks, gke-tpu" in output
 
 
-def test_the_check_is_a_command_of_its_own_and_starts_fast(tmp_path: Path) -> None:
+def test_stack_config_command_is_fast_and_reports_problems(tmp_path: Path) -> None:
     path = write(tmp_path, "config: {platform: {kind: local, node: 1}, jobs: []}")
     begun = processor_seconds_of_children()
     done = subprocess.run(
@@ -99,48 +100,25 @@ def test_the_check_is_a_command_of_its_own_and_starts_fast(tmp_path: Path) -> No
     ]
 
 
-def test_the_check_does_not_load_pulumi() -> None:
-    program = "import sys, stack.config; sys.exit('pulumi' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program], cwd=PROJECT, check=False).returncode == 0
-
-
-def test_nobody_else_reads_pulumis_configuration() -> None:
-    folders = ("infra", "workloads", "commands", "setup")
-    files = [PROJECT / "__main__.py", *(path for folder in folders for path in (PROJECT / folder).rglob("*.py"))]
-    readers = [
-        path.relative_to(PROJECT).as_posix()
-        for path in files
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr == "Config" and ast.unparse(node.value) == "pulumi"
-    ]
-    assert readers == []
-
-
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("platform: {kind: local}", r"platform: top-level key is ignored; move it under `config:`"),
-        ("trainyard:platform: {kind: local}\ntrainyard:jobs: []", r"trainyard:platform, trainyard:jobs: top-level key"),
-        (
-            "config: {platform: {kind: local}, jobs: []}\ntrainyard:budget: -5",
-            r"trainyard:budget: top-level key is ignored",
-        ),
         ("config: &a\n  trainyard:platform: *a", r"value of trainyard:platform is an alias of what it is in"),
-        ("config: &a\n  trainyard:jobs: [*a]", r"value of trainyard:jobs is an alias of what it is in"),
         (
             "config:\n  trainyrd:platform: {kind: local}",
             r"trainyrd:platform: unknown namespace; write trainyard:platform",
         ),
     ],
 )
-def test_a_file_whose_settings_nobody_would_read(tmp_path: Path, text: str, said: str) -> None:
+def test_load_file_ignored_settings_are_rejected(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "Pulumi.strange.yaml"
     file.write_text(text)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         load_file(file)
 
 
-def test_numbers_that_pulumi_wrote_as_text(tmp_path: Path) -> None:
+def test_load_file_numbers_as_text_are_accepted(tmp_path: Path) -> None:
     """`pulumi config set trainyard:budget 30` writes them as text."""
     file = tmp_path / "Pulumi.text.yaml"
     text = 'config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: []\n  trainyard:budget: "30"\n'
@@ -149,7 +127,7 @@ def test_numbers_that_pulumi_wrote_as_text(tmp_path: Path) -> None:
     assert (config.budget, config.ttl_hours) == (30, 1.5)
 
 
-def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
+def test_load_file_duplicate_key_is_rejected(tmp_path: Path) -> None:
     """YAML readers would silently use the last one."""
     file = tmp_path / "Pulumi.twice.yaml"
     file.write_text("config:\n  trainyard:jobs: []\n  trainyard:platform: {kind: local, nodes: 1, nodes: 2}\n")
@@ -157,13 +135,13 @@ def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
         load_file(file)
 
 
-def test_a_key_that_is_there_with_its_namespace_and_without(tmp_path: Path) -> None:
+def test_load_file_key_with_and_without_namespace_is_rejected(tmp_path: Path) -> None:
     text = "config: {trainyard:platform: {kind: local}, trainyard:jobs: [], jobs: [pytorch-gloo]}"
     with pytest.raises(ValueError, match="jobs is also there as trainyard:jobs; write it once"):
         load_file(write(tmp_path, text))
 
 
-def test_what_is_no_file_of_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_folder_or_binary_file_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "Pulumi.bytes.yaml").write_bytes(b"\xff")
     assert main([str(tmp_path), str(tmp_path / "Pulumi.bytes.yaml")]) == 1
     folder, text = capsys.readouterr().err.splitlines()
@@ -171,12 +149,7 @@ def test_what_is_no_file_of_text(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert text == "Pulumi.bytes.yaml: is not UTF-8 text; save it as UTF-8"
 
 
-def test_a_check_of_nothing_passes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 2
-    assert "usage: python -m stack.config" in capsys.readouterr().err
-
-
-def test_what_is_wrong_with_recipes_of_the_command_line_is_said_to_be_theirs(
+def test_main_problem_of_job_variable_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JOB", "typo")
@@ -185,7 +158,7 @@ def test_what_is_wrong_with_recipes_of_the_command_line_is_said_to_be_theirs(
     assert capsys.readouterr().err.startswith(f"{path} with JOB=typo instead of its jobs: 1 problem(s)\n")
 
 
-def test_secrets_of_a_file(tmp_path: Path) -> None:
+def test_load_file_secret_must_be_encrypted(tmp_path: Path) -> None:
     job = "{name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, secrets: {WANDB_API_KEY: wandb}}"
     text = f"config: {{platform: {{kind: local}}, jobs: [{job}], 'secrets:wandb': {{secure: v1:abc}}}}"
     assert load_file(write(tmp_path, text)).jobs[0].secrets == {"WANDB_API_KEY": "wandb"}
@@ -193,27 +166,26 @@ def test_secrets_of_a_file(tmp_path: Path) -> None:
         load_file(write(tmp_path, text.replace("{secure: v1:abc}", "abc")))
 
 
-def test_a_secret_in_clear_that_no_job_names(tmp_path: Path) -> None:
+def test_load_file_unused_secret_in_clear_is_rejected(tmp_path: Path) -> None:
     text = "config: {platform: {kind: local}, jobs: [], 'secrets:wandb': hunter2, 'secrets:hub': {secure: v1:abc}}"
-    with pytest.raises(
-        ValueError, match=r"^secrets:wandb: is in clear; run `pulumi config set --secret secrets:wandb`"
-    ) as refused:
+    with pytest.raises(ConfigError) as caught:
         load_file(write(tmp_path, text))
-    assert "hunter2" not in str(refused.value)
+    assert [each.code for each in caught.value.problems] == ["stack.secrets.in_clear"]
+    assert "hunter2" not in str(caught.value)
     assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
 
 
-@pytest.mark.parametrize("key", ["aws:secretKey", "gcp:accessToken", "gcp:credentials"])
-def test_a_secret_in_clear_of_another_program(tmp_path: Path, key: str) -> None:
-    text = f"config: {{platform: {{kind: local}}, jobs: [], 'aws:region': us-west-2, '{key}': hunter2}}"
-    with pytest.raises(ValueError, match=f"^{key}: is a secret in clear; run `pulumi config set --secret {key}`") as no:
+def test_load_file_provider_secret_in_clear_is_rejected(tmp_path: Path) -> None:
+    text = "config: {platform: {kind: local}, jobs: [], 'aws:region': us-west-2, 'gcp:credentials': hunter2}"
+    with pytest.raises(ConfigError) as caught:
         load_file(write(tmp_path, text))
-    assert "hunter2" not in str(no.value)
+    assert [each.code for each in caught.value.problems] == ["stack.setting.in_clear"]
+    assert "hunter2" not in str(caught.value)
     assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
     assert load_file(write(tmp_path, text.replace("hunter2", "/root/key.json"))).jobs == ()
 
 
-def test_jobs_may_be_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_may_be_names_of_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = example_names()[0]
     path = write(tmp_path, f"config: {{platform: {{kind: local}}, jobs: [{name}]}}")
     found = with_examples({"jobs": [name]})["jobs"]
@@ -235,7 +207,7 @@ def test_jobs_may_be_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (GKE | {"zone": "us-central2-b"}, {"recipe": "digits", "accelerator": "v4-8"}, {"xla"}, True),
     ],
 )
-def test_what_is_built_for_the_jobs(
+def test_builtin_images_are_those_of_jobs(
     platform: dict[str, Any], job: dict[str, Any], images: set[str], builds: bool
 ) -> None:
     pools = {"pools": [{"name": "tpus", "accelerator": "v4-8"}]} if "accelerator" in job else {}

@@ -1,0 +1,171 @@
+"""Elastic examples as users run them, by the pods' output and files: hosts are killed during an epoch and return."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.end_to_end.conftest import Checkout
+from workloads.examples import yaml_blocks
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+
+LIGHTNING = "elastic-lightning"
+_, WITH_ETCD, SIDE_BY_SIDE = (yaml.safe_load(block) for block in yaml_blocks(LIGHTNING))
+CLOSE = """
+import etcd, json, os
+host, port = os.environ["PET_RDZV_ENDPOINT"].split(":")
+client, key = etcd.Client(host, int(port)), f"/torchelastic/p2p/run_{os.environ['PET_RDZV_ID']}/rdzv/active_version"
+client.write(key, json.dumps({**json.loads(client.get(key).value), "status": "closed"}))
+"""
+"""Program that closes a rendezvous, as a host does that gives up."""
+
+
+def up_with_a_killed_host(
+    checkout: Checkout, job: str, host: int, epoch: int, *words: str, closed: bool = False
+) -> tuple[str, str]:
+    """Return the output of `make up` before and after `host` is killed during the epoch. The run must complete.
+
+    With `closed`, that host has closed the rendezvous before.
+    """
+    process = subprocess.Popen(
+        ["make", "up", *words],
+        cwd=checkout.folder,
+        env=checkout.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines: list[str] = []
+    killed = 0
+    with process:
+        for line in process.stdout:
+            lines.append(line)
+            if not killed and f" train epoch={epoch} " in line:
+                killed = len(lines)
+                selector = f"trainyard.dev/job={job},batch.kubernetes.io/job-completion-index={host}"
+                if closed:
+                    (pod,) = checkout.objects("pods", f"--selector={selector}")
+                    name = pod["metadata"]["name"]
+                    checkout.kubectl("exec", name, "--", "/opt/trainyard/venv/bin/python", "-c", CLOSE)
+                checkout.kubectl("delete", "pod", "--selector", selector, "--force", "--grace-period=0")
+    after = "".join(lines[killed:])
+    assert process.returncode == 0, after[-3000:]
+    assert f"{job}: complete after" in after
+    return "".join(lines[:killed]), after
+
+
+@pytest.mark.long
+def test_elastic_job_continues_without_host_and_readmits_it(checkout: Checkout) -> None:
+    _, after = up_with_a_killed_host(checkout, "elastic", 1, 3, "JOB=elastic")
+    assert re.search(r"^elastic/\d \| resume ", after, re.M), "the rest went on from the checkpoint"
+    assert re.search(r"^elastic/\d \| train .* rank=\d/3 .*host=elastic-1 ", after, re.M), "the host came back"
+
+
+def assert_lightning(before: str, after: str, host: int) -> None:
+    """Assert that three hosts trained, two continued, and three trained again, with equal results, uploaded only by
+    rank 0."""
+    assert re.search(rf"^{LIGHTNING}/\d \| train .* rank=\d/3 ", before, re.M), before[-3000:]
+    assert re.search(rf"^{LIGHTNING}/\d \| resume step=\d+ ", after, re.M), "the rest went on from the checkpoint"
+    returned = rf"^{LIGHTNING}/\d \| train .* rank=\d/3 host={LIGHTNING}-{host} "
+    assert re.search(returned, after, re.M), "the host came back"
+    ends = re.findall(rf"^{LIGHTNING}/\d \| test epoch=(\d+) (accuracy=(\S+) loss=\S+) rank=(\d)/3 ", after, re.M)
+    last = [end for end in ends if end[0] == ends[-1][0]]
+    assert {end[3] for end in last} == {"0", "1", "2"}
+    assert len({end[1] for end in last}) == 1, "metrics are those of all ranks"
+    assert float(last[0][2]) > 90
+    assert re.findall(rf"^{LIGHTNING}/\d \| upload .* rank=(\d)/", after, re.M) == ["0"]
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    """Return the events that every rank of a run has written into its folder of the bucket."""
+    files = sorted((folder / "metrics").glob("rank-*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def is_model(path: Path) -> bool:
+    """Return True if a file written by torch exists."""
+    return path.is_file() and path.read_bytes()[:2] == b"PK"
+
+
+@pytest.mark.long
+def test_lightning_continues_without_host_and_readmits_it(checkout: Checkout) -> None:
+    before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, f"JOB={LIGHTNING}")
+    assert_lightning(before, after, 1)
+    assert is_model(checkout.cluster.bucket / LIGHTNING / "model.pt")
+
+
+def replace_jobs(checkout: Checkout, jobs: object) -> bytes:
+    """Give the stack other jobs. Return its previous settings."""
+    was = checkout.stack_file.read_bytes()
+    content = yaml.safe_load(was)
+    content["config"]["trainyard:jobs"] = jobs
+    checkout.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return was
+
+
+@pytest.mark.long
+def test_lightning_with_etcd_continues_without_host_0(checkout: Checkout) -> None:
+    checkout.run("make", "down")
+    was = replace_jobs(checkout, WITH_ETCD)
+    try:
+        before, after = up_with_a_killed_host(checkout, LIGHTNING, 0, 2)
+        (etcd,) = checkout.objects("deployments")
+        (service,) = checkout.objects("services", f"--field-selector=metadata.name={LIGHTNING}-etcd")
+        ids = {each["metadata"]["uid"] for each in checkout.objects("jobs")}
+        log = checkout.kubectl("exec", f"deployment/{LIGHTNING}-etcd", "--", "etcd", "--version")
+    finally:
+        checkout.stack_file.write_bytes(was)
+    assert_lightning(before, after, 0)
+    assert etcd["status"]["readyReplicas"] == 1
+    assert service["spec"]["ports"][0]["port"] == 2379
+    assert len(ids) == 1
+    assert "etcd Version: 3." in log
+
+
+@pytest.mark.long
+def test_lightning_with_closed_rendezvous_reopens_it(checkout: Checkout) -> None:
+    checkout.run("make", "down")
+    was = replace_jobs(checkout, WITH_ETCD)
+    try:
+        before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, closed=True)
+    finally:
+        checkout.stack_file.write_bytes(was)
+    assert "RendezvousClosedError" in after, "the others gave up, too"
+    assert "rendezvous: it was closed by a failed or finished host" in after
+    assert_lightning(before, after, 1)
+
+
+@pytest.mark.long
+def test_lightning_five_jobs_train_concurrently(checkout: Checkout) -> None:
+    names = [each["name"] for each in SIDE_BY_SIDE]
+    assert len(names) == 5
+    checkout.run("make", "down")
+    was = replace_jobs(checkout, SIDE_BY_SIDE)
+    try:
+        text = checkout.run("make", "up", seconds=1800)
+        jobs = checkout.objects("jobs")
+    finally:
+        checkout.stack_file.write_bytes(was)
+    assert {each["metadata"]["name"] for each in jobs} == set(names)
+    for name in names:
+        assert f"{name}: complete after" in text, text[-3000:]
+        # Do not use the pods: when one host is done, Kubernetes may remove the other, also done, with its log.
+        written = events(checkout.cluster.bucket / name)
+        uploads = [(each["rank"], each["path"]) for each in written if each["event"] == "upload"]
+        assert uploads == [(0, f"file:///bucket/{name}/model.pt")]
+        for rank in range(2):
+            trained = [each for each in written if (each["event"], each["rank"], each["ranks"]) == ("train", rank, 2)]
+            assert trained
+            assert {each["host"].rpartition("-")[0] for each in trained} == {name}
+        assert is_model(checkout.cluster.bucket / name / "model.pt")
+    starts = [max(each["status"]["startTime"] for each in jobs)]
+    assert all(each["status"]["completionTime"] > starts[0] for each in jobs), "all ran at the same time"

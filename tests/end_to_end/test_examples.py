@@ -1,0 +1,202 @@
+"""Examples as a user runs them, by their pods' output: `make up JOB=NAME` on the real local cluster."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from tests.end_to_end.conftest import Checkout
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+
+DIGITS_BY_HAND = "exec python -m trainer.launch -m trainer digits --epochs=2\n"
+"""Command that the test types into the shells of idle hosts."""
+OWN_SCRIPT = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+mine = torch.tensor(dist.get_rank() + 1.0)
+dist.all_reduce(mine)
+print("{word}", f"sum={{mine.item()}}", flush=True)
+dist.destroy_process_group()
+"""
+"""Script of a user. `word` distinguishes its versions."""
+RANKS = {"resnet-fake": 4, "pytorch-gloo": 3, "digits-jobset": 2, "digits-train-job": 2}
+"""Example -> number of ranks that must train."""
+SHORT = "pytorch-gloo"
+"""Example to check if long tests are skipped: it needs an operator."""
+LEARNS = ("pytorch-gloo", "digits-jobset", "digits-train-job")
+"""Examples whose network must have learned the digits."""
+
+
+@pytest.mark.parametrize(
+    "name", [SHORT, *(pytest.param(name, marks=pytest.mark.long) for name in RANKS if name != SHORT)]
+)
+def test_example_every_rank_trains_to_completion(checkout: Checkout, name: str) -> None:
+    text = checkout.run("make", "up", f"JOB={name}", seconds=1200)
+    ranks = RANKS[name]
+    for rank in range(ranks):
+        assert re.search(
+            rf"^{name}/{rank} \| train .* loss=[\d.]+ .*global_rate=[\d.]+ .*rank={rank}/{ranks} ", text, re.M
+        )
+    ended = re.search(rf"^{name}: complete after .*test accuracy ([\d.]+) %", text, re.M)
+    assert ended, text[-3000:]
+    if name in LEARNS:
+        assert float(ended[1]) > 90
+    assert f"{name}-" in checkout.run("make", "status")
+
+
+@pytest.mark.long
+def test_example_nccl_check_measures_links(checkout: Checkout) -> None:
+    text = checkout.run("make", "up", "JOB=nccl-check", seconds=600)
+    assert re.search(r"^nccl-check/\d \| link hosts=0-1 gigabits=[\d.]+$", text, re.M), text[-3000:]
+    assert re.search(r"^nccl-check/\d \| links good ", text, re.M)
+
+
+def test_user_script_runs_and_reruns_after_edit(checkout: Checkout) -> None:
+    settings = checkout.stack_file.read_bytes()
+    content = yaml.safe_load(settings)
+    content["config"]["trainyard:jobs"] = [
+        {"name": "mine", "script": "./mine.py", "hosts": 2, "resources": {"cpu": "200m", "memory": "1Gi"}}
+    ]
+    checkout.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    try:
+        for word in ("first", "second"):
+            (checkout.folder / "mine.py").write_text(OWN_SCRIPT.format(word=word), encoding="utf-8")
+            text = checkout.run("make", "up", seconds=600)
+            for rank in range(2):
+                assert re.search(rf"^mine/{rank} \| {word} sum=3\.0$", text, re.M), text[-3000:]
+    finally:
+        checkout.stack_file.write_bytes(settings)
+
+
+@pytest.mark.long
+def test_compiled_model_trains_in_pods(checkout: Checkout) -> None:
+    settings = checkout.stack_file.read_bytes()
+    checkout.change(name="compiled", flags={"compile": True, "epochs": 1})
+    try:
+        text = checkout.run("make", "up", seconds=1200)
+    finally:
+        checkout.stack_file.write_bytes(settings)
+    assert re.search(r"^compiled: complete after .*test accuracy 9", text, re.M), text[-3000:]
+    assert re.search(r"^compiled/0 \| train epoch=1 step=1/", text, re.M), text[-3000:]
+
+
+@pytest.mark.long
+def test_example_interactive_hosts_train_by_hand(checkout: Checkout) -> None:
+    checkout.run("make", "up", "JOB=interactive", seconds=600)
+    checkout.kubectl("wait", "pod", "--selector", "trainyard.dev/job=interactive", "--for=condition=Ready")
+    host, _ = checkout.objects("pods", "--selector", "trainyard.dev/job=interactive")
+    listed = json.loads(checkout.kubectl("exec", host["metadata"]["name"], "--", "cat", "/opt/trainyard/sbom.cdx.json"))
+    assert {"torch", "timm", "torchmetrics"} <= {each["name"] for each in listed["components"]}
+    shells = [
+        subprocess.Popen(
+            ["make", "exec", f"RANK={rank}"],
+            cwd=checkout.folder,
+            env=checkout.environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for shell in shells:
+        assert shell.stdin is not None
+        shell.stdin.write(DIGITS_BY_HAND)
+        shell.stdin.close()
+        shell.stdin = None
+    printed = [shell.communicate(timeout=600)[0] for shell in shells]
+    for rank, text in enumerate(printed):
+        assert re.search(rf"^train .* rank={rank}/2 ", text, re.M), text[-3000:]
+    assert "test_accuracy=" in "".join(printed)
+
+
+@pytest.mark.long
+def test_example_tf_horovod_averages_gradients(checkout: Checkout) -> None:
+    text = checkout.run("make", "up", "JOB=tf-horovod", seconds=1800)
+    for rank in range(2):
+        assert re.search(rf"^tf-horovod/{rank} \| train step=6 .* rank={rank}/2$", text, re.M), text[-3000:]
+    each, total = re.findall(r"\| rate each=([\d.]+) total=([\d.]+) images/s ranks=2$", text, re.M)[-1]
+    assert float(total) > float(each) > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["mxnet-horovod", "mxnet-ps"])
+def test_example_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> None:
+    text = checkout.run("make", "up", f"JOB={name}", seconds=1800)
+    for rank in range(2):
+        found = re.findall(rf"\| test epoch=\d accuracy=([\d.]+) rank={rank}/2$", text, re.M)
+        accuracies = [float(each) for each in found]
+        assert len(accuracies) == 2, text[-3000:]
+        assert accuracies[-1] > max(accuracies[0], 80)
+
+
+@pytest.mark.long
+def test_example_wandb_writes_runs_and_keeps_key_secret(checkout: Checkout) -> None:
+    key = "0123456789" * 4
+    words = f"pulumi config set --secret secrets:wandb {key}\n"
+    shell = {**checkout.environment(), "SHELL": "/bin/sh"}
+    subprocess.run(["make", "shell"], cwd=checkout.folder, env=shell, input=words, text=True, check=True)
+    text = checkout.run("make", "up", "JOB=tinyimagenet-wandb", seconds=1800)
+    for rank in range(4):
+        assert re.search(rf"^tinyimagenet-wandb/{rank} \| train .* rank={rank}/4 ", text, re.M), text[-3000:]
+    assert "tinyimagenet-wandb: complete after" in text
+    folder = checkout.cluster.bucket / "tinyimagenet-wandb" / "wandb"
+    assert len(list(folder.rglob("offline-run-*/*.wandb"))) == 4
+    assert len(list(folder.rglob("media/images/**/*.png"))) >= 4
+    assert len(list(folder.rglob("media/table/**/*.json"))) >= 1
+    (secret,) = checkout.objects("secrets", "--field-selector=metadata.name=tinyimagenet-wandb-secrets")
+    assert base64.b64decode(secret["data"]["WANDB_API_KEY"]).decode() == key
+    shown = json.dumps([checkout.objects(kind) for kind in ("jobs", "pods", "configmaps")])
+    assert key not in shown + text + checkout.stack_file.read_text(encoding="utf-8")
+    assert key.encode() not in b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.mark.long
+def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) -> None:
+    text = checkout.run("make", "up", "JOB=s3-data", seconds=1800)
+    # With this many hosts, `make up` shows only the lines of the first ones.
+    logs = {
+        kind: checkout.kubectl("logs", f"--selector=trainyard.dev/job={kind}-data", "--tail=-1")
+        for kind in ("s3", "gs")
+    }
+    for job in ("s3-data", "gs-data", "store"):
+        assert f"{job}: complete after" in text, text[-3000:]
+    for kind in ("s3", "gs"):
+        for rank in range(2):
+            assert re.search(rf"^train epoch=2 .* rank={rank}/2 ", logs[kind], re.M), logs[kind][-3000:]
+        lines = rf"^store/0 \| served bucket={kind}-samples reads=(\d+) images=(\d+) times=(\S+) readers=(\S+)$"
+        ((*counts, readers),) = re.findall(lines, text, re.M)
+        assert counts == ["1200", "600", "2"], "each image once in each of two epochs"
+        assert sorted(each.rpartition(":")[2] for each in readers.split(",")) == ["600", "600"], readers
+
+
+# The image has six gigabytes.
+@pytest.mark.long
+def test_example_mnist_spmd_trains_on_eight_devices(checkout: Checkout) -> None:
+    text = checkout.run("make", "up", "JOB=mnist-spmd", seconds=2000)
+    for tensor, devices in (("images", "[8,1,1,1]"), ("0.weight", "[4,1,1,1,2]"), ("9.weight", "[4,2]")):
+        line = rf"^sharding tensor={re.escape(tensor)} devices=\{{devices={re.escape(devices)}"
+        assert re.search(line, text, re.M), text[-3000:]
+    compiled = re.findall(r"^train .* compilations=(\d+)", text, re.M)
+    assert len(set(compiled[1:])) == 1, compiled
+    found = checkout.cluster.bucket.rglob("profiles/mnist-spmd/proc_0/**/*.xplane.pb")
+    assert [path for path in found if path.stat().st_size]
+
+
+@pytest.mark.long
+def test_example_mnist_xla_ddp_averages_gradients(checkout: Checkout) -> None:
+    text = checkout.run("make", "up", "JOB=mnist-xla-ddp", seconds=2000)
+    losses = set()
+    for rank in range(4):
+        found = re.search(rf"^mnist-xla-ddp/{rank} \| test epoch=1 .* loss=(\S+) rank={rank}/4 ", text, re.M)
+        assert found, text[-3000:]
+        losses.add(found[1])
+    assert len(losses) == 1

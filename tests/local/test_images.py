@@ -1,0 +1,175 @@
+"""Images of nodes: builds, imports into the image store, and clones of the store."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import tarfile
+import threading
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from infra.local import image_store
+from infra.local.image_store import DATABASES, UNFINISHED, change_store, clone_store, store_folder, stored_references
+from infra.local.program_image import write_archive
+from infra.local.settings import built_programs
+from infra.local.trainer_image import _no_new_folder
+
+FIRST, SECOND = "trainyard.local/first:1", "trainyard.local/second:1"
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a file to build images of, and an empty store with the built programs next to it."""
+    built = built_programs()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    built_programs().parent.mkdir()
+    built_programs().symlink_to(built)
+    path = tmp_path / "program"
+    path.write_bytes(b"program")
+    return path
+
+
+def layers(reference: str, program: Path) -> tuple[bytes, list[str]]:
+    """Return the archive of an image and the digests of its layers."""
+    packed = BytesIO()
+    write_archive(reference, program, packed)
+    with tarfile.open(fileobj=BytesIO(packed.getvalue())) as archive:
+        index = _json(archive, "index.json")
+        manifest = _json(archive, _path(index["manifests"][0]["digest"]))
+    return packed.getvalue(), [layer["digest"] for layer in manifest["layers"]]
+
+
+def _json(archive: tarfile.TarFile, name: str) -> dict[str, Any]:
+    member = archive.extractfile(name)
+    assert member is not None
+    found: dict[str, Any] = json.load(member)
+    return found
+
+
+def _path(digest: str) -> str:
+    return f"blobs/{digest.replace(':', '/')}"
+
+
+def without_layers(archive: bytes, digests: list[str], target: IO[bytes]) -> None:
+    """Write the archive without some of its layers."""
+    left_out = {_path(digest) for digest in digests}
+    with (
+        tarfile.open(fileobj=BytesIO(archive)) as source,
+        tarfile.open(fileobj=target, mode="w|") as written,
+    ):
+        for member in source:
+            if member.name not in left_out:
+                written.addfile(member, source.extractfile(member))
+
+
+def blob(digest: str) -> Path:
+    """Return the store's file of a blob."""
+    return store_folder() / "io.containerd.content.v1.content" / _path(digest)
+
+
+def unpacked() -> list[Path]:
+    """Return the unpacked copies of the program."""
+    return sorted((store_folder() / "io.containerd.snapshotter.v1.overlayfs" / "snapshots").rglob("program"))
+
+
+def test_import_unpacks_image_and_removes_replaced(program: Path) -> None:
+    archive, (layer,) = layers(FIRST, program)
+    change_store(FIRST, lambda target: _write(target, archive))
+    assert blob(layer).exists()
+    assert [path.read_bytes() for path in unpacked()] == [b"program"]
+    program.write_bytes(b"changed")
+    change_store(SECOND, partial(write_archive, SECOND, program), remove=[FIRST])
+    assert stored_references() == [SECOND]
+    assert not blob(layer).exists()
+    assert [path.read_bytes() for path in unpacked()] == [b"changed"]
+
+
+def test_import_without_forgotten_layer_uses_unpacked_copy(program: Path) -> None:
+    archive, (layer,) = layers(FIRST, program)
+    change_store(FIRST, lambda target: _write(target, archive))
+    change_store(FIRST, None, forget=[layer])
+    assert not blob(layer).exists()
+    assert len(unpacked()) == 1
+    again, _ = layers(SECOND, program)
+    change_store(SECOND, partial(without_layers, again, [layer]))
+    assert stored_references() == [FIRST, SECOND]
+    assert len(unpacked()) == 1
+
+
+def test_import_without_missing_layer_fails(program: Path) -> None:
+    archive, missing = layers(FIRST, program)
+    with pytest.raises(RuntimeError, match=f"image {FIRST} could not be imported"):
+        change_store(FIRST, partial(without_layers, archive, missing))
+    assert stored_references() == []
+
+
+def test_import_databases_are_those_that_clones_copy(program: Path) -> None:
+    change_store(FIRST, partial(write_archive, FIRST, program))
+    found = {str(path.relative_to(store_folder())) for path in store_folder().rglob("*.db")}
+    assert found == set(DATABASES)
+
+
+def _write(target: IO[bytes], archive: bytes) -> None:
+    target.write(archive)
+
+
+LAYER = "io.containerd.content.v1.content/blobs/sha256/00"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a store with one layer and a truncated import."""
+    monkeypatch.setattr(image_store, "cache_folder", lambda: tmp_path)
+    images = tmp_path / "images"
+    for name in (*DATABASES, LAYER, f"{UNFINISHED}/1/data"):
+        file = images / "store" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name, encoding="utf-8")
+    (images / "references.json").write_text('["trainyard.local/pause:1"]', encoding="utf-8")
+    return images / "store"
+
+
+def test_clone_store_links_layers_and_copies_databases(store: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "node"
+    clone_store(clone)
+    assert (clone / LAYER).samefile(store / LAYER)
+    for name in DATABASES:
+        assert (clone / name).read_bytes() == (store / name).read_bytes()
+        assert not (clone / name).samefile(store / name)
+    assert list(clone.rglob("data")) == []
+    assert (store / UNFINISHED / "1" / "data").exists()
+
+
+def test_clone_store_waits_for_import(store: Path, tmp_path: Path) -> None:
+    cloning = threading.Thread(target=clone_store, args=[tmp_path / "node"])
+    with (store.parent / "store.lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cloning.start()
+        cloning.join(0.5)
+        assert cloning.is_alive()
+        assert not (tmp_path / "node").exists()
+    cloning.join(60)
+    assert (tmp_path / "node" / LAYER).exists()
+
+
+def test_no_new_folder_removes_created_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "mount"
+    with _no_new_folder(folder):
+        folder.mkdir()
+    assert not folder.exists()
+
+
+def test_no_new_folder_keeps_existing_and_used_folders(tmp_path: Path) -> None:
+    with _no_new_folder(tmp_path):
+        pass
+    used = tmp_path / "mount"
+    with _no_new_folder(used):
+        used.mkdir()
+        (used / "utab").touch()
+    assert tmp_path.exists()
+    assert (used / "utab").exists()

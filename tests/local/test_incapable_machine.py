@@ -1,0 +1,107 @@
+"""`make up` on real machines that cannot run the local cluster: it stops before it creates anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from commands.environment import PROJECT
+from infra.local.lifecycle import check_machine
+from infra.local.settings import stack_cluster
+
+REMEDY = "use platform.kind kubeconfig with a cluster that you have"
+SMALL_DISK = 'mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mnt && "$@" && exit; ls -A /mnt; exit 1'
+
+
+@pytest.mark.parametrize(
+    ("machine", "messages"),
+    [
+        (["unshare", "--user"], ["user 65534 cannot make namespaces and cgroups", "sudo make up", REMEDY]),
+        (["setarch", "i686"], ["this machine is Linux on i686", "needs Linux on x86_64 or aarch64", REMEDY]),
+        (
+            ["unshare", "--mount", "sh", "-c", SMALL_DISK, "sh"],
+            ["disk: 0.0 GB are free in /mnt, 30 GB are needed: make room, or set XDG_CACHE_HOME"],
+        ),
+    ],
+    ids=["no root", "unsupported system", "full disk"],
+)
+def test_up_on_incapable_machine_is_rejected_with_remedy(machine: list[str], messages: list[str]) -> None:
+    environment = {**os.environ, "STACK": "local"}
+    done = subprocess.run(
+        [*machine, sys.executable, "-m", "commands.up"],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.stdout == ""
+    for each in messages:
+        assert each in done.stderr
+
+
+def test_check_machine_without_root_names_command_of_stack() -> None:
+    done = subprocess.run(
+        ["unshare", "--user", sys.executable, "-c", "from tests.local.test_incapable_machine import show; show()"],
+        cwd=PROJECT,
+        env={**os.environ, "STACK": "other", "PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert "(`sudo make up STACK=other`)" in done.stdout
+
+
+def show() -> None:
+    """Print the problems of this machine with a local cluster."""
+    print(*check_machine(stack_cluster(str(PROJECT), "other")), sep="\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["up"], "`sudo make up STACK=local`"),
+        (["down"], "`sudo make down STACK=local`"),
+        (["status"], "`sudo make status STACK=local`"),
+        (["setup"], "`sudo make setup`"),
+    ],
+)
+def test_make_without_root_is_rejected_and_creates_nothing(words: list[str], message: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        # Nothing else could run without the rest of the checkout.
+        for file in ("Makefile", "Pulumi.local.yaml", "setup/root"):
+            (folder / file).parent.mkdir(exist_ok=True)
+            shutil.copy(PROJECT / file, folder / file)
+        folder.chmod(0o777)
+        as_other_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        done = subprocess.run(
+            [*as_other_user, "make", *words],
+            cwd=folder,
+            env={"PATH": os.environ["PATH"], "HOME": name},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert message in done.stderr
+        assert done.returncode != 0
+        assert sorted(each.name for each in folder.iterdir()) == ["Makefile", "Pulumi.local.yaml", "setup"]
+
+
+def test_make_without_root_runs_for_cloud_stack(tmp_path: Path) -> None:
+    (tmp_path / "setup").mkdir()
+    shutil.copy(PROJECT / "setup" / "root", tmp_path / "setup")
+    (tmp_path / "Pulumi.dev.yaml").write_text("# kind: local\nconfig: {trainyard:platform: {kind: gke}}\n", "utf-8")
+    tmp_path.chmod(0o755)
+    as_other_user = ["unshare", "--user"]
+    subprocess.run([*as_other_user, str(tmp_path / "setup" / "root"), "up", "dev"], check=True, timeout=60)

@@ -1,0 +1,74 @@
+"""Recovery of nodes: cgroups of a node that starts again, and the time at which a silent node is repaired."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from infra.local.cgroups import cgroup_folders, empty_cgroups, end_cgroups, make_cgroup
+from infra.local.repair import SILENT_SECONDS, TAINT, Step, step_for
+from workloads.pod import LOST_NODE_SECONDS
+
+NOW = datetime(2026, 11, 23, 4, 0, 0, tzinfo=UTC)
+UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+
+
+def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
+    """Return a node that has been ready, not ready or silent for some seconds."""
+    since = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    ready = {"type": "Ready", "status": status, "lastTransitionTime": since}
+    return {"spec": {"taints": [*taints]} if taints else {}, "status": {"conditions": [ready]}}
+
+
+@pytest.mark.parametrize(
+    ("found", "kubelet", "step"),
+    [
+        (node("True", 3600), True, "nothing"),
+        (node("Unknown", SILENT_SECONDS - 1, UNREACHABLE), True, "nothing"),
+        (node("Unknown", SILENT_SECONDS, UNREACHABLE), True, "take out of service"),
+        (node("Unknown", 0, UNREACHABLE), False, "take out of service"),
+        (node("True", 3600), False, "nothing"),
+        (node("Unknown", 3600, UNREACHABLE, TAINT), True, "nothing"),
+        (node("Unknown", 3600, UNREACHABLE, TAINT), False, "nothing"),
+        (node("False", 3600), True, "nothing"),
+        (node("False", 1, TAINT), True, "nothing"),
+        (node("True", 1, TAINT), True, "take in again"),
+        ({"spec": {}, "status": {}}, True, "nothing"),
+    ],
+)
+def test_repair_step_for_node_state(found: dict[str, Any], kubelet: bool, step: Step) -> None:
+    assert step_for(found, NOW, lambda: kubelet) == step
+
+
+def test_repair_of_silent_node_waits_longer_than_toleration() -> None:
+    assert SILENT_SECONDS > LOST_NODE_SECONDS
+
+
+CLUSTER = "/trainyard/tests-cgroups"
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """Yield the cgroup of a cluster of two nodes, with one pod's cgroup in each."""
+    for node in (0, 1):
+        make_cgroup(f"{CLUSTER}/node-{node}/pods/one")
+    yield CLUSTER
+    end_cgroups(CLUSTER)
+    assert cgroup_folders(CLUSTER) == []
+
+
+def test_empty_cgroups_kills_processes_of_its_node_only(cluster: str) -> None:
+    with subprocess.Popen(["sleep", "600"]) as left:
+        for folder in cgroup_folders(f"{cluster}/node-0"):
+            if folder.name == "one":
+                (folder / "cgroup.procs").write_text(str(left.pid), encoding="ascii")
+        empty_cgroups(f"{cluster}/node-0")
+        assert left.wait(timeout=10) == -9
+    assert cgroup_folders(f"{cluster}/node-0") == []
+    assert cgroup_folders(f"{cluster}/node-1")
+    make_cgroup(f"{cluster}/node-0")
+    assert cgroup_folders(f"{cluster}/node-0")

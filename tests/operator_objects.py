@@ -1,0 +1,28 @@
+"""Operators' objects as set-up would have written them, one of each, for tests without a release."""
+
+from __future__ import annotations
+
+from infra.operators.release import OperatorObjects, Release, save_objects
+from infra.operators.releases import RELEASES
+
+
+def save_operator_objects() -> None:
+    """Write objects of every operator to the cache, which must belong to the test."""
+    for release in RELEASES.values():
+        save_objects(release, objects_of(release))
+
+
+def objects_of(release: Release) -> OperatorObjects:
+    """Return objects as set-up would have written them, one of each."""
+    plural = min(release.webhooks.conversions if release.webhooks else (), default=f"{release.name}s")
+    definition = {
+        "metadata": {"name": f"{plural}.example.com", "annotations": {"made-by": "generator"}},
+        "spec": {"group": "example.com", "names": {"plural": plural, "kind": "A"}, "scope": "Namespaced"},
+    }
+    webhook = {"name": "a.example.com", "clientConfig": {"service": {"name": "x", "namespace": "y", "path": "/z"}}}
+    configurations = release.webhooks.configurations if release.webhooks else ()
+    return OperatorObjects(
+        definitions=[definition],
+        rules=[{"apiGroups": ["example.com"], "resources": [plural], "verbs": ["get"]}],
+        webhooks={name: [webhook] for _, name in configurations},
+    )

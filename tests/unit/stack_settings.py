@@ -1,0 +1,87 @@
+"""Settings of stacks for tests: valid ones, functions that change them, and their error lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from settings.problems import ConfigError
+from stack.config import parse
+
+JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": "1m", "memory": "900Mi"}, "shared_memory": "1Mi"}
+PLATFORM = {"kind": "local"}
+KUBECONFIG = Path(__file__).with_name("kubeconfig.yaml")
+"""Kubeconfig with the single context `kind`."""
+CLUSTER = {"kind": "kubeconfig", "context": "kind", "image": "example.com/trainer:1"}
+
+
+def error_lines(values: dict[str, Any]) -> list[str]:
+    """Return the error lines of an invalid configuration."""
+    with pytest.raises(ConfigError) as caught:
+        parse(values)
+    return str(caught.value).splitlines()
+
+
+def code_ids(cases: Iterable[tuple[object, str, str]]) -> list[str]:
+    """Return ids for pytest: the code of each case with settings, code and path."""
+    return [code for _, code, _ in cases]
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    """Return a configuration with one job that differs from a valid one."""
+    return {"platform": PLATFORM, "jobs": [{**JOB, **changes}]}
+
+
+def platform(**changes: Any) -> dict[str, Any]:
+    """Return a configuration with a platform that differs from a valid one."""
+    return {"platform": {**PLATFORM, **changes}, "jobs": [JOB]}
+
+
+def cluster(**changes: Any) -> dict[str, Any]:
+    """Return a configuration with an existing cluster that differs from a valid one."""
+    return {"platform": {**CLUSTER, **changes}, "jobs": [JOB]}
+
+
+def cloud(**changes: Any) -> dict[str, Any]:
+    """Return a configuration with one job on an existing cluster, which may have accelerators."""
+    return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
+
+
+def without(key: str) -> dict[str, Any]:
+    """Return a configuration whose job lacks a key."""
+    return {"platform": PLATFORM, "jobs": [{name: value for name, value in JOB.items() if name != key}]}
+
+
+def gke(**changes: Any) -> dict[str, Any]:
+    """Return a GKE platform that differs from the default."""
+    return {"kind": "gke", "project": "some-project", **changes}
+
+
+def pool(**keys: Any) -> dict[str, Any]:
+    """Return a GKE platform with one pool."""
+    platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
+    return gke(pools=[{"name": "a", **keys}], **platform)
+
+
+def tpu(accelerator: str, zone: str, **keys: Any) -> dict[str, Any]:
+    """Return a GKE platform with one pool of TPUs in its zone."""
+    return pool(accelerator=accelerator, platform_zone=zone, **keys)
+
+
+def eks(**changes: Any) -> dict[str, Any]:
+    """Return an EKS platform that differs from the default."""
+    return {"kind": "eks", **changes}
+
+
+def group(**keys: Any) -> dict[str, Any]:
+    """Return an EKS platform with one pool."""
+    return eks(pools=[{"name": "a", **keys}])
+
+
+A3 = {"machine_type": "a3-highgpu-8g"}
+P5 = {"machine_type": "p5.48xlarge"}
+RESERVATION = "reservation:cr-0123456789abcdef0"
+BLOCK = "capacity-block:cr-0123456789abcdef0"

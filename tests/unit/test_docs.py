@@ -1,0 +1,172 @@
+"""Documentation: generated pages are current, settings in pages are valid, and references to tests and keys exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from docs.references import FOLDER as DOCS
+from docs.references import STACKS, pages
+from docs.versions_reference import GROUPS, Part
+from infra.hardware import Capacity
+from infra.hardware.tpus import is_tpu
+from stack import validation
+from stack.config import StackConfig, parse
+from stack.validation import configuration_conflicts
+from tests.unit.stack_settings import CLUSTER, KUBECONFIG
+from tests.unit.test_eks_rules import EKS_PROBLEMS
+from tests.unit.test_gke_rules import GKE_PROBLEMS
+from trainer.config import parse as parse_flags
+from workloads.command import program
+from workloads.examples import FOLDER, example_jobs, example_names, yaml_blocks
+from workloads.spec import JobSpec
+
+PROJECT = Path(__file__).resolve().parents[2]
+PAGES = pages()
+PARTS = [part for parts in GROUPS.values() for part in parts]
+BLOCKS = [(name, place) for name in example_names() for place, _ in enumerate(yaml_blocks(name))]
+PROBLEM_CODES = {code for _, code, _ in (*EKS_PROBLEMS, *GKE_PROBLEMS)}
+CLOUDS_PAGE = (PROJECT / "docs" / "clouds.md").read_text(encoding="utf-8")
+SMALLEST = Capacity(millicores=2000, memory=8 * 2**30)
+"""Machine that README.md requires."""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_generated_page_is_current(name: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name], "run `python -m docs.references`"
+
+
+def test_stack_pages_are_those_of_existing_stacks() -> None:
+    assert sorted(path.stem for path in (DOCS / "stacks").glob("*.md")) == sorted(STACKS)
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part.ends], ids=lambda part: part.name)
+def test_versions_page_part_has_month_of_support(part: Part) -> None:
+    assert part.ends is not None
+    left = part.ends - date.today()
+    assert left > timedelta(days=30), f"update {part.name} in {part.pin}, or the date of its support"
+
+
+@pytest.mark.parametrize("pin", ["requirements.in", "trainer/requirements.in", "trainer/requirements-xla.in"])
+def test_versions_page_lists_python_packages(pin: str) -> None:
+    names = re.findall(r"(?m)^([\w-]+)(?:\[\w+\])?==", (PROJECT / pin).read_text(encoding="utf-8"))
+    listed = {part.package for part in PARTS}
+    assert names
+    assert set(names) <= listed
+
+
+def test_versions_page_lists_go_programs() -> None:
+    pins = {path.relative_to(PROJECT).as_posix() for path in PROJECT.glob("setup/go/*/go.mod")}
+    without_modules = {"setup/go/pause/go.mod"}
+    development = {"setup/go/actionlint/go.mod"}
+    assert pins - without_modules - development == {part.pin for part in PARTS if part.pin.startswith("setup/go/")}
+
+
+def section(title: str) -> list[list[str]]:
+    """Return the cells of the rows of a section's table, without its header."""
+    body = CLOUDS_PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+    rows = [line.strip("|").split("|") for line in body.splitlines() if line.startswith("|")]
+    assert len(rows) > 2, title
+    return [[cell.strip() for cell in row] for row in rows[2:]]
+
+
+def test_clouds_page_traps_name_existing_tests() -> None:
+    paths = list((PROJECT / "tests").rglob("test_*.py"))
+    sources, files = "\n".join(path.read_text(encoding="utf-8") for path in paths), {path.stem for path in paths}
+    rows = section("Traps that are handled")
+    for _trap, _done, tests in rows:
+        named = re.findall(r"`([^`]+)`", tests)
+        assert named
+        for name in named:
+            assert name in PROBLEM_CODES or f"def {name}(" in sources or name in files
+
+
+def test_clouds_page_tutorial_options_name_existing_keys() -> None:
+    reference = (PROJECT / "docs" / "config.md").read_text(encoding="utf-8")
+    rows = section("The walk-through's options")
+    for _option, keys, _default in rows:
+        for key in re.findall(r"`([^`]+)`", keys):
+            assert key == "jobs[]" or f"| `{key.rpartition('.')[2]}` |" in reference
+
+
+def blocks(page: str) -> list[dict[str, Any]]:
+    """Return the YAML blocks of a page, as settings of stacks."""
+    text = (PROJECT / page).read_text(encoding="utf-8")
+    found = [yaml.safe_load(textwrap.dedent(each)) for each in re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)]
+    return [
+        {key.removeprefix("trainyard:"): value for key, value in each.get("config", each).items()} for each in found
+    ]
+
+
+def test_tour_stacks_are_valid() -> None:
+    first, attached, volume = blocks("docs/tour.md")
+    config = parse(first)
+    (job,) = config.jobs
+    assert (job.script, config.platform.kind) == ("/opt/team/train.py", "gke")
+    here = {"kubeconfig": str(KUBECONFIG), "context": CLUSTER["context"]}
+    assert parse({**attached, "platform": {**attached["platform"], **here}}).platform.kind == "kubeconfig"
+    assert volume["spec"]["storageClassName"] == attached["platform"]["bucket"]["storage_class"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/bring-your-own-script.md"])
+def test_page_stacks_are_valid_on_smallest_machine(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
+    monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST)
+    found = blocks(page)
+    assert found
+    for block in found:
+        secrets = {name: True for job in block["jobs"] for name in job.get("secrets", {}).values()}
+        parse({"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, **block}, secrets)
+
+
+def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a platform with the jobs' accelerators. With accelerators, its bucket is an object store."""
+    first = jobs[0]
+    if "accelerator" not in first:
+        return {"kind": "local"}
+    if not is_tpu(first["accelerator"]):
+        return {**CLUSTER, "bucket": {"kind": "url", "url": "s3://team"}}
+    pool = {key: first[key] for key in ("accelerator", "topology") if key in first}
+    return {"kind": "gke", "project": "some-project", "pools": [{"name": "tpus", "check_zones": False, **pool}]}
+
+
+def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
+    """Return the validated jobs, on this machine or on a platform with accelerators."""
+    config = StackConfig.model_validate_json(json.dumps({"platform": platform_of(jobs), "jobs": jobs}))
+    assert configuration_conflicts(config.cloud, config.jobs) == []
+    return config.jobs
+
+
+def test_examples_index_lists_every_page() -> None:
+    assert {path.stem for path in FOLDER.glob("*.md")} == {*example_names(), "README"}
+    listed = re.findall(r"^\| \[([a-z0-9-]+)\]\(\1\.md\)", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(listed) == example_names()
+
+
+@pytest.mark.parametrize(("name", "place"), BLOCKS)
+def test_example_block_is_valid_job(name: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Every pod has this variable.
+    monkeypatch.setenv("TRAINYARD_BUCKET", "file:///bucket")
+    for spec in checked(yaml.safe_load(yaml_blocks(name)[place])):
+        if spec.recipe:
+            words = program(spec)
+            parse_flags(words[words.index("trainer") + 1 :])
+
+
+@pytest.mark.parametrize("name", example_names())
+def test_example_page_has_name_and_command_of_its_job(name: str) -> None:
+    assert example_jobs(name)[0]["name"] == name
+    assert f"`make up JOB={name}`" in (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", example_names())
+def test_example_first_block_needs_no_accelerator(name: str) -> None:
+    assert all(job.accelerator is None for job in checked(example_jobs(name)))

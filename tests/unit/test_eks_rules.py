@@ -1,0 +1,207 @@
+"""Rules between the settings of an EKS platform, and changes that AWS rejects on a deployed cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.aws.config import EksConfig
+from infra.aws.rules import DeployedCluster, cluster_in, deployed_cluster, update_problems
+from stack.config import parse
+from tests.commands.platforms import eks as eks_config
+from tests.problems import problems_of
+from tests.unit.stack_settings import BLOCK, P5, RESERVATION, code_ids, eks, group
+
+EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
+    (
+        group(machine_type="g5.xlarge", capacity=RESERVATION, zones=["us-west-2a", "us-west-2b"]),
+        "eks.pool.reservation_zones",
+        "platform.pools.0.zones",
+    ),
+    (eks(network={"services": "10.100.0.0/30"}), "eks.network.services_size", "platform.network.services"),
+    (eks(zones=["us-west-2", "us-west-2b"]), "settings.aws_zone", "platform.zones.0"),
+    (eks(zones=["us-west-2a", "us-west-2z"]), "eks.zones.unknown", "platform.zones"),
+    (eks(zones=["us-west-2a"]), "eks.zones.count", "platform.zones"),
+    (eks(network={"services": "10.0.0.0/20"}), "eks.network.overlap", "platform.network.services"),
+    (eks(network={"services": "100.64.0.0/16"}), "eks.network.public", "platform.network.services"),
+    (
+        eks(authorized_networks=["0.0.0.0/0"]),
+        "cloud.authorized_networks.open_to_internet",
+        "platform.authorized_networks.0",
+    ),
+    (
+        eks(authorized_networks=["0.0.0.0/1", "128.0.0.0/1"]),
+        "cloud.authorized_networks.open_to_internet",
+        "platform.authorized_networks.0",
+    ),
+    (eks(authorized_networks=["10.1.0.0/16"]), "eks.authorized_networks.private", "platform.authorized_networks.0"),
+    (eks(admins=["arn:aws:iam::123456789012:role/a"] * 2), "eks.admins.duplicate", "platform.admins.1"),
+    (group(machine_type="p5.large"), "eks.pool.machine_unknown", "platform.pools.0.machine_type"),
+    (group(**P5, zones=["us-west-2a", "us-west-2b"]), "eks.pool.efa_zones", "platform.pools.0.zones"),
+    (
+        group(machine_type="g5.48xlarge", capacity=BLOCK, zones="us-west-2a"),
+        "eks.pool.capacity_block_machine",
+        "platform.pools.0.capacity",
+    ),
+    (
+        group(**P5, capacity=BLOCK, zones="us-west-2a", placement_group=True),
+        "eks.pool.placement_capacity_block",
+        "platform.pools.0.placement_group",
+    ),
+    (
+        group(**P5, capacity=RESERVATION, zones="us-west-2a", placement_group=True),
+        "eks.pool.placement_reservation",
+        "platform.pools.0.placement_group",
+    ),
+    (group(**P5, capacity=RESERVATION), "eks.pool.reservation_without_zone", "platform.pools.0.zones"),
+    (eks(system_pool={"machine_type": "g5.xlarge"}), "eks.system_pool.has_gpus", "platform.system_pool.machine_type"),
+    (
+        group(machine_type="g5.xlarge", placement_group=True, zones=["us-west-2a", "us-west-2b"]),
+        "eks.pool.placement_zones",
+        "platform.pools.0.zones",
+    ),
+    (eks(kubernetes_version="1.99"), "eks.kubernetes_version.not_yet_offered", "platform.kubernetes_version"),
+    (eks(region="us-west-1"), "eks.zones.by_account", "platform.zones"),
+    (
+        eks(region="sa-east-1", pools=[{"name": "a", "machine_type": "p5.48xlarge"}]),
+        "eks.pool.machine_not_in_region",
+        "platform.pools.0.machine_type",
+    ),
+    (eks(region="us-west-9"), "eks.region.unknown", "platform.region"),
+    (group(disk_size_gb=10), "settings.greater_than_equal", "platform.pools.0.disk_size_gb"),
+    (eks(region="us-central1"), "settings.aws_region", "platform.region"),
+    (eks(account="123"), "settings.aws_account", "platform.account"),
+    (eks(account=123456789012), "settings.string_type", "platform.account"),
+    (eks(name="a" * 101), "settings.eks_name", "platform.name"),
+    (eks(kubernetes_version="1.23"), "eks.kubernetes_version.no_longer_offered", "platform.kubernetes_version"),
+    (eks(kubernetes_version="1.33"), "eks.kubernetes_version.standard_support_ended", "platform.kubernetes_version"),
+    (eks(zones=["us-east-1a", "us-west-2b"]), "eks.zones.other_region", "platform.zones"),
+    (
+        group(**P5) | {"kubernetes_version": "1.32", "check_availability": False},
+        "eks.pool.efa_version",
+        "platform.pools.0.efa",
+    ),
+    (eks(network={"vpc": "8.8.0.0/16"}), "eks.network.public", "platform.network.vpc"),
+    (eks(network={"vpc": "10.0.0.0/24"}), "eks.network.vpc_size", "platform.network.vpc"),
+    (eks(admins=["me"]), "settings.aws_principal", "platform.admins.0"),
+    (eks(bucket={"name": "abc-s3alias"}), "eks.bucket.name_reserved", "platform.bucket.name"),
+    (eks(name="a" * 60), "eks.name.too_long_for_bucket", "platform.name"),
+    (
+        group(machine_type="c7i.large", nodes=15_000) | {"network": {"vpc": "10.0.0.0/18"}},
+        "eks.network.too_few_addresses",
+        "platform.network.vpc",
+    ),
+    (
+        group(machine_type="p5.48xlarge", nodes=41, zones="us-west-2a") | {"network": {"vpc": "10.0.0.0/18"}},
+        "eks.network.too_few_addresses",
+        "platform.network.vpc",
+    ),
+    (group(machine_type="g5.xlarge", efa=True), "eks.pool.efa_machine", "platform.pools.0.efa"),
+    (group(**P5, zones="us-west-2d"), "eks.pool.zones_outside_platform", "platform.pools.0.zones"),
+    (group(**P5, capacity="flex-start"), "settings.eks_capacity", "platform.pools.0.capacity"),
+    (group(capacity=["spot", "on-demand"]), "settings.several_capacities", "platform.pools.0.capacity"),
+    (eks(bucket={"name": "a.example.com"}), "settings.s3_bucket_name", "platform.bucket.name"),
+]
+"""Platforms with the code and path of their problem."""
+
+
+@pytest.mark.parametrize(("platform", "code", "path"), EKS_PROBLEMS, ids=code_ids(EKS_PROBLEMS))
+def test_eks_invalid_setting_has_code_and_path(platform: dict[str, Any], code: str, path: str) -> None:
+    assert problems_of({"platform": platform, "jobs": []}) == [(code, path)]
+
+
+VALID_EKS: list[dict[str, Any]] = [
+    eks(),
+    group(**P5, capacity=BLOCK, zones="us-west-2a"),
+    eks(name="a" * 60, bucket={"name": "checkpoints-of-ours"}),
+    eks(image={"prebuilt": f"a/b@sha256:{'0' * 64}"}),
+    eks(kubernetes_version="1.40", check_availability=False),
+    eks(region="ap-northeast-1"),
+]
+
+
+@pytest.mark.parametrize("platform", VALID_EKS, ids=str)
+def test_eks_valid_settings_are_accepted(platform: dict[str, Any]) -> None:
+    assert parse({"platform": platform, "jobs": []}).platform.kind == "eks"
+
+
+def test_eks_up_problems_reject_documentation_ranges() -> None:
+    config = parse({"platform": eks(authorized_networks=["8.8.8.8/32", "203.0.113.128/25"]), "jobs": []})
+    [line] = config.cloud.up_problems("/checkout", "eks")
+    assert "203.0.113.128/25" in line
+    assert (
+        parse({"platform": eks(authorized_networks=["8.8.8.8/32"]), "jobs": []}).cloud.up_problems("/checkout", "eks")
+        == []
+    )
+
+
+def after(**changes: Any) -> EksConfig:
+    """Return settings of an existing cluster with version 1.34."""
+    return eks_config("train", **{"kubernetes_version": "1.34", "check_availability": False, **changes})
+
+
+CLUSTER = deployed_cluster(after())
+UNSUPPORTED_CHANGES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "a zone less": ({"zones": ["us-west-2a", "us-west-2b"]}, ("eks.zones.fixed", "platform.zones")),
+    "other zones": ({"zones": ["us-west-2b", "us-west-2c"]}, ("eks.zones.fixed", "platform.zones")),
+    "zones in another order": (
+        {"zones": ["us-west-2b", "us-west-2a", "us-west-2c"]},
+        ("eks.zones.fixed", "platform.zones"),
+    ),
+    "another VPC": ({"network": {"vpc": "10.1.0.0/16"}}, ("eks.network.vpc_fixed", "platform.network.vpc")),
+    "a version skipped": (
+        {"kubernetes_version": "1.36"},
+        ("eks.kubernetes_version.skipped", "platform.kubernetes_version"),
+    ),
+    "a version down": (
+        {"kubernetes_version": "1.33"},
+        ("eks.kubernetes_version.downgrade", "platform.kubernetes_version"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED_CHANGES)
+def test_update_problems_of_unsupported_change_have_code_and_path(name: str) -> None:
+    changes, problem = UNSUPPORTED_CHANGES[name]
+    assert [(each.code, ".".join(map(str, each.path))) for each in update_problems(CLUSTER, after(**changes))] == [
+        problem
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"kubernetes_version": "1.35"},
+        {"network": {"services": "172.21.0.0/16"}},
+        {"region": "eu-west-1", "network": {"vpc": "10.1.0.0/16"}},
+    ],
+)
+def test_update_problems_of_supported_change_are_empty(changes: dict[str, Any]) -> None:
+    assert update_problems(CLUSTER, after(**changes)) == []
+
+
+def resource(kind: str, name: str, **outputs: Any) -> dict[str, Any]:
+    """Return a resource of a state."""
+    return {"urn": f"urn:pulumi:s::p::a$aws:{kind}::{name}", "type": f"aws:{kind}", "id": name, "outputs": outputs}
+
+
+def subnet(kind: str, zone: str, network: str) -> dict[str, Any]:
+    """Return a subnet of a state."""
+    return resource("ec2/subnet:Subnet", f"network-{kind}-{zone}", availabilityZone=zone, cidrBlock=network)
+
+
+def test_cluster_in_state_has_version_and_zones_by_address_range() -> None:
+    resources = [
+        resource("ec2/vpc:Vpc", "network-vpc", cidrBlock="10.0.0.0/16"),
+        subnet("private", "us-west-2c", "10.0.64.0/18"),
+        subnet("public", "us-west-2a", "10.0.192.0/20"),
+        subnet("private", "us-west-2b", "10.0.0.0/18"),
+        resource("eks/cluster:Cluster", "cluster-eks", version="1.35"),
+    ]
+    assert cluster_in({"resources": resources}) == DeployedCluster(
+        region="us-west-2", vpc="10.0.0.0/16", zones=("us-west-2b", "us-west-2c"), version="1.35"
+    )
+    assert cluster_in({"resources": resources[:-1]}) is None
+    assert cluster_in({}) is None

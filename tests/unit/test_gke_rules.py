@@ -1,0 +1,267 @@
+"""Rules between the settings of a GKE platform: invalid ones by code and path, valid ones, defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stack.config import parse
+from tests.problems import problems_of
+from tests.unit.stack_settings import A3, code_ids, gke, pool, tpu
+
+GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
+    ({"kind": "gke"}, "settings.missing", "platform.project"),
+    (
+        pool(**A3, capacity=["reservation:r", "spot"], min_nodes=1),
+        "gke.pool.min_with_fallback",
+        "platform.pools.0.min_nodes",
+    ),
+    (
+        pool(machine_type="n2-standard-4", accelerators_per_node=1),
+        "gke.pool.count_without_accelerator",
+        "platform.pools.0.accelerators_per_node",
+    ),
+    (gke(kubernetes_version="1.34"), "gke.kubernetes_version.standard_support_ended", "platform.kubernetes_version"),
+    (gke(authorized_networks=["203.0.113.7/24"]), "settings.address_in_range", "platform.authorized_networks.0"),
+    (gke(registry={"host": "mars-docker.pkg.dev"}), "gke.registry.location_unknown", "platform.registry.host"),
+    (gke(bucket={"location": "europe-west99"}), "gke.bucket.location_unknown", "platform.bucket.location"),
+    (gke(bucket={"name": "my-google-bucket"}), "gke.bucket.name_reserved", "platform.bucket.name"),
+    (gke(bucket={"name": "goog-data"}), "gke.bucket.name_reserved", "platform.bucket.name"),
+    (gke(network={"pods": "10.0.0.0/14"}), "gke.network.overlap", "platform.network.pods"),
+    (gke(network={"services": "10.64.0.0/20"}), "gke.network.overlap", "platform.network.services"),
+    (gke(network={"nodes": "8.8.0.0/20"}), "gke.network.public", "platform.network.nodes"),
+    (
+        gke(authorized_networks=["0.0.0.0/0"]),
+        "cloud.authorized_networks.open_to_internet",
+        "platform.authorized_networks.0",
+    ),
+    (
+        gke(system_pool={"machine_type": "g2-standard-4"}),
+        "gke.system_pool.has_accelerators",
+        "platform.system_pool.machine_type",
+    ),
+    (gke(pools=[{"name": "system"}]), "gke.pool.name_taken", "platform.pools.0.name"),
+    (
+        pool(machine_type="n2-standard-4", gpu_driver="latest"),
+        "gke.pool.driver_without_gpu",
+        "platform.pools.0.gpu_driver",
+    ),
+    (pool(zones=["us-central1-a", "us-central1-a"]), "gke.pool.zones_duplicate", "platform.pools.0.zones"),
+    (pool(capacity=["spot", "reservation:r"]), "gke.pool.spot_before_reservation", "platform.pools.0.capacity"),
+    (pool(capacity=["spot", "spot"]), "gke.pool.capacity_duplicate", "platform.pools.0.capacity"),
+    (pool(capacity=[]), "gke.pool.capacity_empty", "platform.pools.0.capacity"),
+    (gke(network={"nodes": "172.17.0.0/20"}), "gke.network.docker_bridge", "platform.network.nodes"),
+    (pool(**A3, compact=True, capacity="reservation:r"), "gke.pool.compact_reservation", "platform.pools.0.compact"),
+    (pool(**A3, compact=True, capacity="flex-start"), "gke.pool.compact_flex_start", "platform.pools.0.compact"),
+    (
+        pool(machine_type="a3-ultragpu-8g", disk_type="pd-ssd", platform_zone="us-central1-b"),
+        "gke.pool.disk_hyperdisk_only",
+        "platform.pools.0.disk_type",
+    ),
+    (pool(disk_type="hyperdisk-balanced"), "gke.pool.disk_no_hyperdisk", "platform.pools.0.disk_type"),
+    (
+        pool(machine_type="g2-standard-8", disk_type="pd-standard"),
+        "gke.pool.disk_ssd_only",
+        "platform.pools.0.disk_type",
+    ),
+    (pool(topology="2x2"), "gke.pool.topology_without_tpu", "platform.pools.0.topology"),
+    (pool(slices=2), "gke.pool.slices_without_tpu", "platform.pools.0.slices"),
+    (
+        gke(image={"prebuilt": f"a/b@sha256:{'0' * 64}", "git_branch": "dev"}),
+        "image.prebuilt.build_key",
+        "platform.image.git_branch",
+    ),
+    (gke(registry={"repository": "mine"}), "gke.registry.repository_of_gcr", "platform.registry.repository"),
+    (pool(**A3, capacity=["queued", "spot"]), "gke.pool.queued_with_others", "platform.pools.0.capacity"),
+    (
+        pool(**A3, capacity="spot", zones=["us-central1-a", "us-central1-b"]),
+        "gke.pool.fabrics_differ",
+        "platform.pools.0.zones",
+    ),
+    (gke(name="goog-dist"), "gke.bucket.name_reserved", "platform.name"),
+    (tpu("v4-32", "us-central2-b", min_nodes=2), "gke.pool.part_of_slice", "platform.pools.0.min_nodes"),
+    (tpu("v6e-16", "us-east5-a", capacity="queued"), "gke.pool.queued_tpu", "platform.pools.0.capacity"),
+    (tpu("v6e-16", "us-east5-a", compact=True), "gke.pool.compact_tpu", "platform.pools.0.compact"),
+    (gke(project="My_Project"), "settings.project_id", "platform.project"),
+    (gke(zone="us-central1"), "settings.gcp_zone", "platform.zone"),
+    (gke(name="a" * 70), "settings.gke_name", "platform.name"),
+    (gke(kubernetes_version="2.0"), "settings.gke_version", "platform.kubernetes_version"),
+    (gke(kubernetes_version="1.99"), "gke.kubernetes_version.not_yet_offered", "platform.kubernetes_version"),
+    (
+        gke(kubernetes_version="1.20.4-gke.100"),
+        "gke.kubernetes_version.no_longer_offered",
+        "platform.kubernetes_version",
+    ),
+    (
+        gke(kubernetes_version="1.36", release_channel="STABLE"),
+        "gke.kubernetes_version.not_yet_offered",
+        "platform.kubernetes_version",
+    ),
+    (gke(zone="us-central1-z"), "gke.zone.unknown", "platform.zone"),
+    (pool(machine_type="n2-standard-4", zones="us-central1-q"), "gke.pool.zone_unknown", "platform.pools.0.zones"),
+    (
+        gke(secrets_key="projects/p/locations/us-east1/keyRings/r/cryptoKeys/k"),
+        "gke.secrets_key.other_region",
+        "platform.secrets_key",
+    ),
+    (gke(registry={"host": "docker.io"}), "settings.registry_host", "platform.registry.host"),
+    (gke(image={"name": "a:1"}), "settings.image_name", "platform.image.name"),
+    (gke(image={"prebuilt": "a/b:1"}), "settings.image_digest", "platform.image.prebuilt"),
+    (gke(image={"python_version": 3.12}), "settings.literal_error", "platform.image.python_version"),
+    (gke(network={"nodes": "10.0.0.0"}), "settings.range_malformed", "platform.network.nodes"),
+    (gke(network={"nodes": "10.0.0.1/20"}), "settings.range_with_host_bits", "platform.network.nodes"),
+    (gke(project=123456789012), "settings.project_number", "platform.project"),
+    (pool(capacity="spot,reservation:x"), "settings.capacities_in_one_text", "platform.pools.0.capacity.0"),
+    (gke(bucket={"name": "a.example.com"}), "settings.gcs_bucket_name", "platform.bucket.name"),
+    (gke(bucket={"soft_delete_days": 1}), "settings.greater_than_equal", "platform.bucket.soft_delete_days"),
+    (gke(regional="yes"), "settings.bool_type", "platform.regional"),
+    (pool(disk_size_gb=10), "settings.greater_than_equal", "platform.pools.0.disk_size_gb"),
+    (pool(capacity="cheap"), "settings.gke_capacity", "platform.pools.0.capacity.0"),
+    (gke(network={"control_plane": "172.16.0.0/24"}), "gke.network.fixed_size", "platform.network.control_plane"),
+    (
+        gke(network={"nodes": "10.0.0.0/28"}, pools=[{"name": "a", "nodes": 20}]),
+        "gke.network.too_few_addresses",
+        "platform.network.nodes",
+    ),
+    (gke(network={"pods": "10.64.0.0/24"}), "gke.network.too_few_addresses", "platform.network.pods"),
+    (gke(namespace="trainyard-operators"), "settings.namespace_not_deletable", "platform.namespace"),
+    (pool(machine_type="ct5p-hightpu-4t"), "gke.pool.machine_of_tpu", "platform.pools.0.machine_type"),
+    (
+        gke(system_pool={"machine_type": "n1-standard-1"}),
+        "gke.system_pool.too_small",
+        "platform.system_pool.machine_type",
+    ),
+    (
+        gke(system_pool={"machine_type": "n1-highcpu-4"}),
+        "gke.system_pool.too_small",
+        "platform.system_pool.machine_type",
+    ),
+    (gke(system_pool={"nodes": 5}), "gke.system_pool.max_below_nodes", "platform.system_pool.max_nodes"),
+    (
+        gke(zone="us-central2-b", system_pool={"machine_type": "e2-standard-4"}, pools=[]),
+        "gke.system_pool.no_e2",
+        "platform.system_pool.machine_type",
+    ),
+    (gke(maintenance={"days": ["SA"], "hours": 4}), "gke.maintenance.too_short", "platform.maintenance.days"),
+    (gke(pools=[{"name": "a"}, {"name": "a"}]), "gke.pool.name_taken", "platform.pools.1.name"),
+    (
+        gke(pools=[{"name": "a" * 35, "capacity": ["reservation:r", "spot"], **A3}]),
+        "gke.pool.name_too_long",
+        "platform.pools.0.name",
+    ),
+    (pool(accelerators_per_node=8), "gke.pool.gpu_count", "platform.pools.0.accelerators_per_node"),
+    (
+        pool(machine_type="n1-standard-32", accelerator="nvidia-tesla-v100", accelerators_per_node=1),
+        "gke.pool.machine_too_large",
+        "platform.pools.0.machine_type",
+    ),
+    (
+        pool(machine_type="n2-standard-4", accelerator="nvidia-tesla-t4"),
+        "gke.pool.machine_without_gpus",
+        "platform.pools.0.machine_type",
+    ),
+    (pool(accelerator="nvidia-h100-80gb"), "gke.pool.gpu_of_other_machines", "platform.pools.0.machine_type"),
+    (pool(**A3, accelerators_per_node=4), "gke.pool.gpu_count_of_machine", "platform.pools.0.accelerators_per_node"),
+    (pool(accelerator="nvidia-t4"), "gke.pool.accelerator_unknown", "platform.pools.0.accelerator"),
+    (pool(machine_type="n1-standard-5"), "gke.pool.machine_unknown", "platform.pools.0.machine_type"),
+    (
+        pool(machine_type="g2-standard-8", zones="us-central1-f"),
+        "gke.pool.zones_lack_accelerator",
+        "platform.pools.0.zones",
+    ),
+    (pool(zones=["us-east1-c"]), "gke.pool.zones_other_region", "platform.pools.0.zones"),
+    (pool(nodes=3, zones=["us-central1-a", "us-central1-b"]), "gke.pool.nodes_of_zones", "platform.pools.0.nodes"),
+    (gke(secrets_key="mine"), "settings.kms_key", "platform.secrets_key"),
+    (pool(min_nodes=3), "gke.pool.min_above_nodes", "platform.pools.0.min_nodes"),
+    (pool(capacity="flex-start"), "gke.pool.capacity_of_machine", "platform.pools.0.capacity"),
+    (gke(network={"services": "10.32.0.0/30"}), "gke.network.size", "platform.network.services"),
+    (gke(image={"platforms": []}), "settings.image_platforms", "platform.image.platforms"),
+    (pool(**A3, capacity="flex-start", min_nodes=1), "gke.pool.min_with_flex_start", "platform.pools.0.min_nodes"),
+    (
+        pool(**A3, capacity="flex-start", platform_kubernetes_version="1.31", platform_release_channel="EXTENDED"),
+        "gke.pool.capacity_of_version",
+        "platform.pools.0.capacity",
+    ),
+    (pool(compact=True), "gke.pool.compact_machine", "platform.pools.0.compact"),
+    (gke(image={"platforms": "linux/arm64"}), "image.platforms.no_amd64", "platform.image.platforms"),
+    (
+        gke(system_pool={"machine_type": "e2-micro"}),
+        "gke.system_pool.machine_unknown",
+        "platform.system_pool.machine_type",
+    ),
+    (tpu("v4-32", "us-central1-a"), "gke.pool.zones_lack_accelerator", "platform.pools.0.zones"),
+    (tpu("v4-32", "us-central2-b", topology="2x2x2"), "gke.pool.topology_of_other_chips", "platform.pools.0.topology"),
+    (tpu("v4", "us-central2-b", topology="4x4"), "gke.pool.topology_impossible", "platform.pools.0.topology"),
+    (tpu("v5litepod-12", "us-west4-a"), "gke.pool.tpu_slice_impossible", "platform.pools.0.accelerator"),
+    (tpu("v6e", "us-east5-a"), "gke.pool.topology_missing", "platform.pools.0.accelerator"),
+    (tpu("v4-32", "us-central2-b", nodes=2), "gke.pool.nodes_of_slice", "platform.pools.0.nodes"),
+    (
+        tpu("v4-32", "us-central2-b", machine_type="ct5p-hightpu-4t"),
+        "gke.pool.machine_of_slice",
+        "platform.pools.0.machine_type",
+    ),
+    (tpu("v4-32", "us-central2-b", capacity="flex-start"), "gke.pool.flex_start_tpu", "platform.pools.0.capacity"),
+    (tpu("v5litepod-16", "us-west1-c", capacity="flex-start"), "gke.pool.flex_start_zone", "platform.pools.0.capacity"),
+]
+"""Platforms with the code and path of their problem."""
+
+
+@pytest.mark.parametrize(("platform", "code", "path"), GKE_PROBLEMS, ids=code_ids(GKE_PROBLEMS))
+def test_gke_invalid_setting_has_code_and_path(platform: dict[str, Any], code: str, path: str) -> None:
+    assert problems_of({"platform": platform, "jobs": []}) == [(code, path)]
+
+
+VALID_GKE: list[dict[str, Any]] = [
+    gke(),
+    pool(**A3),
+    pool(machine_type="n2-standard-8"),
+    pool(machine_type="n1-standard-8"),
+    pool(accelerator="nvidia-tesla-v100", machine_type="n1-standard-8"),
+    pool(**A3, capacity=["reservation:projects/p/reservations/r", "flex-start", "spot"]),
+    pool(
+        accelerator="v6e-16",
+        capacity=["flex-start", "spot"],
+        zones=["us-east5-a", "us-east5-b"],
+        platform_zone="us-east5-a",
+    ),
+    pool(machine_type="a3-ultragpu-8g", platform_zone="us-central1-b"),
+    tpu("v4-32", "us-central1-a", check_zones=False),
+    tpu("v4-32", "us-central2-b", nodes=4, machine_type="ct4p-hightpu-4t"),
+    tpu("v4-32", "us-central2-b", nodes=8, slices=2),
+    pool(machine_type="g2-standard-8", platform_zone="europe-west4-c"),
+    gke(system_pool={"machine_type": "n1-standard-2"}),
+    gke(pools=[]),
+    gke(kubernetes_version="1.40", check_availability=False),
+    gke(zone="us-north1-a", pools=[], check_availability=False),
+    gke(kubernetes_version="1.37", release_channel="RAPID"),
+]
+
+
+@pytest.mark.parametrize("platform", VALID_GKE, ids=str)
+def test_gke_valid_settings_are_accepted(platform: dict[str, Any]) -> None:
+    assert parse({"platform": platform, "jobs": []}).platform.kind == "gke"
+
+
+def test_gke_problems_are_reported_together() -> None:
+    platform = gke(
+        network={"pods": "10.0.0.0/14"},
+        pools=[{"name": "a", "accelerators_per_node": 3}, {"name": "b", "accelerator": "v4", "topology": "2x3x4"}],
+    )
+    assert problems_of({"platform": platform, "jobs": []}) == [
+        ("gke.network.overlap", "platform.network.pods"),
+        ("gke.pool.gpu_count", "platform.pools.0.accelerators_per_node"),
+        ("gke.pool.topology_impossible", "platform.pools.1.topology"),
+    ]
+
+
+def test_gke_defaults_equal_those_of_tutorial() -> None:
+    """Compare with `--help` of the script in the Weights & Biases distributed-training tutorial for GKE."""
+    config = parse({"platform": {"kind": "gke", "project": "some-project"}, "jobs": []}).platform
+    assert config.kind == "gke"
+    (found,) = config.pools
+    assert config.name == "gke-dist"
+    assert (found.nodes, found.machine_type) == (2, "n1-standard-4")
+    assert (found.disk_size_gb, found.disk_type) == (100, "pd-ssd")
+    assert (found.accelerator, found.accelerators_per_node) == ("nvidia-tesla-t4", 2)
+    assert (config.registry.host, config.image.name, config.image.git_branch) == ("gcr.io", "sh22-dist-gpu", "main")

@@ -1,0 +1,252 @@
+"""Rules between a job, its image, its script and the folders that its pods have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
+from stack import validation
+from stack.config import StackConfig, parse
+from stack.validation import configuration_conflicts
+from tests.problems import problems_of
+from tests.unit.stack_settings import CLUSTER, KUBECONFIG, cloud, code_ids, error_lines, job
+from workloads.validation import images
+from workloads.validation.images import CONTENTS, PROJECT, data_folders, python_files
+
+MPI_JOB = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
+MXNET_JOB = {**MPI_JOB, "kind": "mx-job"}
+SCRIPT_JOB = {"recipe": None, "script": "/opt/train.py"}
+NETWORK_CHECK_JOB = {"recipe": None, "script": "/opt/trainyard/trainer/network_check.py"}
+HOROVOD_JOB = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
+STORES_JOB = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "stores"}
+IMAGENET = {"recipe": "imagenet"}
+URL = {**CLUSTER, "kubeconfig": str(KUBECONFIG), "bucket": {"kind": "url", "url": "s3://team/runs"}}
+GKE = {"kind": "gke", "project": "some-project", "pools": [{"name": "cpu", "machine_type": "n2-standard-8"}]}
+EKS = {"kind": "eks", "pools": [{"name": "cpu", "machine_type": "c7i.2xlarge"}]}
+
+
+def on(platform: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a configuration with one job on a platform."""
+    return {**job(**changes), "platform": platform}
+
+
+def imagenet(**flags: Any) -> dict[str, Any]:
+    """Return a configuration with a job that reads images."""
+    return job(**IMAGENET, flags={"fake_data": False, **flags})
+
+
+IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
+    (on(GKE, **MPI_JOB), "job.image.lacks_open_mpi", "jobs.0.image"),
+    (job(kind="mpi-job"), "job.image.lacks_open_mpi", "jobs.0.image"),
+    (job(**MXNET_JOB), "job.image.lacks_mxnet", "jobs.0.image"),
+    (job(image="stores"), "job.image.lacks_trainer", "jobs.0.image"),
+    (job(**SCRIPT_JOB, image="horovod"), "job.image.lacks_torch", "jobs.0.image"),
+    (job(**SCRIPT_JOB, image="etcd", torchrun=False), "job.image.lacks_python", "jobs.0.image"),
+    (job(**SCRIPT_JOB, image="horovod", runtime="xla"), "job.image.lacks_xla", "jobs.0.image"),
+    (cloud(runtime="xla"), "job.image.not_built", "jobs.0.image"),
+    (on(EKS, **MPI_JOB, image="horovod"), "job.image.not_built", "jobs.0.image"),
+    (job(image="trainer"), "job.image.is_default", "jobs.0.image"),
+    (on(GKE, recipe=None, script="/bucket/train.py"), "job.script.in_bucket", "jobs.0.script"),
+    (on(GKE, flags={"data_dir": "/bucket"}), "job.bucket.no_folder", "jobs.0.flags.data_dir"),
+    (
+        on(GKE, recipe="imagenet", flags={"fake_data": False, "data_dir": "gs://a/b", "cache-dir": "/bucket/cache"}),
+        "job.bucket.no_folder",
+        "jobs.0.flags.cache-dir",
+    ),
+    (on(GKE, flags={"bucket": "file:///bucket/a"}), "job.bucket.no_folder", "jobs.0.flags.bucket"),
+    (on(GKE, **NETWORK_CHECK_JOB, args=["--data=/bucket/a"]), "job.bucket.no_folder", "jobs.0.args.0"),
+    (on(URL, environment={"DATA": "/bucket/a"}), "job.bucket.no_folder", "jobs.0.environment.DATA"),
+    (job(**SCRIPT_JOB), "job.script.not_in_image", "jobs.0.script"),
+    (job(**NETWORK_CHECK_JOB, image="stores", torchrun=False), "job.script.not_in_image", "jobs.0.script"),
+    (imagenet(data_dir="/data/imagenet"), "job.data_dir.not_in_image", "jobs.0.flags.data_dir"),
+    (
+        job(**IMAGENET, runtime="xla", flags={"fake_data": False, "data_dir": "/opt/trainyard/tiny-imagenet"}),
+        "job.data_dir.not_in_image",
+        "jobs.0.flags.data_dir",
+    ),
+]
+"""Configurations with the code and path of their problem."""
+VALID_IMAGES: list[dict[str, Any]] = [
+    job(**MPI_JOB | HOROVOD_JOB),
+    job(**MXNET_JOB | HOROVOD_JOB),
+    job(**MPI_JOB | {"script": "./trainer/network_check.py"}, image="horovod"),
+    job(**NETWORK_CHECK_JOB),
+    job(recipe=None, script="/opt/trainyard/venv/lib/python3.11/site-packages/timm/a.py"),
+    job(**SCRIPT_JOB, interactive=True),
+    cloud(**SCRIPT_JOB),
+    imagenet(data_dir="/opt/trainyard/tiny-imagenet/"),
+    imagenet(data_dir="tiny-imagenet"),
+    imagenet(data_dir="/bucket/imagenet"),
+    on(GKE, **IMAGENET, flags={"fake_data": False, "data_dir": "s3://team/imagenet"}),
+    cloud(**IMAGENET, flags={"fake_data": False, "data_dir": "/data/imagenet"}),
+    job(**IMAGENET, image="trainyard.local/a:1", flags={"fake_data": False, "data_dir": "/data/imagenet"}),
+    job(**STORES_JOB, torchrun=False),
+    job(**NETWORK_CHECK_JOB, image="xla"),
+    job(runtime="xla"),
+    cloud(**MPI_JOB, image="example.com/team/train:1"),
+    cloud(runtime="xla", image="example.com/team/xla:1"),
+    job(recipe=None, script="/bucket/train.py"),
+    cloud(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/a"}),
+    on(URL, **SCRIPT_JOB, args=["/buckets/a", "a=/bucket/a"]),
+    job(image="example.com/team/train:1"),
+]
+
+
+@pytest.mark.parametrize(("values", "code", "path"), IMAGE_PROBLEMS, ids=code_ids(IMAGE_PROBLEMS))
+def test_image_problem_has_code_and_path(values: dict[str, Any], code: str, path: str) -> None:
+    assert problems_of(values) == [(code, path)]
+
+
+@pytest.mark.parametrize("values", VALID_IMAGES, ids=str)
+def test_image_that_can_run_job_is_accepted(values: dict[str, Any]) -> None:
+    assert parse(values).jobs
+
+
+def test_image_contents_are_known_for_every_image() -> None:
+    assert CONTENTS.keys() == {TRAINER, *BUILTIN_IMAGES}
+
+
+@pytest.mark.parametrize("name", [TRAINER, *BUILTIN_IMAGES])
+def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
+    image = BUILTIN_IMAGES.get(name, TRAINER_IMAGE)
+    lines = (PROJECT / image.dockerfile).read_text(encoding="utf-8").rpartition("\nFROM ")[2].splitlines()
+    copied = {
+        line for line in lines if line.startswith("COPY ") and not line.startswith(("COPY --", "COPY trainer/req"))
+    }
+    digits = {"COPY digits digits"} if "digits" in image.data else set()
+    assert copied == {f"COPY {source} {target}" for source, target in image.sources.items()} | digits
+    made = {line.rpartition(" ")[2] for line in lines if line.startswith("RUN python made_images.py ")}
+    assert made == image.data - {"digits"}
+    assert f"WORKDIR {WORK_FOLDER}" in lines or name == "etcd"
+
+
+def test_python_files_and_data_folders_of_images() -> None:
+    assert python_files("etcd") == data_folders("etcd") == frozenset()
+    assert data_folders(TRAINER) == {"/opt/trainyard/digits", "/opt/trainyard/tiny-imagenet"}
+    assert data_folders("horovod") == {"/opt/trainyard/digits"}
+    for name in (TRAINER, "xla"):
+        assert {"/opt/trainyard/trainer/network_check.py", "/opt/trainyard/trainer/__main__.py"} < python_files(name)
+    assert python_files("stores") == {"/opt/trainyard/serve.py"}
+
+
+def test_prebuilt_image_without_xla_is_rejected_for_tpus() -> None:
+    image = {"prebuilt": f"example.com/trainer@sha256:{'0' * 64}"}
+    platform = {**GKE, "zone": "us-central2-b", "pools": [{"name": "tpus", "accelerator": "v4-8"}], "image": image}
+    values = on(platform, accelerator="v4-8")
+    config = StackConfig.model_validate(values, strict=False)
+    assert [each.code for each in configuration_conflicts(config.cloud, config.jobs)] == ["job.image.not_built"]
+
+
+ELASTIC = {"min_hosts": 1, "max_hosts": 2}
+
+
+def cached(folder: str) -> dict[str, Any]:
+    """Return a configuration with a job that caches decoded images."""
+    data = "/opt/trainyard/tiny-imagenet"
+    return job(recipe="imagenet", flags={"fake_data": False, "data_dir": data, "cache_dir": folder})
+
+
+def bucket(url: str, **changes: Any) -> dict[str, Any]:
+    """Return a configuration with a job that has its own bucket."""
+    return job(flags={"bucket": url}, **changes)
+
+
+FOLDER_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
+    (bucket("file:///checkpoints"), "job.bucket.read_only", "jobs.0.flags.bucket"),
+    (cloud(flags={"bucket": "file:///home/me"}), "job.bucket.read_only", "jobs.0.flags.bucket"),
+    (cached("/cache"), "job.cache_dir.read_only", "jobs.0.flags.cache_dir"),
+    (cached("s3://team/cache"), "job.cache_dir.read_only", "jobs.0.flags.cache_dir"),
+    (bucket("file:///tmp/ck", hosts=2), "job.bucket.of_each_host", "jobs.0.flags.bucket"),
+    (bucket("file:///dev/shm/ck", elastic=ELASTIC), "job.bucket.of_each_host", "jobs.0.flags.bucket"),
+]
+"""Configurations with the code and path of their problem."""
+
+
+@pytest.mark.parametrize(("values", "code", "path"), FOLDER_PROBLEMS, ids=code_ids(FOLDER_PROBLEMS))
+def test_folder_not_writable_in_pods_has_code_and_path(values: dict[str, Any], code: str, path: str) -> None:
+    assert problems_of(values) == [(code, path)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        bucket("file:///bucket"),
+        bucket("file:///bucket/mine", hosts=2),
+        bucket("file:///tmp/ck"),
+        bucket(""),
+        bucket("s3://team/runs", hosts=2),
+        cached("/dev/shm"),
+        cached("/tmp/images"),
+        cached(""),
+        job(recipe="imagenet", flags={"cache_dir": ""}),
+    ],
+    ids=str,
+)
+def test_folder_writable_in_pods_is_accepted(values: dict[str, Any]) -> None:
+    assert parse(values).jobs
+
+
+def script(path: str, **changes: Any) -> dict[str, Any]:
+    """Return a configuration with a script."""
+    return job(recipe=None, script=path, **changes)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a checkout with some files."""
+    folder = tmp_path / "checkout"
+    for name in ("train.py", "my train.py", "README.md", "deep/train_2.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("print(1)\n", encoding="utf-8")
+    (tmp_path / "outside.py").write_text("print(1)\n", encoding="utf-8")
+    (folder / "link.py").symlink_to(tmp_path / "outside.py")
+    (folder / "inside.py").symlink_to(folder / "train.py")
+    monkeypatch.setattr(validation, "CHECKOUT", folder)
+    monkeypatch.setattr(images, "PROJECT", folder)
+    return folder
+
+
+@pytest.mark.usefixtures("checkout")
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("gs://b/x.py", "url"),
+        ("~/x.py", "home"),
+        ("-c", "option"),
+        ("/opt/train.py --epochs 3", "blank"),
+        ("/opt/run.sh", "other_file"),
+        ("/opt/train\0.py", "control_character"),
+        ("./README.md", "not_python"),
+        ("./my train.py", "file_name"),
+        ("../outside.py", "outside"),
+        ("./link.py", "outside"),
+        ("train.py", "without_dot"),
+    ],
+)
+def test_script_not_runnable_in_pods_has_code_and_path(path: str, code: str) -> None:
+    assert problems_of(script(path)) == [(f"job.script.{code}", "jobs.0.script")]
+
+
+def test_script_absolute_path_in_checkout_is_rejected_for_builtin_image(checkout: Path) -> None:
+    path = str(checkout / "deep" / "train_2.py")
+    assert problems_of(script(path)) == [("job.script.without_dot", "jobs.0.script")]
+    assert parse(script(path, image="trainyard.local/a:1")).jobs[0].script == path
+
+
+def test_script_misspelled_suggests_script_of_image() -> None:
+    (line,) = error_lines(script("/opt/trainyard/trainer/scripts/elastic_light.py"))
+    assert "write /opt/trainyard/trainer/scripts/elastic_lightning.py" in line
+
+
+@pytest.mark.usefixtures("checkout")
+@pytest.mark.parametrize("path", ["./train.py", "./deep/train_2.py", "./inside.py"])
+def test_script_of_checkout_is_accepted(path: str) -> None:
+    assert parse(script(path)).jobs[0].script == path
+
+
+@pytest.mark.parametrize("path", ["/opt/train.py", "/opt/train", "train.py"])
+def test_script_of_image_is_accepted(path: str) -> None:
+    assert parse(script(path, image="trainyard.local/a:1")).jobs[0].script == path

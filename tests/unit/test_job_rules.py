@@ -1,0 +1,362 @@
+"""Rules between the settings of a job, and between jobs: names, folders, flags and reserved variables."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from settings.kubernetes_values import check_label
+from stack.config import parse
+from tests.golden.manifests import ON_GPUS, ON_TPUS, manifests
+from tests.problems import problems_of
+from tests.unit.stack_settings import JOB, PLATFORM, cloud, code_ids, error_lines, job
+from workloads.kinds import KINDS
+from workloads.spec import JobKind, JobSpec
+from workloads.validation.conflicts import conflicts
+
+IMAGENET = {"recipe": "imagenet"}
+
+
+def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with two jobs: `a`, and another with the name in its settings."""
+    return {"platform": PLATFORM, "jobs": [{**JOB, "name": "a", **first}, {**JOB, **second}]}
+
+
+JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
+    (
+        job(runtime="xla", rendezvous="c10d"),
+        "job.rendezvous.torchrun_off",
+        "jobs.0.rendezvous",
+    ),
+    (job(script="a.py"), "job.script.with_recipe", "jobs.0.script"),
+    (job(args=["a"]), "job.args.without_script", "jobs.0.args"),
+    (
+        {"platform": PLATFORM, "jobs": [{**JOB, "recipe": None, "script": "a.py", "flags": {"a": 1}}]},
+        "job.flags.without_recipe",
+        "jobs.0.flags",
+    ),
+    (job(kind="mx-job"), "job.recipe.needs_torch", "jobs.0.recipe"),
+    (job(accelerator="nvidia-l4"), "job.accelerator.local", "jobs.0.accelerator"),
+    (cloud(accelerator="v4-32", kind="mpi-job"), "job.kind.not_on_tpus", "jobs.0.kind"),
+    (cloud(accelerator="v4-32", slices=2), "job.slices.kind", "jobs.0.slices"),
+    (
+        job(kind="mx-job", recipe=None, script="a.py", processes_per_host=2),
+        "job.processes_per_host.of_mx_job",
+        "jobs.0.processes_per_host",
+    ),
+    (
+        cloud(accelerator="nvidia-l4", environment={"CUDA_VISIBLE_DEVICES": "0"}),
+        "job.environment.hides_gpus",
+        "jobs.0.environment.CUDA_VISIBLE_DEVICES",
+    ),
+    (
+        cloud(accelerator="nvidia-l4", secrets={"NVIDIA_VISIBLE_DEVICES": "gpus"}),
+        "job.environment.hides_gpus",
+        "jobs.0.secrets.NVIDIA_VISIBLE_DEVICES",
+    ),
+    (cloud(accelerator="nvidia-l4", flags={"device": "cpu"}), "job.device.not_cpu", "jobs.0.flags.device"),
+    (job(shared_memory="900Mi"), "job.shared_memory.too_large", "jobs.0.shared_memory"),
+    (job(flags={"wandb": "online"}), "job.wandb.no_key", "jobs.0.flags.wandb"),
+    (job(environment={"A": "a\0"}), "job.text.control_character", "jobs.0.environment.A"),
+    (job(recipe=None, script="./a.py", args=["a", "\x1b[0m"]), "job.text.control_character", "jobs.0.args.1"),
+    (
+        cloud(accelerator="v4-32", accelerators_per_host=2),
+        "job.accelerators_per_host.without_gpu",
+        "jobs.0.accelerators_per_host",
+    ),
+    (
+        cloud(accelerator="v4-32", processes_per_host=4, slices=2, kind="jobset"),
+        "job.processes_per_host.of_slices",
+        "jobs.0.processes_per_host",
+    ),
+    (cloud(accelerator="v4-32", runtime="torch"), "job.runtime.torch_on_tpu", "jobs.0.runtime"),
+    (job(runtime="xla", kind="mx-job", recipe=None, script="a.py"), "job.runtime.without_pytorch", "jobs.0.runtime"),
+    (job(elastic={"min_hosts": 1, "max_hosts": 1}, kind="jobset"), "job.elastic.kind", "jobs.0.elastic"),
+    (cloud(accelerator="v4-8", elastic={"min_hosts": 1, "max_hosts": 1}), "job.elastic.tpu", "jobs.0.elastic"),
+    (job(parameter_servers=2), "job.parameter_servers.kind", "jobs.0.parameter_servers"),
+    (
+        job(recipe=None, script="/a.py", image="example.com/a:1", min_bandwidth_gbps=1),
+        "job.min_bandwidth_gbps.own_image",
+        "jobs.0.min_bandwidth_gbps",
+    ),
+    (job(kind="train-job", rendezvous="c10d"), "job.rendezvous.kind", "jobs.0.rendezvous"),
+    (job(kind="pytorch-job", rendezvous="c10d"), "job.rendezvous.operator_static", "jobs.0.rendezvous"),
+    (
+        job(kind="mx-job", recipe=None, script="a.py", rendezvous="c10d"),
+        "job.rendezvous.without_torchrun_kind",
+        "jobs.0.rendezvous",
+    ),
+    (cloud(accelerator="v4-32", rendezvous="c10d"), "job.rendezvous.of_tpu_hosts", "jobs.0.rendezvous"),
+    (job(environment={"WANDB_API_KEY": "abc"}), "job.environment.secret", "jobs.0.environment.WANDB_API_KEY"),
+    (job(secrets={"WANDB_API_KEY": "wandb"}), "job.secrets.unknown", "jobs.0.secrets.WANDB_API_KEY"),
+    (job(secrets={"A": "wandb"}, environment={"A": "1"}), "job.environment.also_secret", "jobs.0.environment.A"),
+    (job(kind="mx-job", recipe=None, script="a.py", queue="research"), "job.queue.kind", "jobs.0.queue"),
+    (
+        job(recipe=None, script="./trainer/network_check.py", args=["--run=$(RUN)"], environment={"RUN": "a"}),
+        "job.text.reference",
+        "jobs.0.args.0",
+    ),
+    (job(environment={"RUN": "a", "FOLDER": "/tmp/$(RUN)"}), "job.text.reference", "jobs.0.environment.FOLDER"),
+    (job(torchrun=False), "job.torchrun.of_recipe", "jobs.0.torchrun"),
+    (job(kind="mpi-job", recipe=None, script="a.py", torchrun=False), "job.torchrun.starts_nothing", "jobs.0.torchrun"),
+    (
+        job(recipe=None, script="a.py", torchrun=False, elastic={"min_hosts": 1, "max_hosts": 1}),
+        "job.torchrun.needed",
+        "jobs.0.torchrun",
+    ),
+    (
+        job(recipe=None, script="a.py", torchrun=False, min_bandwidth_gbps=1),
+        "job.min_bandwidth_gbps.without_torchrun",
+        "jobs.0.min_bandwidth_gbps",
+    ),
+    (job(queue="a", suspend=True), "job.suspend.in_queue", "jobs.0.suspend"),
+    (cloud(accelerator="v9-32"), "settings.accelerator", "jobs.0.accelerator"),
+    (cloud(accelerator="v4", topology="3x3x3"), "settings.topology_impossible", "jobs.0.topology"),
+    (cloud(topology="2x2"), "settings.topology_without_tpu", "jobs.0.topology"),
+    (cloud(accelerator="nvidia-l4", slices=2, kind="jobset"), "job.slices.without_tpu", "jobs.0.slices"),
+    (cloud(accelerator="v4-33"), "settings.tpu_partial_chip", "jobs.0.accelerator"),
+    (
+        cloud(accelerator="nvidia-l4", accelerators_per_host=4, processes_per_host=1),
+        "job.processes_per_host.idle_gpus",
+        "jobs.0.processes_per_host",
+    ),
+    (job(resources={"cpu": 1, "memory": "10Mi"}), "job.resources.memory_too_small", "jobs.0.resources.memory"),
+    (
+        job(resources={"cpu": 1, "memory": "799Mi"}, processes_per_host=4),
+        "job.resources.memory_too_small",
+        "jobs.0.resources.memory",
+    ),
+    (job(priority_class="High"), "settings.priority_class", "jobs.0.priority_class"),
+    (
+        cloud(accelerator="v4-32", processes_per_host=2),
+        "job.processes_per_host.of_tpu_host",
+        "jobs.0.processes_per_host",
+    ),
+    (cloud(accelerator="nvidia-l4", runtime="xla"), "job.runtime.xla_on_gpu", "jobs.0.runtime"),
+    (cloud(accelerator="v4-32", hosts=2), "job.hosts.of_slice", "jobs.0.hosts"),
+    (job(elastic={"min_hosts": 3, "max_hosts": 1}), "job.elastic.range", "jobs.0.elastic.min_hosts"),
+    (job(elastic={"min_hosts": 1, "max_hosts": 2}, hosts=1), "job.hosts.of_elastic", "jobs.0.hosts"),
+    (
+        job(elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="static"),
+        "job.rendezvous.static_elastic",
+        "jobs.0.rendezvous",
+    ),
+    (
+        job(name="a" * 59, elastic={"min_hosts": 1, "max_hosts": 1}, rendezvous="etcd"),
+        "job.name.too_long",
+        "jobs.0.name",
+    ),
+    (
+        job(recipe=None, script="a.py", torchrun=False, processes_per_host=2),
+        "job.torchrun.several_processes",
+        "jobs.0.torchrun",
+    ),
+    (cloud(accelerator="v4"), "settings.topology_missing", "jobs.0.topology"),
+    (
+        job(secrets={"WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567"}),
+        "settings.secret_name",
+        "jobs.0.secrets.WANDB_API_KEY",
+    ),
+    (job(name="profiles"), "job.folder.of_all_jobs", "jobs.0.name"),
+    (job(flags={"job": "checkpoints"}), "job.folder.of_all_jobs", "jobs.0.flags.job"),
+    (job(**IMAGENET, flags={"data_dir": "s3://team/imagenet"}), "job.flags.of_image_files", "jobs.0.flags.data_dir"),
+    (
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "test_steps": 4}),
+        "job.flags.of_made_up_images",
+        "jobs.0.flags.test_steps",
+    ),
+    (
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "stream": True, "cache_dir": "/tmp/c"}),
+        "job.cache_dir.with_stream",
+        "jobs.0.flags.cache_dir",
+    ),
+    (job(flags={"sharding": "model"}), "job.sharding.without_xla", "jobs.0.flags.sharding"),
+    (
+        cloud(accelerator="v4-32", processes_per_host=4, flags={"sharding": "model"}),
+        "job.sharding.several_processes",
+        "jobs.0.flags.sharding",
+    ),
+    (job(flags={"profile_port": 9012}), "job.profile_port.without_xla", "jobs.0.flags.profile_port"),
+    (job(flags={"profile-steps": "3-5", "bucket": ""}), "job.flags.no_bucket", "jobs.0.flags.profile_steps"),
+    (job(flags={"wandb": "offline", "bucket": ""}), "job.flags.no_bucket", "jobs.0.flags.wandb"),
+    (job(min_bandwidth_gbps=1), "job.min_bandwidth_gbps.no_links", "jobs.0.min_bandwidth_gbps"),
+    (
+        job(hosts=2, min_bandwidth_gbps=1, interactive=True),
+        "job.min_bandwidth_gbps.no_links",
+        "jobs.0.min_bandwidth_gbps",
+    ),
+    (pair({"rendezvous": "etcd"}, {"name": "a-etcd"}), "job.name.shared", "jobs.1.name"),
+    (pair({"kind": "jobset"}, {"name": "a-worker-0"}), "job.name.shared", "jobs.1.name"),
+    (pair({"kind": "train-job"}, {"name": "a-node-0"}), "job.name.shared", "jobs.1.name"),
+    (pair({"kind": "pytorch-job"}, {"name": "a-master-0"}), "job.name.shared", "jobs.1.name"),
+    (pair({}, {"name": "b", "flags": {"job": "a"}}), "job.folder.shared", "jobs.1.flags.job"),
+    (pair({"flags": {"job": "b"}}, {"name": "b"}), "job.folder.shared", "jobs.1.name"),
+    (job(flags={"accumulate": 65}), "job.accumulate.above_batch", "jobs.0.flags.accumulate"),
+    (
+        job(kind="pytorch-job", elastic={"min_hosts": 1, "max_hosts": 2}, rendezvous="etcd"),
+        "job.rendezvous.kind",
+        "jobs.0.rendezvous",
+    ),
+    (job(elastic={"min_hosts": 1, "max_hosts": 2}, restarts=0), "job.restarts.of_elastic", "jobs.0.restarts"),
+]
+"""Configurations with the code and path of their problem."""
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    {
+        "v100": "nvidia-tesla-v100",
+        "V5P-32": "v5p-32",
+        "v5e-16": "v5litepod-16",
+        "NVIDIA_A100": "nvidia-tesla-a100 or nvidia-a100-80gb",
+    }.items(),
+)
+def test_unknown_accelerator_suggests_intended_name(name: str, meant: str) -> None:
+    values = cloud(accelerator=name)
+    assert problems_of(values) == [("settings.accelerator", "jobs.0.accelerator")]
+    assert f"; write {meant}; allowed: " in error_lines(values)[0]
+
+
+@pytest.mark.parametrize(("values", "code", "path"), JOB_PROBLEMS, ids=code_ids(JOB_PROBLEMS))
+def test_job_conflict_has_code_and_path(values: dict[str, Any], code: str, path: str) -> None:
+    assert problems_of(values) == [(code, path)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        cloud(accelerator="nvidia-l4", accelerators_per_host=4),
+        cloud(
+            accelerator="nvidia-l4",
+            accelerators_per_host=4,
+            recipe=None,
+            script="/a.py",
+            processes_per_host=1,
+            image="example.com/a:1",
+        ),
+        cloud(
+            accelerator="nvidia-l4", accelerators_per_host=4, recipe=None, script="/a.py", torchrun=False, image="e/a:1"
+        ),
+        job(environment={"CUDA_VISIBLE_DEVICES": ""}),
+        job(recipe=None, script="./trainer/network_check.py", args=["$(OTHER)", "$RUN"], environment={"RUN": "$(pwd)"}),
+        job(resources={"cpu": "1m", "memory": "200Mi"}),
+        job(recipe=None, script="./trainer/network_check.py", resources={"cpu": "1m", "memory": "10Mi"}),
+        job(priority_class="gpu.high-prio"),
+        job(flags={"wandb": "auto"}),
+        pair({}, {"name": "a-etcd"}),
+        pair({"kind": "jobset"}, {"name": "a-worker-1"}),
+        pair({}, {"name": "b", "flags": {"job": "c"}}),
+        pair({"flags": {"bucket": "s3://one"}}, {"name": "b", "flags": {"job": "a", "bucket": "s3://two"}}),
+        job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "stream": True}),
+        job(**IMAGENET, flags={"fake_data": True, "steps_per_epoch": 3, "stream": False, "cache_dir": ""}),
+        job(runtime="xla", flags={"sharding": "model", "profile_port": 9012}),
+        job(flags={"wandb": "auto", "profile_steps": "", "bucket": ""}),
+        job(flags={"accumulate": 64}),
+    ],
+    ids=str,
+)
+def test_job_without_conflict_is_accepted(values: dict[str, Any]) -> None:
+    assert parse(values).jobs
+
+
+def test_job_online_wandb_with_secret_is_accepted() -> None:
+    values = job(flags={"wandb": "online"}, secrets={"WANDB_API_KEY": "wandb"})
+    assert parse(values, {"wandb": True}).jobs
+
+
+SCRIPT = {"recipe": None, "script": "/opt/train.py"}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("RANK", job()),
+        ("TPU_WORKER_ID", cloud(accelerator="v4-32")),
+        ("PJRT_DEVICE", job(runtime="xla")),
+        ("JOB_COMPLETION_INDEX", job()),
+        ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", job(elastic={"min_hosts": 1, "max_hosts": 2})),
+        ("MASTER_ADDR", job(kind="pytorch-job", torchrun=False, **SCRIPT)),
+        ("DMLC_ROLE", job(kind="mx-job", **SCRIPT)),
+        ("OMPI_MCA_plm_rsh_args", job(kind="mpi-job")),
+        ("OMPI_MCA_btl", job(kind="mpi-job")),
+        ("OMPI_COMM_WORLD_RANK", job(kind="mpi-job")),
+    ],
+)
+def test_reserved_variable_is_rejected(name: str, values: dict[str, Any]) -> None:
+    (spec,) = values["jobs"]
+    for key in ("environment", "secrets"):
+        wrong = {**values, "jobs": [{**spec, key: {name: "canary"}}]}
+        assert problems_of(wrong) == [("job.environment.taken", f"jobs.0.{key}.{name}")]
+
+
+@pytest.mark.parametrize("name", ["HOME", "OMP_NUM_THREADS"])
+def test_variable_of_pods_is_rejected_as_secret_only(name: str) -> None:
+    assert problems_of(job(secrets={name: "wandb"})) == [("job.secrets.set_in_pods", f"jobs.0.secrets.{name}")]
+    (mine,) = parse(job(environment={name: "1"})).jobs
+    assert mine.environment == {name: "1"}
+
+
+def test_pjrt_device_without_xla_is_rejected() -> None:
+    problem = ("job.environment.pjrt_device", "jobs.0.secrets.PJRT_DEVICE")
+    assert problems_of(job(secrets={"PJRT_DEVICE": "wandb"})) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"kind": "mx-job", **SCRIPT}, "DMLC_INTERFACE"),
+        ({"kind": "mpi-job", **SCRIPT}, "OMPI_MCA_btl_tcp_if_include"),
+        ({"kind": "indexed-job", **SCRIPT}, "DMLC_ROLE"),
+        ({"kind": "indexed-job", "torchrun": False, **SCRIPT}, "MASTER_ADDR"),
+    ],
+)
+def test_unreserved_variable_is_accepted(values: dict[str, Any], name: str) -> None:
+    assert conflicts(JobSpec(name="a", environment={name: "1"}, **values)) == []
+
+
+JOB_KINDS: tuple[JobKind, ...] = get_args(JobKind)
+
+specs = st.fixed_dictionaries(
+    {"kind": st.sampled_from(JOB_KINDS), "name": st.sampled_from(["a", "b" * 40, "c" * 52])},
+    optional={
+        "recipe": st.sampled_from(["digits", "imagenet"]),
+        "script": st.just("train.py"),
+        "accelerator": st.sampled_from(["v4-32", "v5litepod-8", "nvidia-l4"]),
+        "slices": st.integers(1, 3),
+        "accelerators_per_host": st.integers(1, 8),
+        "elastic": st.fixed_dictionaries({"min_hosts": st.integers(1, 3), "max_hosts": st.integers(1, 3)}),
+        "hosts": st.integers(1, 4),
+        "processes_per_host": st.integers(1, 4),
+        "rendezvous": st.sampled_from(["static", "c10d", "etcd"]),
+        "restarts": st.integers(0, 2),
+        "min_bandwidth_gbps": st.just(1),
+        "queue": st.just("research"),
+        "torchrun": st.booleans(),
+        "suspend": st.booleans(),
+        "interactive": st.booleans(),
+    },
+)
+
+
+@pytest.mark.parametrize("kind", JOB_KINDS)
+@given(hosts=st.integers(1, 10_000))
+def test_job_name_longest_is_accepted_and_longer_rejected(kind: JobKind, hosts: int) -> None:
+    spec = JobSpec(name="a", kind=kind, script="a.py", hosts=hosts)
+    longest = "a" * (63 - len(KINDS[kind].longest_suffix(spec)))
+    assert all(check_label(longest + suffix) for suffix in KINDS[kind].label_suffixes(spec))
+    too_long = JobSpec(name=longest + "a", kind=kind, script="a.py", hosts=hosts)
+    assert [each.code for each in conflicts(too_long)] == ["job.name.too_long"]
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(values=specs)
+def test_job_spec_without_conflicts_renders_valid_names(values: dict[str, Any]) -> None:
+    spec = JobSpec.model_validate(values)
+    problems = conflicts(spec)
+    assert all(each.path[0] in JobSpec.model_fields and each.message for each in problems)
+    if not problems:
+        found = manifests(spec, ON_TPUS if spec.tpu else ON_GPUS)
+        assert all(check_label(each["metadata"].get("name", "a")) for each in found)

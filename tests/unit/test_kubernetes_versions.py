@@ -1,0 +1,99 @@
+"""Tables of EKS and GKE versions: those accepted on a day, and the age of the tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from infra.hardware.versions import (
+    DEFAULT_EKS_VERSION,
+    EKS_VERSIONS,
+    EKS_VERSIONS_CHECKED,
+    EXTENDED,
+    GKE_MINORS,
+    GKE_STANDARD_ENDS,
+    GKE_VERSIONS_CHECKED,
+    is_in_standard_support,
+    unoffered,
+    unsupported,
+)
+
+TODAY = datetime.now(tz=UTC).date()
+
+
+@pytest.mark.parametrize("version", EKS_VERSIONS)
+def test_eks_version_is_supported_until_last_day_of_standard_support(version: str) -> None:
+    last = EKS_VERSIONS[version].standard_ends
+    assert unsupported(version, last) is None
+    code, message = unsupported(version, last + timedelta(days=1)) or ("", "")
+    assert code == "standard_support_ended"
+    assert str(last) in message
+
+
+def test_eks_version_outside_table_has_code_and_offered_versions() -> None:
+    for version, expected in (("1.20", "no_longer_offered"), ("1.99", "not_yet_offered")):
+        code, message = unsupported(version, date(2026, 12, 3)) or ("", "")
+        assert code == expected
+        assert "write one of 1.35, 1.36" in message
+
+
+def test_eks_versions_are_sorted_by_end_of_support() -> None:
+    ends = [each.standard_ends for each in EKS_VERSIONS.values()]
+    assert ends == sorted(set(ends))
+    assert all(each.extended_ends == each.standard_ends.replace(year=each.standard_ends.year + 1)
+               for each in EKS_VERSIONS.values())  # fmt: skip
+
+
+def test_eks_default_version_is_newest_with_three_months_of_support() -> None:
+    assert list(EKS_VERSIONS)[-1] == DEFAULT_EKS_VERSION
+    left = EKS_VERSIONS[DEFAULT_EKS_VERSION].standard_ends - TODAY
+    assert left > timedelta(days=90), "add the newer versions of EKS to infra/hardware/versions.py"
+
+
+def test_eks_versions_were_checked_within_four_months() -> None:
+    # EKS adds a version about once in four months.
+    age = TODAY - EKS_VERSIONS_CHECKED
+    assert age < timedelta(days=130), "compare infra/hardware/versions.py with AWS's table and set the day"
+
+
+@pytest.mark.parametrize("version", ["1.34", "1.35.2-gke.100"])
+def test_gke_version_is_offered_until_last_day_of_standard_support(version: str) -> None:
+    last = GKE_STANDARD_ENDS[int(version.split(".")[1])]
+    assert unoffered(version, "REGULAR", last) is None
+    code, message = unoffered(version, "REGULAR", last + timedelta(days=1)) or ("", "")
+    assert code == "standard_support_ended"
+    assert "release_channel: EXTENDED" in message
+    assert unoffered(version, EXTENDED, last + timedelta(days=1)) is None
+
+
+def test_gke_version_outside_channel_has_code_and_offered_versions() -> None:
+    day = date(2026, 11, 25)
+    for version, expected in (("1.20", "no_longer_offered"), ("1.99", "not_yet_offered")):
+        code, message = unoffered(version, "REGULAR", day) or ("", "")
+        assert code == expected
+        assert "write one of 1.35 to 1.36" in message
+
+
+def test_gke_versions_are_sorted_by_end_of_support() -> None:
+    assert list(GKE_STANDARD_ENDS) == sorted(GKE_STANDARD_ENDS)
+    assert list(GKE_STANDARD_ENDS.values()) == sorted(set(GKE_STANDARD_ENDS.values()))
+
+
+@pytest.mark.parametrize("channel", sorted(set(GKE_MINORS) - {EXTENDED}))
+def test_gke_channel_has_version_with_two_months_of_support(channel: str) -> None:
+    oldest, newest = GKE_MINORS[channel]
+    soon = TODAY + timedelta(days=60)
+    known = [each for each in range(oldest, newest + 1) if is_in_standard_support(each, soon)]
+    assert known, "add the newer versions of GKE to infra/hardware/versions.py"
+
+
+def test_gke_versions_newest_end_of_support_is_three_months_away() -> None:
+    left = max(GKE_STANDARD_ENDS.values()) - TODAY
+    assert left > timedelta(days=90), "add the dates of GKE's release schedule to infra/hardware/versions.py"
+
+
+def test_gke_versions_were_checked_within_four_months() -> None:
+    # GKE adds a version about once in four months.
+    age = TODAY - GKE_VERSIONS_CHECKED
+    assert age < timedelta(days=130), "compare infra/hardware/versions.py with GKE's release schedule and set the day"

@@ -1,0 +1,81 @@
+"""Jobs that request more than this machine's nodes have are rejected, with the capacity that fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.hardware import Capacity
+from settings.problem import Problem, dotted
+from stack.config import StackConfig
+from stack.placement import local_capacity_problems
+from tests.problems import problems_of
+from tests.unit.stack_settings import job
+
+
+def local_problems(*jobs: dict[str, Any], nodes: int = 2) -> list[Problem]:
+    """Return the problems of jobs on two CPUs and 8 GiB."""
+    config = StackConfig.model_validate({"platform": {"kind": "local", "nodes": nodes}, "jobs": jobs}, strict=False)
+    assert config.platform.kind == "local"
+    return local_capacity_problems(config.jobs, config.cloud.nodes_here, Capacity(millicores=2000, memory=8 * 2**30))
+
+
+def codes(*jobs: dict[str, Any], nodes: int = 2) -> list[tuple[str, str]]:
+    """Return code and path of the problems."""
+    return [(each.code, dotted(each.path)) for each in local_problems(*jobs, nodes=nodes)]
+
+
+def job_with(name: str, hosts: int, cpu: str) -> dict[str, Any]:
+    """Return a job with these requests."""
+    return {"name": name, "recipe": "digits", "hosts": hosts, "resources": {"cpu": cpu, "memory": "1Gi"}}
+
+
+def test_local_capacity_job_of_exact_size_is_accepted() -> None:
+    assert local_problems(job_with("a", 2, "1")) == []
+
+
+def test_local_capacity_too_many_hosts_suggests_number_that_fits() -> None:
+    (problem,) = local_problems(job_with("a", 3, "1"))
+    assert (problem.code, dotted(problem.path)) == ("capacity.local.hosts_too_many", "jobs[0].hosts")
+    assert "write `hosts: 2` or less" in problem.message
+
+
+def test_local_capacity_host_larger_than_node_is_rejected() -> None:
+    assert codes(job_with("a", 1, "2")) == [("capacity.local.host_too_large", "jobs[0].resources")]
+    assert local_problems(job_with("a", 1, "2"), nodes=1) == []
+
+
+def test_local_capacity_second_job_without_room_is_rejected() -> None:
+    assert codes(job_with("a", 2, "500m"), job_with("b", 2, "600m")) == [
+        ("capacity.local.no_room_beside", "jobs[1].hosts")
+    ]
+
+
+def test_local_capacity_uses_cpus_of_this_machine() -> None:
+    assert problems_of(job(resources={"cpu": 100_000})) == [("capacity.local.host_too_large", "jobs.0.resources")]
+
+
+def test_local_capacity_counts_mpi_launcher() -> None:
+    mpi = {**job_with("a", 2, "1"), "kind": "mpi-job"}
+    assert codes(mpi) == [("capacity.local.no_room_beside", "jobs[0].kind")]
+    assert local_problems({**mpi, "resources": {"cpu": "500m", "memory": "1Gi"}}) == []
+
+
+def test_local_capacity_problem_names_key_of_pod_group() -> None:
+    servers = {**job_with("a", 1, "100m"), "kind": "mx-job", "parameter_servers": 20}
+    etcd = {**job_with("a", 2, "1"), "rendezvous": "etcd"}
+    elastic = job_with("a", 1, "1") | {"elastic": {"min_hosts": 1, "max_hosts": 60}}
+    del elastic["hosts"]
+    assert [path for each in (servers, etcd, elastic) for _, path in codes(each)] == [
+        "jobs[0].parameter_servers",
+        "jobs[0].rendezvous",
+        "jobs[0].elastic.max_hosts",
+    ]
+
+
+def test_local_capacity_suspended_job_is_checked_separately() -> None:
+    assert local_problems(job_with("a", 2, "1"), {**job_with("b", 2, "1"), "suspend": True}) == []
+    assert local_problems({**job_with("b", 2, "1"), "suspend": True}, job_with("a", 2, "1")) == []
+    assert codes({**job_with("b", 3, "1"), "suspend": True}) == [("capacity.local.hosts_too_many", "jobs[0].hosts")]
+    assert codes({**job_with("b", 2, "1"), "suspend": True, "kind": "mpi-job"}) == [
+        ("capacity.local.no_room_beside", "jobs[0].kind")
+    ]

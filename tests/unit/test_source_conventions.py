@@ -1,0 +1,175 @@
+"""Conventions of the source: registries of clouds and kinds, codes of problems, make commands in messages."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from infra.clouds import CLOUDS
+from infra.config import PlatformConfig
+from infra.make_command import make_command
+from infra.operators.releases import RELEASES
+from settings.problem import dotted, path_of
+from workloads.kinds import DEFAULT, KINDS
+from workloads.spec import JobKind, JobSpec
+
+PROJECT = Path(__file__).resolve().parents[2]
+SHARED_FILES = {
+    *("cloud", "cluster", "components", "config", "identity", "inventory", "network", "node_pool"),
+    *("permissions", "platform", "pools", "quota_and_prices", "registry", "rules", "storage"),
+}
+
+
+def test_cloud_registry_has_every_platform_kind() -> None:
+    union = get_args(PlatformConfig)[0]
+    kinds = {get_args(config.model_fields["kind"].annotation)[0] for config in get_args(union)}
+    assert set(CLOUDS) == kinds
+
+
+def test_cloud_folders_have_equal_file_names() -> None:
+    for cloud in ("gcp", "aws"):
+        assert {path.stem for path in (PROJECT / "infra" / cloud).glob("*.py")} >= SHARED_FILES
+
+
+def test_source_outside_platform_folders_tests_no_platform_type() -> None:
+    words = ["git", "grep", "-lE", r"isinstance\([^)]*(Gke|Eks|Local|Kubeconfig)Config", "--", "*.py", ":!tests"]
+    found = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False).stdout.split()
+    assert [name for name in found if not re.match(r"infra/(gcp|aws|local|existing)/", name)] == []
+
+
+def test_settings_import_does_not_load_pulumi() -> None:
+    code = "import stack.config, sys; print([name for name in sys.modules if name.startswith('pulumi')])"
+    words = [sys.executable, "-c", code]
+    assert subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_source_outside_stack_config_reads_no_pulumi_config() -> None:
+    folders = ("infra", "workloads", "commands", "setup")
+    files = [PROJECT / "__main__.py", *(path for folder in folders for path in (PROJECT / folder).rglob("*.py"))]
+    readers = [
+        path.relative_to(PROJECT).as_posix()
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr == "Config" and ast.unparse(node.value) == "pulumi"
+    ]
+    assert readers == []
+
+
+def test_kind_registry_has_every_job_kind() -> None:
+    assert tuple(KINDS) == get_args(JobKind)
+    assert JobSpec.model_fields["kind"].default == DEFAULT.name
+
+
+def test_kind_registry_refers_to_existing_operators_and_keys() -> None:
+    for kind in KINDS.values():
+        assert kind.operators <= RELEASES.keys()
+        assert kind.pod_types
+        assert bool(kind.resource) == bool(kind.operators)
+        assert set(kind.own_keys) <= JobSpec.model_fields.keys()
+
+
+def lines_with_names(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that compare a value with a kind's name, or use it as a key of a table."""
+    for node in ast.walk(tree):
+        values: list[ast.expr | None] = []
+        if isinstance(node, ast.Compare):
+            values = [node.left, *node.comparators]
+        elif isinstance(node, ast.Dict):
+            values = list(node.keys)
+        parts = [part for value in values if value for part in ast.walk(value)]
+        yield from (part.lineno for part in parts if isinstance(part, ast.Constant) and part.value in KINDS)
+
+
+def test_source_outside_kinds_folder_compares_no_kind_name() -> None:
+    words = ["git", "ls-files", "--", "*.py", ":!tests", ":!workloads/kinds"]
+    files = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.split()
+    found = {name: list(lines_with_names(ast.parse((PROJECT / name).read_text(encoding="utf-8")))) for name in files}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+CODE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+){2}")
+MAKERS = ("Problem", "_problem", "problem")
+"""Names of the functions that create a problem with a code."""
+PART_MAKERS = ("Invalid", "HardwareError", "coded", "matched")
+"""Names of the functions that get the last part of a code."""
+
+
+def first_texts(*makers: str) -> Iterator[str]:
+    """Yield the first text that each call of these functions in the source has."""
+    for file in (
+        file
+        for folder in ("infra", "settings", "stack", "workloads", "policy")
+        for file in PROJECT.glob(f"{folder}/**/*.py")
+    ):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in makers:
+                texts = [each.value for each in node.args if isinstance(each, ast.Constant)]
+                yield from (each for each in texts[:1] if isinstance(each, str))
+
+
+def test_problem_codes_are_unique_and_well_formed() -> None:
+    found = [each for each in first_texts(*MAKERS) if "." in each and " " not in each]
+    assert [each for each in found if not CODE.fullmatch(each)] == []
+    assert sorted({each for each in found if found.count(each) > 1}) == []
+
+
+def test_invalid_value_codes_are_unique_and_well_formed() -> None:
+    found = list(first_texts(*PART_MAKERS))
+    assert [each for each in found if not re.fullmatch(r"[a-z][a-z0-9_]*", each)] == []
+    assert sorted({each for each in found if found.count(each) > 1}) == []
+
+
+@pytest.mark.parametrize("text", ["", "name", "pools[0].name", "a[1][2]", "metadata.labels.example.com/team"])
+def test_dotted_path_round_trips(text: str) -> None:
+    assert dotted(path_of(text)) == text
+
+
+STACK_COMMAND = re.compile(r"`make (up|down|logs|status|exec|tensorboard|shell)`")
+"""Commands of a stack that do not name one."""
+
+
+@pytest.mark.parametrize(
+    ("stack", "variables", "expected"),
+    [
+        (None, {}, "`make up`"),
+        ("local", {"JOB": ""}, "`make up`"),
+        ("other", {}, "`make up STACK=other`"),
+        ("other", {"JOB": "elastic"}, "`make up STACK=other JOB=elastic`"),
+        ("other", {"STACK": "third"}, "`make up STACK=third`"),
+    ],
+)
+def test_make_command_includes_stack_unless_default(
+    stack: str | None, variables: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STACK", raising=False)
+    if stack is not None:
+        monkeypatch.setenv("STACK", stack)
+    assert make_command("up", **variables) == expected
+
+
+def messages(tree: ast.AST) -> Iterator[str]:
+    """Yield the strings of a module that are not docstrings."""
+    documented = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            yield node.value
+
+
+def test_messages_use_make_command_for_stack_targets() -> None:
+    files = [*PROJECT.glob("commands/**/*.py"), *PROJECT.glob("stack/**/*.py"), *PROJECT.glob("infra/operators/*.py")]
+    found = {
+        f"{file.relative_to(PROJECT)}: {text}"
+        for file in files
+        for text in messages(ast.parse(file.read_text(encoding="utf-8")))
+        if STACK_COMMAND.search(text)
+    }
+    assert found == set()
