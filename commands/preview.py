@@ -33,7 +33,7 @@ from commands.review.recording import Record
 from commands.review.report import NO_REHEARSAL, Report, as_json, comment, markdown, refusal, removal, verdict
 from commands.review.running_jobs import running
 from commands.stack import ensure_stack, pulumi
-from infra.inventory import json_of
+from infra.inventory import run_json
 from policy.catalogue import RULES
 from policy.review import settings_from
 from policy.rules import findings
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
         running=options.running | (running(options.stack) if options.credentials else {}),
         plugins=review_by_plugins(old, graph, steps) if asks_plugins else PluginReview(),
         rehearsal=options.rehearsal or NO_REHEARSAL,
-        left=after.cloud.quota_left(json_of) if options.credentials else {},
+        left=after.cloud.quota_left(run_json) if options.credentials else {},
     )
     today = datetime.now(tz=UTC).date()
     _show(markdown(report, today), as_json(report, today), options.output)

@@ -21,7 +21,7 @@ from commands.environment import PROJECT, STATE
 from commands.inventory.ownership import ownership
 from commands.inventory.simulated import simulated
 from infra.cloud import ProvisionedCloud
-from infra.inventory import Lister, Ownership, json_of
+from infra.inventory import Lister, Ownership, run_json
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from stack.config import load_file
@@ -89,7 +89,7 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
         mine = ownership(cloud)
         if folder is not None:
             return verify(stack, cloud, "simulated", simulated(folder), mine)
-        return verify(stack, cloud, cloud.command, cloud.lister(mine, json_of), mine)
+        return verify(stack, cloud, cloud.command, cloud.lister(mine, run_json), mine)
     now = datetime.now(tz=UTC).isoformat(timespec="seconds")
     left = lifecycle.find_leftovers(stack_cluster(str(PROJECT), stack))
     return Receipt(stack=stack, source="this machine", at=now, left=tuple(left))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from settings.problems import field_sentences
+from settings.problems import field_docs
 from settings.types import Section
 from stack.config import StackConfig
 from workloads.trainer_flags import ALIASES, FLAGS, allowed
@@ -43,7 +43,7 @@ def render() -> str:
     models = {"": schema, **schema["$defs"]}
     for section in _descendants(Section):
         properties = models.get("" if section is StackConfig else section.__name__, {}).get("properties", {})
-        for name, sentence in field_sentences(section).items():
+        for name, sentence in field_docs(section).items():
             properties.get(name, {})["description"] = sentence
     parts = [INTRODUCTION, f"## `trainyard`\n\n{_one_line(schema['description'])}\n\n{_table(schema)}"]
     for key, name in _sections(schema, models):

@@ -32,12 +32,12 @@ def _commands(stack: str, config: StackConfig) -> Iterator[str]:
     cloud = config.cloud.provisioned
     yield from ("", "```")
     if cloud:
-        yield f"make preview{suffix}        # what it would make, cost, need and break; no credentials"
-        yield f"make rehearse{suffix}       # its whole life against a simulated cloud; no credentials"
+        yield f"make preview{suffix}        # changes, cost, quota and broken rules; no credentials"
+        yield f"make rehearse{suffix}       # create, run and destroy it in a simulated cloud; no credentials"
     yield f"make up{suffix}"
     yield f"make down{suffix}"
-    asked = "by the cloud's own listing" if cloud else "on this machine"
-    yield f"make verify-empty{suffix}   # what is left, {asked}"
+    where = "in the cloud" if cloud else "on this machine"
+    yield f"make verify-empty{suffix}   # list leftovers {where}"
     yield "```"
 
 
@@ -56,7 +56,7 @@ def _price(config: StackConfig) -> Iterator[str]:
 def _quota(config: StackConfig) -> Iterator[str]:
     found = config.cloud.quota()
     if found:
-        yield from ("", "## Quota", "", "| where | quota | amount |", "|---|---|---|")
+        yield from ("", "## Quota", "", "| location | quota | amount |", "|---|---|---|")
         yield from (f"| {each.location} | [{each.name}]({each.source}) | {each.amount} |" for each in found)
 
 

@@ -1,4 +1,4 @@
-"""Settings of the rules in a stack's file."""
+"""Conversion of a stack's `policy` settings to the rules' Settings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 
 def settings_from(config: PolicyConfig) -> Settings:
     """Return the settings as plain values."""
-    return Settings(
-        levels=dict(config.levels),
-        exceptions={(each.rule, each.resource): each.reason for each in config.exceptions},
-    )
+    exceptions = {(exception.rule, exception.resource): exception.reason for exception in config.exceptions}
+    return Settings(levels=dict(config.levels), exceptions=exceptions)
 
 
 def settings_of(stack: str | None) -> Settings:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from infra.inventory import Found, Lister, Listing
+from infra.inventory import CloudResource, Lister, Listing
 from simulation.cloud.state import Record, read_state
 
 
 def simulated(folder: Path) -> Lister:
     """Return a client for the simulated clouds whose state is in a folder."""
 
-    def rows(listing: Listing) -> Iterator[Found]:
+    def rows(listing: Listing) -> Iterator[CloudResource]:
         for record in read_state(folder).of_type(*listing.types):
             inputs = record.inputs
             labels = {key: inputs.get(key) or {} for key in ("tags", "labels", "resourceLabels")}
-            yield Found(
+            yield CloudResource(
                 kind=listing.kind,
                 name=_name(record),
                 labels={name: str(value) for each in labels.values() for name, value in each.items()},

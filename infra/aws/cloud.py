@@ -14,7 +14,7 @@ from infra.cloud import Cloud, ProvisionedCloud, Quota, quotas
 from infra.cost.cost_estimate import Line
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import built_everywhere
-from infra.inventory import Ask, Lister, Ownership, PlannedResource
+from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling
 from settings.problem import Problem
 
@@ -62,8 +62,8 @@ class Eks(ProvisionedCloud):
     def quota(self) -> tuple[Quota, ...]:
         return quotas(quota_and_prices.quota_needs(self.config), self.config.region)
 
-    def quota_left(self, ask: Ask) -> Mapping[tuple[str, str], int]:
-        return quota_and_prices.quota_left(self.config, ask)
+    def quota_left(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
+        return quota_and_prices.quota_left(self.config, run_json)
 
     def price_lines(self) -> Iterator[Line]:
         return quota_and_prices.price_lines(self.config)
@@ -74,8 +74,8 @@ class Eks(ProvisionedCloud):
         del tpu
         return pools.scheduling(self.config, accelerator, pool, gpus_per_host)
 
-    def lister(self, ownership: Ownership, ask: Ask) -> Lister:
-        return lambda listing: inventory.resources(listing, self.config, ownership, ask)
+    def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:
+        return lambda listing: inventory.resources(listing, self.config, ownership, run_json)
 
     def generated_names(self, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
         del planned

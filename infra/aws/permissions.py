@@ -166,7 +166,7 @@ def permissions(region: str, planned: Iterable[PlannedResource]) -> Document:
     """Return the IAM policy to preview, create, destroy and list resources in a region."""
     planned = list(planned)
     made = {each for record in planned for each in ACTIONS.get(record.type, ())} | set(PUSH)
-    listed = {action(each) for listing in LISTINGS for each in (listing.words, listing.tags) if each}
+    listed = {action(each) for listing in LISTINGS for each in (listing.command, listing.tags) if each}
     reading = {each for each in made if each.partition(":")[2].startswith(READING)} | listed | set(READ)
     passed, linked = "iam:PassRole", "iam:CreateServiceLinkedRole"
     changing = made - reading - {passed, linked}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.capacity import SYSTEM, PoolNodes, minus_daemon_requests
+from infra.capacity import SYSTEM, PoolNodes, without_daemon_requests
 from infra.hardware import gpus
 from infra.hardware.ec2 import Ec2Machine, ec2_machine
 from infra.hardware.node_capacity import eks_allocatable, eks_pods
@@ -76,7 +76,7 @@ def pool_nodes(platform: EksConfig) -> list[PoolNodes]:
         PoolNodes(
             name=plan.name,
             nodes=plan.nodes,
-            node=minus_daemon_requests(eks_allocatable(plan.machine, fabric=plan.efa)),
+            node=without_daemon_requests(eks_allocatable(plan.machine, fabric=plan.efa)),
             pods=eks_pods(plan.machine),
             gpu=plan.machine.gpu,
             gpus=plan.machine.gpus,
@@ -85,7 +85,7 @@ def pool_nodes(platform: EksConfig) -> list[PoolNodes]:
         for plan in node_groups(platform)
     ]
     machine = ec2_machine(platform.system_pool.machine_type)
-    system = minus_daemon_requests(eks_allocatable(machine))
+    system = without_daemon_requests(eks_allocatable(machine))
     nodes = platform.system_pool.nodes
     return [*found, PoolNodes(name=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
 

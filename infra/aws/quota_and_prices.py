@@ -12,7 +12,7 @@ from infra.aws.pools import SYSTEM_DISK_GB, node_groups
 from infra.cloud import QuotaNeeds
 from infra.cost.cost_estimate import Line, price_line
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine, ec2_machine
-from infra.inventory import Ask
+from infra.inventory import RunCommand
 
 SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
 
@@ -37,7 +37,7 @@ def _ec2_quota(machine: Ec2Machine, *, spot: bool) -> str:
     return f"{quota.code} {quota.name} (vCPUs)"
 
 
-def quota_left(platform: EksConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
+def quota_left(platform: EksConfig, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
     """Return the remaining quota by name and location, from EC2's limits and CloudWatch's usage.
 
     https://docs.aws.amazon.com/servicequotas/latest/userguide/. Not yet tested on a cloud account.
@@ -46,14 +46,16 @@ def quota_left(platform: EksConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
     names = {name.partition(" ")[0]: name for name, _, _ in quota_needs(platform)}
     found = {}
     for code, name in names.items():
-        quota = ask("aws", "service-quotas", "get-service-quota", "--service-code=ec2", f"--quota-code={code}", *place)
+        quota = run_json(
+            "aws", "service-quotas", "get-service-quota", "--service-code=ec2", f"--quota-code={code}", *place
+        )
         metric = quota["Quota"].get("UsageMetric")
-        used = _usage(metric, place, ask) if metric else 0
+        used = _usage(metric, place, run_json) if metric else 0
         found[(name, platform.region)] = int(quota["Quota"]["Value"]) - used
     return found
 
 
-def _usage(metric: Mapping[str, Any], place: tuple[str, ...], ask: Ask) -> int:
+def _usage(metric: Mapping[str, Any], place: tuple[str, ...], run_json: RunCommand) -> int:
     """Return the vCPUs in use, from CloudWatch.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Quotas-Visualize-Alarms.html
@@ -63,7 +65,9 @@ def _usage(metric: Mapping[str, Any], place: tuple[str, ...], ask: Ask) -> int:
     now = datetime.now(tz=UTC)
     times = (f"--start-time={(now - timedelta(hours=1)).isoformat()}", f"--end-time={now.isoformat()}")
     window = ("--period=300", "--statistics=Maximum", *times)
-    answer = ask("aws", *words, f"--metric-name={metric['MetricName']}", *window, "--dimensions", *dimensions, *place)
+    answer = run_json(
+        "aws", *words, f"--metric-name={metric['MetricName']}", *window, "--dimensions", *dimensions, *place
+    )
     return int(max((each["Maximum"] for each in answer["Datapoints"]), default=0))
 
 

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from ipaddress import IPv4Network
 from typing import Any
 
-from infra.authorized_networks import examples, open_to_internet
+from infra.authorized_networks import examples, open_to_internet_problems
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.ec2 import EC2_FAMILIES, EC2_MACHINES, ec2_machine
 from infra.hardware.node_capacity import held_addresses
-from infra.hardware.versions import minor_of, unsupported
+from infra.hardware.versions import eks_version_error, minor_of
 from settings.problem import Path, Problem
 from settings.problems import SKIP_CHECK_HINT
 
@@ -71,7 +71,7 @@ DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
 
 def _version(config: EksConfig) -> Iterator[Problem]:
     today = datetime.now(tz=UTC).date()
-    if config.check_availability and (wrong := unsupported(config.kubernetes_version, today)):
+    if config.check_availability and (wrong := eks_version_error(config.kubernetes_version, today)):
         yield Problem(
             f"eks.kubernetes_version.{wrong[0]}",
             ("platform", "kubernetes_version"),
@@ -120,7 +120,7 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
             f"overlaps network.vpc, {vpc}; write ranges that do not overlap",
             str(services),
         )
-    yield from open_to_internet(config.authorized_networks)
+    yield from open_to_internet_problems(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.is_private and not examples([str(network)]):
             message = (

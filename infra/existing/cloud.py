@@ -12,7 +12,7 @@ from infra.kubeconfig import contexts, kubeconfig_files
 from infra.naming import KUEUE
 from infra.scheduling import Scheduling, tolerate, tpu_scheduling
 from settings.problem import Problem
-from settings.types import not_made_here
+from settings.types import namespace_problem
 
 if TYPE_CHECKING:
     from infra.platform import Platform
@@ -34,7 +34,7 @@ class Existing(Cloud):
 
     def problems(self) -> list[Problem]:
         namespace = self.config.namespace
-        if self.config.create_namespace and (message := not_made_here(namespace)):
+        if self.config.create_namespace and (message := namespace_problem(namespace)):
             return [
                 Problem(
                     "kubeconfig.namespace.reserved",

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from settings.problem import Invalid
-from settings.secret_scan import shape
-from settings.types import DnsLabel, GivenNamespaceName, Image, Memory, Section
+from settings.secret_scan import token_kind
+from settings.types import DnsLabel, ExistingClusterNamespace, Image, Memory, Section
 
 
 def _bucket_url(value: str) -> str:
@@ -17,10 +17,10 @@ def _bucket_url(value: str) -> str:
         raise Invalid(
             "bucket_url", "must be the URL of a bucket, gs:// or s3://; write for example 's3://team-checkpoints/runs'"
         )
-    if found := shape(value):
+    if noun := token_kind(value):
         raise Invalid(
             "bucket_url_secret",
-            f"is {found} in clear; write the URL without it, and put the credentials in the jobs' `secrets`",
+            f"is {noun} in clear; write the URL without it, and put the credentials in the jobs' `secrets`",
         )
     return value.rstrip("/")
 
@@ -59,7 +59,7 @@ class KubeconfigConfig(Section):
     """Name of the context in the kubeconfig."""
     kubeconfig: str | None = None
     """Path of the kubeconfig file; by default the files that kubectl reads, `$KUBECONFIG` or else `~/.kube/config`."""
-    namespace: GivenNamespaceName = "training"
+    namespace: ExistingClusterNamespace = "training"
     """Kubernetes namespace of the jobs, for this stack only."""
     create_namespace: bool = True
     """Create the namespace, and delete it with all its objects when the stack is destroyed; `false` uses an existing

@@ -11,7 +11,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from infra.gcp.fabrics import Fabric, subnets
 from infra.gcp.network import TIMEOUTS
-from infra.naming import fitted, stack_labels
+from infra.naming import fit_name, stack_labels
 
 NAME_LIMIT = 63
 
@@ -49,7 +49,7 @@ class AcceleratorNetwork(pulumi.ComponentResource):
         for interface in args.fabric.interfaces:
             subnet = gcp.compute.Subnetwork(
                 f"{name}-{interface.name}",
-                name=fitted(args.cluster, interface.name, NAME_LIMIT),
+                name=fit_name(args.cluster, interface.name, NAME_LIMIT),
                 project=args.project,
                 region=region,
                 network=vpcs[interface.vpc].id,
@@ -57,7 +57,7 @@ class AcceleratorNetwork(pulumi.ComponentResource):
                 opts=child,
             )
             self.names.append(
-                (fitted(args.cluster, interface.vpc, NAME_LIMIT), fitted(args.cluster, interface.name, NAME_LIMIT))
+                (fit_name(args.cluster, interface.vpc, NAME_LIMIT), fit_name(args.cluster, interface.name, NAME_LIMIT))
             )
             made.append(pulumi.Output.all(vpcs[interface.vpc].name, subnet.name).apply(lambda pair: (pair[0], pair[1])))
         self.networks = pulumi.Output.all(*made).apply(list)
@@ -72,7 +72,7 @@ class AcceleratorNetwork(pulumi.ComponentResource):
         )
         network = gcp.compute.Network(
             f"{name}-{vpc}-vpc",
-            name=fitted(args.cluster, vpc, NAME_LIMIT),
+            name=fit_name(args.cluster, vpc, NAME_LIMIT),
             project=args.project,
             auto_create_subnetworks=False,
             mtu=args.fabric.mtu,
@@ -84,7 +84,7 @@ class AcceleratorNetwork(pulumi.ComponentResource):
             # rules.
             gcp.compute.Firewall(
                 f"{name}-{vpc}-inside",
-                name=fitted(args.cluster, vpc, NAME_LIMIT),
+                name=fit_name(args.cluster, vpc, NAME_LIMIT),
                 project=args.project,
                 network=network.id,
                 direction="INGRESS",

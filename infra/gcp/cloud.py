@@ -12,7 +12,7 @@ from infra.gcp import inventory, permissions, pools, quota_and_prices, rules
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import built_everywhere
-from infra.inventory import Ask, Lister, Ownership, PlannedResource
+from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling
 from settings.problem import Problem
 
@@ -43,8 +43,8 @@ class Gke(ProvisionedCloud):
     def quota(self) -> tuple[Quota, ...]:
         return quotas(quota_and_prices.quota_needs(self.config), self.config.region)
 
-    def quota_left(self, ask: Ask) -> Mapping[tuple[str, str], int]:
-        return quota_and_prices.quota_left(self.config, ask)
+    def quota_left(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
+        return quota_and_prices.quota_left(self.config, run_json)
 
     def price_lines(self) -> Iterator[Line]:
         return quota_and_prices.price_lines(self.config)
@@ -55,9 +55,9 @@ class Gke(ProvisionedCloud):
         del gpus_per_host
         return pools.scheduling(self.config, accelerator, tpu, pool)
 
-    def lister(self, ownership: Ownership, ask: Ask) -> Lister:
+    def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:
         del ownership
-        return lambda listing: inventory.resources(listing, self.config, ask)
+        return lambda listing: inventory.resources(listing, self.config, run_json)
 
     def generated_names(self, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
         return inventory.generated_names(self.config.name, planned)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from infra.hardware.provisioning_model import ProvisioningModel
 from infra.image.config import ImageConfig
 from settings.problem import Invalid
-from settings.types import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
+from settings.types import BUCKET_NAME_HINT, ONE_OR_MANY, Cidr, ClientCidr, NamespaceName, Section, match_pattern
 
 CLUSTER_NAME_LIMIT = 40
 """Maximum length:
@@ -41,7 +41,7 @@ def _name(limit: int, example: str) -> AfterValidator:
         f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
         f"write for example '{example}'"
     )
-    return matched("gke_name", _NAME, message, limit)
+    return match_pattern("gke_name", _NAME, message, limit)
 
 
 def _project(value: object) -> object:
@@ -70,20 +70,27 @@ def _capacity(value: str) -> str:
     return value
 
 
-Zone = Annotated[str, matched("gcp_zone", _ZONE, "must be a zone of Google Cloud; write for example 'us-central1-a'")]
+Zone = Annotated[
+    str, match_pattern("gcp_zone", _ZONE, "must be a zone of Google Cloud; write for example 'us-central1-a'")
+]
 """Google Cloud zone."""
-DiskImage = Annotated[str, matched("disk_image", _DISK_IMAGE, "must be like 'projects/P/global/images/NAME'")]
+DiskImage = Annotated[str, match_pattern("disk_image", _DISK_IMAGE, "must be like 'projects/P/global/images/NAME'")]
 """Compute Engine disk image."""
-KmsKey = Annotated[str, matched("kms_key", _KMS_KEY, "must be like 'projects/P/locations/L/keyRings/R/cryptoKeys/K'")]
+KmsKey = Annotated[
+    str, match_pattern("kms_key", _KMS_KEY, "must be like 'projects/P/locations/L/keyRings/R/cryptoKeys/K'")
+]
 """Cloud KMS key."""
 ProjectId = Annotated[
     str,
-    matched("project_id", _PROJECT, "must be the id of a project, of 6 to 30 lower-case letters, digits and '-'"),
+    match_pattern("project_id", _PROJECT, "must be the id of a project, of 6 to 30 lower-case letters, digits and '-'"),
     BeforeValidator(_project),
 ]
 """Google Cloud project id."""
 BucketName = Annotated[
-    str, matched("gcs_bucket_name", _BUCKET, f"must be 3 to 63 lower-case letters, digits, '-' and '_', {BARE_BUCKET}")
+    str,
+    match_pattern(
+        "gcs_bucket_name", _BUCKET, f"must be 3 to 63 lower-case letters, digits, '-' and '_', {BUCKET_NAME_HINT}"
+    ),
 ]
 """Name of a Cloud Storage bucket."""
 GkeCapacity = Annotated[str, AfterValidator(_capacity)]
@@ -188,7 +195,7 @@ class RegistryConfig(Section):
 
     host: Annotated[
         str,
-        matched(
+        match_pattern(
             "registry_host", _REGISTRY, "must be gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io or LOCATION-docker.pkg.dev"
         ),
     ] = "gcr.io"
@@ -231,7 +238,7 @@ class GkeConfig(Section):
     release_channel: Literal["RAPID", "REGULAR", "STABLE", "EXTENDED"] = "REGULAR"
     """GKE release channel."""
     kubernetes_version: (
-        Annotated[str, matched("gke_version", _VERSION, "must be like 1.34 or '1.34.1-gke.100'")] | None
+        Annotated[str, match_pattern("gke_version", _VERSION, "must be like 1.34 or '1.34.1-gke.100'")] | None
     ) = None
     """Minimum version of the control plane; by default the channel's default."""
     check_availability: bool = True
@@ -241,7 +248,7 @@ class GkeConfig(Section):
     secrets_key: KmsKey | None = None
     """Cloud KMS key that additionally encrypts Kubernetes Secrets; by default only Google's encryption at rest
     applies."""
-    authorized_networks: tuple[ReachingCidr, ...] = ()
+    authorized_networks: tuple[ClientCidr, ...] = ()
     """Address ranges with access to the API server's public address; by default it has none, and clients use its DNS
     name with IAM."""
     deletion_protection: bool = False

@@ -42,7 +42,7 @@ class Fabric:
     """Interfaces of a host, in order."""
     rdma_profile: str | None = None
     """Suffix after the zone in the name of the RDMA VPC's network profile."""
-    profile: NcclEnvironmentScript | None = None
+    nccl_environment: NcclEnvironmentScript | None = None
     """Files that Google's installer puts on hosts. None if each pod would also need a privileged daemon."""
 
     @property
@@ -68,7 +68,7 @@ https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom
 """
 _RDMA = Fabric(
     mtu=8896,
-    profile=GIB,
+    nccl_environment=GIB,
     interfaces=(
         Interface(name="gvnic-1", vpc="gvnic-1", device_mode="NetDevice"),
         *(Interface(name=f"rdma-{index}", vpc="rdma", device_mode="RDMA") for index in range(8)),

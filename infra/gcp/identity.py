@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.naming import fitted
+from infra.naming import fit_name
 
 ACCOUNT_LIMIT = 30
 """Maximum length of a service account id: https://cloud.google.com/iam/docs/service-accounts-create"""
@@ -37,7 +37,7 @@ class NodeIdentity(pulumi.ComponentResource):
         account = gcp.serviceaccount.Account(
             f"{name}-account",
             project=args.project,
-            account_id=fitted(args.cluster, "nodes", ACCOUNT_LIMIT),
+            account_id=fit_name(args.cluster, "nodes", ACCOUNT_LIMIT),
             display_name=f"Nodes of the GKE cluster {args.cluster}",
             opts=child,
         )
@@ -81,7 +81,7 @@ class WorkloadIdentity(pulumi.ComponentResource):
         account = gcp.serviceaccount.Account(
             f"{name}-account",
             project=args.project,
-            account_id=fitted(args.cluster, "jobs", ACCOUNT_LIMIT),
+            account_id=fit_name(args.cluster, "jobs", ACCOUNT_LIMIT),
             display_name=f"Training jobs of the GKE cluster {args.cluster}",
             opts=child,
         )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from infra.gcp.config import GkeConfig
-from infra.inventory import Ask, Found, Listing, PlannedResource, read
+from infra.inventory import CloudResource, Listing, PlannedResource, RunCommand, resources_in
 
 NAME_LENGTH = 16
 """Minimum length to which GKE truncates cluster and pool names in machine names.
@@ -15,14 +15,14 @@ https://github.com/kubernetes/ingress-gce/pull/1623, https://github.com/vanvalen
 """
 
 
-def _compute(kind: str, words: str, *types: str) -> Listing:
-    return Listing(kind=kind, words=("gcloud", "compute", *words.split(), "list"), types=types)
+def _compute(kind: str, command: str, *types: str) -> Listing:
+    return Listing(kind=kind, command=("gcloud", "compute", *command.split(), "list"), types=types)
 
 
 LISTINGS = (
     Listing(
         kind="cluster",
-        words=("gcloud", "container", "clusters", "list"),
+        command=("gcloud", "container", "clusters", "list"),
         labels="resourceLabels",
         types=("gcp:container/cluster:Cluster",),
     ),
@@ -39,23 +39,23 @@ LISTINGS = (
     _compute("resource policy", "resource-policies", "gcp:compute/resourcePolicy:ResourcePolicy"),
     Listing(
         kind="service account",
-        words=("gcloud", "iam", "service-accounts", "list"),
+        command=("gcloud", "iam", "service-accounts", "list"),
         name="email",
         types=("gcp:serviceaccount/account:Account",),
     ),
     Listing(
         kind="binding",
-        words=("gcloud", "projects", "get-iam-policy"),
+        command=("gcloud", "projects", "get-iam-policy"),
         rows="bindings",
         types=("gcp:projects/iAMMember:IAMMember",),
     ),
-    Listing(kind="bucket", words=("gcloud", "storage", "buckets", "list"), types=("gcp:storage/bucket:Bucket",)),
+    Listing(kind="bucket", command=("gcloud", "storage", "buckets", "list"), types=("gcp:storage/bucket:Bucket",)),
     Listing(
         kind="image repository",
-        words=("gcloud", "artifacts", "repositories", "list"),
+        command=("gcloud", "artifacts", "repositories", "list"),
         types=("gcp:artifactregistry/repository:Repository",),
     ),
-    Listing(kind="secret", words=("gcloud", "secrets", "list"), types=("gcp:secretmanager/secret:Secret",)),
+    Listing(kind="secret", command=("gcloud", "secrets", "list"), types=("gcp:secretmanager/secret:Secret",)),
 )
 """Resource kinds, from https://cloud.google.com/sdk/gcloud/reference.
 
@@ -63,14 +63,14 @@ Node pools and NAT are deleted with their owners.
 """
 
 
-def resources(listing: Listing, platform: GkeConfig, ask: Ask) -> Iterator[Found]:
+def resources(listing: Listing, platform: GkeConfig, run_json: RunCommand) -> Iterator[CloudResource]:
     """Yield all resources of a kind in the platform's project."""
     if listing.kind != "binding":
-        yield from read(listing, ask(*listing.words, f"--project={platform.project}", "--format=json"))
+        yield from resources_in(listing, run_json(*listing.command, f"--project={platform.project}", "--format=json"))
         return
-    answer = ask(*listing.words, platform.project, "--format=json")
+    answer = run_json(*listing.command, platform.project, "--format=json")
     members = {member for binding in answer.get("bindings", []) for member in binding["members"]}
-    yield from (Found(kind=listing.kind, name=member, labels={}) for member in sorted(members))
+    yield from (CloudResource(kind=listing.kind, name=member, labels={}) for member in sorted(members))
 
 
 def generated_names(cluster: str, planned: Iterable[PlannedResource]) -> Mapping[str, str]:

@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from ipaddress import IPv4Network
 from itertools import combinations
 
-from infra.authorized_networks import open_to_internet
+from infra.authorized_networks import open_to_internet_problems
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import num_nodes
 from infra.hardware.accelerators import GCP_REGIONS, GCP_ZONES
-from infra.hardware.versions import unoffered
+from infra.hardware.versions import gke_version_error
 from settings.problem import Path, Problem
 from settings.problems import SKIP_CHECK_HINT
 
@@ -40,7 +40,7 @@ def offer_problems(config: GkeConfig) -> Iterator[Problem]:
     if not config.check_availability:
         return
     version = config.kubernetes_version
-    if version and (wrong := unoffered(version, config.release_channel, datetime.now(tz=UTC).date())):
+    if version and (wrong := gke_version_error(version, config.release_channel, datetime.now(tz=UTC).date())):
         code, message = wrong
         path: Path = ("platform", "kubernetes_version")
         yield Problem(f"gke.kubernetes_version.{code}", path, message + SKIP_CHECK_HINT, version)
@@ -94,7 +94,7 @@ def range_problems(config: GkeConfig) -> Iterator[Problem]:
             )
     yield from _reserved(ranges)
     yield from _room(config, ranges)
-    yield from open_to_internet(config.authorized_networks)
+    yield from open_to_internet_problems(config.authorized_networks)
 
 
 def _reserved(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:

@@ -66,9 +66,11 @@ def _platform(
         inside,
     )
     for fabric, _made in cloud.fabrics:
-        if profile := fabric.profile:
-            folder = HostFolderArgs(namespace=training.namespace, claim=profile.claim, folder=profile.folder)
-            HostFolder(profile.claim, folder, inside)
+        if nccl_environment := fabric.nccl_environment:
+            folder = HostFolderArgs(
+                namespace=training.namespace, claim=nccl_environment.claim, folder=nccl_environment.folder
+            )
+            HostFolder(nccl_environment.claim, folder, inside)
     context = context_name(config)
     path = kubeconfig_path(context)
     endpoint = "" if config.authorized_networks else " --dns-endpoint"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.capacity import SYSTEM, PoolNodes, minus_daemon_requests
+from infra.capacity import SYSTEM, PoolNodes, without_daemon_requests
 from infra.gcp.config import GkeConfig, GkePoolConfig
 from infra.gcp.fabrics import fabric_of, pod_annotations
 from infra.hardware import Capacity, gpus, tpus
@@ -198,7 +198,7 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
     for pool in platform.pools:
         # Slices, provisioning models and zones have identical nodes. Models and zones are alternatives.
         plan = pool_plans(platform, pool)[0]
-        node = minus_daemon_requests(gke_allocatable(plan.machine), DAEMON_REQUESTS)
+        node = without_daemon_requests(gke_allocatable(plan.machine), DAEMON_REQUESTS)
         found.append(
             PoolNodes(
                 name=pool.name,
@@ -210,7 +210,7 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
                 queued=pool.models[0].is_queued,
             )
         )
-    system = minus_daemon_requests(gke_allocatable(gce_machine(system_machine(platform))), DAEMON_REQUESTS)
+    system = without_daemon_requests(gke_allocatable(gce_machine(system_machine(platform))), DAEMON_REQUESTS)
     return [*found, PoolNodes(name=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
 
 
@@ -254,5 +254,5 @@ def scheduling(platform: GkeConfig, accelerator: str, found: TpuSlice | None, po
         accelerator_resource=resource,
         annotations=pod_annotations(fabric.interfaces) if fabric else {},
         environment=DRIVER_LIBRARIES if found is None else {},
-        profile=fabric.profile if fabric else None,
+        nccl_environment=fabric.nccl_environment if fabric else None,
     )

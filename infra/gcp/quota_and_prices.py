@@ -14,7 +14,7 @@ from infra.hardware.gce import disk_quota, gce_family, gce_machine
 from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
 from infra.hardware.tpus import GENERATIONS
-from infra.inventory import Ask
+from infra.inventory import RunCommand
 
 GCP_SOURCE = "https://cloud.google.com/compute/resource-usage#gpu_quota"
 TPU_SOURCE = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota"
@@ -62,15 +62,15 @@ def _vcpus(machine: MachineType, nodes: int) -> QuotaNeeds:
     return Counter({(quota, "", GCP_SOURCE): nodes * machine.vcpus} if quota else {})
 
 
-def quota_left(platform: GkeConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
+def quota_left(platform: GkeConfig, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
     """Return the remaining quota by name and location, from Compute Engine's limits and usage.
 
     https://cloud.google.com/compute/resource-usage. Not yet tested on a cloud account.
     """
     words = ("gcloud", "compute")
     place = (f"--project={platform.project}", "--format=json(quotas)")
-    region = ask(*words, "regions", "describe", platform.region, *place)["quotas"]
-    world = ask(*words, "project-info", "describe", *place)["quotas"]
+    region = run_json(*words, "regions", "describe", platform.region, *place)["quotas"]
+    world = run_json(*words, "project-info", "describe", *place)["quotas"]
     found = {(each["metric"], platform.region): int(each["limit"] - each["usage"]) for each in region}
     return found | {(each["metric"], "global"): int(each["limit"] - each["usage"]) for each in world}
 

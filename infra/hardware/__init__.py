@@ -10,10 +10,10 @@ from infra.hardware.capacity import (
     format_cpu,
     format_memory,
     hosts_that_fit,
-    kept_for_other_nodes,
     node_share,
     parse_cpu,
     parse_memory,
+    reserved_for_other_nodes,
     this_machine,
 )
 
@@ -27,9 +27,9 @@ __all__ = [
     "format_cpu",
     "format_memory",
     "hosts_that_fit",
-    "kept_for_other_nodes",
     "node_share",
     "parse_cpu",
     "parse_memory",
+    "reserved_for_other_nodes",
     "this_machine",
 ]

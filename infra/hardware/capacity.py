@@ -22,8 +22,8 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#
 _CPU = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>m?)")
 _MEMORY = re.compile(r"(?P<number>\d+)(?P<unit>Mi|Gi|Ti|M|G|T)")
 _BYTES = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "M": 10**6, "G": 10**9, "T": 10**12}
-_LARGEST = 2**50
-"""Limit above every host's size, in bytes or millicores. A larger number is a mistake."""
+_MAX_QUANTITY = 2**50
+"""Limit of a quantity, in bytes or millicores. No host has more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,14 +52,14 @@ class PoolCapacity:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes, by which pods select this pool."""
     on_request: bool = False
-    """True if nodes are created only on request, all nodes of a job at once."""
+    """True if the cloud creates nodes only on request, all nodes of a job at once."""
     taint: str | None = None
-    """Key of the taint that keeps other pods off the nodes."""
+    """Key of the taint of the nodes, which only pods that request accelerators tolerate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodGroup:
-    """N identical pods of a job and what each requests."""
+    """Identical pods of a job, and the requests of each."""
 
     job: int = 0
     """Index of the job in its stack."""
@@ -78,16 +78,16 @@ class PodGroup:
     role: str = ""
     """Name of pods that are not hosts, such as `parameter servers`; empty for hosts.
 
-    These pods may be on any node without accelerators, also in several pools.
+    These pods may run on any node without accelerators, in several pools.
     """
     is_queued: bool = False
-    """True if a queue admits it. It may then wait until earlier jobs are done."""
+    """True if a queue admits the job, which may then wait until earlier jobs are done."""
     is_suspended: bool = False
-    """True if it does not run now. It must fit on an empty platform, but not next to other jobs."""
+    """True if the job does not run now. It must fit on an empty platform, but not next to other jobs."""
 
     @property
     def runs(self) -> bool:
-        """True if it starts at once."""
+        """True if the job starts at once."""
         return not (self.is_queued or self.is_suspended)
 
 
@@ -98,7 +98,7 @@ def parse_cpu(text: str) -> int:
     """
     match = _CPU.fullmatch(text)
     millicores = Decimal(match["number"]) * (1 if match["unit"] else 1000) if match else Decimal(0)
-    if not 1 <= millicores <= _LARGEST or millicores % 1:
+    if not 1 <= millicores <= _MAX_QUANTITY or millicores % 1:
         raise ValueError("must be a number of CPUs above 0, no finer than 1m; write for example 2, 0.5 or 500m")
     return int(millicores)
 
@@ -115,13 +115,13 @@ def parse_memory(text: str) -> int:
     """
     match = _MEMORY.fullmatch(text)
     size = int(match["number"]) * _BYTES[match["unit"]] if match else 0
-    if not 1 <= size <= _LARGEST:
+    if not 1 <= size <= _MAX_QUANTITY:
         raise ValueError("must be a whole number above 0 with a unit, Mi, Gi, Ti, M, G or T; write for example 2Gi")
     return size
 
 
 def format_memory(size: int) -> str:
-    """Return the quantity in the largest unit that keeps it whole, else rounded to 0.1 Gi."""
+    """Return the quantity in the largest unit that gives an integer, else rounded to 0.1 Gi."""
     for unit, factor in sorted(_BYTES.items(), key=lambda row: row[1], reverse=True):
         if size % factor == 0:
             return f"{size // factor}{unit}"
@@ -136,8 +136,8 @@ def this_machine() -> Capacity:
     )
 
 
-def kept_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
-    """Return the capacity that each of `num_nodes` equal nodes on one machine leaves to the other nodes."""
+def reserved_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
+    """Return the machine's capacity that each of `num_nodes` equal nodes must reserve for the other nodes."""
     return Capacity(
         millicores=machine.millicores - machine.millicores // num_nodes,
         memory=machine.memory - machine.memory // num_nodes,
@@ -146,10 +146,10 @@ def kept_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
 
 def node_share(machine: Capacity, num_nodes: int) -> Capacity:
     """Return the capacity for pods of each of `num_nodes` equal nodes on one machine."""
-    kept = kept_for_other_nodes(machine, num_nodes)
+    reserved = reserved_for_other_nodes(machine, num_nodes)
     return Capacity(
-        millicores=machine.millicores - kept.millicores,
-        memory=max(0, machine.memory - kept.memory - KUBELET_EVICTION_BYTES),
+        millicores=machine.millicores - reserved.millicores,
+        memory=max(0, machine.memory - reserved.memory - KUBELET_EVICTION_BYTES),
     )
 
 
@@ -159,9 +159,9 @@ def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
 
 
 def first_that_does_not_fit(groups: Sequence[PodGroup], node: Capacity, num_nodes: int) -> int | None:
-    """Return the index of the first group that does not fit; None if all can run at once.
+    """Return the index of the first group that does not fit, or None if all can run at once.
 
-    Each pod goes to the emptiest node, like the scheduler's even spread.
+    Each pod goes to the emptiest node, as the scheduler spreads pods.
     """
     free = [node] * num_nodes
     for position, group in enumerate(groups):

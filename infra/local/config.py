@@ -9,9 +9,9 @@ from pydantic import AfterValidator, Field
 
 from infra.local.settings import LONGEST_NAME
 from infra.naming import check_label
-from settings.types import NamespaceName, Section, coded
+from settings.types import NamespaceName, Section, with_code
 
-_cluster_name = coded("cluster_name", partial(check_label, limit=LONGEST_NAME))
+_cluster_name = with_code("cluster_name", partial(check_label, limit=LONGEST_NAME))
 
 
 class LocalConfig(Section):

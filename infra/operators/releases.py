@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from infra.hardware import MEBIBYTE, Capacity, kept_for_other_nodes, node_share
+from infra.hardware import MEBIBYTE, Capacity, node_share, reserved_for_other_nodes
 from infra.naming import QUEUE_LABEL
 from infra.operators.release import HEALTH_PORT, Release, Webhooks
 
@@ -252,7 +252,7 @@ def reserved(machine: Capacity, num_nodes: int) -> Capacity:
     It is the other nodes' shares, less the capacity of all operators. Operators then run outside the jobs' shares, as
     the control plane does. A single node offers the whole machine, so operators use part of the jobs' share.
     """
-    kept = kept_for_other_nodes(machine, num_nodes)
+    kept = reserved_for_other_nodes(machine, num_nodes)
     return Capacity(
         millicores=max(0, kept.millicores - TOTAL_REQUEST.millicores), memory=max(0, kept.memory - TOTAL_REQUEST.memory)
     )
@@ -261,7 +261,7 @@ def reserved(machine: Capacity, num_nodes: int) -> Capacity:
 def left_for_jobs(machine: Capacity, num_nodes: int, num_operators: int) -> Capacity:
     """Return a node's capacity for jobs in the worst case, in which all `num_operators` operators run on that node."""
     share = node_share(machine, num_nodes)
-    kept, withheld = kept_for_other_nodes(machine, num_nodes), reserved(machine, num_nodes)
+    kept, withheld = reserved_for_other_nodes(machine, num_nodes), reserved(machine, num_nodes)
     spare = Capacity(millicores=kept.millicores - withheld.millicores, memory=kept.memory - withheld.memory)
     return Capacity(
         millicores=share.millicores - max(0, num_operators * REQUEST.millicores - spare.millicores),

@@ -138,7 +138,7 @@ def test_one_spec_gives_the_same_worker_in_every_kind(values: dict[str, Any]) ->
 
 
 def test_programs_of_every_kind_start_from_their_hosts_profile() -> None:
-    nodes = replace(ON_GPUS, profile=GIB, environment={"LD_LIBRARY_PATH": "/drivers"})
+    nodes = replace(ON_GPUS, nccl_environment=GIB, environment={"LD_LIBRARY_PATH": "/drivers"})
     values = {**EVERY_KEY, "image": None}
     first = compared("indexed-job", values, nodes)
     script = f'. {GIB.script} && exec "$@"'

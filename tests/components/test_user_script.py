@@ -14,7 +14,7 @@ from tests.golden.manifests import ON_CLAIM
 from tests.recording import run
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.spec import JobKind, JobSpec
-from workloads.user_script import MOST_BYTES
+from workloads.user_script import MAX_BYTES
 
 TEXT = "import os\nprint(os.environ['RANK'])\n"
 
@@ -64,7 +64,7 @@ def test_another_text_has_another_name(tmp_path: Path) -> None:
     [
         (None, "is not a file of"),
         (b"\xff\xfe", "is not UTF-8 text; save it as UTF-8"),
-        (b"#" * (MOST_BYTES + 1), "go into a pod; build an image with it"),
+        (b"#" * (MAX_BYTES + 1), "go into a pod; build an image with it"),
         (b"key = 'AKIA" + b"Q" * 16 + b"'", "contains an access key of AWS in clear"),
     ],
 )

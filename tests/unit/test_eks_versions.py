@@ -10,7 +10,7 @@ from infra.hardware.versions import (
     DEFAULT_EKS_VERSION,
     EKS_VERSIONS,
     EKS_VERSIONS_CHECKED,
-    unsupported,
+    eks_version_error,
 )
 
 TODAY = datetime.now(tz=UTC).date()
@@ -19,16 +19,16 @@ TODAY = datetime.now(tz=UTC).date()
 @pytest.mark.parametrize("version", EKS_VERSIONS)
 def test_unsupported_version_is_accepted_until_its_last_day_of_standard_support(version: str) -> None:
     last = EKS_VERSIONS[version].standard_ends
-    assert unsupported(version, last) is None
-    assert str(last) in (unsupported(version, last + timedelta(days=1)) or ("", ""))[1]
+    assert eks_version_error(version, last) is None
+    assert str(last) in (eks_version_error(version, last + timedelta(days=1)) or ("", ""))[1]
 
 
 def test_unsupported_version_outside_the_table_names_those_of_the_day() -> None:
-    assert unsupported("1.20", date(2026, 12, 3)) == (
+    assert eks_version_error("1.20", date(2026, 12, 3)) == (
         "no_longer_offered",
         "is no longer offered; write one of 1.35, 1.36, in quotes",
     )
-    assert unsupported("1.99", date(2026, 12, 3)) == (
+    assert eks_version_error("1.99", date(2026, 12, 3)) == (
         "not_yet_offered",
         "is not yet offered; write one of 1.35, 1.36, in quotes",
     )

@@ -11,8 +11,8 @@ from infra.hardware.versions import (
     GKE_MINORS,
     GKE_STANDARD_ENDS,
     GKE_VERSIONS_CHECKED,
+    gke_version_error,
     is_in_standard_support,
-    unoffered,
 )
 
 TODAY = datetime.now(tz=UTC).date()
@@ -21,19 +21,19 @@ TODAY = datetime.now(tz=UTC).date()
 @pytest.mark.parametrize("version", ["1.34", "1.35.2-gke.100"])
 def test_unoffered_version_is_accepted_until_its_last_day_of_standard_support(version: str) -> None:
     last = GKE_STANDARD_ENDS[int(version.split(".")[1])]
-    assert unoffered(version, "REGULAR", last) is None
-    code, said = unoffered(version, "REGULAR", last + timedelta(days=1)) or ("", "")
+    assert gke_version_error(version, "REGULAR", last) is None
+    code, said = gke_version_error(version, "REGULAR", last + timedelta(days=1)) or ("", "")
     assert code == "standard_support_ended"
     assert f"left standard support on {last}" in said
     assert "release_channel: EXTENDED, which costs an additional fee" in said
-    assert unoffered(version, EXTENDED, last + timedelta(days=1)) is None
+    assert gke_version_error(version, EXTENDED, last + timedelta(days=1)) is None
 
 
 def test_unoffered_version_outside_the_channel_names_those_of_the_day() -> None:
     day = date(2026, 11, 25)
     regular = "write one of 1.35 to 1.36, in quotes, or another release_channel than REGULAR"
-    assert unoffered("1.20", "REGULAR", day) == ("no_longer_offered", f"is no longer offered; {regular}")
-    assert unoffered("1.99", "REGULAR", day) == ("not_yet_offered", f"is not yet offered; {regular}")
+    assert gke_version_error("1.20", "REGULAR", day) == ("no_longer_offered", f"is no longer offered; {regular}")
+    assert gke_version_error("1.99", "REGULAR", day) == ("not_yet_offered", f"is not yet offered; {regular}")
 
 
 def test_support_of_each_version_ends_later_than_that_of_the_one_before() -> None:

@@ -38,7 +38,7 @@ def test_too_many_hosts_says_how_many_fit() -> None:
     assert str(line).startswith(
         "trainyard:jobs[0].hosts = 3: 3 hosts of 1 CPU and 1Gi each do not fit: 2 nodes offer 1 CPU and"
     )
-    assert line.message.endswith("room for 2; write `hosts: 2` or less, or ask for less")
+    assert line.message.endswith("enough for 2; write `hosts: 2` or less, or request less per host")
 
 
 def test_a_host_larger_than_a_node() -> None:
@@ -70,7 +70,7 @@ def test_each_part_of_a_job_is_called_what_it_is() -> None:
     del elastic["hosts"]
     (line,) = room(elastic)
     assert line.path == ("jobs", 0, "elastic", "max_hosts")
-    assert line.message.endswith("write `max_hosts: 2` or less, or ask for less")
+    assert line.message.endswith("write `max_hosts: 2` or less, or request less per host")
 
 
 def test_a_suspended_job_needs_room_by_itself() -> None:

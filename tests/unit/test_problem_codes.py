@@ -15,7 +15,7 @@ PROJECT = Path(__file__).parents[2]
 CODE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+){2}")
 MAKERS = ("Problem", "_problem", "problem")
 """Names of the functions that create a problem with a code."""
-PART_MAKERS = ("Invalid", "HardwareError", "coded", "matched")
+PART_MAKERS = ("Invalid", "HardwareError", "with_code", "match_pattern")
 """Names of the functions that get the last part of a code."""
 
 

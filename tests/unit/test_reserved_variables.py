@@ -38,7 +38,7 @@ def test_what_others_set_is_refused(key: str, name: str, values: dict[str, Any],
     (spec,) = values["jobs"]
     wrong = {**values, "jobs": [{**spec, key: {name: "canary"}}]}
     assert refused(wrong) == [("job.environment.taken", f"jobs.0.{key}.{name}")]
-    assert f"is set by {who}, " in refusals(wrong)[0]
+    assert f"is set by {who}; " in refusals(wrong)[0]
 
 
 @pytest.mark.parametrize("name", ["HOME", "PATH", "LD_LIBRARY_PATH", "PYTHONUNBUFFERED", "OMP_NUM_THREADS"])

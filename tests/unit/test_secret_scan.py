@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from settings.secret_scan import shape
+from settings.secret_scan import token_kind
 from stack.config import parse
 from tests.unit.refused import cloud
 
@@ -246,4 +246,4 @@ def test_what_is_no_secret_is_shown(value: str) -> None:
     ],
 )
 def test_a_script_may_read_its_secrets(text: str, secret: bool) -> None:
-    assert bool(shape(text)) is secret
+    assert bool(token_kind(text)) is secret

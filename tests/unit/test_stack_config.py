@@ -126,8 +126,8 @@ def test_nobody_else_reads_pulumis_configuration() -> None:
             "config: {platform: {kind: local}, jobs: []}\ntrainyard:budget: -5",
             r"trainyard:budget: top-level key is ignored",
         ),
-        ("config: &a\n  trainyard:platform: *a", r"value of trainyard:platform is an alias of what it is in"),
-        ("config: &a\n  trainyard:jobs: [*a]", r"value of trainyard:jobs is an alias of what it is in"),
+        ("config: &a\n  trainyard:platform: *a", r"value of trainyard:platform is an alias of the node at line"),
+        ("config: &a\n  trainyard:jobs: [*a]", r"value of trainyard:jobs is an alias of the node at line"),
         (
             "config:\n  trainyrd:platform: {kind: local}",
             r"trainyrd:platform: unknown namespace; write trainyard:platform",
@@ -160,7 +160,7 @@ def test_a_key_that_is_there_twice(tmp_path: Path) -> None:
 
 def test_a_key_that_is_there_with_its_namespace_and_without(tmp_path: Path) -> None:
     text = "config: {trainyard:platform: {kind: local}, trainyard:jobs: [], jobs: [pytorch-gloo]}"
-    with pytest.raises(ValueError, match="jobs is also there as trainyard:jobs; write it once"):
+    with pytest.raises(ValueError, match="jobs: duplicate of trainyard:jobs; remove one of the two"):
         load_file(write(tmp_path, text))
 
 
@@ -227,7 +227,7 @@ def test_jobs_may_be_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("JOB", "digits-jobset, digits-train-job")
     assert [each["kind"] for each in with_examples({"jobs": []})["jobs"]] == ["jobset", "train-job"]
     monkeypatch.setenv("JOB", "none")
-    with pytest.raises(ValueError, match='jobs\\[0\\] = "none": is not a recipe; write one of'):
+    with pytest.raises(ValueError, match='jobs\\[0\\] = "none": is not an example; write one of'):
         load_file(path)
 
 

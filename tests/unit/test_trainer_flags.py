@@ -153,7 +153,7 @@ def test_models_of_both_libraries(arch: str) -> None:
 
 
 def test_image_of_the_user_may_have_models_of_other_names() -> None:
-    assert list(flag_problems("imagenet", {"arch": "Mine"}, own_image=True)) == []
+    assert list(flag_problems("imagenet", {"arch": "Mine"}, has_user_image=True)) == []
     assert list(flag_problems("imagenet", {"arch": "Mine"}))
 
 

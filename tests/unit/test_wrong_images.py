@@ -11,7 +11,7 @@ from stack.config import StackConfig, parse
 from stack.validation import configuration_conflicts
 from tests.problems import refused
 from tests.unit.refused import CLUSTER, KUBECONFIG, assert_refused_in_one_line, cloud, job
-from workloads.validation.images import CONTENTS, PROJECT, data_folders, python_files
+from workloads.validation.images import IMAGE_SOFTWARE, PROJECT, data_folders, python_files
 
 MPI = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET = {**MPI, "kind": "mx-job"}
@@ -189,7 +189,7 @@ def test_taken(name: str) -> None:
 
 
 def test_it_is_known_of_every_image_what_is_in_it() -> None:
-    assert CONTENTS.keys() == {TRAINER, *BUILTIN_IMAGES}
+    assert IMAGE_SOFTWARE.keys() == {TRAINER, *BUILTIN_IMAGES}
 
 
 @pytest.mark.parametrize("name", [TRAINER, *BUILTIN_IMAGES])

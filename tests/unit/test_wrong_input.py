@@ -31,7 +31,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "cpu of a job": (job(cpu=2), ("unknown key; write resources.cpu, which is `resources: {cpu: ...}`;",)),
     "job in the place of its recipe": (
         job(recipe="mnist-spmd"),
-        ('jobs[0].recipe = "mnist-spmd":', "a whole job of docs/recipes", "`- mnist-spmd`", "digits, imagenet"),
+        ('jobs[0].recipe = "mnist-spmd":', "an example in docs/recipes", "`- mnist-spmd`", "digits, imagenet"),
     ),
     "foreign key": (job(zzz=2), ("jobs[0].zzz = 2: unknown key; remove it", "allowed here: name, kind")),
     "off without quotes": (job(flags={"wandb": False}), ("flags.wandb = false:", "off, auto", "in quotes")),

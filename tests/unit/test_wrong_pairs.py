@@ -21,7 +21,7 @@ def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "a job whose child is named as one above": (
         {"platform": PLATFORM, "jobs": [{**JOB, "name": "a-node-0"}, {**JOB, "name": "a", "kind": "train-job"}]},
-        ('jobs[1].name = "a":', "takes the name a-node-0, which jobs[0] takes too"),
+        ('jobs[1].name = "a":', "creates an object named a-node-0, as jobs[0] does"),
     )
 }
 CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
