@@ -27,6 +27,8 @@ from infra.local.settings import (
 from infra.local.supervisor import Program, keep_running
 
 CONTAINERD_CONFIG = f"{NODE_ROOT}/data/containerd.toml"
+NODE_WAIT_SECONDS = 10.0
+"""Seconds to wait for a node's network namespace and interface."""
 
 
 def mount(*words: str) -> None:
@@ -76,44 +78,6 @@ def write_configuration(settings: ClusterSettings, index: int) -> None:
     Path(CONTAINERD_CONFIG).write_text(components.containerd_config(), encoding="utf-8")
     (data / "kubelet.json").write_text(json.dumps(components.kubelet_config(settings, index)), encoding="utf-8")
     Path("/run/cni/10-pods.conflist").write_text(components.cni_config(index), encoding="utf-8")
-
-
-def main(folder: Path, binaries: Path, index: int) -> None:
-    """Run node `index` until this process ends."""
-    settings = ClusterSettings.load(folder)
-    make_mounts(settings, binaries, index)
-    join_cluster(index, settings.nodes)
-    write_configuration(settings, index)
-    # Remove the cgroups of containers that died with this node earlier. Otherwise the kubelet searches each of them
-    # until its own watchdog stops it.
-    empty_cgroups(f"{settings.cgroup}/node-{index}")
-    make_cgroup(f"{settings.cgroup}/node-{index}")
-    logs = NODE_ROOT / "data" / "logs"
-    authority = NODE_ROOT / "keys" / "ca.crt"
-
-    def program(name: str, argv: list[str], *, wait: bool) -> Program:
-        return Program(
-            name=name,
-            argv=argv,
-            log=logs / f"{name}.log",
-            ready_url=components.READY_URL if wait else "",
-            ready_authority=authority if wait else None,
-        )
-
-    keep_running(
-        [
-            program("containerd", [components.in_node("containerd"), "--config", CONTAINERD_CONFIG], wait=False),
-            program("kubelet", components.kubelet(settings, index), wait=True),
-            program("kube-proxy", components.kube_proxy(settings, index), wait=True),
-        ]
-    )
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
-
-
-NODE_WAIT_SECONDS = 10.0
 
 
 def ip(*words: str) -> None:
@@ -168,3 +132,38 @@ def join_cluster(index: int, nodes: int) -> None:
             ip("route", "replace", str(pod_subnet(other)), "via", node_address(other))
     ip("route", "replace", "default", "via", CONTROL_PLANE_ADDRESS)
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1", encoding="ascii")
+
+
+def main(folder: Path, binaries: Path, index: int) -> None:
+    """Run node `index` until this process ends."""
+    settings = ClusterSettings.load(folder)
+    make_mounts(settings, binaries, index)
+    join_cluster(index, settings.nodes)
+    write_configuration(settings, index)
+    # Remove the cgroups of containers that died with this node earlier. Otherwise the kubelet searches each of them
+    # until its own watchdog stops it.
+    empty_cgroups(f"{settings.cgroup}/node-{index}")
+    make_cgroup(f"{settings.cgroup}/node-{index}")
+    logs = NODE_ROOT / "data" / "logs"
+    authority = NODE_ROOT / "keys" / "ca.crt"
+
+    def program(name: str, argv: list[str], *, wait: bool) -> Program:
+        return Program(
+            name=name,
+            argv=argv,
+            log=logs / f"{name}.log",
+            ready_url=components.READY_URL if wait else "",
+            ready_authority=authority if wait else None,
+        )
+
+    keep_running(
+        [
+            program("containerd", [components.in_node("containerd"), "--config", CONTAINERD_CONFIG], wait=False),
+            program("kubelet", components.kubelet(settings, index), wait=True),
+            program("kube-proxy", components.kube_proxy(settings, index), wait=True),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
