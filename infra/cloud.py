@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from infra.capacity import PoolNodes
 from infra.cost.cost_estimate import CostEstimate, Line
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, built_everywhere
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, built_in_clouds
 from infra.image.config import ImageConfig, image_problems
 from infra.inventory import Lister, Listing, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling, in_pool
@@ -179,7 +179,7 @@ class ProvisionedCloud(Cloud):
 
     @property
     def built_images(self) -> frozenset[str]:
-        return frozenset() if self.image.prebuilt else built_everywhere(EVERY_IMAGE)
+        return frozenset() if self.image.prebuilt else built_in_clouds(EVERY_IMAGE)
 
     def problems(self) -> list[Problem]:
         return list(image_problems(self.image))

@@ -40,12 +40,12 @@ def _name(limit: int, example: str) -> AfterValidator:
 
 def _one_capacity(value: object) -> object:
     """Reject several provisioning models: a managed node group has exactly one."""
-    several = value.split(",") if isinstance(value, str) else value
-    if isinstance(several, list) and len(several) > 1:
+    values = value.split(",") if isinstance(value, str) else value
+    if isinstance(values, list) and len(values) > 1:
         raise Invalid(
             "several_capacities",
             "must be one of on-demand, spot, 'reservation:cr-ID' or 'capacity-block:cr-ID' for an EKS pool; write "
-            f"`capacity: {several[0]}`, and add a pool for each other value",
+            f"`capacity: {values[0]}`, and add a pool for each other value",
         )
     return value
 
@@ -83,12 +83,12 @@ class EksNetworkConfig(Section):
     """Address ranges of the cluster's VPC."""
 
     vpc: Cidr = "10.0.0.0/16"
-    """Range of the VPC, /16 to /18; each zone's nodes and pods get a quarter, and public subnets are in the last
-    quarter."""
+    """Range of the VPC, /16 to /18. Each zone's nodes and pods get a quarter; the last quarter is for public
+    subnets."""
     services: Cidr = "172.20.0.0/16"
     """Range of the Kubernetes Services, outside the VPC's range."""
     nat_per_zone: bool = False
-    """Create a NAT gateway in each zone; this costs more, and a zone then does not depend on another."""
+    """Create a NAT gateway in each zone, so that zones do not depend on each other; this costs more."""
 
 
 class EksSystemPoolConfig(Section):
@@ -168,7 +168,7 @@ class EksConfig(Section):
     ] = "us-west-2"
     """AWS region."""
     zones: tuple[EksZone, ...] = ()
-    """Zones of the VPC, two or three; by default the first three of the region, mostly a, b and c."""
+    """Zones of the VPC, two or three; by default the first three of the region, usually a, b and c."""
     name: Annotated[str, _name(CLUSTER_NAME_LIMIT, "eks-dist")] = "eks-dist"
     """Name of the cluster and prefix of its resources' names."""
     namespace: NamespaceName = "training"
@@ -222,5 +222,5 @@ class EksConfig(Section):
     @property
     def all_zones(self) -> tuple[str, ...]:
         """Zones of the VPC."""
-        known = ZONES.get(self.region) or tuple(f"{self.region}{letter}" for letter in "abc")
-        return self.zones or known[: 2 if self.region in ZONES_BY_ACCOUNT else 3]
+        region_zones = ZONES.get(self.region) or tuple(f"{self.region}{letter}" for letter in "abc")
+        return self.zones or region_zones[: 2 if self.region in ZONES_BY_ACCOUNT else 3]

@@ -158,7 +158,8 @@ LISTINGS = (
         types=("aws:secretsmanager/secret:Secret",),
     ),
 )
-"""Resource kinds, from https://docs.aws.amazon.com/cli/latest/reference/. Parts are deleted with their owner."""
+"""Resource kinds, from https://docs.aws.amazon.com/cli/latest/reference/, without those that AWS deletes with their
+owner."""
 PARTS = (
     Listing(
         kind="route table association",
@@ -174,31 +175,31 @@ PARTS = (
         types=("aws:eks/podIdentityAssociation:PodIdentityAssociation",),
     ),
 )
-"""Kinds that are deleted with their owner and whose ids AWS generates."""
+"""Kinds that AWS deletes with their owner, and whose ids AWS generates."""
 
 
 def resources(
     listing: Listing, platform: EksConfig, ownership: Ownership, run_json: RunCommand
 ) -> Iterator[CloudResource]:
     """Yield all resources of a kind in the platform's region, except keys that are already deleted."""
-    place = (f"--region={platform.region}", "--output=json")
+    options = (f"--region={platform.region}", "--output=json")
     command = [
         word.format(region=platform.region, name=platform.name, label=ownership.label) for word in listing.command
     ]
-    for found in resources_in(listing, run_json(*command, *place)):
-        if ownership.needs_tags(listing, found):
-            answer = run_json(*(word.format(id=found.id) for word in listing.tags), *place)
-            yield replace(found, labels=labels_from(answer["Tags"]))
+    for resource in resources_in(listing, run_json(*command, *options)):
+        if ownership.needs_tags(listing, resource):
+            output = run_json(*(word.format(id=resource.id) for word in listing.tags), *options)
+            yield replace(resource, labels=labels_from(output["Tags"]))
         elif listing.kind != "key":
-            yield found
-        elif not _is_pending_deletion(found, place, run_json):
-            yield replace(found, id=found.name.rpartition("/")[2])
+            yield resource
+        elif not _is_pending_deletion(resource, options, run_json):
+            yield replace(resource, id=resource.name.rpartition("/")[2])
 
 
-def _is_pending_deletion(key: CloudResource, place: tuple[str, ...], run_json: RunCommand) -> bool:
+def _is_pending_deletion(key: CloudResource, options: tuple[str, ...], run_json: RunCommand) -> bool:
     """Return True if a key is scheduled for deletion. It can be restored for a week and costs nothing."""
-    answer = run_json("aws", "kms", "describe-key", f"--key-id={key.name}", *place)
-    return bool(answer["KeyMetadata"]["KeyState"] == "PendingDeletion")
+    output = run_json("aws", "kms", "describe-key", f"--key-id={key.name}", *options)
+    return bool(output["KeyMetadata"]["KeyState"] == "PendingDeletion")
 
 
 def generated_names(cluster: str) -> Mapping[str, str]:

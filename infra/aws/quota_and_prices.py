@@ -1,4 +1,4 @@
-"""Quota of an EKS platform under AWS's names, needed and remaining, and its price lines. No Pulumi."""
+"""Needed and remaining quota of an EKS platform under AWS's names, and its price lines. No Pulumi."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quot
 
 
 def quota_needs(platform: EksConfig) -> QuotaNeeds:
-    """Return the platform's needs by quota. Reserved instances count too. Capacity blocks do not."""
+    """Return quota -> amount that the platform needs. Reserved instances count, but capacity blocks do not."""
     needs: QuotaNeeds = Counter()
     system = ec2_machine(platform.system_pool.machine_type)
     needs[(_ec2_quota(system, spot=False), "", SOURCE)] += system.vcpus * platform.system_pool.nodes
     for plan in node_groups(platform):
         if plan.model.is_capacity_block:
-            # Capacity blocks use no instance quota.
             continue
         name = _ec2_quota(plan.machine, spot=plan.model.is_spot)
         needs[(name, "", SOURCE)] += plan.nodes * plan.machine.vcpus
@@ -42,33 +41,39 @@ def quota_left(platform: EksConfig, run_json: RunCommand) -> Mapping[tuple[str, 
 
     https://docs.aws.amazon.com/servicequotas/latest/userguide/. Not yet tested on a cloud account.
     """
-    place = (f"--region={platform.region}", "--output=json")
+    options = (f"--region={platform.region}", "--output=json")
     names = {name.partition(" ")[0]: name for name, _, _ in quota_needs(platform)}
-    found = {}
+    remaining = {}
     for code, name in names.items():
         quota = run_json(
-            "aws", "service-quotas", "get-service-quota", "--service-code=ec2", f"--quota-code={code}", *place
+            "aws", "service-quotas", "get-service-quota", "--service-code=ec2", f"--quota-code={code}", *options
         )
         metric = quota["Quota"].get("UsageMetric")
-        used = _usage(metric, place, run_json) if metric else 0
-        found[(name, platform.region)] = int(quota["Quota"]["Value"]) - used
-    return found
+        used = _usage(metric, options, run_json) if metric else 0
+        remaining[(name, platform.region)] = int(quota["Quota"]["Value"]) - used
+    return remaining
 
 
-def _usage(metric: Mapping[str, Any], place: tuple[str, ...], run_json: RunCommand) -> int:
+def _usage(metric: Mapping[str, Any], options: tuple[str, ...], run_json: RunCommand) -> int:
     """Return the vCPUs in use, from CloudWatch.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Quotas-Visualize-Alarms.html
     """
     dimensions = [f"Name={name},Value={value}" for name, value in metric["MetricDimensions"].items()]
-    words = ("cloudwatch", "get-metric-statistics", f"--namespace={metric['MetricNamespace']}")
     now = datetime.now(tz=UTC)
-    times = (f"--start-time={(now - timedelta(hours=1)).isoformat()}", f"--end-time={now.isoformat()}")
-    window = ("--period=300", "--statistics=Maximum", *times)
-    answer = run_json(
-        "aws", *words, f"--metric-name={metric['MetricName']}", *window, "--dimensions", *dimensions, *place
+    statistics = run_json(
+        *("aws", "cloudwatch", "get-metric-statistics"),
+        f"--namespace={metric['MetricNamespace']}",
+        f"--metric-name={metric['MetricName']}",
+        "--period=300",
+        "--statistics=Maximum",
+        f"--start-time={(now - timedelta(hours=1)).isoformat()}",
+        f"--end-time={now.isoformat()}",
+        "--dimensions",
+        *dimensions,
+        *options,
     )
-    return int(max((each["Maximum"] for each in answer["Datapoints"]), default=0))
+    return int(max((point["Maximum"] for point in statistics["Datapoints"]), default=0))
 
 
 CLOUD = "aws"

@@ -35,7 +35,7 @@ class ClaimConfig(Section):
     storage_class: DnsLabel | None = None
     """Storage class; by default the cluster's default class."""
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany"] = "ReadWriteOnce"
-    """Access mode; `ReadWriteOnce` suits a cluster of one node, and hosts on several nodes need `ReadWriteMany`."""
+    """Access mode: `ReadWriteOnce` for a cluster of one node, `ReadWriteMany` for hosts on several nodes."""
 
 
 class UrlConfig(Section):
@@ -70,5 +70,5 @@ class KubeconfigConfig(Section):
     bucket: BucketConfig = ClaimConfig(kind="claim")
     """Storage of checkpoints and metrics."""
     operators: Literal["install", "present"] = "install"
-    """Operators: `install` those that the jobs need, at Trainyard's versions (docs/operators.md), or use those
-    `present` in the cluster."""
+    """`install` installs the operators that the jobs need, at Trainyard's versions (docs/operators.md). `present` uses
+    the operators of the cluster."""

@@ -11,7 +11,7 @@ from infra.cost.cost_estimate import Line
 from infra.gcp import inventory, permissions, pools, quota_and_prices, rules
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import built_everywhere
+from infra.image.builtin_images import built_in_clouds
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling
 from settings.problem import Problem
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Gke(ProvisionedCloud):
-    """A GKE cluster that the stack provisions."""
+    """GKE cluster that the stack provisions."""
 
     scheme = "gs"
     command = "gcloud"
@@ -74,4 +74,4 @@ class Gke(ProvisionedCloud):
         del operators
         from infra.gcp.platform import build_gke
 
-        return build_gke(self.config, built_everywhere(images))
+        return build_gke(self.config, built_in_clouds(images))

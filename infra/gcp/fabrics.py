@@ -43,7 +43,8 @@ class Fabric:
     rdma_profile: str | None = None
     """Suffix after the zone in the name of the RDMA VPC's network profile."""
     nccl_environment: NcclEnvironmentScript | None = None
-    """Files that Google's installer puts on hosts. None if each pod would also need a privileged daemon."""
+    """NCCL environment script that Google's installer puts on hosts. None if it would need a privileged daemon in each
+    pod."""
 
     @property
     def vpcs(self) -> tuple[str, ...]:
@@ -117,8 +118,6 @@ def pod_annotations(interfaces: Sequence[Interface]) -> dict[str, str]:
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods
     """
-    listed = [{"interfaceName": "eth0", "network": "default"}]
-    listed += [
-        {"interfaceName": f"eth{index}", "network": interface.name} for index, interface in enumerate(interfaces, 1)
-    ]
-    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(listed)}
+    networks = ["default", *(interface.name for interface in interfaces)]
+    entries = [{"interfaceName": f"eth{index}", "network": network} for index, network in enumerate(networks)]
+    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(entries)}

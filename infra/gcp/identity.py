@@ -29,7 +29,7 @@ class NodeIdentity(pulumi.ComponentResource):
     """Service account of the nodes, instead of the project's default account."""
 
     email: pulumi.Output[str]
-    """E-mail address of the account, known when it has its role."""
+    """E-mail address of the account, known after its role is granted."""
 
     def __init__(self, name: str, args: NodeIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:NodeIdentity", name, None, opts)
@@ -65,7 +65,7 @@ class WorkloadIdentityArgs:
 
 
 class WorkloadIdentity(pulumi.ComponentResource):
-    """Google Cloud service account of the jobs. Its roles are granted on single resources only.
+    """Google Cloud service account of the jobs. It has roles only on single resources.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity
     """

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from infra.gcp.config import GkeConfig
 from infra.inventory import CloudResource, Listing, PlannedResource, RunCommand, resources_in
 
-NAME_LENGTH = 16
+MIN_NAME_LENGTH = 16
 """Minimum length to which GKE truncates cluster and pool names in machine names.
 
 https://github.com/kubernetes/ingress-gce/pull/1623, https://github.com/vanvalenlab/kiosk-console/pull/259
@@ -75,17 +75,17 @@ def resources(listing: Listing, platform: GkeConfig, run_json: RunCommand) -> It
 
 def generated_names(cluster: str, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
     """Return patterns of the names that GKE generates for a cluster, by kind."""
-    pools = {each.inputs["name"] for each in planned if each.type == "gcp:container/nodePool:NodePool"}
-    some = "|".join(_cut(pool) for pool in {*pools, "default-pool"})
-    group = f"gke-{_cut(cluster)}-({some})-[0-9a-f]{{8}}"
+    pools = {resource.inputs["name"] for resource in planned if resource.type == "gcp:container/nodePool:NodePool"}
+    any_pool = "|".join(_name_pattern(pool) for pool in {*pools, "default-pool"})
+    group = f"gke-{_name_pattern(cluster)}-({any_pool})-[0-9a-f]{{8}}"
     return {
         "instance group": f"{group}-grp",
         "instance": f"{group}-[a-z0-9]{{4}}",
         "disk": f"{group}-[a-z0-9]{{4}}",
-        "firewall rule": f"gke-{_cut(cluster)}-[0-9a-f]{{8}}-[a-z]+",
+        "firewall rule": f"gke-{_name_pattern(cluster)}-[0-9a-f]{{8}}-[a-z]+",
     }
 
 
-def _cut(name: str) -> str:
-    """Return a pattern that matches the name, whole or truncated."""
-    return f"({'|'.join(re.escape(name[:end]) for end in range(min(NAME_LENGTH, len(name)), len(name) + 1))})"
+def _name_pattern(name: str) -> str:
+    """Return a pattern that matches the name, complete or truncated."""
+    return f"({'|'.join(re.escape(name[:end]) for end in range(min(MIN_NAME_LENGTH, len(name)), len(name) + 1))})"

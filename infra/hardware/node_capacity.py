@@ -38,7 +38,7 @@ def interface_pods(machine: Ec2Machine) -> int:
     return machine.interfaces * (machine.addresses - 1) + 2
 
 
-def held_addresses(machine: Ec2Machine) -> int:
+def reserved_addresses(machine: Ec2Machine) -> int:
     """Return the number of subnet addresses that a node with few pods reserves.
 
     aws-node keeps one complete network interface in reserve (WARM_ENI_TARGET=1), in addition to that of the pods:

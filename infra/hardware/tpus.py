@@ -227,14 +227,14 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
     row, chips = _parse_accelerator(accelerator)
     if topology is None:
         if chips is None:
-            message = f"{accelerator} is a generation and needs a topology; write for example {_example(row)}"
+            message = f"{accelerator} is a generation; add a topology; write for example {_example(row)}"
             raise HardwareError("topology_missing", "accelerator", message)
         return _slice(row, _most_compact(row, chips, accelerator))
     axes = parse_topology(topology)
     if not _is_possible(row, axes):
         raise HardwareError("topology_impossible", "topology", f"{row.name} has no slice {topology}; {_allowed(row)}")
     if chips not in (None, math.prod(axes)):
-        message = f"{topology} has {math.prod(axes)} chips, but {accelerator} has {chips}; remove one of the two"
+        message = f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; remove one of the two"
         raise HardwareError("topology_of_other_chips", "topology", message)
     return _slice(row, axes)
 

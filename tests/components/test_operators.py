@@ -12,9 +12,10 @@ import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
 from infra.hardware import Capacity, parse_cpu, parse_memory
-from infra.operators.operators import NAMESPACE, Operators, OperatorsArgs
+from infra.operators.operators import Operators, OperatorsArgs
 from infra.operators.release import save_objects
 from infra.operators.releases import RELEASES, REQUEST
+from settings.types import OPERATORS_NAMESPACE
 from tests.made_up_objects import objects_of, save_made_up_objects
 from tests.recording import RecordingEngine, run
 
@@ -77,7 +78,7 @@ def test_the_api_server_is_sent_to_the_operators_own_service() -> None:
     (service,) = engine.of_type(":Service")
     (configuration,) = engine.of_type(":ValidatingWebhookConfiguration")
     where = configuration.inputs["webhooks"][0]["clientConfig"]["service"]
-    assert where == {"name": service.inputs["metadata"]["name"], "namespace": NAMESPACE, "path": "/z"}
+    assert where == {"name": service.inputs["metadata"]["name"], "namespace": OPERATORS_NAMESPACE, "path": "/z"}
     (deployment,) = engine.of_type(":Deployment")
     labels = deployment.inputs["spec"]["template"]["metadata"]["labels"]
     assert service.inputs["spec"]["selector"].items() <= labels.items()
@@ -124,7 +125,7 @@ def test_an_operator_may_change_its_own_certificate_alone() -> None:
     (change, look) = role.inputs["rules"]
     assert (change["resourceNames"], change["verbs"]) == (["jobset-webhook-server-cert"], ["get", "update"])
     assert (look["resources"], look["verbs"]) == (["secrets"], ["list", "watch"])
-    assert role.inputs["metadata"]["namespace"] == NAMESPACE
+    assert role.inputs["metadata"]["namespace"] == OPERATORS_NAMESPACE
     assert "operators-jobset-secret-binding" in dependencies(engine, "operators-jobset-controller")
 
 
@@ -145,7 +146,7 @@ def test_a_certificate_can_be_written_where_the_operator_insists_on_it() -> None
     where = conversion["webhook"]["clientConfig"]["service"]
     services = {each.inputs["metadata"]["name"] for each in engine.of_type(":Service")}
     assert where["name"] in services
-    assert where["namespace"] == NAMESPACE
+    assert where["namespace"] == OPERATORS_NAMESPACE
 
 
 def test_the_namespace_enforces_the_restricted_standard() -> None:

@@ -64,7 +64,7 @@ def test_another_text_has_another_name(tmp_path: Path) -> None:
     [
         (None, "is not a file of"),
         (b"\xff\xfe", "is not UTF-8 text; save it as UTF-8"),
-        (b"#" * (MAX_BYTES + 1), "go into a pod; build an image with it"),
+        (b"#" * (MAX_BYTES + 1), "are allowed; build an image with it"),
         (b"key = 'AKIA" + b"Q" * 16 + b"'", "contains an access key of AWS in clear"),
     ],
 )

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from infra.local.trainer_image import _no_new_folder
+from infra.local.trainer_image import _remove_new_folder
 
 
 def test_a_folder_that_a_command_made_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / "mount"
-    with _no_new_folder(folder):
+    with _remove_new_folder(folder):
         folder.mkdir()
     assert not folder.exists()
 
 
 def test_a_folder_that_was_there_or_is_in_use_stays(tmp_path: Path) -> None:
-    with _no_new_folder(tmp_path):
+    with _remove_new_folder(tmp_path):
         pass
     used = tmp_path / "mount"
-    with _no_new_folder(used):
+    with _remove_new_folder(used):
         used.mkdir()
         (used / "utab").touch()
     assert tmp_path.exists()

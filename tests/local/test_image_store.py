@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.local import image_store
-from infra.local.image_store import DATABASES, UNFINISHED, clone_store
+from infra.local.image_store import DATABASES, INGEST_FOLDER, clone_store
 
 LAYER = "io.containerd.content.v1.content/blobs/sha256/00"
 
@@ -19,7 +19,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a store with one layer and a truncated import."""
     monkeypatch.setattr(image_store, "cache_folder", lambda: tmp_path)
     images = tmp_path / "images"
-    for name in (*DATABASES, LAYER, f"{UNFINISHED}/1/data"):
+    for name in (*DATABASES, LAYER, f"{INGEST_FOLDER}/1/data"):
         file = images / "store" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name, encoding="utf-8")
@@ -35,7 +35,7 @@ def test_a_clone_shares_what_never_changes_and_nothing_else(store: Path, tmp_pat
         assert (clone / name).read_bytes() == (store / name).read_bytes()
         assert not (clone / name).samefile(store / name)
     assert list(clone.rglob("data")) == []
-    assert (store / UNFINISHED / "1" / "data").exists()
+    assert (store / INGEST_FOLDER / "1" / "data").exists()
 
 
 def test_a_clone_waits_until_an_import_is_done(store: Path, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from infra.local.program_image import program_reference
 from infra.local.provider import load_images
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
-from infra.operators.operators import NAMESPACE
 from infra.operators.releases import RELEASES
+from settings.types import OPERATORS_NAMESPACE
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from tests.local.operator_jobs import OVER, jobs
@@ -122,7 +122,7 @@ def test_a_second_update_and_a_refresh_change_nothing(stack: Stack) -> None:
 
 
 def test_operators_run_once_and_restart_never(stack: Stack) -> None:
-    done = kubectl(stack, "-n", NAMESPACE, "get", "pods", "-o", "json")
+    done = kubectl(stack, "-n", OPERATORS_NAMESPACE, "get", "pods", "-o", "json")
     found = {
         each["metadata"]["labels"]["app.kubernetes.io/name"]: each["status"]["containerStatuses"][0]["restartCount"]
         for each in json.loads(done.stdout)["items"]
@@ -132,7 +132,7 @@ def test_operators_run_once_and_restart_never(stack: Stack) -> None:
 
 def test_only_operators_of_mpi_jobs_read_secrets_elsewhere(stack: Stack) -> None:
     def may(name: str, *words: str) -> bool:
-        account = f"system:serviceaccount:{NAMESPACE}:{name}"
+        account = f"system:serviceaccount:{OPERATORS_NAMESPACE}:{name}"
         return kubectl(stack, "auth", "can-i", *words, f"--as={account}").stdout.strip() == "yes"
 
     assert {name for name in RELEASES if may(name, "list", "secrets", "-n", "kinds")} == {"mpi-operator", "trainer"}
@@ -143,7 +143,7 @@ def test_only_operators_of_mpi_jobs_read_secrets_elsewhere(stack: Stack) -> None
         if release.webhooks and other.webhooks and name != "trainer"
     }
     for name, mine, secret in own:
-        assert may(name, "update", f"secrets/{secret}", "-n", NAMESPACE) == (secret == mine), (name, secret)
+        assert may(name, "update", f"secrets/{secret}", "-n", OPERATORS_NAMESPACE) == (secret == mine), (name, secret)
 
 
 def test_a_rule_that_was_taken_away_comes_back(stack: Stack) -> None:
@@ -211,7 +211,7 @@ def test_every_kind_has_its_turn_in_a_queue(stack: Stack) -> None:
 def test_no_operator_lacks_a_permission(stack: Stack) -> None:
     """Check after a job of each kind, with and without a queue."""
     for name in RELEASES:
-        log = kubectl(stack, "-n", NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
+        log = kubectl(stack, "-n", OPERATORS_NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
         assert log, name
         refused = [line for line in log.splitlines() if "forbidden" in line]
         assert refused == [], name
@@ -224,4 +224,4 @@ def test_destroy_leaves_no_definition_no_webhook_and_no_right(stack: Stack) -> N
     assert names(stack, "validatingwebhookconfigurations,mutatingwebhookconfigurations") == []
     ours = [each for each in names(stack, "clusterroles,clusterrolebindings") if "/trainyard:" in each]
     assert {each.rpartition("/")[2] for each in ours} == {"trainyard:coredns"}
-    assert not {f"namespace/{NAMESPACE}", "namespace/kinds"} & set(names(stack, "namespaces"))
+    assert not {f"namespace/{OPERATORS_NAMESPACE}", "namespace/kinds"} & set(names(stack, "namespaces"))

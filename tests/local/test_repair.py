@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.local.repair import SILENT_SECONDS, TAINT, Step, step_for
+from infra.local.repair import MAX_SILENT_SECONDS, TAINT, Step, step_for
 from workloads.pod import LOST_NODE_SECONDS
 
 NOW = datetime(2026, 11, 23, 4, 0, 0, tzinfo=UTC)
@@ -25,8 +25,8 @@ def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
     ("found", "kubelet", "step"),
     [
         (node("True", 3600), True, "nothing"),
-        (node("Unknown", SILENT_SECONDS - 1, UNREACHABLE), True, "nothing"),
-        (node("Unknown", SILENT_SECONDS, UNREACHABLE), True, "take out of service"),
+        (node("Unknown", MAX_SILENT_SECONDS - 1, UNREACHABLE), True, "nothing"),
+        (node("Unknown", MAX_SILENT_SECONDS, UNREACHABLE), True, "take out of service"),
         (node("Unknown", 0, UNREACHABLE), False, "take out of service"),
         (node("True", 3600), False, "nothing"),
         (node("Unknown", 3600, UNREACHABLE, TAINT), True, "nothing"),
@@ -42,4 +42,4 @@ def test_what_is_done_about_a_node(found: dict[str, Any], kubelet: bool, step: S
 
 
 def test_no_node_with_a_kubelet_is_ended_while_jobs_bear_its_silence() -> None:
-    assert SILENT_SECONDS > LOST_NODE_SECONDS
+    assert MAX_SILENT_SECONDS > LOST_NODE_SECONDS

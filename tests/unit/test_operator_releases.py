@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.hardware import Capacity, node_share
-from infra.operators.releases import RELEASES, REQUEST, left_for_jobs, needed_releases, reserved
+from infra.operators.releases import RELEASES, REQUEST, left_for_jobs, needed_releases, system_reserved
 from workloads import queues
 from workloads.kinds import KINDS
 from workloads.spec import JobSpec
@@ -89,7 +89,7 @@ def test_the_program_is_of_the_release_whose_objects_are_installed(name: str) ->
 def test_on_two_nodes_operators_take_nothing_from_the_jobs() -> None:
     machine = Capacity(millicores=2000, memory=8 * GIBIBYTE)
     assert left_for_jobs(machine, 2, len(RELEASES)) == node_share(machine, 2)
-    offered = machine.millicores - reserved(machine, 2).millicores
+    offered = machine.millicores - system_reserved(machine, 2).millicores
     assert offered >= 1000 + len(RELEASES) * REQUEST.millicores
 
 
@@ -102,7 +102,7 @@ def test_on_one_node_operators_take_their_room_from_the_jobs() -> None:
 @given(machines, st.integers(1, 8), st.integers(0, len(RELEASES)))
 def test_jobs_and_operators_never_ask_more_than_a_node_offers(machine: Capacity, nodes: int, operators: int) -> None:
     jobs = left_for_jobs(machine, nodes, operators)
-    kept = reserved(machine, nodes)
-    assert jobs.millicores + operators * REQUEST.millicores <= machine.millicores - kept.millicores
-    assert jobs.memory + operators * REQUEST.memory <= machine.memory - kept.memory
+    reserved = system_reserved(machine, nodes)
+    assert jobs.millicores + operators * REQUEST.millicores <= machine.millicores - reserved.millicores
+    assert jobs.memory + operators * REQUEST.memory <= machine.memory - reserved.memory
     assert jobs.millicores <= node_share(machine, nodes).millicores
