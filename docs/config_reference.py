@@ -60,13 +60,13 @@ def _descendants(section: type[Section]) -> Iterator[type[Section]]:
 
 def _flags() -> str:
     """Return the section about a job's `flags`."""
-    rows = ["| flag | takes | of |", "|---|---|---|"]
+    rows = ["| flag | value | recipe |", "|---|---|---|"]
     for name in dict.fromkeys(name for flags in FLAGS.values() for name in flags):
         recipes = [recipe for recipe, flags in FLAGS.items() if name in flags]
-        others = [f"`{alias}`" for alias, of in ALIASES.items() if of == name]
-        keys = ", ".join([f"`{name}`", *others])
-        takes = "; ".join(dict.fromkeys(allowed(FLAGS[recipe][name]) for recipe in recipes))
-        rows.append(f"| {keys} | {takes} | {', '.join(recipes)} |")
+        aliases = [f"`{alias}`" for alias, target in ALIASES.items() if target == name]
+        keys = ", ".join([f"`{name}`", *aliases])
+        values = "; ".join(dict.fromkeys(allowed(FLAGS[recipe][name]) for recipe in recipes))
+        rows.append(f"| {keys} | {values} | {', '.join(recipes)} |")
     text = "`python -m trainer RECIPE --help` describes them and prints their defaults."
     return f"## `trainyard:jobs[].flags`\n\nThe flags of each recipe. {text}\n\n" + "\n".join(rows) + "\n"
 

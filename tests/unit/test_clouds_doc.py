@@ -33,7 +33,7 @@ def test_every_trap_names_a_test_that_there_is() -> None:
 
 def test_every_option_of_the_walk_through_has_a_key() -> None:
     reference = (PROJECT / "docs" / "config.md").read_text(encoding="utf-8")
-    rows = section("The walk-through's options")
+    rows = section("The tutorial's options")
     assert len(rows) == 12
     for _option, keys, _default in rows:
         for key in re.findall(r"`([^`]+)`", keys):
