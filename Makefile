@@ -4,105 +4,106 @@
 SHELL := /bin/sh
 STACK ?= local
 export STACK
-# Ctrl-C while Python itself starts would print a traceback. Blocked, it waits until setup/interrupted.py is there. GNU env
-# has the option since 8.31; without it the traceback stays possible for a tenth of a second.
+# Block Ctrl-C until setup/interrupted.py handles it. Otherwise Ctrl-C during the start of Python prints a traceback. GNU
+# env has the option since 8.31.
 BLOCK := $(shell env --block-signal=INT true 2> /dev/null && echo env --block-signal=INT)
 PYTHON := $(BLOCK) .venv/bin/python
 DEV := .venv-dev/bin
-# Without bytecode every start of Pulumi's program compiles the clouds' SDKs again, and every process of a job's tests torch.
+# Without bytecode, every start of Pulumi's program would compile the clouds' SDKs again, and every process of the trainer's
+# tests would compile torch.
 unexport PYTHONDONTWRITEBYTECODE
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## make this machine able to run the stack (make up does it too)
+setup: ## set up this machine for the stack (also part of make up)
 	@setup/root setup
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m setup
 
-up: ## set up, bring the stack up, follow its jobs to their end
+up: ## set up this machine, create or update the stack, follow its jobs
 	@setup/root up $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.up
 
-# NAME from the command line alone: some machines have one of their own in the environment.
-rehearse: ## the whole life of a cloud stack against a simulated cloud: STACK=dev, FAULT=stockout:nodepool:gpus, NAME= for a second at once
+# Use NAME only from the command line, because some machines set it in the environment.
+rehearse: ## create, run and destroy a cloud stack in a simulated cloud: STACK=dev, FAULT=stockout:nodepool:gpus, NAME= for a concurrent one
 	@setup/root rehearse
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.rehearse $(STACK) $(if $(findstring command,$(origin NAME)),--name $(NAME))
 
-logs: ## the jobs' logs, every rank (JOB=NAME for one)
+logs: ## follow the logs of all ranks (JOB=NAME for one job)
 	@setup/root logs $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.follow
 
-status: ## one table: jobs, hosts, ranks, state, step, loss, rate, what is wrong
+status: ## show jobs, hosts and ranks: state, step, loss, rate, problems
 	@setup/root status $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.status
 
-exec: ## a shell in the pod of RANK=0, of JOB=NAME where there are several
+exec: ## open a shell in the pod of RANK=0 (JOB=NAME if the stack has several jobs)
 	@setup/root exec $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.exec
 
-tensorboard: ## the jobs' curves and profiles from the bucket, at http://localhost:6006 (PORT=, JOB=NAME for one)
+tensorboard: ## show curves and profiles from the bucket at http://localhost:6006 (PORT=, JOB=NAME for one job)
 	@setup/root tensorboard $(STACK)
 	@setup/python .venv requirements.txt
 	@setup/python .venv-tensorboard requirements-tensorboard.txt
 	@$(PYTHON) -m commands.tensorboard
 
-down: ## destroy the stack and prove that nothing is left
+down: ## destroy the stack and verify that nothing is left
 	@setup/root down $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.down
 
-verify-empty: ## list by the cloud's own API what a destroyed stack has left; a JSON receipt, status 1 if anything
+verify-empty: ## list leftovers of a destroyed stack by the cloud's API, with a JSON receipt; exit status 1 if there are any
 	@setup/root verify-empty $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.verify_empty
 
-preview: ## what the change of a stack does, costs, needs and breaks; no credentials needed
+preview: ## show a change of a stack: resources, cost, quota, broken rules; no credentials needed
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.preview
 
-xla: ## the environment of the trainer's tests and benchmark on PyTorch/XLA, 6 GB (x86-64); make test runs them once it is there
+xla: ## install PyTorch/XLA for the trainer's tests and benchmark, 6 GB (x86-64); make test then runs them too
 	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
 
-test: ## unit, component, golden, plugin and trainer tests, and one end to end on a real local cluster
+test: ## run unit, component, golden, plugin and trainer tests, and an end-to-end test on a real local cluster
 	@setup/root test
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
 	@$(DEV)/python -m commands.test
 
-check: ## ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor, hadolint, detect-secrets, pip-audit
+check: ## run ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor, hadolint, detect-secrets, pip-audit
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m commands.check
 
-bench: ## every speed claim, as ratios measured in one run
+bench: ## measure all speed claims, as ratios within one run
 	@setup/root bench
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
 	@$(DEV)/python -m bench
 
-bench-trainer: xla ## the trainer's speed claims alone
+bench-trainer: xla ## measure the speed claims of the trainer
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m bench.trainer
 
-shell: ## a shell in which pulumi, kubectl and python are the stack's own
+shell: ## open a shell with the stack's pulumi, kubectl and python
 	@setup/root shell $(STACK)
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m setup
 	@$(PYTHON) -m commands.shell
 
-golden: ## rewrite the golden manifests from the code as it is
+golden: ## rewrite the golden manifests from the current code
 	@$(DEV)/python -m tests.golden.rewrite
 
 lock: ## compile requirements*.in into hash-locked requirements*.txt
 	@setup/lock
 
-clean: ## remove this checkout's environments and caches of checks; built tools and images stay
+clean: ## remove this checkout's environments and check caches; keep built tools and images
 	@rm -rf .venv .venv-dev .venv-tensorboard .venv-xla .venv-stores .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

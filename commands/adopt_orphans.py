@@ -15,7 +15,7 @@ from commands.interrupts import CommandError, finish_first
 from commands.stack import pulumi
 from commands.verify_empty import ownership
 from infra.cloud import ProvisionedCloud
-from infra.inventory import Found, Lister, json_of, known_id
+from infra.inventory import CloudResource, Lister, known_id, run_json
 from infra.naming import CLUSTER_LABEL
 from stack.config import load_file
 
@@ -114,7 +114,7 @@ def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
     return find
 
 
-def _matches(found: Found, inputs: Mapping[str, Any], label: str) -> bool:
+def _matches(found: CloudResource, inputs: Mapping[str, Any], label: str) -> bool:
     """Return True if the listed resource was created from these inputs."""
     if name := (inputs.get("tags") or {}).get("Name"):
         return found.labels.get("Name") == name and found.labels.get(CLUSTER_LABEL) == label
@@ -151,4 +151,4 @@ def _finder_of(file: Path) -> Find | None:
     cloud = load_file(file).cloud.provisioned if file.exists() else None
     if cloud is None or not cloud.lookups:
         return None
-    return find_in_cloud(cloud, cloud.lister(ownership(cloud), json_of))
+    return find_in_cloud(cloud, cloud.lister(ownership(cloud), run_json))

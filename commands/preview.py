@@ -33,7 +33,7 @@ from commands.review.plan import Step, steps_of
 from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
 from commands.review.report import NO_REHEARSAL, Report, as_json, comment, markdown, refusal, removal, verdict
 from commands.stack import ensure_stack, outputs, pulumi, stack_exists
-from infra.inventory import json_of
+from infra.inventory import run_json
 from infra.naming import POOL_LABEL
 from policy.catalogue import RULES
 from policy.rules import findings
@@ -86,7 +86,7 @@ def main(arguments: list[str]) -> int:
         running=options.running | (running_jobs(options.stack) if options.credentials else {}),
         plugins=review_by_plugins(old, graph, steps) if asks_plugins else PluginReview(),
         rehearsal=options.rehearsal or NO_REHEARSAL,
-        quota_left=after.cloud.quota_left(json_of) if options.credentials else {},
+        quota_left=after.cloud.quota_left(run_json) if options.credentials else {},
     )
     today = datetime.now(tz=UTC).date()
     _show(markdown(report, today), as_json(report, today), options.output)

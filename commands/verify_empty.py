@@ -22,7 +22,7 @@ from pathlib import Path
 from commands.environment import PROJECT, STATE
 from commands.review.recorded import Record, run
 from infra.cloud import ProvisionedCloud
-from infra.inventory import Found, Lister, Listing, Ownership, json_of
+from infra.inventory import CloudResource, Lister, Listing, Ownership, run_json
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from simulation.cloud.state import Record as CloudRecord
@@ -40,11 +40,11 @@ NETWORKS = ("network", "VPC")
 def simulated(folder: Path) -> Lister:
     """Return a client for the simulated clouds whose state is in a folder."""
 
-    def rows(listing: Listing) -> Iterator[Found]:
+    def rows(listing: Listing) -> Iterator[CloudResource]:
         for record in read_state(folder).of_type(*listing.types):
             inputs = record.inputs
             labels = {key: inputs.get(key) or {} for key in ("tags", "labels", "resourceLabels")}
-            yield Found(
+            yield CloudResource(
                 kind=listing.kind,
                 name=_listed_name(record),
                 labels={name: str(value) for each in labels.values() for name, value in each.items()},
@@ -152,7 +152,7 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
         mine = ownership(cloud)
         if folder is not None:
             return verify(stack, cloud, "simulated", simulated(folder), mine)
-        return verify(stack, cloud, cloud.command, cloud.lister(mine, json_of), mine)
+        return verify(stack, cloud, cloud.command, cloud.lister(mine, run_json), mine)
     now = datetime.now(tz=UTC).isoformat(timespec="seconds")
     left = lifecycle.find_leftovers(stack_cluster(str(PROJECT), stack))
     return Receipt(stack=stack, source="this machine", at=now, left=tuple(left))

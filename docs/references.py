@@ -12,7 +12,7 @@ from typing import Any
 
 from docs import versions_reference
 from policy.catalogue import RULES
-from settings.problems import field_sentences
+from settings.problems import field_docs
 from settings.types import Section
 from stack.config import StackConfig, load_file
 from workloads.command import host_command
@@ -82,7 +82,7 @@ def config_page() -> str:
     models = {"": schema, **schema["$defs"]}
     for section in _descendants(Section):
         properties = models.get("" if section is StackConfig else section.__name__, {}).get("properties", {})
-        for name, sentence in field_sentences(section).items():
+        for name, sentence in field_docs(section).items():
             properties.get(name, {})["description"] = sentence
     parts = [CONFIG_INTRODUCTION, f"## `trainyard`\n\n{_one_line(schema['description'])}\n\n{_table(schema)}"]
     for key, name in _sections(schema, models):
@@ -99,13 +99,13 @@ def _descendants(section: type[Section]) -> Iterator[type[Section]]:
 
 def _flags_section() -> str:
     """Return the section about a job's `flags`."""
-    rows = ["| flag | takes | of |", "|---|---|---|"]
+    rows = ["| flag | value | recipe |", "|---|---|---|"]
     for name in dict.fromkeys(name for flags in FLAGS.values() for name in flags):
         recipes = [recipe for recipe, flags in FLAGS.items() if name in flags]
-        others = [f"`{alias}`" for alias, of in ALIASES.items() if of == name]
-        keys = ", ".join([f"`{name}`", *others])
-        takes = "; ".join(dict.fromkeys(allowed(FLAGS[recipe][name]) for recipe in recipes))
-        rows.append(f"| {keys} | {takes} | {', '.join(recipes)} |")
+        aliases = [f"`{alias}`" for alias, target in ALIASES.items() if target == name]
+        keys = ", ".join([f"`{name}`", *aliases])
+        values = "; ".join(dict.fromkeys(allowed(FLAGS[recipe][name]) for recipe in recipes))
+        rows.append(f"| {keys} | {values} | {', '.join(recipes)} |")
     text = "`python -m trainer RECIPE --help` describes them and prints their defaults."
     return f"## `trainyard:jobs[].flags`\n\nThe flags of each recipe. {text}\n\n" + "\n".join(rows) + "\n"
 

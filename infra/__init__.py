@@ -1,1 +1,1 @@
-"""Platforms that jobs run on. This module imports nothing, so that pure modules stay pure."""
+"""Platforms that jobs run on. This module imports nothing, so that pure submodules do not import Pulumi."""

@@ -7,21 +7,17 @@ from ipaddress import IPv4Network, collapse_addresses
 
 from settings.problem import Problem
 
-EXAMPLES = tuple(IPv4Network(each) for each in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"))
-"""Documentation ranges, which are not assigned to anybody: https://www.rfc-editor.org/rfc/rfc5737"""
+DOCUMENTATION_RANGES = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))
+"""Address ranges for documentation, which no machine has: https://www.rfc-editor.org/rfc/rfc5737"""
 
 
-def open_to_internet(networks: Sequence[str]) -> Iterator[Problem]:
+def open_to_internet_problems(networks: Sequence[str]) -> Iterator[Problem]:
     """Yield a problem if the ranges together cover the whole internet."""
-    ranges = [IPv4Network(each) for each in networks]
-    if any(each.prefixlen == 0 for each in collapse_addresses(ranges)):
+    ranges = [IPv4Network(text) for text in networks]
+    if any(range_.prefixlen == 0 for range_ in collapse_addresses(ranges)):
         widest = min(range(len(ranges)), key=lambda index: ranges[index].prefixlen)
-        what = (
-            "covers the whole internet"
-            if ranges[widest].prefixlen == 0
-            else "covers the whole internet with the others"
-        )
-        message = f"{what}; write the ranges that you use, or none"
+        others = "" if ranges[widest].prefixlen == 0 else ", together with the other ranges"
+        message = f"covers the whole internet{others}; write only the ranges of your clients, or remove it"
         yield Problem(
             "cloud.authorized_networks.open_to_internet",
             ("platform", "authorized_networks", widest),
@@ -30,6 +26,6 @@ def open_to_internet(networks: Sequence[str]) -> Iterator[Problem]:
         )
 
 
-def examples(networks: Sequence[str]) -> list[str]:
-    """Return the ranges that examples use and that belong to no machine."""
-    return [each for each in networks if any(IPv4Network(each).subnet_of(example) for example in EXAMPLES)]
+def documentation_ranges(networks: Sequence[str]) -> list[str]:
+    """Return the ranges that are only for documentation."""
+    return [text for text in networks if any(IPv4Network(text).subnet_of(range_) for range_ in DOCUMENTATION_RANGES)]

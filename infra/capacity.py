@@ -1,4 +1,4 @@
-"""Capacity planning: the nodes that pools pool, and the pools that jobs fit in, from the settings alone. No Pulumi."""
+"""Capacity planning: the nodes of each pool, and the pools that jobs fit in, from the settings alone. No Pulumi."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from infra.hardware import Capacity, PodGroup, PoolCapacity, gpus, tpus
-from infra.hardware.node_capacity import MOST_PODS
+from infra.hardware.node_capacity import MAX_PODS
 from infra.hardware.tpus import TpuSlice
 from infra.naming import POOL_LABEL
 from infra.scheduling import EFA_RESOURCE
@@ -35,81 +35,89 @@ class PoolNodes:
     name: str
     """Name of the pool."""
     nodes: int
+    """Maximum number of nodes."""
     node: Capacity
+    """CPUs and memory of each node for jobs."""
     gpu: str | None = None
+    """Model of the GPUs."""
     gpus: int = 0
+    """GPUs of each node."""
     tpu: TpuSlice | None = None
+    """TPU slice that the nodes are hosts of."""
     adapters: int = 0
     """Elastic Fabric Adapters of each node, which pods request as devices."""
     queued: bool = False
-    """True if nodes are created only when a queue requests them."""
-    pods: int = MOST_PODS
+    """True if the cloud creates nodes only when a queue requests them."""
+    pods: int = MAX_PODS
     """Maximum number of pods of each node."""
 
     @property
-    def plain(self) -> bool:
+    def is_cpu_only(self) -> bool:
         """True if the nodes have no accelerators, and therefore no taint."""
         return self.gpu is None and self.tpu is None
 
     @property
-    def open(self) -> bool:
+    def accepts_any_pod(self) -> bool:
         """True if pods without a node selector can run on the nodes."""
-        return self.plain and not self.queued
+        return self.is_cpu_only and not self.queued
 
     @property
-    def whole(self) -> NodeState:
-        """Capacity of an empty node, without the daemons' pods."""
+    def empty_node(self) -> NodeState:
+        """Capacity of an empty node, without the cloud's agents."""
         accelerators = self.tpu.chips_per_host if self.tpu else self.gpus
         return accelerators, self.node.millicores, self.node.memory, self.pods - DAEMON_PODS
 
 
-def minus_daemon_requests(node: Capacity, kept: Capacity = DAEMON_REQUESTS) -> Capacity:
+def without_daemon_requests(node: Capacity, requests: Capacity = DAEMON_REQUESTS) -> Capacity:
     """Return a node's capacity without the requests of the cloud's agents."""
-    return Capacity(millicores=node.millicores - kept.millicores, memory=node.memory - kept.memory)
+    return Capacity(millicores=node.millicores - requests.millicores, memory=node.memory - requests.memory)
 
 
-Place = int | Problem | None
-"""Index of a pod group's pool, why it has none, or None for several pools."""
+Assignment = int | Problem | None
+"""Index of a pod group's pool, the problem if the group does not fit, or None if several pools run it."""
 
 
 def unschedulable(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[Problem]:
     """Return a problem for each job that does not fit on a cloud platform, alone or after earlier jobs."""
-    return [each for each in assign_pools(pools, groups) if isinstance(each, Problem)]
+    return [result for result in assign_pools(pools, groups) if isinstance(result, Problem)]
 
 
 def assign_pools(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[str | Problem | None]:
-    """Return each job's pool, or why it has none; None on a platform without pools, and for pods of any pool.
+    """Return the pool of each pod group, or the problem if it does not fit.
 
-    A job gets the pool with the smallest nodes that has capacity. If a pool can be provisioned in several ways, count
-    its nodes once. A queued job must fit together with jobs without a queue, but can wait for other queued jobs. A
-    suspended job must fit on an empty platform.
+    The result is None for each group on a platform without pools, and for pods that several pools run. A job gets the
+    pool with the smallest nodes that has capacity. If a pool can be provisioned in several ways, count its nodes once.
+    A queued job must fit together with jobs without a queue, but can wait for other queued jobs. A suspended job must
+    fit on an empty platform.
     """
     if not pools:
         return [None] * len(groups)
-    found, free = _assign_running(pools, groups)
-    running = free
-    alone: dict[int, list[Nodes]] = {}
+    assigned, free = _assign_running(pools, groups)
+    free_next_to_running = free
+    free_for_suspended: dict[int, list[Nodes]] = {}
     for index, group in enumerate(groups):
-        if index in found:
+        if index in assigned:
             continue
-        place, left = _assign(group, pools, free)
+        result, remaining = _assign(group, pools, free)
         if group.is_suspended:
-            by_itself, alone[group.job] = _assign(group, pools, alone.get(group.job) or _empty_nodes(pools))
-            # If it fits next to the others, it gets that pool, so that it can resume there.
-            found[index] = by_itself if isinstance(place, Problem) or isinstance(by_itself, Problem) else place
-        elif isinstance(place, Problem):
-            found[index] = _assign(group, pools, running)[0]
+            empty = free_for_suspended.get(group.job) or _empty_nodes(pools)
+            result_alone, free_for_suspended[group.job] = _assign(group, pools, empty)
+            # If the job also fits next to the others, assign that pool, so that it can resume there.
+            fits_with_others = not (isinstance(result, Problem) or isinstance(result_alone, Problem))
+            assigned[index] = result if fits_with_others else result_alone
+        elif isinstance(result, Problem):
+            assigned[index] = _assign(group, pools, free_next_to_running)[0]
         else:
-            found[index], free = place, left
-    places = (found[index] for index in range(len(groups)))
-    return [pools[each].name if isinstance(each, int) else each for each in places]
+            assigned[index], free = result, remaining
+    results = (assigned[index] for index in range(len(groups)))
+    return [pools[result].name if isinstance(result, int) else result for result in results]
 
 
 def remaining_capacity(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[PoolCapacity]:
-    """Return each pool's remaining capacity for queued jobs, after jobs without a queue. The system pool is first."""
-    _, left = _assign_running(pools, groups)
-    found = []
-    for pool, nodes in zip(pools, left, strict=True):
+    """Return each pool's capacity minus the requests of jobs without a queue. The system pool is first."""
+    _, free = _assign_running(pools, groups)
+    capacities = []
+    for pool, nodes in zip(pools, free, strict=True):
         accelerators, millicores, memory, _pods = (
             sum(state[part] * count for state, count in nodes.items()) for part in range(4)
         )
@@ -117,7 +125,7 @@ def remaining_capacity(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -
         devices = {resource: accelerators} if resource else {}
         if pool.adapters:
             devices[EFA_RESOURCE] = pool.adapters * accelerators // pool.gpus
-        found.append(
+        capacities.append(
             PoolCapacity(
                 name=pool.name,
                 free=Capacity(millicores=millicores, memory=memory),
@@ -127,7 +135,7 @@ def remaining_capacity(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -
                 taint=resource,
             )
         )
-    return sorted(found, key=lambda each: each.name != SYSTEM)
+    return sorted(capacities, key=lambda capacity: capacity.name != SYSTEM)
 
 
 def _problem(code: str, group: PodGroup, key: str, message: str) -> Problem:
@@ -137,95 +145,96 @@ def _problem(code: str, group: PodGroup, key: str, message: str) -> Problem:
 
 def _empty_nodes(pools: Sequence[PoolNodes]) -> list[Nodes]:
     """Return the empty nodes of each pool."""
-    return [Counter({pool.whole: pool.nodes}) for pool in pools]
+    return [Counter({pool.empty_node: pool.nodes}) for pool in pools]
 
 
-def _assign_running(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> tuple[dict[int, Place], list[Nodes]]:
-    """Place the jobs that are neither queued nor suspended. Return places and remaining nodes per pool."""
-    found: dict[int, Place] = {}
+def _assign_running(
+    pools: Sequence[PoolNodes], groups: Sequence[PodGroup]
+) -> tuple[dict[int, Assignment], list[Nodes]]:
+    """Assign the jobs that are neither queued nor suspended. Return their assignments and each pool's free nodes."""
+    assigned: dict[int, Assignment] = {}
     free = _empty_nodes(pools)
     for index, group in enumerate(groups):
         if group.runs:
-            found[index], free = _assign(group, pools, free)
-    return found, free
+            assigned[index], free = _assign(group, pools, free)
+    return assigned, free
 
 
-def _assign(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> tuple[Place, list[Nodes]]:
-    """Return a job's place, None for several pools, and the remaining nodes of each pool."""
+def _assign(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> tuple[Assignment, list[Nodes]]:
+    """Return a pod group's assignment, and the free nodes of each pool after it."""
     if group.role:
         return _spread(group, pools, free)
-    place = _place(group, pools, free)
-    if isinstance(place, Problem):
-        return place, free
-    return place, [_place_hosts(nodes, group) if index == place else nodes for index, nodes in enumerate(free)]
+    result = _best_pool(group, pools, free)
+    if isinstance(result, Problem):
+        return result, free
+    return result, [_place_hosts(nodes, group) if index == result else nodes for index, nodes in enumerate(free)]
 
 
 def _spread(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
-    """Place pods without a pool. Return a problem or None, and the remaining nodes of each pool.
+    """Spread pods that are not hosts over all nodes without accelerators.
 
-    The pods are spread over all allowed nodes. The number of pods per node differs by at most one.
+    Return a problem or None, and the free nodes of each pool after them. The number of pods per node differs by at most
+    one.
     """
-    plain_nodes = [
-        nodes if pool.plain and not pool.queued else Nodes() for pool, nodes in zip(pools, free, strict=True)
-    ]
-    most = 1 + min(_hosts_on(state, group) for nodes in plain_nodes for state, count in nodes.items() if count)
+    cpu_nodes = [nodes if pool.accepts_any_pod else Nodes() for pool, nodes in zip(pools, free, strict=True)]
+    max_per_node = 1 + min(_hosts_on(state, group) for nodes in cpu_nodes for state, count in nodes.items() if count)
     limits = [
-        sum(count * min(_hosts_on(state, group), most) for state, count in nodes.items()) for nodes in plain_nodes
+        sum(count * min(_hosts_on(state, group), max_per_node) for state, count in nodes.items()) for nodes in cpu_nodes
     ]
     if sum(limits) < group.count:
-        plain = [pool for pool in pools if pool.open]
-        largest = max(plain, key=lambda pool: _hosts_on(pool.whole, group))
+        cpu_pools = [pool for pool in pools if pool.accepts_any_pod]
+        largest = max(cpu_pools, key=lambda pool: _hosts_on(pool.empty_node, group))
         return _pods_too_many(group, largest, sum(limits)), free
-    left, missing = [], group.count
+    remaining, unplaced = [], group.count
     for nodes, limit in zip(free, limits, strict=True):
-        taken = min(limit, missing)
-        left.append(_place_hosts(nodes, replace(group, count=taken)))
-        missing -= taken
-    return None, left
+        count = min(limit, unplaced)
+        remaining.append(_place_hosts(nodes, replace(group, count=count)))
+        unplaced -= count
+    return None, remaining
 
 
-def _place(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes]) -> int | Problem:
-    """Return the index of a job's pool, or why the job does not fit."""
-    matching = [place for place, pool in enumerate(pools) if _has_accelerators(pool, group)]
+def _best_pool(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes]) -> int | Problem:
+    """Return the index of the most suitable pool for a job, or the problem if it fits in none."""
+    matching = [index for index, pool in enumerate(pools) if _has_accelerators(pool, group)]
     if not matching:
         return _problem("capacity.job.accelerator_not_in_pools", group, "accelerator", _no_pool_message(group, pools))
-    large = [place for place in matching if _hosts_on(pools[place].whole, group)]
-    if not large:
-        return _too_large(group, [pools[place] for place in matching], _accelerator_hint(group, pools))
-    room = {place: _free_hosts(free[place], group) for place in large}
-    roomy = [place for place in large if room[place] >= group.count]
-    if not roomy:
-        most = max(large, key=lambda place: room[place])
-        return _too_many(group, pools[most], room[most], _accelerator_hint(group, pools))
+    large_enough = [index for index in matching if _hosts_on(pools[index].empty_node, group)]
+    if not large_enough:
+        return _too_large(group, [pools[index] for index in matching], _accelerator_hint(group, pools))
+    free_hosts = {index: _free_hosts(free[index], group) for index in large_enough}
+    candidates = [index for index in large_enough if free_hosts[index] >= group.count]
+    if not candidates:
+        freest = max(large_enough, key=lambda index: free_hosts[index])
+        return _too_many(group, pools[freest], free_hosts[freest], _accelerator_hint(group, pools))
 
-    def cost(place: int) -> tuple[bool, int, bool, int]:
-        pool = pools[place]
-        needed = -(-group.count // _hosts_on(pool.whole, group))
-        return pool.queued and not group.is_queued, pool.gpus, pool.name == SYSTEM, needed
+    def cost(index: int) -> tuple[bool, int, bool, int]:
+        pool = pools[index]
+        num_nodes = -(-group.count // _hosts_on(pool.empty_node, group))
+        return pool.queued and not group.is_queued, pool.gpus, pool.name == SYSTEM, num_nodes
 
-    best = min(roomy, key=cost)
+    best = min(candidates, key=cost)
     if pools[best].queued and not group.is_queued:
         return _problem("capacity.job.queue_missing", group, "queue", _queue_message(pools[best]))
     return best
 
 
 def _place_hosts(nodes: Nodes, group: PodGroup) -> Nodes:
-    """Return the remaining nodes after each host goes to the emptiest node, as the scheduler spreads them."""
-    left, hosts = Counter(nodes), group.count
+    """Return the free nodes after the hosts, each on the emptiest node, as the scheduler spreads them."""
+    free, hosts = Counter(nodes), group.count
     while hosts:
-        state = max(state for state, count in left.items() if count and _hosts_on(state, group))
-        moved = min(left[state], hosts)
+        state = max(state for state, count in free.items() if count and _hosts_on(state, group))
+        num_nodes = min(free[state], hosts)
         accelerators, millicores, memory, pods = state
-        less = (
+        state_with_host = (
             accelerators - group.accelerators,
             millicores - group.per_pod.millicores,
             memory - group.per_pod.memory,
             pods - 1,
         )
-        left[state] -= moved
-        left[less] += moved
-        hosts -= moved
-    return left
+        free[state] -= num_nodes
+        free[state_with_host] += num_nodes
+        hosts -= num_nodes
+    return free
 
 
 def _free_hosts(nodes: Nodes, group: PodGroup) -> int:
@@ -243,72 +252,72 @@ def _hosts_on(state: NodeState, group: PodGroup) -> int:
 def _has_accelerators(pool: PoolNodes, group: PodGroup) -> bool:
     """Return True if the nodes have the job's accelerators, or have none for a CPU job."""
     if group.accelerator is None:
-        return pool.plain
+        return pool.is_cpu_only
     if group.tpu is not None:
         return pool.tpu == group.tpu
     return pool.gpu == group.accelerator
 
 
-def _accelerators(pools: Sequence[PoolNodes]) -> str:
+def _accelerator_names(pools: Sequence[PoolNodes]) -> str:
     names = [pool.gpu or (pool.tpu and f"{pool.tpu.accelerator_type} ({pool.tpu.topology_label})") for pool in pools]
     return ", ".join(dict.fromkeys(name for name in names if name))
 
 
 def _accelerator_hint(group: PodGroup, pools: Sequence[PoolNodes]) -> str:
     """Return a hint to add `accelerator` to a job without one, if pools have accelerators."""
-    known = "" if group.accelerator else _accelerators(pools)
-    hint = f"; the job names no `accelerator`: add `accelerator: NAME` if it is for pools that have one, {known}"
-    return hint if known else ""
+    names = "" if group.accelerator else _accelerator_names(pools)
+    return f"; if the job needs an accelerator, add `accelerator:` with one of {names}" if names else ""
 
 
 def _no_pool_message(group: PodGroup, pools: Sequence[PoolNodes]) -> str:
-    known = _accelerators(pools)
-    remedy = f"write one that there is, {known}," if known else "add a pool that has them"
-    asked = (
+    names = _accelerator_names(pools)
+    remedy = f"write one of {names}," if names else "add a pool that has them"
+    requested = (
         " ".join(filter(None, (group.accelerator, group.tpu.topology_label if group.tpu else None)))
         or "nodes without accelerators"
     )
-    return f"no pool of the platform has {asked}; {remedy} or change the pools"
+    return f"no pool of the platform has {requested}; {remedy} or change the pools"
 
 
 def _too_large(group: PodGroup, pools: Sequence[PoolNodes], hint: str) -> Problem:
-    best = max(pools, key=lambda pool: (pool.gpus, pool.node.millicores))
-    if group.accelerators > max(best.gpus, best.tpu.chips_per_host if best.tpu else 0):
-        message = f"each node of pool {best.name} has {best.gpus}; write that or less, or change the pool"
+    largest = max(pools, key=lambda pool: (pool.gpus, pool.node.millicores))
+    if group.accelerators > max(largest.gpus, largest.tpu.chips_per_host if largest.tpu else 0):
+        message = (
+            f"each node of pool {largest.name} has {largest.gpus}; write {largest.gpus} or less, or change the pool"
+        )
         return _problem("capacity.job.accelerators_too_many", group, "accelerators_per_host", message)
-    message = f"{group.per_pod} a host do not fit on a node of pool {best.name}, which has {best.node} for jobs"
-    return _problem("capacity.job.host_too_large", group, "resources", f"{message}; ask for less{hint}")
+    message = f"a host of {group.per_pod} does not fit on a node of pool {largest.name}, which has {largest.node}"
+    return _problem("capacity.job.host_too_large", group, "resources", f"{message} for jobs; request less{hint}")
 
 
 def _too_many(group: PodGroup, pool: PoolNodes, hosts: int, hint: str) -> Problem:
-    key, unit, left = group.key, "host", f"has room for {hosts} more such hosts"
+    key, unit, count = group.key, "host", hosts
     if pool.tpu is not None:
-        hosts //= pool.tpu.hosts
-        key, unit, left = "slices", "slice", f"has {hosts} such slices left"
+        key, unit, count = "slices", "slice", hosts // pool.tpu.hosts
     more = f"or give the pool more {'slices' if pool.tpu else 'nodes'}{hint}"
-    if not hosts:
-        message = f"pool {pool.name} has no room left for such a {unit}; take a job away, {more}"
+    if not count:
+        message = f"pool {pool.name} is full, without capacity for another such {unit}; remove a job, {more}"
     else:
-        message = f"pool {pool.name} {left}; write {hosts} or less, {more}"
+        message = f"pool {pool.name} has capacity for only {count} such {unit}s; write {count} or less, {more}"
     return _problem("capacity.job.pool_full", group, key, message)
 
 
-def _pods_too_many(group: PodGroup, largest: PoolNodes, room: int) -> Problem:
-    """Return why pods of a job that are not hosts do not fit."""
-    if not _hosts_on(largest.whole, group):
+def _pods_too_many(group: PodGroup, largest: PoolNodes, capacity: int) -> Problem:
+    """Return the problem of pods that are not hosts and do not fit; `capacity` is the number that fits."""
+    if not _hosts_on(largest.empty_node, group):
         node = f"a node without accelerators; those of pool {largest.name} have {largest.node} for jobs"
-        message = f"{group.role} of {group.per_pod} each do not fit on {node}; ask for less, or take larger nodes"
+        message = f"{group.role} of {group.per_pod} each do not fit on {node}; request less, or use larger nodes"
         return _problem("capacity.job.part_too_large", group, "resources", message)
-    what = (
+    pods = (
         f"{group.count} {group.role} of {group.per_pod} each"
         if group.count > 1
         else f"its {group.role} of {group.per_pod}"
     )
-    if room:
-        message = f"have room for {room} of {what}, spread evenly; write {room} or less,"
+    if capacity:
+        message = f"have capacity for only {capacity} of {pods}, spread evenly; write {capacity} or less,"
     else:
-        message = f"have no room for {what} next to all other pods; remove a job, request less,"
-    message = f"the nodes without accelerators {message} or give a pool of them more nodes"
+        message = f"have no capacity for {pods} next to all other pods; remove a job, request less,"
+    message = f"the nodes without accelerators {message} or give such a pool more nodes"
     return _problem("capacity.job.no_room_beside", group, group.key, message)
 
 
@@ -318,6 +327,6 @@ def _queue_message(pool: PoolNodes) -> str:
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
     """
     return (
-        f"is missing: pool {pool.name} is of queued provisioning, where nodes come when Kueue asks for them; "
-        "write `queue: NAME`, and it does before the job starts, or give the pool another capacity"
+        f"is missing: pool {pool.name} uses queued provisioning, which creates nodes only when Kueue requests them; "
+        "write `queue: NAME`, or give the pool another capacity"
     )

@@ -1,4 +1,4 @@
-"""Cloud: interface of a stack's platform, with one implementation for each kind. Also its quotas. No Pulumi."""
+"""Cloud: interface of a stack's platform, with an implementation for each kind; and Quota. No Pulumi."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from infra.capacity import PoolNodes
 from infra.cost.cost_estimate import CostEstimate, Line
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, built_everywhere
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, built_in_clouds
 from infra.image.config import ImageConfig, image_problems
-from infra.inventory import Ask, Lister, Listing, Ownership, PlannedResource
+from infra.inventory import Lister, Listing, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling, in_pool
 from settings.problem import Problem
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
-    """An amount of one quota."""
+    """Amount of a cloud quota that a platform needs."""
 
     name: str
     """Name of the quota in the cloud, followed by its dimensions."""
@@ -79,12 +79,12 @@ class Cloud(ABC):
 
     @property
     def built_images(self) -> frozenset[str]:
-        """Names of the builtin images that the stack can build."""
+        """Names of the builtin images that the platform can build."""
         return frozenset()
 
-    def operators(self, needed: frozenset[str]) -> frozenset[str]:
-        """Return the operators to install for jobs that need `needed`."""
-        return needed
+    def operators(self, required: frozenset[str]) -> frozenset[str]:
+        """Return the operators to install for jobs that require these operators."""
+        return required
 
     def problems(self) -> list[Problem]:
         """Return the problems between the platform's settings."""
@@ -95,7 +95,7 @@ class Cloud(ABC):
         return []
 
     def up_problems(self, checkout: str, stack: str) -> list[str]:
-        """Return the reasons for which `make up` of the stack would fail although the settings are valid."""
+        """Return the reasons why `make up` of the stack would fail although the settings are valid."""
         del checkout, stack
         return []
 
@@ -110,16 +110,16 @@ class Cloud(ABC):
         return []
 
     def pool_nodes(self) -> list[PoolNodes]:
-        """Return the nodes of each pool, with the system pool last; none if the pools are unknown."""
+        """Return the nodes of each pool, with the system pool last; an empty list if the pools are unknown."""
         return []
 
     def quota(self) -> tuple[Quota, ...]:
         """Return the cloud quota that the platform needs."""
         return ()
 
-    def quota_left(self, ask: Ask) -> Mapping[tuple[str, str], int]:
+    def quota_left(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
         """Return quota name and location -> remaining quota of the account."""
-        del ask
+        del run_json
         return {}
 
     def price_lines(self) -> Iterable[Line]:
@@ -133,11 +133,11 @@ class Cloud(ABC):
     def scheduling(
         self, accelerator: str | None, tpu: TpuSlice | None = None, *, pool: str | None = None, gpus_per_host: int = 0
     ) -> Scheduling:
-        """Return what a job's pods need to get onto nodes with its accelerators; `tpu` is the slice of a TPU.
+        """Return the scheduling fields of a job's pods; `tpu` is its slice if the accelerator is a TPU.
 
-        Name the pool if it is known: a host that fits in several pools could take a node that another job needs whole.
-        Without `gpus_per_host` a host gets all GPUs of a node. Raises ValueError if the platform does not have the
-        accelerator.
+        Pass the pool if it is known. Otherwise a host that fits in several pools could use part of a node that another
+        job needs completely. Without `gpus_per_host` a host gets all GPUs of a node. Raises ValueError if the platform
+        does not have the accelerator.
         """
         if accelerator is None:
             return Scheduling(node_selector=in_pool(pool))
@@ -147,7 +147,7 @@ class Cloud(ABC):
     def accelerator_scheduling(
         self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
-        """Return the scheduling constraints of a job's pods for an accelerator; `tpu` is its slice if it is a TPU."""
+        """Return the scheduling fields of a job's pods for an accelerator; `tpu` is its slice if it is a TPU."""
 
     @abstractmethod
     async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
@@ -163,9 +163,9 @@ class ProvisionedCloud(Cloud):
     command: ClassVar[str]
     """Command-line tool of the cloud, such as `gcloud`."""
     listings: ClassVar[tuple[Listing, ...]]
-    """Kinds of cloud resources that a stack could leave behind."""
+    """Listings of the resource kinds that a stack could leave behind."""
     lookups: ClassVar[tuple[Listing, ...]] = ()
-    """Kinds of cloud resources whose ids do not follow from their names."""
+    """Listings that identify resources of an interrupted update, if their ids do not follow from their names."""
     cluster_name: str
     """Name of the cluster in the cloud."""
     label: str
@@ -179,18 +179,18 @@ class ProvisionedCloud(Cloud):
 
     @property
     def built_images(self) -> frozenset[str]:
-        return frozenset() if self.image.prebuilt else built_everywhere(EVERY_IMAGE)
+        return frozenset() if self.image.prebuilt else built_in_clouds(EVERY_IMAGE)
 
     def problems(self) -> list[Problem]:
         return list(image_problems(self.image))
 
     @abstractmethod
-    def lister(self, ownership: Ownership, ask: Ask) -> Lister:
-        """Return a client that lists the cloud's resources with its command-line tool."""
+    def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:
+        """Return a function that lists the cloud's resources with its command-line tool."""
 
     @abstractmethod
     def generated_names(self, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
-        """Return kind -> pattern of the names that the cloud generates for the cluster's parts."""
+        """Return kind -> pattern of the names that the cloud generates for the cluster's resources."""
 
     @abstractmethod
     def permissions(self, planned: Iterable[PlannedResource]) -> dict[str, Any]:

@@ -12,3 +12,4 @@ from infra.gcp.config import GkeConfig
 from infra.local.config import LocalConfig
 
 PlatformConfig = Annotated[LocalConfig | KubeconfigConfig | GkeConfig | EksConfig, Field(discriminator="kind")]
+"""Settings of one kind of platform."""

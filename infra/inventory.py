@@ -1,4 +1,4 @@
-"""Inventory of a cloud: resource kinds, their ids and listing commands, and the ownership rules. No Pulumi."""
+"""Inventory of a cloud: listings of its resources, the rules of their ownership, and their ids. No Pulumi."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any, Protocol
 
 from infra.naming import CLUSTER_LABEL
 
-NAMING_LABELS = frozenset(
+CLUSTER_NAME_LABELS = frozenset(
     (
         *("goog-k8s-cluster-name", "eks:cluster-name", "aws:eks:cluster-name", "KubernetesCluster"),
         *("cluster.k8s.amazonaws.com/name", "elbv2.k8s.aws/cluster"),
     )
 )
 """The clouds' own labels and tags whose value is a cluster's name."""
-NAMING_KEYS = ("kubernetes.io/cluster/", "k8s.io/cluster-autoscaler/")
+CLUSTER_NAME_PREFIXES = ("kubernetes.io/cluster/", "k8s.io/cluster-autoscaler/")
 """Prefixes of tags that end in a cluster's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Kind of resource in a cloud."""
+    """Kind of resource in a cloud, and the command that lists it."""
 
     kind: str
-    """Name of the kind."""
-    words: tuple[str, ...]
+    """Name of the kind in Trainyard's messages."""
+    command: tuple[str, ...]
     """Command that lists all resources of the kind as JSON, without project.
 
     The placeholders are `{region}`, `{name}` (the cluster) and `{label}` (the label of the cluster's resources).
     """
     rows: str = ""
-    """Key of the list in the answer; empty if the answer is the list."""
+    """Key of the list in the output; empty if the output is the list."""
     name: str = "name"
-    """Key of the name in a row. A row that is a string is itself the name."""
+    """Key of the name in a row. A row that is a string is the name."""
     id: str = ""
     """Key of the provider's id, if it is not the name."""
     labels: str = "labels"
@@ -44,21 +44,23 @@ class Listing:
     tags: tuple[str, ...] = ()
     """Command that returns the tags of one resource, `{id}`, if the listing has none."""
     types: tuple[str, ...] = ()
-    """Pulumi types of the kind, by which a simulated cloud lists it."""
+    """Pulumi types of the kind. A simulated cloud lists it by them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A resource that exists."""
+class CloudResource:
+    """Resource that exists in a cloud."""
 
     kind: str
+    """Name of its kind."""
     name: str
+    """Name in the cloud."""
     labels: Mapping[str, str]
     """Labels or tags."""
     id: str = ""
     """The provider's id."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Other string fields, under Pulumi's names."""
+    """Other text fields, under Pulumi's names."""
 
     @property
     def network(self) -> str:
@@ -67,41 +69,41 @@ class Found:
         return (facts.get("network") or facts.get("vpcId") or facts.get("vPCId") or "").rpartition("/")[2]
 
 
-def read(listing: Listing, answer: Any) -> Iterator[Found]:
-    """Yield the resources in a cloud's answer."""
-    rows = answer.get(listing.rows, []) if listing.rows else answer
+def resources_in(listing: Listing, output: Any) -> Iterator[CloudResource]:
+    """Yield the resources in the output of a listing."""
+    rows = output.get(listing.rows, []) if listing.rows else output
     for row in rows or []:
         if isinstance(row, str):
-            yield Found(kind=listing.kind, name=row, labels={}, id=row)
+            yield CloudResource(kind=listing.kind, name=row, labels={}, id=row)
             continue
-        # AWS lists a deleted NAT gateway for another hour.
+        # AWS still lists a NAT gateway for an hour after its deletion.
         if row.get("State") == "deleted":
             continue
         name = str(row.get(listing.name) or row.get("id") or row)
-        yield Found(
+        yield CloudResource(
             kind=listing.kind,
             name=name,
-            labels=labels_of(row.get(listing.labels)),
+            labels=labels_from(row.get(listing.labels)),
             id=str(row.get(listing.id) or name),
             facts={f"{key[0].lower()}{key[1:]}": value for key, value in row.items() if isinstance(value, str)},
         )
 
 
-def labels_of(found: Any) -> dict[str, str]:
-    """Return labels, or tags as AWS lists them."""
-    if isinstance(found, list):
-        return {str(each["Key"]): str(each["Value"]) for each in found}
-    return dict(found or {})
+def labels_from(labels: Any) -> dict[str, str]:
+    """Return labels, or AWS's list of tags, as a dictionary."""
+    if isinstance(labels, list):
+        return {str(tag["Key"]): str(tag["Value"]) for tag in labels}
+    return dict(labels or {})
 
 
-Lister = Callable[[Listing], Iterable[Found]]
+Lister = Callable[[Listing], Iterable[CloudResource]]
 """Function that lists every resource of a kind."""
-Ask = Callable[..., Any]
+RunCommand = Callable[..., Any]
 """Function that runs a command and returns its JSON output."""
 
 
 class PlannedResource(Protocol):
-    """A resource that the program declares."""
+    """Resource that the program declares."""
 
     @property
     def type(self) -> str:
@@ -116,13 +118,13 @@ class PlannedResource(Protocol):
         """Inputs as plain values."""
 
 
-def json_of(*words: str) -> Any:
+def run_json(*command: str) -> Any:
     """Run a command and return the JSON that it prints.
 
     Raises CalledProcessError, and FileNotFoundError if it is not installed.
     """
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return json.loads(done.stdout or "null")
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(result.stdout or "null")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,38 +134,40 @@ class Ownership:
     cluster: str
     """Name of the cluster."""
     label: str
-    """Value of the cluster label on the stack's resources."""
+    """Value of CLUSTER_LABEL on the stack's resources."""
     names: Mapping[str, Sequence[re.Pattern[str]]]
     """Patterns of names that only the stack's resources have, by kind."""
     shared_names: Mapping[str, Sequence[re.Pattern[str]]]
     """Patterns of names without the cluster's name, by kind. Other resources may have such names."""
 
-    def has(self, found: Found, networks: Iterable[str]) -> bool:
+    def has(self, resource: CloudResource, networks: Iterable[str]) -> bool:
         """Return True if the stack created the resource; `networks` are the ids of the stack's networks."""
-        label = found.labels.get(CLUSTER_LABEL)
+        label = resource.labels.get(CLUSTER_LABEL)
         if label is not None:
             return label == self.label
-        if clusters := clusters_named(found.labels):
+        if clusters := clusters_in(resource.labels):
             return self.cluster in clusters
-        if found.network:
-            return found.network in networks or _among(self.names, "network", found.network)
-        return _among(self.names, found.kind, found.name)
+        if resource.network:
+            return resource.network in networks or _matches(self.names, "network", resource.network)
+        return _matches(self.names, resource.kind, resource.name)
 
-    def needs_tags(self, listing: Listing, found: Found) -> bool:
-        """Return True if the resource's tags should be queried. Each query takes a second."""
-        made = listing.kind in self.shared_names
-        return bool(listing.tags) and (not made or _among(self.shared_names, listing.kind, found.name))
-
-
-def _among(names: Mapping[str, Sequence[re.Pattern[str]]], kind: str, name: str) -> bool:
-    return any(pattern.fullmatch(each) for pattern in names.get(kind, ()) for each in (name, name.rpartition("/")[2]))
+    def needs_tags(self, listing: Listing, resource: CloudResource) -> bool:
+        """Return True if only the resource's tags show its owner. A query of the tags takes a second."""
+        has_patterns = listing.kind in self.shared_names
+        return bool(listing.tags) and (not has_patterns or _matches(self.shared_names, listing.kind, resource.name))
 
 
-def clusters_named(labels: Mapping[str, str]) -> set[str]:
-    """Return the clusters that a cloud's own labels name."""
-    values = {value for key, value in labels.items() if key in NAMING_LABELS}
-    keys = {key.removeprefix(each) for key in labels for each in NAMING_KEYS if key.startswith(each)}
-    return values | (keys - {"enabled"})
+def _matches(names: Mapping[str, Sequence[re.Pattern[str]]], kind: str, name: str) -> bool:
+    candidates = (name, name.rpartition("/")[2])
+    return any(pattern.fullmatch(text) for pattern in names.get(kind, ()) for text in candidates)
+
+
+def clusters_in(labels: Mapping[str, str]) -> set[str]:
+    """Return the cluster names in the labels that the cloud itself sets."""
+    values = {value for key, value in labels.items() if key in CLUSTER_NAME_LABELS}
+    prefixes = CLUSTER_NAME_PREFIXES
+    suffixes = {key.removeprefix(prefix) for key in labels for prefix in prefixes if key.startswith(prefix)}
+    return values | (suffixes - {"enabled"})
 
 
 _COMPUTE = {
@@ -173,17 +177,17 @@ _COMPUTE = {
     "gcp:compute/router:Router": "regions/{region}/routers",
     "gcp:compute/resourcePolicy:ResourcePolicy": "regions/{region}/resourcePolicies",
 }
-_IN_CLUSTER = "projects/{project}/locations/{location}/clusters"
+_GKE_CLUSTERS = "projects/{project}/locations/{location}/clusters"
 _ACCOUNT = "{accountId}@{project}.iam.gserviceaccount.com"
 _BUCKET_PARTS = (
     *("PublicAccessBlock", "OwnershipControls", "ServerSideEncryptionConfiguration", "Policy", "Versioning"),
     "LifecycleConfiguration",
 )
-TEMPLATES: Mapping[str, str] = {
+ID_TEMPLATES: Mapping[str, str] = {
     **{type_: f"projects/{{project}}/{path}/{{name}}" for type_, path in _COMPUTE.items()},
     "gcp:compute/routerNat:RouterNat": "{project}/{region}/{router}/{name}",
-    "gcp:container/cluster:Cluster": f"{_IN_CLUSTER}/{{name}}",
-    "gcp:container/nodePool:NodePool": f"{_IN_CLUSTER}/{{cluster}}/nodePools/{{name}}",
+    "gcp:container/cluster:Cluster": f"{_GKE_CLUSTERS}/{{name}}",
+    "gcp:container/nodePool:NodePool": f"{_GKE_CLUSTERS}/{{cluster}}/nodePools/{{name}}",
     "gcp:serviceaccount/account:Account": f"projects/{{project}}/serviceAccounts/{_ACCOUNT}",
     "gcp:serviceaccount/iAMMember:IAMMember": "{serviceAccountId}/{role}/{member}",
     "gcp:projects/iAMMember:IAMMember": "{project}/{role}/{member}",
@@ -220,7 +224,7 @@ def known_id(type_: str, inputs: Mapping[str, Any]) -> str | None:
         metadata = inputs.get("metadata") or {}
         names = [metadata.get("namespace"), metadata.get("name")]
         return "/".join(name for name in names if name) if metadata.get("name") else None
-    template = TEMPLATES.get(type_)
+    template = ID_TEMPLATES.get(type_)
     try:
         return template.format_map(inputs) if template else None
     except KeyError:

@@ -19,23 +19,22 @@ def kubeconfig_files(path: str | None) -> list[Path]:
 
     Rule: https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/
     """
-    listed = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    names = [path] if path else listed.split(os.pathsep)
+    names = [path] if path else (os.environ.get("KUBECONFIG") or "~/.kube/config").split(os.pathsep)
     return [Path(name).expanduser() for name in names if name]
 
 
 def contexts(files: list[Path]) -> list[str]:
     """Return the contexts of the existing files. Raises ValueError for a file that is not a kubeconfig."""
-    # Only existing clusters need it.
+    # Import here: only existing clusters need it.
     import yaml
 
-    found: list[str] = []
+    names: list[str] = []
     for file in files:
         if not file.is_file():
             continue
         try:
             content = yaml.safe_load(file.read_text(encoding="utf-8"))
-            found += [str(context["name"]) for context in content["contexts"] or ()]
+            names += [str(context["name"]) for context in content["contexts"] or ()]
         except (yaml.YAMLError, TypeError, KeyError, UnicodeDecodeError) as error:
             raise ValueError(f"{file} is not a kubeconfig; `kubectl config view` shows what kubectl reads") from error
-    return found
+    return names

@@ -11,10 +11,11 @@ DEFAULT_STACK = "local"
 def make_command(target: str, **variables: str) -> str:
     """Return the command for a target in backquotes, such as `make down STACK=other`.
 
-    The stack is $STACK, which make exports. `variables` are make variables. Empty ones are left out.
+    The stack is $STACK, which make exports. `variables` are make variables. The command omits empty variables and the
+    default stack.
     """
-    named = {"STACK": os.environ.get("STACK", ""), **variables}
-    if named["STACK"] == DEFAULT_STACK:
-        named["STACK"] = ""
-    words = [f"{name}={value}" for name, value in named.items() if value]
-    return f"`{' '.join(['make', target, *words])}`"
+    values = {"STACK": os.environ.get("STACK", ""), **variables}
+    if values["STACK"] == DEFAULT_STACK:
+        values["STACK"] = ""
+    assignments = [f"{name}={value}" for name, value in values.items() if value]
+    return f"`{' '.join(['make', target, *assignments])}`"

@@ -45,7 +45,7 @@ class TrainingNamespaceArgs:
     namespace: str
     """Name of the namespace in the cluster."""
     is_present: bool = False
-    """True if the namespace already exists. The stack then does not delete it."""
+    """True if the namespace already exists. The stack then does not manage or delete it."""
     bucket: BucketClaim | None = None
     """Volume of the bucket, or None for an object store."""
     account_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class TrainingNamespace(pulumi.ComponentResource):
     namespace: pulumi.Output[str]
     """Name of the namespace, known when it exists."""
     service_account: pulumi.Output[str]
-    """Name of all pods' service account, which has no permissions and no token."""
+    """Name of the pods' service account, which has no Kubernetes permissions and no token."""
     bucket_claim: pulumi.Output[str] | None
     """Name of the bucket's persistent volume claim, or None for an object store."""
 
@@ -109,10 +109,10 @@ class TrainingNamespace(pulumi.ComponentResource):
 
 
 def _namespace(name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    enforced = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+    pod_security = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
     namespace = Namespace(
         f"{name}-namespace",
-        metadata=ObjectMetaArgs(name=args.namespace, labels={**stack_labels(), **enforced}),
+        metadata=ObjectMetaArgs(name=args.namespace, labels={**stack_labels(), **pod_security}),
         opts=opts,
     )
     return namespace.metadata.name
@@ -121,17 +121,17 @@ def _namespace(name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOpti
 def _volume(name: str, namespace: str, bucket: BucketClaim, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
     """Create a volume on the nodes' folder. Return its name, which is also its storage class.
 
-    Each namespace has a separate volume. A volume without its claim is never bound again, and its data stays.
+    Each namespace has a separate volume. After its claim is deleted, the volume keeps its data and is not bound again.
     """
-    called = f"{namespace}-bucket"
+    volume_name = f"{namespace}-bucket"
     volume = PersistentVolume(
         name,
-        metadata=ObjectMetaArgs(name=called, labels=stack_labels()),
+        metadata=ObjectMetaArgs(name=volume_name, labels=stack_labels()),
         spec=PersistentVolumeSpecArgs(
             capacity={"storage": bucket.size},
             access_modes=[bucket.access_mode],
             persistent_volume_reclaim_policy="Retain",
-            storage_class_name=called,
+            storage_class_name=volume_name,
             host_path=HostPathVolumeSourceArgs(path=bucket.folder or "", type="Directory"),
         ),
         opts=opts,

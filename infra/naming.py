@@ -13,9 +13,11 @@ POOL_LABEL = f"{DOMAIN}/pool"
 ACCELERATOR_LABEL = f"{DOMAIN}/accelerator"
 """Label of GPU nodes with their model, if the cloud has no such label."""
 COMPUTE_CLASS_LABEL = "cloud.google.com/compute-class"
-"""Label of nodes: https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes"""
+"""Label of nodes with a custom compute class:
+https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes"""
 QUEUED_LABEL = "cloud.google.com/gke-queued"
-"""Label of nodes: https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
+"""Label of nodes with queued provisioning:
+https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest"""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Label with the LocalQueue that admits a job: https://kueue.sigs.k8s.io/docs/tasks/run/jobs/"""
 KUEUE = "kueue"
@@ -70,14 +72,14 @@ def cloud_labels(cluster: str) -> dict[str, str]:
     return {"part-of": "trainyard", "managed-by": "pulumi", CLUSTER_LABEL: cluster}
 
 
-def fitted(name: str, role: str, limit: int) -> str:
-    """Return `name-role`, or a shortened name with a hash of the whole name if it is longer than `limit`.
+def fit_name(name: str, role: str, limit: int) -> str:
+    """Return `name-role`, or a shortened name with a hash of `name` if it is longer than `limit`.
 
-    Limits differ between clouds. Equal arguments give equal names. Different arguments give different names.
+    Limits differ between clouds. Equal arguments give equal names, and different arguments give different names.
     """
-    whole = f"{name}-{role}"
-    if len(whole) <= limit:
-        return whole
+    full_name = f"{name}-{role}"
+    if len(full_name) <= limit:
+        return full_name
     digest = hashlib.sha256(name.encode()).hexdigest()[:6]
-    kept = name[: limit - len(role) - len(digest) - 2].rstrip("-")
-    return f"{kept}-{digest}-{role}"
+    prefix = name[: limit - len(role) - len(digest) - 2].rstrip("-")
+    return f"{prefix}-{digest}-{role}"

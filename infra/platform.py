@@ -1,4 +1,4 @@
-"""Platform: the provisioned place that jobs run on."""
+"""Platform: outputs of the provisioned platform that jobs and users need."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Platform:
     service_account: pulumi.Output[str]
     """Service account of the jobs' pods."""
     image: pulumi.Input[str]
-    """Trainer image. Empty if no job uses it and none was built."""
+    """Trainer image. Empty if no job uses it and the stack did not build it."""
     bucket_url: pulumi.Input[str]
     """URL of the bucket in a pod."""
     bucket_claim: pulumi.Output[str] | None
     """Persistent volume claim of the bucket, or None for an object store."""
     bucket_location: pulumi.Input[str]
-    """Location of the bucket for the stack's owner."""
+    """Location of the bucket for users: its URL, or a folder of this machine."""
     kubectl: pulumi.Output[str]
     """kubectl command for the platform's namespace."""
     kubeconfig_path: pulumi.Input[str]
@@ -44,17 +44,17 @@ class Platform:
     get_kubeconfig: pulumi.Input[str]
     """Command that configures kubectl for this cluster."""
     console: Mapping[str, str] = field(default_factory=dict)
-    """Pages of the cloud's console by their topic."""
+    """Topic -> page of the cloud's console."""
     kubeconfig: pulumi.Output[str] | None = None
     """Kubeconfig of a cluster that the stack created (secret), else None."""
     operator_images: Mapping[str, str] = field(default_factory=dict)
-    """Images of operators by name, if the platform has local ones. Others come from the projects' registries."""
+    """Operator -> its image on this machine. Other operators' images come from their projects' registries."""
     builtin_images: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-    """References of the builtin images by their names in jobs."""
+    """Name of a builtin image -> its reference."""
     deleted_with: pulumi.Resource | None = None
     """Resource whose deletion deletes everything in the cluster, if the stack created the cluster."""
     images: pulumi.Resource | None = None
-    """Resource that loads the stack's images into the nodes, if the stack does that."""
+    """Resource that loads the stack's images into the nodes of a local cluster, else None."""
 
     def resource_options(self) -> pulumi.ResourceOptions:
         """Return the options of a component whose resources are in this platform's cluster."""
@@ -66,5 +66,5 @@ class Platform:
 
 
 def kubeconfig_path(context: str) -> str:
-    """Return the path to which `make up` writes the kubeconfig of a cloud's cluster, relative to the checkout."""
+    """Return the path of a cloud cluster's kubeconfig, relative to the checkout. `make up` writes the file."""
     return f".trainyard/{context}.kubeconfig"

@@ -1,4 +1,4 @@
-"""Scheduling: constraints and resources of a job's pods for its accelerators. No Pulumi."""
+"""Scheduling: node constraints and accelerator resources of a job's pods. No Pulumi."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Scheduling:
     """Further resources of each host with their counts, such as network adapters."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that programs in the trainer image need on these nodes."""
-    profile: NcclEnvironmentScript | None = None
+    nccl_environment: NcclEnvironmentScript | None = None
     """Script that sets NCCL's environment, on hosts that have one."""
 
 
 def in_pool(pool: str | None) -> dict[str, str]:
-    """Return the node label of a pool; empty for any pool."""
+    """Return the node selector of a pool; empty for any pool."""
     return {} if pool is None else {POOL_LABEL: pool}
 
 
-def slice_labels(found: TpuSlice) -> dict[str, str]:
-    """Return the node labels that GKE gives to the hosts of a TPU slice."""
-    return {TPU_LABEL: found.gke_accelerator, TOPOLOGY_LABEL: found.topology_label}
+def slice_labels(tpu: TpuSlice) -> dict[str, str]:
+    """Return the labels that GKE puts on the nodes of a TPU slice."""
+    return {TPU_LABEL: tpu.gke_accelerator, TOPOLOGY_LABEL: tpu.topology_label}
 
 
 def tolerate(key: str) -> dict[str, str]:
@@ -51,10 +51,10 @@ def tolerate(key: str) -> dict[str, str]:
     return {"key": key, "operator": "Exists", "effect": "NoSchedule"}
 
 
-def tpu_scheduling(found: TpuSlice) -> Scheduling:
+def tpu_scheduling(tpu: TpuSlice) -> Scheduling:
     """Return the scheduling fields for a TPU slice, with GKE's node labels."""
     return Scheduling(
-        node_selector=slice_labels(found),
+        node_selector=slice_labels(tpu),
         tolerations=(tolerate(tpus.RESOURCE),),
         accelerator_resource=tpus.RESOURCE,
     )

@@ -3,107 +3,111 @@
 from __future__ import annotations
 
 from infra.hardware.gce import ACCELERATOR_PREFIXES
-from policy.rules import Broken, Check, Inputs, Level, Rule, containers, many, pods, statements, value
+from policy.rules import Check, Inputs, InvalidInput, Level, Rule, as_list, containers, pods, statements, value_at
 from workloads.kinds import KINDS
 
 GKE = ("gcp:container/cluster:Cluster",)
 GKE_POOL = ("gcp:container/nodePool:NodePool",)
 EKS = ("aws:eks/cluster:Cluster",)
-TEMPLATE = ("aws:ec2/launchTemplate:LaunchTemplate",)
+LAUNCH_TEMPLATE = ("aws:ec2/launchTemplate:LaunchTemplate",)
 HARDENING = "https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"
-PRIMITIVE = ("roles/owner", "roles/editor", "roles/viewer")
+PRIMITIVE_ROLES = ("roles/owner", "roles/editor", "roles/viewer")
 ALL_USERS = ("allUsers", "allAuthenticatedUsers")
-WORLD = ("0.0.0.0/0", "::/0")
-ABAC = ("enableLegacyAbac", "has attribute-based access control")
+ALL_ADDRESSES = ("0.0.0.0/0", "::/0")
 
 
-def _must(path: str, wanted: object, message: str) -> Check:
-    return lambda inputs: None if value(inputs, path) == wanted else (path, message)
+def _requires(path: str, expected: object, message: str) -> Check:
+    return lambda inputs: None if value_at(inputs, path) == expected else (path, message)
 
 
-def _has(path: str, message: str) -> Check:
-    return lambda inputs: None if value(inputs, path) else (path, message)
+def _requires_any(path: str, message: str) -> Check:
+    return lambda inputs: None if value_at(inputs, path) else (path, message)
 
 
-def _node_account(inputs: Inputs) -> Broken | None:
-    account = str(value(inputs, "nodeConfig.serviceAccount") or "default")
-    default = account == "default" or account.endswith("-compute@developer.gserviceaccount.com")
-    return ("nodeConfig.serviceAccount", "nodes run as the project's default service account") if default else None
+def _legacy_authorization(inputs: Inputs) -> InvalidInput | None:
+    key = "enableLegacyAbac"
+    return (key, "has attribute-based access control") if inputs.get(key) else None
 
 
-def _gke_ends(inputs: Inputs) -> Broken | None:
+def _node_account(inputs: Inputs) -> InvalidInput | None:
+    account = str(value_at(inputs, "nodeConfig.serviceAccount") or "default")
+    is_default = account == "default" or account.endswith("-compute@developer.gserviceaccount.com")
+    return ("nodeConfig.serviceAccount", "nodes run as the project's default service account") if is_default else None
+
+
+def _accelerators_end(inputs: Inputs) -> InvalidInput | None:
     """Check accelerator pools only: attached GPUs, GPU machine types and TPUs."""
-    machine = str(value(inputs, "nodeConfig.machineType"))
-    if not value(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(ACCELERATOR_PREFIXES):
+    machine = str(value_at(inputs, "nodeConfig.machineType"))
+    if not value_at(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(ACCELERATOR_PREFIXES):
         return None
     scaling = inputs.get("autoscaling") or {}
-    least = scaling.get("totalMinNodeCount", scaling.get("minNodeCount"))
-    if least == 0 or value(inputs, "nodeConfig.maxRunDuration"):
+    min_nodes = scaling.get("totalMinNodeCount", scaling.get("minNodeCount"))
+    if min_nodes == 0 or value_at(inputs, "nodeConfig.maxRunDuration"):
         return None
     return "autoscaling", "idle accelerators cost money until they are deleted; set min_nodes: 0 or max_run_hours"
 
 
-def _gke_networks(inputs: Inputs) -> Broken | None:
+def _gke_networks(inputs: Inputs) -> InvalidInput | None:
     path = "masterAuthorizedNetworksConfig.cidrBlocks"
-    is_open = any(each.get("cidrBlock") in WORLD for each in value(inputs, path) or [])
+    is_open = any(block.get("cidrBlock") in ALL_ADDRESSES for block in value_at(inputs, path) or [])
     return (path, "the API server is open to the whole internet") if is_open else None
 
 
-def _eks_networks(inputs: Inputs) -> Broken | None:
-    if not value(inputs, "vpcConfig.endpointPublicAccess"):
+def _eks_networks(inputs: Inputs) -> InvalidInput | None:
+    if not value_at(inputs, "vpcConfig.endpointPublicAccess"):
         return None
     # Without ranges, EKS allows all addresses.
-    ranges = value(inputs, path := "vpcConfig.publicAccessCidrs") or [WORLD[0]]
-    return (path, "the API server is open to the whole internet") if set(ranges) & set(WORLD) else None
+    ranges = value_at(inputs, path := "vpcConfig.publicAccessCidrs") or [ALL_ADDRESSES[0]]
+    return (path, "the API server is open to the whole internet") if set(ranges) & set(ALL_ADDRESSES) else None
 
 
-def _primitive(inputs: Inputs) -> Broken | None:
+def _primitive_role(inputs: Inputs) -> InvalidInput | None:
     role = inputs.get("role")
-    return ("role", f"grants the primitive role {role}") if role in PRIMITIVE else None
+    return ("role", f"grants the primitive role {role}") if role in PRIMITIVE_ROLES else None
 
 
-def _public_member(inputs: Inputs) -> Broken | None:
+def _public_member(inputs: Inputs) -> InvalidInput | None:
     for key in ("member", "members"):
-        if set(map(str, many(inputs.get(key)))) & set(ALL_USERS):
+        if set(map(str, as_list(inputs.get(key)))) & set(ALL_USERS):
             return key, "grants a role to everyone"
     return None
 
 
-def _wildcards(inputs: Inputs) -> Broken | None:
+def _wildcards(inputs: Inputs) -> InvalidInput | None:
     for statement in statements(inputs.get("policy")):
         if statement.get("Effect") != "Allow":
             continue
-        if wild := [each for each in many(statement.get("Action")) if str(each).endswith("*")]:
-            return "policy", f"allows {', '.join(wild)}"
-        if "*" in many(statement.get("Resource")):
+        if wildcards := [action for action in as_list(statement.get("Action")) if str(action).endswith("*")]:
+            return "policy", f"allows {', '.join(wildcards)}"
+        if "*" in as_list(statement.get("Resource")):
             return "policy", "allows actions on every resource"
     return None
 
 
-def _gcs(inputs: Inputs) -> Broken | None:
+def _public_gcs_bucket(inputs: Inputs) -> InvalidInput | None:
     if inputs.get("uniformBucketLevelAccess") is not True:
         return "uniformBucketLevelAccess", "allows access lists of single objects"
     prevention = "publicAccessPrevention"
     return None if inputs.get(prevention) == "enforced" else (prevention, "can be made public")
 
 
-def _s3(inputs: Inputs) -> Broken | None:
+def _public_s3_bucket(inputs: Inputs) -> InvalidInput | None:
     keys = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
     missing = [key for key in keys if inputs.get(key) is not True]
     return (missing[0], f"can be made public: {', '.join(missing)} off") if missing else None
 
 
-def _eks_secrets(inputs: Inputs) -> Broken | None:
-    covered = value(inputs, path := "encryptionConfig.resources") or []
-    return None if "secrets" in covered else (path, "secrets are not encrypted with a key of the account")
+def _eks_secrets(inputs: Inputs) -> InvalidInput | None:
+    encrypted = value_at(inputs, path := "encryptionConfig.resources") or []
+    return None if "secrets" in encrypted else (path, "secrets are not encrypted with a key of the account")
 
 
-def _disks(inputs: Inputs) -> Broken | None:
-    disks = [str(value(each, "ebs.encrypted")).lower() for each in inputs.get("blockDeviceMappings") or []]
+def _unencrypted_disks(inputs: Inputs) -> InvalidInput | None:
+    disks = [str(value_at(disk, "ebs.encrypted")).lower() for disk in inputs.get("blockDeviceMappings") or []]
     return None if disks and set(disks) == {"true"} else ("blockDeviceMappings", "disks are not encrypted")
 
 
-def _labelled(inputs: Inputs) -> Broken | None:
+def _missing_labels(inputs: Inputs) -> InvalidInput | None:
     labels = inputs.get("resourceLabels") or inputs.get("labels") or inputs.get("tags")
     return None if labels else ("", "has no labels, so its cost cannot be attributed")
 
@@ -117,7 +121,7 @@ CLOUD_RULES = (
         "private-nodes",
         "mandatory",
         GKE,
-        _must("privateClusterConfig.enablePrivateNodes", True, "nodes have public addresses"),
+        _requires("privateClusterConfig.enablePrivateNodes", True, "nodes have public addresses"),
         "A node without a public address cannot be reached from the internet.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/private-cluster-concept",
     ),
@@ -125,7 +129,7 @@ CLOUD_RULES = (
         "workload-identity",
         "mandatory",
         GKE,
-        _has("workloadIdentityConfig.workloadPool", "pods share the identity of their node"),
+        _requires_any("workloadIdentityConfig.workloadPool", "pods share the identity of their node"),
         "Each job then has its own permissions and no key that can leak.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity",
     ),
@@ -133,7 +137,7 @@ CLOUD_RULES = (
         "shielded-nodes",
         "mandatory",
         GKE,
-        _must("enableShieldedNodes", True, "nodes are not shielded"),
+        _requires("enableShieldedNodes", True, "nodes are not shielded"),
         "A shielded node proves its identity and integrity to the control plane.",
         "https://cloud.google.com/kubernetes-engine/docs/how-to/shielded-gke-nodes",
     ),
@@ -141,7 +145,7 @@ CLOUD_RULES = (
         "no-legacy-authorization",
         "mandatory",
         GKE,
-        lambda inputs: ABAC if inputs.get("enableLegacyAbac") else None,
+        _legacy_authorization,
         "Attribute-based access control gives every service account administrator permissions.",
         HARDENING,
     ),
@@ -173,7 +177,7 @@ CLOUD_RULES = (
         "no-primitive-roles",
         "mandatory",
         ("IAMMember", "IAMBinding"),
-        _primitive,
+        _primitive_role,
         "Owner, editor and viewer apply to every service of a project.",
         "https://cloud.google.com/iam/docs/roles-overview#basic",
     ),
@@ -197,7 +201,7 @@ CLOUD_RULES = (
         "private-buckets",
         "mandatory",
         ("gcp:storage/bucket:Bucket",),
-        _gcs,
+        _public_gcs_bucket,
         "Checkpoints are valuable, and a single wrong grant can expose them.",
         "https://cloud.google.com/storage/docs/uniform-bucket-level-access",
     ),
@@ -205,7 +209,7 @@ CLOUD_RULES = (
         "private-s3-buckets",
         "mandatory",
         ("BucketPublicAccessBlock",),
-        _s3,
+        _public_s3_bucket,
         "Checkpoints are valuable, and a single wrong grant can expose them.",
         "https://docs.aws.amazon.com/AmazonS3/latest/userguide/access-control-block-public-access.html",
     ),
@@ -214,22 +218,22 @@ CLOUD_RULES = (
         "mandatory",
         EKS,
         _eks_secrets,
-        "Without the key, a copy of etcd does not reveal the secrets.",
+        "A copy of etcd does not reveal secrets without the key.",
         "https://docs.aws.amazon.com/eks/latest/userguide/envelope-encryption.html",
     ),
     _rule(
         "metadata-needs-token",
         "mandatory",
-        TEMPLATE,
-        _must("metadataOptions.httpTokens", "required", "the metadata service answers without a token (IMDSv1)"),
+        LAUNCH_TEMPLATE,
+        _requires("metadataOptions.httpTokens", "required", "the metadata service answers without a token (IMDSv1)"),
         "IMDSv1 exposes the node's credentials to anyone who can make it send one request.",
         "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html",
     ),
     _rule(
         "encrypted-disks",
         "mandatory",
-        TEMPLATE,
-        _disks,
+        LAUNCH_TEMPLATE,
+        _unencrypted_disks,
         "Data and images on a disk can outlive the machine.",
         "https://docs.aws.amazon.com/ebs/latest/userguide/ebs-encryption.html",
     ),
@@ -237,7 +241,7 @@ CLOUD_RULES = (
         "accelerators-end",
         "advisory",
         GKE_POOL,
-        _gke_ends,
+        _accelerators_end,
         "Idle accelerators are the largest unintended cost.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/cluster-autoscaler",
     ),
@@ -245,7 +249,7 @@ CLOUD_RULES = (
         "deletion-protection",
         "advisory",
         (*GKE, *EKS),
-        _must("deletionProtection", True, "one command deletes the cluster and everything in it"),
+        _requires("deletionProtection", True, "one command deletes the cluster and everything in it"),
         "Outside of development, the deletion of a cluster should take two deliberate steps.",
         "https://docs.aws.amazon.com/eks/latest/userguide/deletion-protection.html",
     ),
@@ -253,62 +257,63 @@ CLOUD_RULES = (
         "labels-for-cost",
         "advisory",
         (*GKE, "gcp:storage/bucket:Bucket", "aws:eks/nodeGroup:NodeGroup"),
-        _labelled,
-        "Labels show the cost of each stack in the bill.",
+        _missing_labels,
+        "Labels show each stack's cost in the cloud's bill.",
         "https://cloud.google.com/resource-manager/docs/best-practices-labels",
     ),
 )
 
 
-JOBS = tuple(each for kind in KINDS.values() for each in kind.pod_types)
-"""Ends of the types whose resources hold a job's pods."""
-WORKLOADS = (*JOBS, "Deployment", "StatefulSet", ":Pod")
+JOB_TYPES = tuple(pod_type for kind in KINDS.values() for pod_type in kind.pod_types)
+"""Suffixes of the resource types that contain a job's pods."""
+WORKLOAD_TYPES = (*JOB_TYPES, "Deployment", "StatefulSet", ":Pod")
 RESTRICTED = "https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted"
 
 
-def _digests(inputs: Inputs) -> Broken | None:
-    images = [(path, str(each.get("image"))) for path, each in containers(inputs)]
-    loose = [(path, image) for path, image in images if "@sha256:" not in image]
-    listed = ", ".join(sorted({image for _, image in loose}))
-    return (f"{loose[0][0]}.image", f"image {listed} has no digest") if loose else None
+def _digests(inputs: Inputs) -> InvalidInput | None:
+    images = [(path, str(container.get("image"))) for path, container in containers(inputs)]
+    without_digest = [(path, image) for path, image in images if "@sha256:" not in image]
+    names = ", ".join(sorted({image for _, image in without_digest}))
+    return (f"{without_digest[0][0]}.image", f"image {names} has no digest") if without_digest else None
 
 
-def _limits(inputs: Inputs) -> Broken | None:
-    for path, each in containers(inputs):
-        limits = value(each, "resources.limits") or {}
+def _limits(inputs: Inputs) -> InvalidInput | None:
+    for path, container in containers(inputs):
+        limits = value_at(container, "resources.limits") or {}
         if missing := [kind for kind in ("cpu", "memory") if kind not in limits]:
-            return f"{path}.resources.limits", f"container {each.get('name')} has no limit of {' and '.join(missing)}"
+            message = f"container {container.get('name')} has no {' and '.join(missing)} limit"
+            return f"{path}.resources.limits", message
     return None
 
 
-def _bounded(inputs: Inputs) -> Broken | None:
-    for path, each in containers(inputs):
-        if not value(each, "resources.limits.memory") or not value(each, "resources.requests.cpu"):
-            message = f"container {each.get('name')} has no limit of memory or no request of cpu"
+def _unbounded_service(inputs: Inputs) -> InvalidInput | None:
+    for path, container in containers(inputs):
+        if not value_at(container, "resources.limits.memory") or not value_at(container, "resources.requests.cpu"):
+            message = f"container {container.get('name')} has no memory limit or no CPU request"
             return f"{path}.resources", message
     return None
 
 
-def _non_root(inputs: Inputs) -> Broken | None:
+def _non_root(inputs: Inputs) -> InvalidInput | None:
+    key = "securityContext.runAsNonRoot"
     for path, pod in pods(inputs):
-        for index, each in enumerate(pod["containers"]):
-            if not (value(pod, "securityContext.runAsNonRoot") or value(each, "securityContext.runAsNonRoot")):
-                where = f"{path}.containers[{index}].securityContext.runAsNonRoot"
-                return where, f"container {each.get('name')} may run as root"
+        for index, container in enumerate(pod["containers"]):
+            if not (value_at(pod, key) or value_at(container, key)):
+                return f"{path}.containers[{index}].{key}", f"container {container.get('name')} may run as root"
     return None
 
 
-def _restricted(inputs: Inputs) -> Broken | None:
-    for path, each in containers(inputs):
-        context = each.get("securityContext") or {}
+def _restricted(inputs: Inputs) -> InvalidInput | None:
+    for path, container in containers(inputs):
+        context = container.get("securityContext") or {}
         if context.get("privileged") or context.get("allowPrivilegeEscalation") is not False:
-            return f"{path}.securityContext", f"container {each.get('name')} may gain privileges"
-        if "ALL" not in (value(context, "capabilities.drop") or []):
-            return f"{path}.securityContext.capabilities.drop", f"container {each.get('name')} keeps capabilities"
+            return f"{path}.securityContext", f"container {container.get('name')} may gain privileges"
+        if "ALL" not in (value_at(context, "capabilities.drop") or []):
+            return f"{path}.securityContext.capabilities.drop", f"container {container.get('name')} keeps capabilities"
     return None
 
 
-def _host(inputs: Inputs) -> Broken | None:
+def _host(inputs: Inputs) -> InvalidInput | None:
     for path, pod in pods(inputs):
         if shared := [key for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)]:
             return f"{path}.{shared[0]}", f"pod shares {', '.join(shared)} with its node"
@@ -317,10 +322,10 @@ def _host(inputs: Inputs) -> Broken | None:
     return None
 
 
-def _namespace(inputs: Inputs) -> Broken | None:
-    enforced = (value(inputs, "metadata.labels") or {}).get("pod-security.kubernetes.io/enforce")
+def _namespace(inputs: Inputs) -> InvalidInput | None:
+    enforced_standard = (value_at(inputs, "metadata.labels") or {}).get("pod-security.kubernetes.io/enforce")
     message = "namespace does not enforce the restricted Pod Security Standard"
-    return None if enforced == "restricted" else ("metadata.labels", message)
+    return None if enforced_standard == "restricted" else ("metadata.labels", message)
 
 
 JOB_RULES = (
@@ -329,7 +334,7 @@ JOB_RULES = (
         level="advisory",
         why="A tag can move, and hosts that start later would then run different code.",
         link="https://kubernetes.io/docs/concepts/containers/images/#image-names",
-        types=WORKLOADS,
+        types=WORKLOAD_TYPES,
         check=_digests,
     ),
     Rule(
@@ -337,7 +342,7 @@ JOB_RULES = (
         level="mandatory",
         why="A container without limits can starve the rank next to it, and the whole job waits for the slowest rank.",
         link="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
-        types=JOBS,
+        types=JOB_TYPES,
         check=_limits,
     ),
     Rule(
@@ -346,14 +351,14 @@ JOB_RULES = (
         why="A memory leak of a controller must not take down its node. The controller may use spare CPU.",
         link="https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/",
         types=("Deployment", "StatefulSet"),
-        check=_bounded,
+        check=_unbounded_service,
     ),
     Rule(
         name="non-root",
         level="mandatory",
         why="Root in a container is root on the node after a container escape.",
         link=RESTRICTED,
-        types=WORKLOADS,
+        types=WORKLOAD_TYPES,
         check=_non_root,
     ),
     Rule(
@@ -361,7 +366,7 @@ JOB_RULES = (
         level="mandatory",
         why="Training needs no Linux capabilities, and a container cannot misuse capabilities that it lacks.",
         link=RESTRICTED,
-        types=WORKLOADS,
+        types=WORKLOAD_TYPES,
         check=_restricted,
     ),
     Rule(
@@ -369,7 +374,7 @@ JOB_RULES = (
         level="mandatory",
         why="A pod in its node's namespaces or folders can see other pods and the node's credentials.",
         link="https://kubernetes.io/docs/concepts/security/pod-security-standards/#baseline",
-        types=JOBS,
+        types=JOB_TYPES,
         check=_host,
     ),
     Rule(

@@ -1,4 +1,4 @@
-"""PolicyConfig: a stack's settings of the policy rules and of allowed replacements. No Pulumi."""
+"""PolicyConfig: settings of the policy rules and of allowed replacements. No Pulumi."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ExceptionConfig(Section):
     """Name of the rule."""
     resource: Annotated[str, Field(min_length=1)] = Field(examples=["digits-job"])
     """Name of the resource in the program, as in the finding."""
-    reason: Annotated[str, Field(min_length=10)] = Field(examples=["the image of the walk-through has only a tag"])
+    reason: Annotated[str, Field(min_length=10)] = Field(examples=["the image of the tutorial has only a tag"])
     """Reason of the exception, which the preview shows."""
 
 

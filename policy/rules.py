@@ -1,6 +1,6 @@
 """Rule: requirement or recommendation for a resource, as a predicate with a reason and a source.
 
-The same rules run over a recorded graph (`findings`) and as a policy pack in the engine (policy/pack).
+`make preview` checks a recorded graph (`findings`). The policy pack runs the same rules in the engine (policy/pack).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from settings.problem import Problem, path_of
 
 Level = Literal["mandatory", "advisory", "disabled"]
 Inputs = Mapping[str, Any]
-Broken = tuple[str, str]
+InvalidInput = tuple[str, str]
 """Path of an input, such as `nodeConfig.taints[0]` or empty, and the error in its value."""
-Check = Callable[[Inputs], Broken | None]
+Check = Callable[[Inputs], InvalidInput | None]
 """Function that returns the input that breaks a rule, or None."""
 
 
@@ -59,9 +59,10 @@ class Rule:
 
     def problem(self, resource: str, inputs: Inputs) -> Problem | None:
         """Return the problem of a resource's inputs, or None."""
-        if (broken := self.check(inputs)) is None:
+        if (invalid := self.check(inputs)) is None:
             return None
-        return Problem(f"policy.{self.name.replace('-', '_')}", path_of(broken[0]), broken[1], namespace=resource)
+        path, message = invalid
+        return Problem(f"policy.{self.name.replace('-', '_')}", path_of(path), message, namespace=resource)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ class Finding:
     resource: str
     """Name of the resource in the program."""
     problem: Problem
-    """Broken rule's code, the input and the error."""
+    """Code of the rule, the input and the error."""
     level: Level
     """Level in this stack."""
     excused: str | None
@@ -96,12 +97,12 @@ class Settings:
 
 def findings(resources: Iterable[Resource], rules: Iterable[Rule], settings: Settings) -> list[Finding]:
     """Return the findings, mandatory ones first. Raises ValueError for an unknown rule in the settings."""
-    known = tuple(rules)
-    names = {rule.name for rule in known}
-    named = {*settings.levels, *(rule for rule, _ in settings.exceptions)}
-    if unknown := sorted(named - names):
+    all_rules = tuple(rules)
+    names = {rule.name for rule in all_rules}
+    names_in_settings = {*settings.levels, *(rule for rule, _ in settings.exceptions)}
+    if unknown := sorted(names_in_settings - names):
         raise ValueError(f"{unknown[0]} is not a rule; write one of {', '.join(sorted(names))}")
-    found = [
+    violations = [
         Finding(
             rule=rule,
             resource=resource.name,
@@ -110,21 +111,21 @@ def findings(resources: Iterable[Resource], rules: Iterable[Rule], settings: Set
             excused=settings.exceptions.get((rule.name, resource.name)),
         )
         for resource in resources
-        for rule in known
+        for rule in all_rules
         if rule.applies(resource.type) and settings.levels.get(rule.name, rule.level) != "disabled"
         if (problem := rule.problem(resource.name, resource.inputs))
     ]
-    return sorted(found, key=lambda each: (not each.fails, each.rule.name, each.resource))
+    return sorted(violations, key=lambda finding: (not finding.fails, finding.rule.name, finding.resource))
 
 
-def value(inputs: Mapping[str, Any], path: str) -> Any:
+def value_at(inputs: Mapping[str, Any], path: str) -> Any:
     """Return the value at a path of keys joined by dots, or None if a key is missing."""
-    found: Any = inputs
+    value: Any = inputs
     for key in path.split("."):
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             return None
-        found = found.get(key)
-    return found
+        value = value.get(key)
+    return value
 
 
 def pods(inputs: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -132,27 +133,27 @@ def pods(inputs: Any, path: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]
     if isinstance(inputs, Mapping):
         if isinstance(inputs.get("containers"), list):
             yield path, inputs
-        for key, each in inputs.items():
-            yield from pods(each, f"{path}.{key}" if path else key)
+        for key, value in inputs.items():
+            yield from pods(value, f"{path}.{key}" if path else key)
     elif isinstance(inputs, list):
-        for index, each in enumerate(inputs):
-            yield from pods(each, f"{path}[{index}]")
+        for index, value in enumerate(inputs):
+            yield from pods(value, f"{path}[{index}]")
 
 
 def containers(inputs: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield path and value of every container of every pod in the inputs, including init containers."""
     for path, pod in pods(inputs):
         for key in ("containers", "initContainers"):
-            yield from ((f"{path}.{key}[{index}]", each) for index, each in enumerate(pod.get(key) or []))
+            for index, container in enumerate(pod.get(key) or []):
+                yield f"{path}.{key}[{index}]", container
 
 
 def statements(policy: Any) -> list[Mapping[str, Any]]:
-    """Return the statements of an IAM policy, which is a text or a mapping."""
+    """Return the statements of an IAM policy, which is JSON text or a mapping."""
     document = json.loads(policy) if isinstance(policy, str) else policy or {}
-    found = document.get("Statement", [])
-    return [found] if isinstance(found, Mapping) else list(found)
+    return as_list(document.get("Statement", []))
 
 
-def many(one_or_many: Any) -> list[Any]:
+def as_list(one_or_many: Any) -> list[Any]:
     """Return one value or a list of values as a list."""
     return list(one_or_many) if isinstance(one_or_many, list) else [one_or_many]

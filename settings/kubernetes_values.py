@@ -8,8 +8,8 @@ from decimal import Decimal
 _CPU = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>m?)")
 _MEMORY = re.compile(r"(?P<number>\d+)(?P<unit>Mi|Gi|Ti|M|G|T)")
 _BYTES = {"Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "M": 10**6, "G": 10**9, "T": 10**12}
-_LARGEST = 2**50
-"""Limit above every host's size, in bytes or millicores. A larger number is a mistake."""
+_MAX_QUANTITY = 2**50
+"""Limit of a quantity, in bytes or millicores. No host has more."""
 LABEL_LIMIT = 63
 """Maximum length of a DNS label (RFC 1035 section 2.3.4). Kubernetes applies it to host names, Services and labels."""
 
@@ -23,7 +23,7 @@ def parse_cpu(text: str) -> int:
     """
     match = _CPU.fullmatch(text)
     millicores = Decimal(match["number"]) * (1 if match["unit"] else 1000) if match else Decimal(0)
-    if not 1 <= millicores <= _LARGEST or millicores % 1:
+    if not 1 <= millicores <= _MAX_QUANTITY or millicores % 1:
         raise ValueError("must be a number of CPUs above 0, no finer than 1m; write for example 2, 0.5 or 500m")
     return int(millicores)
 
@@ -40,7 +40,7 @@ def parse_memory(text: str) -> int:
     """
     match = _MEMORY.fullmatch(text)
     size = int(match["number"]) * _BYTES[match["unit"]] if match else 0
-    if not 1 <= size <= _LARGEST:
+    if not 1 <= size <= _MAX_QUANTITY:
         raise ValueError("must be a whole number above 0 with a unit, Mi, Gi, Ti, M, G or T; write for example 2Gi")
     return size
 

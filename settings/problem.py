@@ -1,4 +1,4 @@
-"""Problem: an error in a configuration, with a stable code. Settings, jobs, policy and rehearsal report problems."""
+"""Problem: an error in a configuration, with a stable code. Settings, jobs, policy and rehearsals report problems."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 
 from pydantic_core import PydanticUndefined
 
-from settings.secret_scan import is_in
+from settings.secret_scan import may_be_secret
 
-LONGEST_VALUE = 60
-"""Characters of a value that a line shows."""
+MAX_VALUE_CHARACTERS = 60
+"""Characters of a value that a message shows."""
 
 UNDEFINED: object = PydanticUndefined
-"""Value of a problem that has none to show."""
+"""Value of a problem without a value to show."""
 
 Path = tuple[str | int, ...]
 
 
 def path_of(text: str) -> Path:
-    """Return the path of a text such as `pools[0].name`."""
+    """Parse a text such as `pools[0].name` into a path."""
     return tuple(int(index) if index else key for key, index in re.findall(r"([^.\[]+)|\[(\d+)\]", text))
 
 
@@ -54,20 +54,20 @@ class Problem:
     """Prefix of the keys in the stack's file, or the name of the resource that has the inputs."""
 
     def below(self, *keys: str | int) -> Problem:
-        """Return the same problem with keys in front of its path."""
+        """Return the same problem with the keys in front of its path."""
         return replace(self, path=(*keys, *self.path))
 
     def __str__(self) -> str:
-        key = f"{self.namespace}:{dotted(part if isinstance(part, int) else _shown(part) for part in self.path)}"
+        key = f"{self.namespace}:{dotted(part if isinstance(part, int) else _redacted(part) for part in self.path)}"
         # A secret in the wrong place must not reach a log.
-        if self.value is UNDEFINED or is_in(self.value, str(self.path[-1]) if self.path else ""):
+        if self.value is UNDEFINED or may_be_secret(self.value, str(self.path[-1]) if self.path else ""):
             return f"{key}: {self.message}"
-        shown = json.dumps(self.value, default=str)
-        if len(shown) > LONGEST_VALUE:
-            shown = f"{shown[: LONGEST_VALUE - 3]}..."
-        return f"{key} = {shown}: {self.message}"
+        text = json.dumps(self.value, default=str)
+        if len(text) > MAX_VALUE_CHARACTERS:
+            text = f"{text[: MAX_VALUE_CHARACTERS - 3]}..."
+        return f"{key} = {text}: {self.message}"
 
 
-def _shown(key: str) -> str:
+def _redacted(key: str) -> str:
     """Return the key, or dots if it contains a secret. `DB_PASSWORD:hunter2`, without a space, is such a key."""
-    return "..." if is_in(key.replace(":", ": ")) else key
+    return "..." if may_be_secret(key.replace(":", ": ")) else key

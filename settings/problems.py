@@ -1,4 +1,4 @@
-"""Messages for pydantic's errors. Each names the key, the value, the allowed values and the remedy."""
+"""Problems for pydantic's errors. Each message names the key, the value, the allowed values and the remedy."""
 
 from __future__ import annotations
 
@@ -69,40 +69,40 @@ TIME_TO_LIVE = ("ttl_hours", "deadline_seconds")
 
 
 def unknown_key(key: str, allowed: Sequence[str]) -> str:
-    """Return the error message for an unknown key, with the nearest key of `allowed`."""
+    """Return the error message for an unknown key, with the most similar key of `allowed`."""
     return f"unknown key; {_remedy(key, allowed)}; allowed here: {', '.join(allowed)}"
 
 
 def _remedy(key: str, allowed: Sequence[str]) -> str:
-    plain = key.lower().replace("-", "_")
-    names = TIME_TO_LIVE if plain == "ttl" else (SYNONYMS.get(plain, plain),)
-    for name in names:
-        part, dot, inner = name.partition(".")
-        if part in allowed:
-            return f"write {name}, which is `{part}: {{{inner}: ...}}`" if dot else f"write {name}"
+    normalized = key.lower().replace("-", "_")
+    candidates = TIME_TO_LIVE if normalized == "ttl" else (SYNONYMS.get(normalized, normalized),)
+    for candidate in candidates:
+        section, dot, inner = candidate.partition(".")
+        if section in allowed:
+            return f"write {candidate}, which is `{section}: {{{inner}: ...}}`" if dot else f"write {candidate}"
         if inner in allowed:
             return f"write {inner}"
-    near = get_close_matches(key, allowed, n=1, cutoff=0.7)
-    return f"write {near[0]}" if near else "remove it"
+    similar = get_close_matches(key, allowed, n=1, cutoff=0.7)
+    return f"write {similar[0]}" if similar else "remove it"
 
 
-def field_sentences(section: type[BaseModel]) -> dict[str, str]:
+def field_docs(section: type[BaseModel]) -> dict[str, str]:
     """Return the docstring of each field of a section and of its base classes.
 
     Pydantic's `use_attribute_docstrings` parses the source at each import. That adds a quarter to the import time of
     the settings. Only error messages and the reference need these texts.
     """
-    found: dict[str, str] = {}
-    for each in reversed(section.__mro__):
-        if not issubclass(each, BaseModel) or each is BaseModel:
+    docs: dict[str, str] = {}
+    for model in reversed(section.__mro__):
+        if not issubclass(model, BaseModel) or model is BaseModel:
             continue
-        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
         assert isinstance(definition, ast.ClassDef)
-        for field, below in pairwise(definition.body):
-            match field, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(sentence))):
-                    found[name] = inspect.cleandoc(sentence)
-    return found
+        for field, following in pairwise(definition.body):
+            match field, following:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(docstring))):
+                    docs[name] = inspect.cleandoc(docstring)
+    return docs
 
 
 SKIP_CHECK_HINT = "; `check_availability: false` of the platform skips this"
@@ -111,14 +111,14 @@ SKIP_CHECK_HINT = "; `check_availability: false` of the platform skips this"
 SECRETS = "secrets"
 """Key of the settings whose values are never shown."""
 
-CODES = {
+CODE_NAMES = {
     "extra_forbidden": "unknown_key",
     "union_tag_not_found": "missing_kind",
     "union_tag_invalid": "unknown_kind",
 }
 """Pydantic's error types that have other names in codes."""
 
-BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
+BOUND_ERRORS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
 MAPPINGS = {
     "environment": "names of variables, as in `NCCL_DEBUG: INFO` or `A: '1'`",
@@ -143,49 +143,51 @@ class ConfigError(ValueError):
 
 
 def problems_of(
-    error: ValidationError, model: type[BaseModel], written: Mapping[Path, str] = MappingProxyType({})
+    error: ValidationError, model: type[BaseModel], number_texts: Mapping[Path, str] = MappingProxyType({})
 ) -> list[Problem]:
     """Return the problems that pydantic found in a configuration of type `model`, in the order of its fields.
 
-    `written` has the source text of numbers, where it is known.
+    `number_texts` has the source text of numbers, if it is known.
     """
     errors = error.errors(include_url=False)
     # A factory default is missing if the fields that it depends on are invalid. Those fields have their own errors.
-    return [_problem(each, model, written) for each in errors if each["type"] != "default_factory_not_called"]
+    return [_problem(each, model, number_texts) for each in errors if each["type"] != "default_factory_not_called"]
 
 
-def _problem(error: ErrorDetails, model: type[BaseModel], written: Mapping[Path, str]) -> Problem:
+def _problem(error: ErrorDetails, model: type[BaseModel], number_texts: Mapping[Path, str]) -> Problem:
     """Convert one pydantic error to a problem."""
-    place = _locate(model, error["loc"])
+    location = _locate(model, error["loc"])
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     # The exceptions of validators have codes: settings.problem.Invalid and infra.hardware.machines.HardwareError.
-    name = getattr(context.get("error"), "code", CODES.get(kind, kind))
+    name = getattr(context.get("error"), "code", CODE_NAMES.get(kind, kind))
     code = f"settings.{name}"
-    if SECRETS in place.path:
+    if SECRETS in location.path:
         # The value may be a secret instead of its name, and must not reach a log.
         value = PydanticUndefined
     if kind == "missing":
-        return Problem(code, place.path, f"is missing: {_sentence(place)}; add {_example(place)}")
+        return Problem(code, location.path, f"is missing: {_field_doc(location)}; add {_example(location)}")
     if kind == "extra_forbidden":
-        return Problem(code, place.path, unknown_key(str(place.path[-1]), place.siblings), value)
+        return Problem(code, location.path, unknown_key(str(location.path[-1]), location.siblings), value)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
-        found = context.get("tag", PydanticUndefined)
-        start = "is missing" if found is PydanticUndefined else "is unknown"
-        tags = ", ".join(filter(None, map(_tag, place.sections)))
-        return Problem(code, (*place.path, "kind"), f"{start}; write one of {tags}", found)
+        tag = context.get("tag", PydanticUndefined)
+        error_text = "is missing" if tag is PydanticUndefined else "is unknown"
+        tags = ", ".join(filter(None, map(_tag, location.sections)))
+        return Problem(code, (*location.path, "kind"), f"{error_text}; write one of {tags}", tag)
     if kind == "string_type" and _is_number(value):
-        text = written.get(place.path, "")
-        return Problem(code, place.path, _quoted(place, text if _is_of(text, value) else str(value)), value)
-    message = _allowed(kind, str(error["msg"]), context, place, value)
+        text = number_texts.get(location.path, "")
+        return Problem(
+            code, location.path, _needs_string(location, text if _equals(text, value) else str(value)), value
+        )
+    message = _invalid_value(kind, str(error["msg"]), context, location, value)
     if error["loc"][-1] == "[key]":
         # The path contains the invalid key. The value belongs to another error.
-        return Problem(f"settings.key.{name}", place.path, f"the name {message}")
-    return Problem(code, place.path, message, value)
+        return Problem(f"settings.key.{name}", location.path, f"the name {message}")
+    return Problem(code, location.path, message, value)
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Position of an error in the model."""
+class _Location:
+    """Location of an error in the model."""
 
     path: Path
     field: FieldInfo | None
@@ -195,22 +197,22 @@ class _Place:
     """Section that contains the field."""
 
 
-def _locate(model: type[BaseModel], location: Sequence[str | int]) -> _Place:
-    """Return the place of a pydantic location, which has the tags of unions between the keys."""
+def _locate(model: type[BaseModel], pydantic_path: Sequence[str | int]) -> _Location:
+    """Return the location of a pydantic error, whose path has the tags of unions between the keys."""
     sections: tuple[type[BaseModel], ...] = (model,)
-    place = _Place((), None, (), sections)
-    for part in location:
-        tagged = [each for each in sections if len(sections) > 1 and part == _tag(each)]
+    location = _Location((), None, (), sections)
+    for part in pydantic_path:
+        tagged = [section for section in sections if len(sections) > 1 and part == _tag(section)]
         if tagged:
             sections = (tagged[0],)
         elif part != "[key]":
             siblings = tuple(sections[0].model_fields) if len(sections) == 1 and isinstance(part, str) else ()
             field = sections[0].model_fields.get(str(part)) if siblings else None
-            owner = sections[0] if field else place.owner
+            owner = sections[0] if field else location.owner
             if isinstance(part, str):
                 sections = tuple(_sections(field.annotation)) if field else ()
-            place = _Place((*place.path, part), field or place.field, siblings, sections, owner)
-    return place
+            location = _Location((*location.path, part), field or location.field, siblings, sections, owner)
+    return location
 
 
 def _sections(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -227,16 +229,16 @@ def _tag(section: type[BaseModel]) -> str | None:
     return str(get_args(field.annotation)[0]) if field else None
 
 
-def _sentence(place: _Place) -> str:
+def _field_doc(location: _Location) -> str:
     """Return the docstring of the field."""
-    sentences = field_sentences(place.owner) if place.owner else {}
-    key = next((part for part in reversed(place.path) if part in sentences), "")
-    return sentences.get(str(key), "").rstrip(".").replace("\n", " ")
+    docs = field_docs(location.owner) if location.owner else {}
+    key = next((part for part in reversed(location.path) if part in docs), "")
+    return docs.get(str(key), "").rstrip(".").replace("\n", " ")
 
 
-def _example(place: _Place) -> str:
+def _example(location: _Location) -> str:
     """Return the key with a valid value: the field's example, default or minimum."""
-    key, field = place.path[-1], place.field
+    key, field = location.path[-1], location.field
     if field is None:
         return f"`{key}`"
     if field.examples:
@@ -250,52 +252,52 @@ def _example(place: _Place) -> str:
     return f"`{key}: {str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def _allowed(kind: str, message: str, context: dict[str, Any], place: _Place, value: object) -> str:
+def _invalid_value(kind: str, message: str, context: dict[str, Any], location: _Location, value: object) -> str:
     """Return the message for an invalid value."""
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":
-        return f"is unknown; write {_meant(context['expected'], value)}"
-    if kind.startswith(("int_", "float_")) or kind in BOUNDS:
-        return f"must be {_range(place.field)}; write {_nearest(place, value)}"
+        return f"is unknown; write {_legal_values(context['expected'], value)}"
+    if kind.startswith(("int_", "float_")) or kind in BOUND_ERRORS:
+        return f"must be {_range(location.field)}; write {_nearest_number(location, value)}"
     if kind in ("string_too_long", "string_too_short"):
         limit = f"at most {context['max_length']}" if "max_length" in context else f"at least {context['min_length']}"
-        return f"must have {limit} characters; write {_example(place)}"
+        return f"must have {limit} characters; write {_example(location)}"
     if kind == "string_type":
-        return _quoted(place, "")
+        return _needs_string(location, "")
     if kind in ("model_type", "dict_type"):
-        keys = ", ".join(key for section in place.sections[:1] for key in section.model_fields)
-        keys = keys or MAPPINGS.get(str(place.path[-1]), "any names")
-        if len(place.sections) > 1:
-            keys = f"kind (one of {', '.join(filter(None, map(_tag, place.sections)))}) and the keys of that kind"
+        keys = ", ".join(key for section in location.sections[:1] for key in section.model_fields)
+        keys = keys or MAPPINGS.get(str(location.path[-1]), "any names")
+        if len(location.sections) > 1:
+            keys = f"kind (one of {', '.join(filter(None, map(_tag, location.sections)))}) and the keys of that kind"
         return f"must be a mapping, one `key: value` per line; keys: {keys}"
     if kind.startswith("bool_"):
-        return f"must be true or false, without quotes; write {_example(place)}"
+        return f"must be true or false, without quotes; write {_example(location)}"
     if kind == "tuple_type":
         return "must be a list; start each entry with `- `"
-    return f"is not allowed: {message}; {_sentence(place)}"
+    return f"is not allowed: {message}; {_field_doc(location)}"
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_of(text: str, value: object) -> bool:
-    """Return True if a text is written for this number."""
+def _equals(text: str, value: object) -> bool:
+    """Return True if a text is equal to this number."""
     try:
         return float(text) == value
     except ValueError:
         return False
 
 
-def _quoted(place: _Place, text: str) -> str:
-    """Ask for a string: the text, or else an example."""
-    example = f"`{place.path[-1]}: '{text}'`" if text and isinstance(place.path[-1], str) else _example(place)
+def _needs_string(location: _Location, text: str) -> str:
+    """Return the message for a value that must be a string, with the text or else an example in quotes."""
+    example = f"`{location.path[-1]}: '{text}'`" if text and isinstance(location.path[-1], str) else _example(location)
     return f"must be a string, in quotes if YAML reads another type; write {example}"
 
 
-def _meant(expected: str, value: object) -> str:
-    """Format pydantic's list of legal values. Add the value itself if only its quotes are wrong."""
+def _legal_values(expected: str, value: object) -> str:
+    """Format pydantic's list of legal values. If only the quotes are wrong, add the value with the correct quotes."""
     legal = expected.replace(" or ", ", ").split(", ")
     values = "one of " + ", ".join(legal).replace("'", "")
     if f"'{value}'" in legal:
@@ -303,21 +305,22 @@ def _meant(expected: str, value: object) -> str:
     return f"{values}, without quotes: {value}" if isinstance(value, str) and value in legal else values
 
 
-def _nearest(place: _Place, value: object) -> str:
+def _nearest_number(location: _Location, value: object) -> str:
     """Return the key with the valid number nearest to the value, or else an example."""
-    above, least, most = _bounds(place.field)
-    key = str(place.path[-1])
-    unit, time = UNITS.get(key.rpartition("_")[2]), DURATION.fullmatch(value) if isinstance(value, str) else None
-    if unit and time:
-        value = int(time[1]) * SECONDS[time[2]] / unit
+    exclusive_min, minimum, maximum = _bounds(location.field)
+    key = str(location.path[-1])
+    unit, duration = UNITS.get(key.rpartition("_")[2]), DURATION.fullmatch(value) if isinstance(value, str) else None
+    if unit and duration:
+        value = int(duration[1]) * SECONDS[duration[2]] / unit
     try:
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else inf
     except (ValueError, OverflowError):
         number = inf
-    if not isfinite(number) or (above is not None and number <= above) or (most is None and number < (least or 0)):
-        return _example(place)
-    number = float(min(max(number, -inf if least is None else least), inf if most is None else most))
-    if above is None or number.is_integer():
+    is_below = exclusive_min is not None and number <= exclusive_min
+    if not isfinite(number) or is_below or (maximum is None and number < (minimum or 0)):
+        return _example(location)
+    number = float(min(max(number, -inf if minimum is None else minimum), inf if maximum is None else maximum))
+    if exclusive_min is None or number.is_integer():
         number = round(number)
     return f"`{key}: {number}`{', without quotes' if isinstance(value, str) else ''}"
 
@@ -325,18 +328,19 @@ def _nearest(place: _Place, value: object) -> str:
 def _bounds(field: FieldInfo | None) -> tuple[float | None, float | None, float | None]:
     """Return a field's exclusive minimum, minimum and maximum. Each is None if unset."""
     bounds: dict[type, Any] = {type(bound): bound for bound in _constraints(field)}
-    above, least, most = (getattr(bounds.get(kind), name, None) for kind, name in ((Gt, "gt"), (Ge, "ge"), (Le, "le")))
-    return above, least, most
+    names = ((Gt, "gt"), (Ge, "ge"), (Le, "le"))
+    exclusive_min, minimum, maximum = (getattr(bounds.get(kind), name, None) for kind, name in names)
+    return exclusive_min, minimum, maximum
 
 
 def _range(field: FieldInfo | None) -> str:
     """Describe the range of numbers that a field accepts."""
-    above, least, most = _bounds(field)
-    if above is not None:
-        return f"a number above {above}" + (f" and at most {most}" if most is not None else "")
-    if least is not None and most is not None:
-        return f"an integer from {least} to {most}"
-    return f"an integer of at least {least}" if least is not None else "an integer"
+    exclusive_min, minimum, maximum = _bounds(field)
+    if exclusive_min is not None:
+        return f"a number above {exclusive_min}" + (f" and at most {maximum}" if maximum is not None else "")
+    if minimum is not None and maximum is not None:
+        return f"an integer from {minimum} to {maximum}"
+    return f"an integer of at least {minimum}" if minimum is not None else "an integer"
 
 
 def _constraints(field: FieldInfo | None) -> Iterator[object]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-SHAPES: Mapping[str, re.Pattern[str]] = MappingProxyType(
+TOKEN_PATTERNS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     {
         "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
         "an access key of AWS": re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"),
@@ -28,9 +28,9 @@ _SECRET_NAME = re.compile(
 )
 """Names of secrets, in capitals and with `_` instead of `-`."""
 _KEY_NAME = re.compile(r"(.*_)?(KEY|TOKEN)|WANDB")
-"""Ambiguous names, such as SORT_KEY and PAD_TOKEN. The value decides."""
-_RANDOM = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.*[A-Za-z0-9+]{16})[\w+/=-]{20,}")
-"""Long texts of mixed characters. Paths and labels, which consist of short words, do not match."""
+"""Names that may be of secrets, such as SORT_KEY and PAD_TOKEN. Only a random value counts as a secret."""
+_RANDOM_TEXT = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.*[A-Za-z0-9+]{16})[\w+/=-]{20,}")
+"""Generated keys: long texts of letters and digits. Paths and labels, which consist of short words, do not match."""
 _NOT_SECRET = re.compile(
     r"/[\w./-]+|[\w./-]+\.(json|pem|key|crt|txt|ya?ml)|true|false|none|null|<[^>]*>|\[\w{1,16}\]|\$[({].*|\d{1,3}|",
     re.IGNORECASE,
@@ -39,7 +39,7 @@ _NOT_SECRET = re.compile(
 _ASSIGNMENT = re.compile(r"""(?<![\w.+-])([\w.+-]+)(?:=|["']\s*:\s*)(?=["']?(?![\[{])((?:\$\{[^}]*\}|[^\s"';&,}])+))""")
 """Name and value inside a text: `password=hunter2`, or `"password": "hunter2"` in JSON."""
 _LOGIN = re.compile(r"\b(?i:authorization|x-api-key)\s*:\s*(?![$<{])\S|\bBearer\s+(?=\S*\d)\S")
-"""HTTP header with a login."""
+"""HTTP header with credentials."""
 _USER_INFO = re.compile(r"(?<![^\s/:@])[^\s/:@]+:[^\s/@]+@(?!sha256:)")
 """User and password before a host, without a scheme."""
 _SECRET_WORD = re.compile(
@@ -49,60 +49,61 @@ _SECRET_WORD = re.compile(
 _CLOUD_ID = re.compile(r"[a-z]+-[0-9a-f]{8,17}")
 
 
-def shape(text: str) -> str | None:
-    """Return the noun of the secret whose format a text contains, or None."""
-    return next((name for name, pattern in SHAPES.items() if pattern.search(text)), None)
+def token_kind(text: str) -> str | None:
+    """Return the noun of the first token in a text, such as "a token of GitHub", or None."""
+    return next((noun for noun, pattern in TOKEN_PATTERNS.items() if pattern.search(text)), None)
 
 
 def looks_random(text: str) -> bool:
     """Return True if a text looks like a generated key."""
-    return bool(_RANDOM.fullmatch(text))
+    return bool(_RANDOM_TEXT.fullmatch(text))
 
 
-def in_variables(variables: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def secrets_in_variables(variables: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield the name of each variable with a secret in clear, and the secret's noun."""
     for name, value in variables.items():
-        if isinstance(value, str) and (found := shape(value) or _named(name, value)):
-            yield name, found
+        if isinstance(value, str) and (noun := token_kind(value) or _named_secret(name, value)):
+            yield name, noun
 
 
-def in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
+def secrets_in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield the index of each argument with a secret in clear, and the secret's noun."""
     option = ""
     for index, argument in enumerate(arguments):
         name = "" if argument.startswith("--") else option
-        if found := shape(argument) or _named(name, argument):
-            yield index, found
+        if noun := token_kind(argument) or _named_secret(name, argument):
+            yield index, noun
         option = argument if argument.startswith("-") and "=" not in argument else ""
 
 
-def is_in(value: object, name: str = "") -> bool:
+def may_be_secret(value: object, name: str = "") -> bool:
     """Return True if a message should not show a value; `name` is its key.
 
-    A value in the wrong place may be a secret, so this hides more than `in_variables` and `in_arguments` reject.
+    A value at the wrong key may be a secret. This function therefore hides more than `secrets_in_variables` and
+    `secrets_in_arguments` reject.
     """
-    text = _flat(value)
+    text = _flatten(value)
     is_random = looks_random(text) and not _CLOUD_ID.fullmatch(text)
-    return bool(is_random or shape(text) or _USER_INFO.search(text) or _SECRET_WORD.search(f"{name}: {text}"))
+    return bool(is_random or token_kind(text) or _USER_INFO.search(text) or _SECRET_WORD.search(f"{name}: {text}"))
 
 
-def _flat(value: object) -> str:
+def _flatten(value: object) -> str:
     """Return a value's keys and values as one text."""
     if isinstance(value, Mapping):
-        return " ".join(f"{key}: {_flat(each)}" for key, each in value.items())
+        return " ".join(f"{key}: {_flatten(item)}" for key, item in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return " ".join(map(_flat, value))
+        return " ".join(map(_flatten, value))
     return str(value)
 
 
-def _named(name: str, value: str) -> str | None:
-    """Return "a secret" if the name makes the value one, or if the value assigns one to a name."""
+def _named_secret(name: str, value: str) -> str | None:
+    """Return "a secret" if the name is one of a secret, or if the value assigns a text to such a name."""
     pairs = [(name, value), *(match.groups() for match in _ASSIGNMENT.finditer(value))]
     return "a secret" if _LOGIN.search(value) or any(_is_secret(*pair) for pair in pairs) else None
 
 
 def _is_secret(name: str, value: str) -> bool:
-    # `--wandb.api-key` is API_KEY, and so is API_KEY_2.
+    # `--wandb.api-key` and `API_KEY_2` both become `API_KEY`.
     plain = re.sub(r"_\d+$", "", name.rpartition(".")[2].strip("-+").replace("-", "_")).upper()
     if _NOT_SECRET.fullmatch(value):
         return False

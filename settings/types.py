@@ -17,14 +17,14 @@ _IMAGE = re.compile(
     r"([a-z0-9.-]+(:\d+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
 )
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-LONGEST_SECRET_NAME = 32
+MAX_SECRET_NAME_CHARACTERS = 32
 """Maximum length of a secret's name. API keys are longer, so a key in place of its name is rejected."""
 _SECRET = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 OPERATORS_NAMESPACE = "trainyard-operators"
 """Namespace of the operators."""
-SYSTEMS_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "gke-gmp-system", "gmp-system", "gmp-public")
+SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "gke-gmp-system", "gmp-system", "gmp-public")
 """Namespaces of Kubernetes and GKE. Workloads in them can be mistaken for system components."""
-BARE_BUCKET = "without dots, gs:// or s3://; write for example 'team-checkpoints'"
+BUCKET_NAME_HINT = "without dots, gs:// or s3://; write for example 'team-checkpoints'"
 """Ending of the error message for an invalid bucket name."""
 _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
 
@@ -35,19 +35,19 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def coded(code: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def with_code(code: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return the check with a code for its ValueError."""
 
-    def coded_check(value: Any) -> Any:
+    def check_with_code(value: Any) -> Any:
         try:
             return check(value)
         except ValueError as error:
             raise Invalid(code, str(error)) from error
 
-    return coded_check
+    return check_with_code
 
 
-def matched(code: str, pattern: re.Pattern[str], message: str, limit: int = 1000) -> AfterValidator:
+def match_pattern(code: str, pattern: re.Pattern[str], message: str, limit: int = 1000) -> AfterValidator:
     """Return a validator that rejects values longer than `limit` or not fully matched by `pattern`."""
 
     def check(value: str) -> str:
@@ -67,9 +67,7 @@ def _cpu(value: object) -> object:
 
 def _memory(value: object) -> object:
     if isinstance(value, str | int | float) and not isinstance(value, bool):
-        text = str(value)
-        size = parse_memory(text)
-        return format_memory(size)
+        return format_memory(parse_memory(str(value)))
     return value
 
 
@@ -94,10 +92,10 @@ def _variable(value: str) -> str:
 
 
 def _secret(value: str) -> str:
-    if len(value) > LONGEST_SECRET_NAME or not _SECRET.fullmatch(value):
+    if len(value) > MAX_SECRET_NAME_CHARACTERS or not _SECRET.fullmatch(value):
         raise Invalid(
             "secret_name",
-            "must be the name of a secret, not the secret: write for example 'wandb' and run "
+            "must be the name of a secret, not the secret; write for example 'wandb' and run "
             "`pulumi config set --secret secrets:wandb`",
         )
     return value
@@ -120,7 +118,7 @@ def _text(value: Any) -> str:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
-    raise Invalid("variable_value", "must be a string or a number: put it in quotes")
+    raise Invalid("variable_value", "must be a string or a number; put it in quotes")
 
 
 def _cidr(value: str) -> str:
@@ -134,22 +132,22 @@ def _cidr(value: str) -> str:
     if address != str(network.network_address):
         raise Invalid(
             "range_with_host_bits",
-            f"must be an IPv4 address range, and {address} is an address in one; write the range, '{network}'",
+            f"must be an IPv4 address range; {address} is an address in a range; write '{network}'",
         )
     return str(network)
 
 
-def _reaching(value: str) -> str:
+def _client_range(value: str) -> str:
     """Return a valid range. For a single address, suggest both its network and its /32 range."""
     try:
         return _cidr(value)
     except ValueError as error:
         address = value.partition("/")[0]
         try:
-            alone = IPv4Network(address)
+            single_address = IPv4Network(address)
         except ValueError:
             raise error from None
-        raise Invalid("address_in_range", f"{error}, or '{alone}' for this address only") from error
+        raise Invalid("address_in_range", f"{error}, or '{single_address}' for this address only") from error
 
 
 def _one_or_many(value: object) -> object:
@@ -157,7 +155,7 @@ def _one_or_many(value: object) -> object:
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 
-def not_made_here(value: str) -> str | None:
+def namespace_problem(value: str) -> str | None:
     """Return an error if a stack may not create and delete this namespace, else None."""
     if value in ("default", OPERATORS_NAMESPACE) or value.startswith(("kube-", "gke-", "gmp-")):
         return "must be a namespace that the stack can create and delete; write for example 'training'"
@@ -165,27 +163,25 @@ def not_made_here(value: str) -> str | None:
 
 
 def _namespace(value: str) -> str:
-    if message := not_made_here(value):
+    if message := namespace_problem(value):
         raise Invalid("namespace_not_deletable", message)
     return value
 
 
-def _given_namespace(value: str) -> str:
-    if value == OPERATORS_NAMESPACE or value in SYSTEMS_NAMESPACES or value.startswith("gke-managed-"):
+def _existing_cluster_namespace(value: str) -> str:
+    if value == OPERATORS_NAMESPACE or value in SYSTEM_NAMESPACES or value.startswith("gke-managed-"):
         owner = "Trainyard's operators" if value == OPERATORS_NAMESPACE else "the cluster itself"
-        raise Invalid(
-            "namespace_of_others", f"is the namespace of {owner} and not for jobs; write for example 'training'"
-        )
+        raise Invalid("namespace_of_others", f"is reserved for {owner}; write for example 'training'")
     return value
 
 
 ONE_OR_MANY = BeforeValidator(_one_or_many)
 """Validator of a tuple that can be written as a single value."""
-DnsLabel = Annotated[str, AfterValidator(coded("dns_label", check_label))]
-"""Valid Kubernetes name for a Service, a host and a label."""
-Cpu = Annotated[str, BeforeValidator(coded("cpu", _cpu))]
+DnsLabel = Annotated[str, AfterValidator(with_code("dns_label", check_label))]
+"""Name that Kubernetes accepts for a Service, a host and a label."""
+Cpu = Annotated[str, BeforeValidator(with_code("cpu", _cpu))]
 """Number of CPUs in Kubernetes notation."""
-Memory = Annotated[str, BeforeValidator(coded("memory", _memory))]
+Memory = Annotated[str, BeforeValidator(with_code("memory", _memory))]
 """Size of memory or storage in Kubernetes notation."""
 Image = Annotated[str, AfterValidator(_image)]
 """Reference of a container image."""
@@ -197,7 +193,7 @@ FlagName = Annotated[str, AfterValidator(_flag)]
 """Name of a trainer flag."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
 """IPv4 address range."""
-ReachingCidr = Annotated[str, AfterValidator(_reaching)]
+ClientCidr = Annotated[str, AfterValidator(_client_range)]
 """IPv4 address range of clients. It can be a single address."""
 Scalar = Annotated[str | int | float | bool, PlainValidator(_scalar)]
 """Value of a trainer flag."""
@@ -205,5 +201,5 @@ Text = Annotated[str, PlainValidator(_text)]
 """Value of an environment variable."""
 NamespaceName = Annotated[DnsLabel, AfterValidator(_namespace)]
 """Namespace that a stack can create, change and delete."""
-GivenNamespaceName = Annotated[DnsLabel, AfterValidator(_given_namespace)]
-"""Namespace of an existing cluster, created by the stack or already there."""
+ExistingClusterNamespace = Annotated[DnsLabel, AfterValidator(_existing_cluster_namespace)]
+"""Namespace of jobs in an existing cluster. The stack creates it, or it exists."""

@@ -1,4 +1,4 @@
-"""Loader of a stack's YAML file. It rejects values that readers of YAML would silently drop, change or repeat. Pure.
+"""Loader of a stack's YAML file. It rejects values that YAML parsers would silently drop, change or repeat. Pure.
 
 The loader follows Pulumi, whose gopkg.in/yaml.v3 mixes YAML 1.1 and 1.2: it reads `010` as 8 and `yes` as text.
 ruamel.yaml reads `010` as 10 in YAML 1.2, and `yes` as true in YAML 1.1.
@@ -16,21 +16,21 @@ from typing import Any
 import yaml
 
 from settings.problem import Path, Problem
-from settings.secret_scan import is_in
+from settings.secret_scan import may_be_secret
 
-MOST_VALUES = 50_000
+MAX_VALUES = 50_000
 """Maximum number of values in a file. The values of an alias count at each use."""
-CHARACTERS = 1000
+CHARACTERS_PER_VALUE = 1000
 """Characters of a text that count as one more value."""
-TEXTS = ("environment", "args", "job")
-"""Keys whose values programs get as text, also if they are numbers. `job` is one of the flags."""
-READ_BY_YAML = ("int", "float", "bool", "timestamp", "binary")
+TEXT_KEYS = ("environment", "args", "job")
+"""Keys whose values programs get as text, even if they are numbers. `job` is a flag of the trainer."""
+CONVERTED_TAGS = ("int", "float", "bool", "timestamp", "binary")
 """Tags of values that YAML converts from their text."""
 BOOLEANS = ("true", "false")
-"""Words that every YAML reader reads as booleans, in upper or lower case."""
+"""Words that every YAML parser reads as booleans, in upper or lower case."""
 
 
-FORMS = {
+PULUMI_PATTERNS = {
     "float": r"[-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$",
     "int": r"[-+]?0([oO][0-7_]+|[xX][0-9a-fA-F_]+|[bB][01_]+)$",
     "timestamp": r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$",
@@ -39,96 +39,99 @@ FORMS = {
 resolve.go."""
 
 
-class _Reader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):
     """Loader that returns the values that programs get from Pulumi."""
 
-    def whole(self, node: yaml.ScalarNode) -> int | float:
+    def construct_json_number(self, node: yaml.ScalarNode) -> int | float:
         """Return a number as in JSON, where 2.0 is 2."""
         value: float = self.construct_yaml_float(node)
         return int(value) if value.is_integer() else value
 
 
-_Reader.add_constructor("tag:yaml.org,2002:float", _Reader.whole)
-_READER: Any = _Reader
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_json_number)
+_LOADER: Any = _Loader
 """The loader as Any, because its methods have no type hints."""
-for _tag, _form in FORMS.items():
-    _READER.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_form), list("-+.0123456789"))
+for _tag, _pattern in PULUMI_PATTERNS.items():
+    _LOADER.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(_pattern), list("-+.0123456789"))
 
 
 def document(text: str) -> yaml.Node | None:
-    """Return the node of a text, without values; None for an empty text. Raises ValueError with a one-line message."""
-    with _in_one_line():
-        node = _Reader(text).get_single_node()
+    """Return the root node of a text, or None for an empty text. Raises ValueError with a one-line message."""
+    with _one_line_errors():
+        node = _Loader(text).get_single_node()
         if node is not None:
-            _Structure().size(node)
+            _SizeCheck().size(node)
         return node
 
 
 def values(node: yaml.Node | None) -> Any:
     """Return the values of a document. Raises ValueError with a one-line message."""
-    with _in_one_line():
-        loader = _READER("")
+    with _one_line_errors():
+        loader = _LOADER("")
         return None if node is None else loader.construct_document(node)
 
 
 @contextmanager
-def _in_one_line() -> Iterator[None]:
+def _one_line_errors() -> Iterator[None]:
     """Convert PyYAML's errors to ValueErrors of one line, without possible secrets."""
     try:
         yield
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {_reason(error)}") from None
     except RecursionError:
-        raise ValueError("is nested deeper than any settings are; write it flat") from None
+        raise ValueError("is nested too deeply; remove levels") from None
 
 
 def _reason(error: yaml.YAMLError) -> str:
-    """Return the reason and position of an error, without the line itself, which may contain a secret."""
+    """Return the position and reason of an error, without the line itself, which may contain a secret."""
     if isinstance(error, yaml.reader.ReaderError):
         return f"character {error.position + 1}: {error.reason}; remove it"
     if not isinstance(error, yaml.MarkedYAMLError):
         return "cannot be read"
     mark = error.problem_mark or error.context_mark
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    said = ", ".join(_unquoted(each) for each in (error.context, error.problem) if each)
+    position = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    reason = ", ".join(_redacted(text) for text in (error.context, error.problem) if text)
     remedy = ""
-    if "'\\t'" in said:
+    if "'\\t'" in reason:
         remedy = "; indent with blanks"
-    elif "cannot start any token" in said:
+    elif "cannot start any token" in reason:
         remedy = "; put the value in quotes"
-    return f"{place}{said}{remedy}"
+    return f"{position}{reason}{remedy}"
 
 
-def _unquoted(text: str) -> str:
-    """Return a reason without the names that it quotes from the file. Keep signs and kinds of tokens."""
+def _redacted(text: str) -> str:
+    """Return a reason without the names that it quotes from the file. Keep punctuation and token types."""
     return re.sub(r"(['\"])(?!<)[^'\"]{3,}?\1|(['\"]).*?\2", lambda match: "..." if match[1] else match[0], text)
 
 
-class _Structure:
-    """Traversal of a document that visits each node once, however many aliases it has."""
+class _SizeCheck:
+    """Traversal of a document that visits each node once, even if it has many aliases.
+
+    It rejects duplicate keys, recursive aliases, and aliases that expand to too many values.
+    """
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
-        self._around: set[int] = set()
+        self._ancestors: set[int] = set()
 
     def size(self, node: yaml.Node, key: str = "the file") -> int:
         """Return the number of values in a node, with its aliases expanded."""
         identity, line = id(node), node.start_mark.line + 1
-        if identity in self._around:
-            raise ValueError(f"the value of {key} is an alias of what it is in, from line {line} on; write it itself")
+        if identity in self._ancestors:
+            raise ValueError(f"the value of {key} is an alias of the node at line {line}, which contains it; remove it")
         if identity not in self._sizes:
-            self._around.add(identity)
-            self._sizes[identity] = size = self._counted(node, key)
-            self._around.remove(identity)
-            if size > MOST_VALUES:
-                raise ValueError(f"the value of {key}, line {line}, stands for over {MOST_VALUES} values; write fewer")
+            self._ancestors.add(identity)
+            self._sizes[identity] = size = self._count(node, key)
+            self._ancestors.remove(identity)
+            if size > MAX_VALUES:
+                raise ValueError(f"the value of {key}, line {line}, has more than {MAX_VALUES} values; write fewer")
         return self._sizes[identity]
 
-    def _counted(self, node: yaml.Node, key: str) -> int:
+    def _count(self, node: yaml.Node, key: str) -> int:
         if isinstance(node, yaml.SequenceNode):
-            return 1 + sum(self.size(each, key) for each in node.value)
+            return 1 + sum(self.size(item, key) for item in node.value)
         if not isinstance(node, yaml.MappingNode):
-            return 1 + len(node.value) // CHARACTERS
+            return 1 + len(node.value) // CHARACTERS_PER_VALUE
         lines: dict[str, int] = {}
         size = 1
         for name_node, value in node.value:
@@ -141,7 +144,7 @@ class _Structure:
 
 
 @dataclass(frozen=True)
-class Written:
+class TypedValue:
     """Value that YAML reads as another type than text."""
 
     path: Path
@@ -149,11 +152,11 @@ class Written:
     text: str
     """Text in the file."""
     tag: str
-    """Type that YAML reads it as."""
+    """Its type in YAML."""
     value: object
-    """Value that YAML reads; None if it cannot be read."""
-    is_shown: bool
-    """True if messages may show it, because it is not a secret."""
+    """Value that YAML reads, or None if the text cannot be converted."""
+    is_secret: bool
+    """True if it may be a secret, so messages do not show it."""
 
 
 def entries(node: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
@@ -161,58 +164,58 @@ def entries(node: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
     return [(str(key.value), value) for key, value in node.value] if isinstance(node, yaml.MappingNode) else []
 
 
-def written(node: yaml.Node, path: Path, listed: Sequence[yaml.Node] = ()) -> Iterator[Written]:
-    """Yield all values at or below a path that YAML does not read as text. `listed` is the list that contains the
-    node."""
+def typed_values(node: yaml.Node, path: Path, siblings: Sequence[yaml.Node] = ()) -> Iterator[TypedValue]:
+    """Yield all values at or below a path that YAML does not read as text. `siblings` are the items of the node's
+    list."""
     for key, value in entries(node):
-        yield from written(value, (*path, key))
+        yield from typed_values(value, (*path, key))
     if isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            yield from written(value, (*path, index), node.value)
+            yield from typed_values(value, (*path, index), node.value)
     tag = node.tag.rpartition(":")[2]
-    if not isinstance(node, yaml.ScalarNode) or tag not in READ_BY_YAML:
+    if not isinstance(node, yaml.ScalarNode) or tag not in CONVERTED_TAGS:
         return
-    loader = _READER("")
+    loader = _LOADER("")
     try:
-        read = loader.construct_object(node)
+        converted = loader.construct_object(node)
     except (ValueError, yaml.YAMLError):
-        read = None
-    words = [str(each.value) for each in listed if isinstance(each, yaml.ScalarNode)]
-    is_secret = "secrets" in path or is_in(words) or is_in(node.value, str(path[-1]))
-    yield Written(path, node.value, tag, read, is_shown=not is_secret)
+        converted = None
+    words = [str(sibling.value) for sibling in siblings if isinstance(sibling, yaml.ScalarNode)]
+    is_secret = "secrets" in path or may_be_secret(words) or may_be_secret(node.value, str(path[-1]))
+    yield TypedValue(path, node.value, tag, converted, is_secret)
 
 
-def changed(each: Written) -> Problem | None:
+def changed_value_problem(typed: TypedValue) -> Problem | None:
     """Return a problem if YAML changes the value (e.g. `010` becomes 8), else None."""
-    key, is_text = each.path[-1], not set(TEXTS).isdisjoint(each.path[-2:])
-    if each.tag == "binary":
-        return Problem("yaml.value.binary", each.path, "is read as bytes; write the text itself, in quotes")
-    if each.tag == "bool":
-        message = f"{each.text} is read as {each.value} or as a text; write true or false, or put it in quotes"
-        return None if each.text.lower() in BOOLEANS else Problem("yaml.value.bool", each.path, message.lower())
-    if each.value is None:
-        what = "date" if each.tag == "timestamp" else "number that can be read"
-        return Problem(
-            "yaml.value.unreadable",
-            each.path,
-            f"is no {what}; put it in quotes where it is a text, or write a shorter one",
-        )
-    is_date = each.tag == "timestamp"
-    if not is_date and (str(each.value) == each.text if is_text else _is_decimal(each)):
+    key, is_text = typed.path[-1], not set(TEXT_KEYS).isdisjoint(typed.path[-2:])
+    if typed.tag == "binary":
+        return Problem("yaml.value.binary", typed.path, "is read as bytes; write the text itself, in quotes")
+    if typed.tag == "bool":
+        if typed.text.lower() in BOOLEANS:
+            return None
+        error = f"{typed.text} is read as {str(typed.value).lower()} or as a text"
+        return Problem("yaml.value.bool", typed.path, f"{error}; write true or false, or put it in quotes")
+    is_date = typed.tag == "timestamp"
+    if typed.value is None:
+        message = "is not a valid date; put it in quotes"
+        if not is_date:
+            message = "is not a number that can be read; write a shorter one, or put it in quotes"
+        return Problem("yaml.value.unreadable", typed.path, message)
+    if not is_date and (str(typed.value) == typed.text if is_text else _is_decimal(typed)):
         return None
-    entry = f"`{key}: '{each.text}'`" if isinstance(key, str) else f"`- '{each.text}'`"
-    other = f"{each.text} is read as {'a date' if is_date else each.value}"
-    read = other if each.is_shown else "is read as another than is written"
-    quoted = f"put it in quotes: {entry}" if each.is_shown else "put it in quotes"
-    decimal = "" if is_text or is_date else "write a number in decimal, without 0 in front; if it is a text, "
-    return Problem("yaml.value.changed", each.path, f"{read}; {decimal}{quoted}")
+    entry = f"`{key}: '{typed.text}'`" if isinstance(key, str) else f"`- '{typed.text}'`"
+    changed = f"{typed.text} is read as {'a date' if is_date else typed.value}"
+    message = "YAML changes its value" if typed.is_secret else changed
+    quoted = "put it in quotes" if typed.is_secret else f"put it in quotes: {entry}"
+    decimal = "" if is_text or is_date else "write a number in decimal, without a leading 0; if it is a text, "
+    return Problem("yaml.value.changed", typed.path, f"{message}; {decimal}{quoted}")
 
 
-def _is_decimal(each: Written) -> bool:
+def _is_decimal(typed: TypedValue) -> bool:
     """Return True if a number equals its text read as decimal."""
-    if not isinstance(each.value, int | float) or each.text.lstrip("+-").startswith("."):
+    if not isinstance(typed.value, int | float) or typed.text.lstrip("+-").startswith("."):
         return True
     try:
-        return float(Decimal(each.text)) == float(each.value)
+        return float(Decimal(typed.text)) == float(typed.value)
     except (InvalidOperation, OverflowError):
         return False

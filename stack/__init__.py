@@ -1,1 +1,1 @@
-"""A stack: its settings, their validation, the placement of its jobs on pools, and their run records."""
+"""Settings of a stack, their validation, the placement of jobs on pools, and the jobs' run records."""

@@ -41,12 +41,11 @@ if TYPE_CHECKING:
     import pulumi
     import yaml
 
-PROJECT = "trainyard"
-SELECTION = "JOB"
-"""Environment variable with names of recipes, separated by commas, that replace the stack's jobs."""
-
-
-LONGEST_TTL_HOURS = 8760
+CONFIG_NAMESPACE = "trainyard"
+"""Prefix of Trainyard's keys in a stack's file."""
+EXAMPLES_VARIABLE = "JOB"
+"""Environment variable with names of examples, separated by commas, that replace the stack's jobs."""
+MAX_TTL_HOURS = 8760
 """Hours of a year."""
 
 
@@ -60,7 +59,7 @@ class StackConfig(Section):
     only the platform."""
     budget: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(default=None, examples=[20])
     """Maximum cost in US dollars an hour; `make preview` fails if the cost is higher or an item has no price."""
-    ttl_hours: Annotated[float, Field(gt=0, le=LONGEST_TTL_HOURS)] | None = Field(default=None, examples=[12])
+    ttl_hours: Annotated[float, Field(gt=0, le=MAX_TTL_HOURS)] | None = Field(default=None, examples=[12])
     """Hours after the first `make up` until the scheduled workflow `destroy` destroys the stack; by default never."""
     policy: PolicyConfig = PolicyConfig()
     """Settings of the policy rules that a preview checks."""
@@ -91,21 +90,21 @@ class StackConfig(Section):
 
 def load() -> StackConfig:
     """Return the configuration of the stack that runs this program. Raises ConfigError, a ValueError."""
-    # A check of a file does not need this slow import.
+    # Import here: the check of a file does not need this slow module.
     import pulumi
     from pulumi.runtime import config as runtime
 
-    config = pulumi.Config(PROJECT)
+    config = pulumi.Config(CONFIG_NAMESPACE)
     # pulumi.Config reads single keys. Only the runtime lists all keys.
-    present = runtime.CONFIG.get() or runtime.get_config_env()
-    keys = [key.partition(":")[2] for key in present if _is_ours(key)]
-    secrets = {key.partition(":")[2]: runtime.is_config_secret(key) for key in present if _is_secret(key)}
-    return parse({key: _decoded(config.require(key)) for key in keys}, secrets)
+    all_keys = runtime.CONFIG.get() or runtime.get_config_env()
+    keys = [key.partition(":")[2] for key in all_keys if _is_setting(key)]
+    secrets = {key.partition(":")[2]: runtime.is_config_secret(key) for key in all_keys if _is_secret(key)}
+    return parse({key: _decode(config.require(key)) for key in keys}, secrets)
 
 
 def secret(name: str) -> pulumi.Output[str]:
     """Return the value of a secret of the configuration. It stays a secret in the state."""
-    # A check of a file does not need this slow import.
+    # Import here: the check of a file does not need this slow module.
     import pulumi
 
     return pulumi.Config(SECRETS).require_secret(name)
@@ -116,13 +115,13 @@ def load_file(path: Path) -> StackConfig:
 
     Raises ConfigError, or ValueError if the file is not a stack's file.
     """
-    # The Pulumi program does not need it, because the engine passes the configuration.
+    # Import here: in the Pulumi program the engine passes the configuration.
     from settings import yaml_loader
 
-    text = _text(path)
+    text = _read_text(path)
     try:
         document = yaml_loader.document(text)
-        written = _written(document)
+        number_texts = _number_texts(document)
         content = yaml_loader.values(document)
     except ConfigError:
         raise
@@ -130,97 +129,98 @@ def load_file(path: Path) -> StackConfig:
         raise ValueError(f"{path.name}: {error}") from error
     config = content
     if isinstance(content, dict):
-        outside = [str(key) for key in content if _belongs_under_config(str(key))]
-        if outside:
+        misplaced = [str(key) for key in content if _belongs_under_config(str(key))]
+        if misplaced:
             raise ValueError(
-                f"{path.name}: {', '.join(outside)}: top-level key is ignored; move it under `config:`, "
-                f"as in `config:` and `  {outside[0]}: ...`"
+                f"{path.name}: {', '.join(misplaced)}: top-level key is ignored; move it under `config:`, "
+                f"as in `config:` and `  {misplaced[0]}: ...`"
             )
         # The file of a stack without settings has no `config:` key.
         config = content.get("config", {})
     if not isinstance(config, dict):
         raise ValueError(f"{path.name}: has no mapping `config:`; start it with `config:` and `  trainyard:platform:`")
-    if twice := [key for key in config if f"{PROJECT}:{key}" in config]:
-        raise ValueError(f"{path.name}: {twice[0]} is also there as {PROJECT}:{twice[0]}; write it once")
+    if duplicates := [key for key in config if f"{CONFIG_NAMESPACE}:{key}" in config]:
+        key = duplicates[0]
+        raise ValueError(f"{path.name}: {key}: duplicate of {CONFIG_NAMESPACE}:{key}; remove one of the two")
     # A key without a namespace belongs to the project.
-    named = {str(key) if ":" in str(key) else f"{PROJECT}:{key}": value for key, value in config.items()}
-    for key in named:
+    qualified = {str(key) if ":" in str(key) else f"{CONFIG_NAMESPACE}:{key}": value for key, value in config.items()}
+    for key in qualified:
         namespace, _, rest = key.partition(":")
-        if namespace != PROJECT and get_close_matches(namespace, [PROJECT]):
-            raise ValueError(f"{path.name}: {key}: unknown namespace; write {PROJECT}:{rest}")
-    if found := settings_in_clear(named):
-        raise ConfigError(found)
+        if namespace != CONFIG_NAMESPACE and get_close_matches(namespace, [CONFIG_NAMESPACE]):
+            raise ValueError(f"{path.name}: {key}: unknown namespace; write {CONFIG_NAMESPACE}:{rest}")
+    if problems := settings_in_clear(qualified):
+        raise ConfigError(problems)
     secrets = {
         key.partition(":")[2]: isinstance(value, dict) and "secure" in value
-        for key, value in named.items()
+        for key, value in qualified.items()
         if _is_secret(key)
     }
-    ours = {key.partition(":")[2]: value for key, value in named.items() if _is_ours(key)}
+    settings = {key.partition(":")[2]: value for key, value in qualified.items() if _is_setting(key)}
     # Pulumi writes single values as text: `pulumi config set trainyard:budget 30` gives "30".
-    plain = {key: _decoded(value) if isinstance(value, str) else value for key, value in ours.items()}
-    return parse(plain, secrets, written)
+    decoded = {key: _decode(value) if isinstance(value, str) else value for key, value in settings.items()}
+    return parse(decoded, secrets, number_texts)
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """Return the text of a stack's file. Raises ValueError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        there = ", ".join(sorted(each.name.split(".")[1] for each in path.parent.glob("Pulumi.*.yaml"))) or "none"
-        raise ValueError(f"{path.name}: no such file; stacks with a file: {there}; write one of them") from error
+        stacks = ", ".join(sorted(each.name.split(".")[1] for each in path.parent.glob("Pulumi.*.yaml"))) or "none"
+        raise ValueError(f"{path.name}: no such file; stacks with a file: {stacks}; write one of them") from error
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); use a readable file") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path.name}: is not UTF-8 text; save it as UTF-8") from error
 
 
-def _written(document: yaml.Node | None) -> dict[KeyPath, str]:
+def _number_texts(document: yaml.Node | None) -> dict[KeyPath, str]:
     """Return the source text of each number in a file. Raises ConfigError if YAML changes a value."""
-    # The Pulumi program does not need it, because the engine passes the configuration.
+    # Import here: in the Pulumi program the engine passes the configuration.
     from settings import yaml_loader
 
-    found = [
-        each
+    typed_values = [
+        typed_value
         for top, config in yaml_loader.entries(document)
         if top == "config"
         for key, node in yaml_loader.entries(config)
-        if _is_ours(key) or ":" not in key
-        for each in yaml_loader.written(node, (key.rpartition(":")[2],))
+        if _is_setting(key) or ":" not in key
+        for typed_value in yaml_loader.typed_values(node, (key.rpartition(":")[2],))
     ]
-    if problems := [problem for each in found if (problem := yaml_loader.changed(each))]:
+    if problems := [problem for value in typed_values if (problem := yaml_loader.changed_value_problem(value))]:
         raise ConfigError(problems)
-    return {each.path: each.text for each in found}
+    return {value.path: value.text for value in typed_values}
 
 
 def _belongs_under_config(key: str) -> bool:
     """Return True if a top-level key of a stack's file is one of its settings."""
-    return _is_ours(key) or _is_secret(key) or key in StackConfig.model_fields
+    return _is_setting(key) or _is_secret(key) or key in StackConfig.model_fields
 
 
 def parse(
     values: Mapping[str, Any],
     secrets: Mapping[str, bool] = MappingProxyType({}),
-    written: Mapping[KeyPath, str] = MappingProxyType({}),
+    number_texts: Mapping[KeyPath, str] = MappingProxyType({}),
 ) -> StackConfig:
     """Return the configuration in plain values. Raises ConfigError with all problems.
 
-    `secrets` has the names of the stack's secrets, true for encrypted ones. `written` has the source text of the file's
-    numbers. Conflicts between values are checked only if each value is valid.
+    `secrets` has the names of the stack's secrets, true for encrypted ones. `number_texts` has the source text of the
+    file's numbers. Conflicts between values are checked only if each value is valid.
     """
     try:
         config = StackConfig.model_validate_json(json.dumps(with_examples(values), default=str))
     except ValidationError as error:
-        raise ConfigError(problems_of(error, StackConfig, written)) from error
-    found = configuration_conflicts(config.cloud, config.jobs) or unusable_secrets(config.jobs, secrets)
-    found += protected_despite_ttl(config.cloud, config.ttl_hours)
-    if problems := found or machine_problems(config.cloud, config.jobs):
+        raise ConfigError(problems_of(error, StackConfig, number_texts)) from error
+    problems = configuration_conflicts(config.cloud, config.jobs) or unusable_secrets(config.jobs, secrets)
+    problems += protected_despite_ttl(config.cloud, config.ttl_hours)
+    if problems := problems or machine_problems(config.cloud, config.jobs):
         raise ConfigError(problems)
     return config
 
 
 def with_examples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with the names of recipes replaced by their jobs. Raises ConfigError for an unknown name."""
-    selected = os.environ.get(SELECTION, "")
+    """Return the values with the names of examples replaced by their jobs. Raises ConfigError for an unknown name."""
+    selected = os.environ.get(EXAMPLES_VARIABLE, "")
     jobs = [name.strip() for name in selected.split(",")] if selected else values.get("jobs")
     if not isinstance(jobs, list):
         return dict(values)
@@ -237,11 +237,11 @@ def _is_secret(key: str) -> bool:
     return key.startswith(f"{SECRETS}:")
 
 
-def _is_ours(key: str) -> bool:
-    return key.startswith(f"{PROJECT}:")
+def _is_setting(key: str) -> bool:
+    return key.startswith(f"{CONFIG_NAMESPACE}:")
 
 
-def _decoded(text: str) -> Any:
+def _decode(text: str) -> Any:
     """Return the original value: the engine passes structures as JSON, and plain strings unchanged."""
     try:
         return json.loads(text)
@@ -254,14 +254,14 @@ def main(arguments: list[str]) -> int:
     if not arguments:
         print("usage: python -m stack.config Pulumi.STACK.yaml ...", file=sys.stderr)
         return 2
-    selected = os.environ.get(SELECTION)
-    those = f" with {SELECTION}={selected} instead of its jobs" if selected else ""
+    selected = os.environ.get(EXAMPLES_VARIABLE)
+    selection = f" with {EXAMPLES_VARIABLE}={selected} instead of its jobs" if selected else ""
     status = 0
     for name in arguments:
         try:
             load_file(Path(name))
         except ConfigError as error:
-            print(f"{name}{those}: {len(error.problems)} problem(s)\n{error}", file=sys.stderr)
+            print(f"{name}{selection}: {len(error.problems)} problem(s)\n{error}", file=sys.stderr)
             status = 1
         except ValueError as error:
             print(error, file=sys.stderr)

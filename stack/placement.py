@@ -1,4 +1,4 @@
-"""Capacity planning of a stack: problems of jobs that do not fit on its platform, alone or together. No Pulumi."""
+"""Capacity planning of a stack: the pool of each job, and problems of jobs that do not fit. No Pulumi."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def _with_value(jobs: Jobs, problem: Problem) -> Problem:
     value: object = jobs[int(index)]
     for key in keys:
         value = getattr(value, str(key))
-    shown = value.model_dump() if isinstance(value, Section) else UNDEFINED if value is None else value
-    return replace(problem, value=shown)
+    if isinstance(value, Section):
+        value = value.model_dump()
+    return replace(problem, value=UNDEFINED if value is None else value)
 
 
 def _problem(jobs: Jobs, group: PodGroup, code: str, message: str, key: str = "") -> Problem:
@@ -38,86 +39,88 @@ def _groups(jobs: Jobs) -> list[PodGroup]:
 
 
 def unschedulable_jobs(cloud: Cloud, jobs: Jobs) -> list[Problem]:
-    """Return a problem for each job that a cloud platform has no nodes for."""
-    return [_with_value(jobs, each) for each in unschedulable(cloud.pool_nodes(), _groups(jobs))]
+    """Return a problem for each job that does not fit on the nodes of a cloud platform."""
+    return [_with_value(jobs, problem) for problem in unschedulable(cloud.pool_nodes(), _groups(jobs))]
 
 
 def pools_of_jobs(cloud: Cloud, jobs: Jobs) -> dict[str, str | None]:
-    """Return job -> its pool of a cloud platform; None where there are no pools."""
+    """Return job -> pool on a cloud platform; the pool is None on a platform without pools."""
     groups = _groups(jobs)
     pools = zip(groups, assign_pools(cloud.pool_nodes(), groups), strict=True)
     return {jobs[group.job].name: pool for group, pool in pools if not (group.role or isinstance(pool, Problem))}
 
 
 def queue_capacity(cloud: Cloud, jobs: Jobs) -> list[PoolCapacity]:
-    """Return what each pool has for the jobs of queues, after the jobs without one."""
+    """Return the capacity of each pool minus the requests of the jobs without a queue."""
     if pool_nodes := cloud.pool_nodes():
         return remaining_capacity(pool_nodes, _groups(jobs))
     if nodes := cloud.nodes_here:
         node = _local_node(jobs, nodes, this_machine())
-        return [_left(node, nodes, [group for group in _groups(jobs) if group.runs])]
+        return [_remaining(node, nodes, [group for group in _groups(jobs) if group.runs])]
     return []
 
 
 def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[Problem]:
-    """Return the jobs that do not fit on a local cluster on `machine`, each alone or else all that run at once."""
+    """Return a problem for each job that does not fit on a local cluster, or else for the first that does not fit next
+    to other jobs.
+    """
     node = _local_node(jobs, nodes, machine)
     offer = f"{nodes} nodes offer {node} each"
-    found = []
+    problems = []
     for group in _groups(jobs):
-        fit = hosts_that_fit(group.per_pod, node) * nodes
-        if group.role or group.count <= fit:
+        max_hosts = hosts_that_fit(group.per_pod, node) * nodes
+        if group.role or group.count <= max_hosts:
             continue
-        if not fit:
-            message = f"no node has room for a host of {group.per_pod}: {offer}; ask for less"
-            found.append(_problem(jobs, group, "capacity.local.host_too_large", message, "resources"))
+        if not max_hosts:
+            message = f"a host of {group.per_pod} does not fit on a node: {offer}; request less"
+            problems.append(_problem(jobs, group, "capacity.local.host_too_large", message, "resources"))
             continue
-        remedy = f"write `{group.key.rpartition('.')[2]}: {fit}` or less, or ask for less"
-        message = f"{group.count} hosts of {group.per_pod} each do not fit: {offer}, room for {fit}; {remedy}"
-        found.append(_problem(jobs, group, "capacity.local.hosts_too_many", message))
-    return found or _together(jobs, nodes, node)
+        remedy = f"write `{group.key.rpartition('.')[2]}: {max_hosts}` or less, or request less per host"
+        message = f"{group.count} hosts of {group.per_pod} each do not fit: {offer}, enough for {max_hosts}; {remedy}"
+        problems.append(_problem(jobs, group, "capacity.local.hosts_too_many", message))
+    return problems or _concurrency_problems(jobs, nodes, node)
 
 
-def _together(jobs: Jobs, nodes: int, node: Capacity) -> list[Problem]:
-    """Return a problem for the first pod group that does not fit next to those that run when it does."""
+def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Problem]:
+    """Return a problem for the first pod group that does not fit next to the pods that run at the same time."""
     groups = _groups(jobs)
     running = [group for group in groups if group.runs]
-    # Jobs of queues may have to wait for each other: each needs room with all that does not wait.
-    together = [running]
+    # Queued jobs may wait for each other, so each must fit only next to the jobs that run at once.
+    concurrent_groups = [running]
     for index, job in enumerate(jobs):
-        own = [group for group in groups if group.job == index]
+        job_groups = [group for group in groups if group.job == index]
         if job.queue:
-            together.append([*running, *(group for group in own if not group.runs)])
+            concurrent_groups.append([*running, *(group for group in job_groups if not group.runs)])
         elif job.suspend:
-            together.append(own)
-    for each in together:
-        late = first_that_does_not_fit(each, node, nodes)
-        if late is not None:
-            group = each[late]
+            concurrent_groups.append(job_groups)
+    for pods in concurrent_groups:
+        index_of_first = first_that_does_not_fit(pods, node, nodes)
+        if index_of_first is not None:
+            group = pods[index_of_first]
             is_several = group.key == "parameter_servers" and group.count > 1
-            remedy = "write less, or ask for less" if is_several else "ask for less"
-            message = f"{_no_room(group, each[:late])}: {nodes} nodes offer {node} each; {remedy}"
+            remedy = "write fewer, or request less" if is_several else "request less"
+            message = f"{_does_not_fit(group, pods[:index_of_first])}: {nodes} nodes offer {node} each; {remedy}"
             return [_problem(jobs, group, "capacity.local.no_room_beside", message)]
     return []
 
 
-def _no_room(group: PodGroup, before: Sequence[PodGroup]) -> str:
-    """Return the message that a pod group does not fit next to those before it."""
-    own = ["the job's hosts"] if any(each.job == group.job for each in before) else []
-    above = ["the jobs above"] if any(each.job != group.job for each in before) else []
+def _does_not_fit(group: PodGroup, placed: Sequence[PodGroup]) -> str:
+    """Return the clause that a pod group does not fit next to the groups that are placed."""
+    neighbours = ["the job's hosts"] if any(other.job == group.job for other in placed) else []
+    neighbours += ["the jobs above"] if any(other.job != group.job for other in placed) else []
     if group.role and group.count == 1:
-        what = f"its {group.role} of {group.per_pod} does"
+        subject = f"its {group.role} of {group.per_pod} does"
     else:
-        what = f"{group.count} {group.role or 'hosts'} of {group.per_pod} each do"
-    return f"{what} not fit{' beside ' if before else ''}{' and '.join(own + above)}"
+        subject = f"{group.count} {group.role or 'hosts'} of {group.per_pod} each do"
+    return f"{subject} not fit{' next to ' if placed else ''}{' and '.join(neighbours)}"
 
 
 def _local_node(jobs: Jobs, nodes: int, machine: Capacity) -> Capacity:
-    """Return what each node has for jobs."""
+    """Return the capacity of each node for jobs."""
     return left_for_jobs(machine, nodes, len(needed_releases(operators_of(jobs))))
 
 
-def _left(node: Capacity, num_nodes: int, groups: Sequence[PodGroup]) -> PoolCapacity:
+def _remaining(node: Capacity, num_nodes: int, groups: Sequence[PodGroup]) -> PoolCapacity:
     """Return the capacity of identical nodes minus the requests of some pod groups."""
     millicores = node.millicores * num_nodes - sum(each.count * each.per_pod.millicores for each in groups)
     memory = node.memory * num_nodes - sum(each.count * each.per_pod.memory for each in groups)

@@ -37,7 +37,7 @@ class SourceState:
 
 @cache
 def source_state(folder: Path = PROJECT) -> SourceState:
-    """Return the commit of a checkout, with True if its files differ from it.
+    """Return the state of a checkout.
 
     New files count unless git ignores them. Settings files do not count: the plan's digest covers them, and Pulumi
     writes its salt into them.
@@ -46,11 +46,11 @@ def source_state(folder: Path = PROJECT) -> SourceState:
     if not head:
         return SourceState(commit="unknown", dirty="unknown", diff_digest=None)
     difference = _git(folder, "diff", "--binary", "--no-ext-diff", "--no-textconv", "HEAD", *SOURCES)
-    new = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", *SOURCES).split(b"\0")[:-1]
-    if not difference and not new:
+    new_files = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", *SOURCES).split(b"\0")[:-1]
+    if not difference and not new_files:
         return SourceState(commit=head, dirty=False, diff_digest=None)
     digest = hashlib.sha256(difference)
-    for name in sorted(new):
+    for name in sorted(new_files):
         digest.update(b"\0" + name + b"\0" + _digest_of(folder / os.fsdecode(name)))
     return SourceState(commit=head, dirty=True, diff_digest=f"sha256:{digest.hexdigest()}")
 
@@ -67,12 +67,12 @@ def _digest_of(file: Path) -> bytes:
         return b""
 
 
-def _git(folder: Path, *words: str) -> bytes:
+def _git(folder: Path, *arguments: str) -> bytes:
     """Return the output of git. It is empty if git is not installed or the folder is not a checkout."""
     if shutil.which("git") is None:
         return b""
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, check=False)
-    return done.stdout if done.returncode == 0 else b""
+    result = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=False)
+    return result.stdout if result.returncode == 0 else b""
 
 
 def plan_digest(config: StackConfig, spec: JobSpec) -> str:
@@ -82,11 +82,11 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
 
 
 def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec) -> dict[str, tuple[int, int]]:
-    """Return the pools that suit a job's hosts, each with its number of nodes and the GPUs of a node."""
+    """Return each pool with the job's accelerator -> its number of nodes and the GPUs of a node."""
     return {
-        each.name: (each.nodes, each.gpus)
-        for each in pool_nodes
-        if each.name != SYSTEM and (each.tpu == spec.tpu if spec.tpu else not each.tpu and each.gpu == spec.accelerator)
+        pool.name: (pool.nodes, pool.gpus)
+        for pool in pool_nodes
+        if pool.name != SYSTEM and (pool.tpu == spec.tpu if spec.tpu else not pool.tpu and pool.gpu == spec.accelerator)
     }
 
 
@@ -104,7 +104,7 @@ def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], s
 
 
 def run_records(config: StackConfig, image: Any, builtin_images: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the record of each job with its image: the platform's, a builtin one, or the image in the settings."""
+    """Return job -> run record, with the job's image: the platform's, a builtin one, or the image in the settings."""
     images = {spec.name: spec.image_ref.resolve(builtin_images, image) for spec in config.jobs}
     pool_nodes, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
     return {
@@ -116,7 +116,7 @@ def run_records(config: StackConfig, image: Any, builtin_images: Mapping[str, An
 def run_record(
     config: StackConfig, spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEstimate
 ) -> dict[str, Any]:
-    """Return the record of a submitted job on a platform's nodes. The image and the job's result are added later."""
+    """Return the run record of a job, without its image and its result."""
     folder = spec.flags.get("job", spec.name)
     pools = pools_for(pool_nodes, spec)
     return {

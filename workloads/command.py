@@ -1,9 +1,9 @@
-"""Commands and environment of a job's hosts. No other module sets either.
+"""Commands and environment variables of a job's hosts. No other module sets either.
 
-A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. In an `mx-job`, under mpirun, and as the
-single process of a TPU host, the program runs without torchrun. Ranks and addresses are environment variables, not
-flags. This module does not set the variables that a kind's operator sets in its pods. torchrun reads each of its
-options from `PET_<OPTION>` (torch/distributed/argparse_util.py). Kubernetes expands `$(NAME)`, not a shell.
+A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. The program runs without torchrun in an
+`mx-job`, under mpirun, and as the single process of a TPU host. Ranks and addresses are environment variables, not
+flags. This module omits the variables that a kind's operator sets in its pods. torchrun reads each of its options from
+`PET_<OPTION>` (torch/distributed/argparse_util.py). Commands run without a shell; Kubernetes expands `$(NAME)`.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ SHUTDOWN_MARGIN_SECONDS = 5
 JOIN_SECONDS = 1500
 """Seconds that hosts wait for each other. A host may need more than torchrun's 600 to pull a large image."""
 LAST_CALL_SECONDS = 10
-"""Seconds that an elastic job waits for more hosts after it has the minimum. torchrun's default is 30, idle each
-time."""
+"""Seconds that an elastic job waits for more hosts once it has the minimum. All hosts are idle during this time;
+torchrun's default is 30."""
 POD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
 """Variables of the image and the pod. mpirun only warns about those that an image does not set."""
 NEW_STORE_PER_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Variable that makes hosts exchange the address of their store in every round. By default torch's rank 0 sends it only
-in its first round. A host that joins later then waits for it until all time out (seen in 2.15,
+in its first round, and a host that joins later waits for it until all hosts time out (seen in torch 2.15,
 dynamic_rendezvous.next_rendezvous)."""
 
 
 @dataclass(frozen=True)
 class FieldReference:
-    """A value that Kubernetes reads from the pod."""
+    """Value that Kubernetes reads from the pod."""
 
     path: str
     """Path of the field in the downward API."""
@@ -88,7 +88,9 @@ class Command:
     """Environment variables, in order: a value may refer to an earlier one."""
 
 
-def host_command(spec: JobSpec, layout: ProcessLayout, profile: NcclEnvironmentScript | None = None) -> Command:
+def host_command(
+    spec: JobSpec, layout: ProcessLayout, nccl_environment: NcclEnvironmentScript | None = None
+) -> Command:
     """Return the command of each host. It is IDLE if the job is interactive."""
     environment: Environment = {
         "TRAINYARD_JOB": spec.name,
@@ -102,27 +104,31 @@ def host_command(spec: JobSpec, layout: ProcessLayout, profile: NcclEnvironmentS
     }
     environment.update({name: _literal(value) for name, value in spec.environment.items()})
     return Command(
-        argv=IDLE if spec.interactive else with_nccl_environment(profile, program(spec)), environment=environment
+        argv=IDLE if spec.interactive else with_nccl_environment(nccl_environment, program(spec)),
+        environment=environment,
     )
 
 
-def with_nccl_environment(profile: NcclEnvironmentScript | None, argv: tuple[str, ...]) -> tuple[str, ...]:
+def with_nccl_environment(nccl_environment: NcclEnvironmentScript | None, argv: tuple[str, ...]) -> tuple[str, ...]:
     """Return a command that first sources the host's NCCL environment script, if there is one."""
-    return argv if profile is None else ("bash", "-c", f'. {profile.script} && exec "$@"', "bash", *argv)
+    return (
+        argv if nccl_environment is None else ("bash", "-c", f'. {nccl_environment.script} && exec "$@"', "bash", *argv)
+    )
 
 
 def program(spec: JobSpec) -> tuple[str, ...]:
     """Return the training command of one host."""
     if spec.script is not None:
         words = (*_network_check(spec), _literal(path_in_pod(spec.script)), *map(_literal, spec.args))
-        own = LAUNCHER if spec.image_ref.builtin else TORCHRUN
-        return (*own, *words) if uses_torchrun(spec) else ("python", *words)
-    words = (*_network_check(spec), "-m", "trainer", str(spec.recipe), *_flags(spec))
-    return (*LAUNCHER, *words) if uses_torchrun(spec) else ("python", *words)
+        launcher = LAUNCHER if spec.image_ref.builtin else TORCHRUN
+    else:
+        words = (*_network_check(spec), "-m", "trainer", str(spec.recipe), *_flags(spec))
+        launcher = LAUNCHER
+    return (*launcher, *words) if uses_torchrun(spec) else ("python", *words)
 
 
 def _network_check(spec: JobSpec) -> tuple[str, ...]:
-    """Return the network check, which replaces itself with the program that follows."""
+    """Return the words that start the network check, which then runs the rest of the command."""
     if spec.min_bandwidth_gbps is None:
         return ()
     return ("-m", "trainer.network_check", f"--min-bandwidth-gbps={spec.min_bandwidth_gbps:g}", "--")
@@ -131,7 +137,8 @@ def _network_check(spec: JobSpec) -> tuple[str, ...]:
 def uses_torchrun(spec: JobSpec) -> bool:
     """Return True if torchrun starts the processes of a host.
 
-    The job or its kind may exclude it. On XLA, one process can use all devices of a TPU host, or of a job's only host.
+    The job's settings or its kind may disable it. On XLA, one process can use all devices of a TPU host, or of a job's
+    only host.
     """
     if not (spec.torchrun and KINDS[spec.kind].starts_torchrun(spec)):
         return False
@@ -141,25 +148,25 @@ def uses_torchrun(spec: JobSpec) -> bool:
 def restarts_in_place(spec: JobSpec) -> bool:
     """Return True if the launchers of all hosts restart failed ranks in their pods (trainer/restarts).
 
-    Elastic jobs restart through torchrun itself. A JobSet, and the JobSet of a TrainJob, recreate all pods at once and
-    count that. The training-operator recreates a failed pod at once and does not count it.
+    Elastic jobs restart through torchrun itself. A JobSet, also that of a TrainJob, recreates all pods at once and
+    counts a restart. The training-operator recreates a failed pod at once and does not count a restart.
     """
-    fixed = KINDS[spec.kind].restarts_in_place and spec.rendezvous_backend == "static"
-    return fixed and spec.restarts > 0 and program(spec)[: len(LAUNCHER)] == LAUNCHER
+    is_fixed = KINDS[spec.kind].restarts_in_place and spec.rendezvous_backend == "static"
+    return is_fixed and spec.restarts > 0 and program(spec)[: len(LAUNCHER)] == LAUNCHER
 
 
 def _rendezvous(spec: JobSpec, layout: ProcessLayout) -> Environment:
     """Return torchrun's rendezvous settings, without those that the kind's operator sets."""
-    kind, few = KINDS[spec.kind], layout.fewest_hosts
+    kind = KINDS[spec.kind]
     is_static = spec.rendezvous_backend == "static"
     environment: Environment = {
         "PET_SHUTDOWN_TIMEOUT": str(max(1, spec.grace_seconds - SHUTDOWN_MARGIN_SECONDS)),
         **(NEW_STORE_PER_ROUND if spec.elastic else {}),
         **({"TRAINYARD_RETRYABLE_OFFSET": str(kind.retryable_offset)} if kind.retryable_offset else {}),
         "PET_RDZV_BACKEND": spec.rendezvous_backend,
-        "PET_RDZV_CONF": _conf(spec),
+        "PET_RDZV_CONF": ",".join(f"{name}={value}" for name, value in rendezvous_options(spec).items()),
         "PET_RDZV_ID": FieldReference(CONTROLLER_UID) if kind.is_one_job and not is_static else spec.name,
-        "PET_NNODES": f"{few}:{layout.hosts}" if spec.elastic else str(layout.hosts),
+        "PET_NNODES": f"{layout.min_hosts}:{layout.hosts}" if spec.elastic else str(layout.hosts),
         "PET_NPROC_PER_NODE": str(layout.processes_per_host),
         "PET_RDZV_ENDPOINT": endpoint(spec),
     }
@@ -178,12 +185,8 @@ def rendezvous_options(spec: JobSpec) -> dict[str, str]:
     return {timeout: str(JOIN_SECONDS), **last_call}
 
 
-def _conf(spec: JobSpec) -> str:
-    return ",".join(f"{name}={value}" for name, value in rendezvous_options(spec).items())
-
-
 def endpoint(spec: JobSpec) -> str:
-    """Return the rendezvous endpoint: host 0 of the job, or its own etcd."""
+    """Return the rendezvous endpoint: host 0 or the etcd of the job."""
     if spec.rendezvous_backend == "etcd":
         return f"{etcd_name(spec)}.$(TRAINYARD_NAMESPACE).svc:{ETCD_PORT}"
     return f"{first_host(spec)}.$(TRAINYARD_NAMESPACE).svc:{RENDEZVOUS_PORT}"
@@ -195,24 +198,24 @@ def first_host(spec: JobSpec) -> str:
 
 
 def etcd_name(spec: JobSpec) -> str:
-    """Return the name of the job's own etcd."""
+    """Return the name of the job's etcd."""
     return f"{spec.name}{ETCD_SUFFIX}"
 
 
 def _device(spec: JobSpec, layout: ProcessLayout) -> Environment:
     """Return PyTorch/XLA's environment variables.
 
-    GKE sets a TPU host's position in its slice. Slices find each other as in
+    GKE sets the variables within a slice; these connect several slices:
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice.
     """
     if spec.tpu is None:
         return {"PJRT_DEVICE": "CUDA" if spec.accelerator else "CPU"} if spec.on_xla else {}
-    slices: Environment = {
+    multislice: Environment = {
         "MEGASCALE_COORDINATOR_ADDRESS": first_host(spec),
         "MEGASCALE_NUM_SLICES": str(layout.slices),
         "MEGASCALE_SLICE_ID": FieldReference(SLICE_INDEX),
     }
-    return {"PJRT_DEVICE": "TPU", **(slices if layout.slices > 1 else {})}
+    return {"PJRT_DEVICE": "TPU", **(multislice if layout.slices > 1 else {})}
 
 
 def _flags(spec: JobSpec) -> list[str]:

@@ -1,4 +1,4 @@
-"""The etcd for a job's rendezvous. Its data need not outlive the job."""
+"""The etcd for a job's rendezvous. Its data does not outlive the job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.Res
 
     torchrun uses etcd's v2 API, which must be enabled: https://github.com/pytorch/pytorch/issues/158326.
     """
-    # Omit the job label: `make up` and `make status` would treat the pod as a host of the job.
+    # Without the job label, `make up` and `make status` do not treat the pod as a host of the job.
     labels = {key: value for key, value in job_labels(spec.name, spec.recipe).items() if key != JOB_LABEL}
     selector = {"app.kubernetes.io/instance": spec.name, COMPONENT_LABEL: "rendezvous"}
     meta = ObjectMetaArgs(name=etcd_name(spec), namespace=placement.namespace, labels=labels, annotations=UNAWAITED)

@@ -16,17 +16,16 @@ def example_names() -> list[str]:
 
 
 def yaml_blocks(name: str) -> list[str]:
-    """Return the YAML blocks of an example's page. The first is the job; the others are variants for other
-    platforms."""
+    """Return the YAML blocks of an example's page: the job, then its variants for other platforms."""
     return [match["text"] for match in _BLOCK.finditer((FOLDER / f"{name}.md").read_text(encoding="utf-8"))]
 
 
 def example_jobs(name: str) -> list[dict[str, Any]]:
     """Return the jobs of an example in plain values. Raises ValueError for an unknown name."""
-    # A stack without examples does not need it.
+    # Import here: a stack without examples does not need it.
     import yaml
 
     if name not in example_names():
-        raise ValueError(f"is not a recipe; write one of {', '.join(example_names())}, or the keys of a job")
+        raise ValueError(f"is not an example; write one of {', '.join(example_names())}, or the keys of a job")
     jobs: list[dict[str, Any]] = yaml.safe_load(yaml_blocks(name)[0])
     return jobs

@@ -24,7 +24,7 @@ class TrainingJobArgs:
     spec: JobSpec
     """Description of the job."""
     placement: Placement
-    """Platform's values for its pods."""
+    """The platform's values for its pods."""
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Secret value of each variable in the spec's `secrets`."""
     checkout: Path = Path()
@@ -34,7 +34,7 @@ class TrainingJobArgs:
 
 
 class TrainingJob(pulumi.ComponentResource):
-    """Distributed training job in the cluster."""
+    """Kubernetes resources of a distributed training job."""
 
     name: pulumi.Output[str]
     """Name of the job in its namespace, known after the job exists."""
@@ -43,18 +43,19 @@ class TrainingJob(pulumi.ComponentResource):
         super().__init__("trainyard:workloads:TrainingJob", name, None, opts)
         spec, placement = args.spec, args.placement
         # Child resources do not inherit `depends_on` from their component.
-        before = list(args.after)
-        child = pulumi.ResourceOptions(parent=self, depends_on=before)
-        if spec.script and user_script.is_here(spec.script):
+        dependencies = list(args.after)
+        child = pulumi.ResourceOptions(parent=self, depends_on=dependencies)
+        if spec.script and user_script.is_in_checkout(spec.script):
             script = user_script.read(spec.script, args.checkout)
-            sent = ConfigMap(
+            config_map = ConfigMap(
                 f"{name}-script",
                 metadata=companion(spec, placement, script.config_map(spec.name), {}),
                 data={script.name: script.text},
                 immutable=True,
                 opts=child,
             )
-            placement, before = replace(placement, script=script.config_map(spec.name)), [*before, sent]
+            placement = replace(placement, script=script.config_map(spec.name))
+            dependencies = [*dependencies, config_map]
         if spec.secrets:
             secret = Secret(
                 f"{name}-secrets",
@@ -62,12 +63,12 @@ class TrainingJob(pulumi.ComponentResource):
                 string_data={variable: args.secrets[variable] for variable in spec.secrets},
                 opts=child,
             )
-            before = [*before, secret]
+            dependencies = [*dependencies, secret]
         if spec.rendezvous_backend == "etcd":
-            # Its types take 0.1 s to import, and most jobs use another rendezvous.
+            # Import here: its types take 0.1 s to import, and most jobs use another rendezvous.
             from workloads.etcd import render_etcd
 
             render_etcd(name, spec, placement, child)
         render = KINDS[spec.kind].render
-        self.name = render(name, spec, placement, pulumi.ResourceOptions(parent=self, depends_on=before))
+        self.name = render(name, spec, placement, pulumi.ResourceOptions(parent=self, depends_on=dependencies))
         self.register_outputs({"name": self.name})

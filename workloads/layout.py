@@ -15,14 +15,14 @@ class ProcessLayout:
 
     hosts: int
     """Total number of hosts."""
-    fewest_hosts: int
-    """Minimum number of hosts of an elastic job; all hosts of any other job."""
+    min_hosts: int
+    """Minimum number of hosts of an elastic job; for other jobs equal to `hosts`."""
     slices: int
     """Number of TPU slices, which divide the hosts into equal groups."""
     processes_per_host: int
     """Number of training processes on each host."""
     threads_per_process: int
-    """Compute threads of each process; the processes of a host together use each CPU once."""
+    """Compute threads of each process: the host's CPUs divided among its processes."""
 
     @property
     def hosts_per_slice(self) -> int:
@@ -40,7 +40,7 @@ def process_layout(spec: JobSpec) -> ProcessLayout:
     cpus = spec.resources.capacity.millicores // 1000
     return ProcessLayout(
         hosts=spec.hosts,
-        fewest_hosts=spec.elastic.min_hosts if spec.elastic else spec.hosts,
+        min_hosts=spec.elastic.min_hosts if spec.elastic else spec.hosts,
         slices=spec.slices,
         processes_per_host=spec.processes_per_host,
         threads_per_process=max(1, cpus // spec.processes_per_host),

@@ -1,4 +1,4 @@
-"""Parts that several kinds share: metadata, failure policy, and custom resources that updates do not wait for."""
+"""Builders that several kinds share: metadata, the failure policy, and the custom resource of a job."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from workloads.pod import Placement
 from workloads.spec import JobSpec
 
 FINAL_EXIT_CODES = (65, 66, 69, 78)
-"""Exit codes that a restart would repeat: diverged, data error, slow link, bad configuration."""
+"""Exit codes of errors that a restart would repeat: diverged, data error, slow link, bad configuration."""
 PREEMPTED_EXIT_CODE = 75
 """Exit code of a host that was preempted, or whose peers left."""
 LOST_EXIT_CODES = (PREEMPTED_EXIT_CODE, 128, 134, 135, 137, 139, 143, 255)
 """Exit codes of a launcher that did not end the job itself. 75: preempted; 128: not started; 128 plus a signal's
-number: killed (abort, bus error, kill, segmentation fault, termination); 255: lost with its shim."""
+number: killed (abort, bus error, kill, segmentation fault, termination); 255: its containerd shim died."""
 
 UNAWAITED = {"pulumi.com/skipAwait": "true"}
 """Annotation of resources that become ready only when the job's pods run."""
@@ -62,10 +62,11 @@ def failure_policy(
 ) -> PodFailurePolicyArgs:
     """Return a policy that does not count disruptions as failures and fails the job at once on final exit codes.
 
-    `peers_leave` also ignores hosts that left because others did; JobSet would count one more failure and restart the
-    whole set. With `launchers_restart`, a pod whose launcher exits by itself fails the job, because no restart is left
-    or a restart would not help. Rules:
-    https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
+    `peers_leave` also ignores hosts that left because others did; otherwise JobSet would count one more failure and
+    restart the whole set. With `launchers_restart`, a pod whose launcher exits by itself fails the job: the launcher
+    has used all restarts, or a restart would not help.
+
+    Rules: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
     """
     disrupted = PodFailurePolicyOnPodConditionsPatternArgs(type="DisruptionTarget", status="True")
     final = _codes(container, LOST_EXIT_CODES, "NotIn") if launchers_restart else _codes(container, FINAL_EXIT_CODES)
@@ -85,22 +86,28 @@ def _codes(container: str, codes: tuple[int, ...], operator: str = "In") -> PodF
 def custom_job(
     name: str, resource: Resource, metadata: ObjectMetaArgs, spec: Schema, opts: pulumi.ResourceOptions
 ) -> pulumi.Output[str]:
-    """Create the custom resource that is a job. Return its name.
+    """Create the custom resource of a job. Return its name.
 
-    A change of what the job runs replaces it; the old one is deleted first.
+    A change of the spec replaces the job, unless the operator can change the field in place. Pulumi deletes the old job
+    first.
     """
-    plain = spec.plain()
-    replacing = pulumi.ResourceOptions(
+    plain_spec = spec.plain()
+    replacement = pulumi.ResourceOptions(
         delete_before_replace=True,
-        replace_on_changes=[QUEUE_PATH, *(f"spec.{key}" for key in plain if key not in CHANGED_IN_PLACE)],
+        replace_on_changes=[QUEUE_PATH, *(f"spec.{key}" for key in plain_spec if key not in CHANGED_IN_PLACE)],
     )
-    options = pulumi.ResourceOptions.merge(opts, replacing)
-    version, kind = resource.api_version, resource.kind
-    job = CustomResource(name, api_version=version, kind=kind, metadata=metadata, spec=plain, opts=options)
+    job = CustomResource(
+        name,
+        api_version=resource.api_version,
+        kind=resource.kind,
+        metadata=metadata,
+        spec=plain_spec,
+        opts=pulumi.ResourceOptions.merge(opts, replacement),
+    )
     return name_of(job)
 
 
 def name_of(resource: CustomResource) -> pulumi.Output[str]:
-    """Return the name of a resource, whose class declares no property for it."""
-    found: pulumi.Output[dict[str, str]] = vars(resource)["metadata"]
-    return found["name"]
+    """Return the name of a custom resource. Its class declares no property for the metadata."""
+    metadata: pulumi.Output[dict[str, str]] = vars(resource)["metadata"]
+    return metadata["name"]

@@ -1,4 +1,4 @@
-"""Builder of all pod templates: hosts of a job and pods that coordinate them, for every kind of job."""
+"""Builder of all pod templates: the hosts of a job, and the pods that coordinate them. Every kind uses it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ USER = 1000
 """User and group of every process of a job."""
 LOST_NODE_SECONDS = 30
 """Seconds that a pod stays on an unreachable node before it is replaced. Kubernetes' default is 300."""
-START_PROBES = 150
+MAX_STARTUP_FAILURES = 150
 """Failed startup probes after which a pod fails: five minutes."""
 PUBLIC_ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
 """Kubernetes' image of etcd 3.5."""
@@ -68,7 +68,7 @@ WORKER = "worker"
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Platform's values for a job's pods, known after the platform exists."""
+    """The platform's values for a job's pods, known after the platform exists."""
 
     namespace: pulumi.Input[str]
     """Kubernetes namespace."""
@@ -83,7 +83,7 @@ class Placement:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes that have the job's accelerators."""
     tolerations: Sequence[Mapping[str, str]] = ()
-    """Taints of those nodes, each with Kubernetes' own keys."""
+    """Tolerations of the taints of those nodes, in Kubernetes' format."""
     accelerator_resource: str | None = None
     """Kubernetes resource of the accelerators, such as `nvidia.com/gpu`; None without accelerators."""
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -93,10 +93,10 @@ class Placement:
     script: str | None = None
     """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the trainer's image needs on the nodes. A job with `image` does not get them, because its image
-    may need a longer value."""
-    profile: NcclEnvironmentScript | None = None
-    """NCCL environment script that programs source first, if the hosts have one."""
+    """Variables that the trainer's image needs on the nodes. Jobs with a user's image do not get them, because that
+    image may need other values."""
+    nccl_environment: NcclEnvironmentScript | None = None
+    """NCCL environment script that commands source first, if the hosts have one."""
     etcd_image: pulumi.Input[str] = PUBLIC_ETCD_IMAGE
     """Image with `etcd` 3.5 or older: torch uses its v2 API, which 3.6 removed."""
 
@@ -118,7 +118,7 @@ class Pod:
     restart_policy: str | None = "Never"
     """Restart policy of its container; None if the operator sets it."""
     port: int | None = None
-    """TCP port that accepts connections once it is ready; None for a pod that is ready when it runs."""
+    """TCP port that accepts connections after the program has started; None without a startup probe."""
 
 
 def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSpecArgs:
@@ -140,7 +140,7 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
             priority_class_name=spec.priority_class,
             termination_grace_period_seconds=spec.grace_seconds,
             security_context=POD_SECURITY,
-            node_selector=(dict(placement.node_selector) or None) if _computes(pod.role) else None,
+            node_selector=(dict(placement.node_selector) or None) if _uses_accelerators(pod.role) else None,
             tolerations=_tolerations(placement, pod.role),
             topology_spread_constraints=[
                 TopologySpreadConstraintArgs(
@@ -159,19 +159,22 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
     )
 
 
-def _computes(role: str) -> bool:
-    """Return True if pods of this role have the job's accelerators."""
+def _uses_accelerators(role: str) -> bool:
+    """Return True if pods of this role get the job's accelerators."""
     return role == WORKER
 
 
 def _tolerations(placement: Placement, role: str) -> list[TolerationArgs]:
     """Return tolerations. Only pods that need accelerators tolerate the taints of nodes with accelerators."""
-    taints = placement.tolerations if _computes(role) else ()
-    return [*lost_node_tolerations(), *(TolerationArgs(**cast(dict[str, Any], each)) for each in taints)]
+    accelerator_tolerations = placement.tolerations if _uses_accelerators(role) else ()
+    return [
+        *lost_node_tolerations(),
+        *(TolerationArgs(**cast(dict[str, Any], toleration)) for toleration in accelerator_tolerations),
+    ]
 
 
 def lost_node_tolerations() -> list[TolerationArgs]:
-    """Return tolerations that make Kubernetes replace the pods of a lost node early."""
+    """Return tolerations that make Kubernetes replace the pods of a lost node after LOST_NODE_SECONDS."""
     return [
         TolerationArgs(
             key=f"node.kubernetes.io/{condition}",
@@ -185,7 +188,7 @@ def lost_node_tolerations() -> list[TolerationArgs]:
 
 def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
     program, *arguments = pod.command.argv
-    profile = _profile(placement, pod.role)
+    nccl = _nccl_environment(placement, pod.role)
     return ContainerArgs(
         name=pod.container,
         image=placement.image,
@@ -196,13 +199,13 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
         resources=_resources(spec, placement, pod),
         security_context=CONTAINER_SECURITY,
         # Use a startup probe: a readiness probe would make sshd log a line every period.
-        startup_probe=None if pod.port is None else startup_probe(pod.port, failures=START_PROBES),
+        startup_probe=None if pod.port is None else startup_probe(pod.port, failures=MAX_STARTUP_FAILURES),
         volume_mounts=[
             VolumeMountArgs(name="dshm", mount_path=SHARED_MEMORY_PATH),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
             *([] if placement.bucket_claim is None else [VolumeMountArgs(name="bucket", mount_path=BUCKET_PATH)]),
             *([] if placement.script is None else [VolumeMountArgs(name="script", mount_path=FOLDER_IN_POD)]),
-            *([] if profile is None else [VolumeMountArgs(name="profile", mount_path=profile.mount, read_only=True)]),
+            *([] if nccl is None else [VolumeMountArgs(name="profile", mount_path=nccl.mount, read_only=True)]),
         ],
     )
 
@@ -212,14 +215,14 @@ def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequire
     if pod.is_coordinator:
         return coordinator_resources()
     resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
-    if _computes(pod.role) and placement.accelerator_resource is not None and spec.accelerators:
+    if _uses_accelerators(pod.role) and placement.accelerator_resource is not None and spec.accelerators:
         resources[placement.accelerator_resource] = str(spec.accelerators)
         resources |= placement.devices
     return ResourceRequirementsArgs(requests=resources, limits=resources)
 
 
 def startup_probe(port: int, failures: int | None = None) -> ProbeArgs:
-    """Return a probe that succeeds once the port accepts connections; the pod fails after `failures` attempts."""
+    """Return a probe that succeeds when the port accepts connections. It fails after `failures` attempts."""
     return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2, failure_threshold=failures)
 
 
@@ -232,9 +235,9 @@ def coordinator_resources() -> ResourceRequirementsArgs:
 def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[EnvVarArgs]:
     """Return the variables of the pod and the platform, then the command's environment, then the job's secrets."""
     variables = [EnvVarArgs(name="TRAINYARD_BUCKET", value=placement.bucket_url)]
-    # The root file system is read-only: libraries keep their caches in the home directory.
-    nodes = placement.environment if spec.image_ref.builtin else {}
-    for name, value in {"HOME": SCRATCH_PATH, **nodes, **command.environment}.items():
+    # Libraries keep their caches in the home directory, and the root file system is read-only.
+    node_environment = placement.environment if spec.image_ref.builtin else {}
+    for name, value in {"HOME": SCRATCH_PATH, **node_environment, **command.environment}.items():
         if isinstance(value, FieldReference):
             source = EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path=value.path))
             variables.append(EnvVarArgs(name=name, value_from=source))
@@ -246,8 +249,8 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
     return variables
 
 
-def _profile(placement: Placement, role: str) -> NcclEnvironmentScript | None:
-    return placement.profile if _computes(role) else None
+def _nccl_environment(placement: Placement, role: str) -> NcclEnvironmentScript | None:
+    return placement.nccl_environment if _uses_accelerators(role) else None
 
 
 def _volumes(spec: JobSpec, placement: Placement, role: str) -> list[VolumeArgs]:
@@ -261,7 +264,7 @@ def _volumes(spec: JobSpec, placement: Placement, role: str) -> list[VolumeArgs]
         volumes.append(VolumeArgs(name="bucket", persistent_volume_claim=claim))
     if placement.script is not None:
         volumes.append(VolumeArgs(name="script", config_map=ConfigMapVolumeSourceArgs(name=placement.script)))
-    if profile := _profile(placement, role):
-        claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=profile.claim, read_only=True)
+    if nccl_environment := _nccl_environment(placement, role):
+        claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=nccl_environment.claim, read_only=True)
         volumes.append(VolumeArgs(name="profile", persistent_volume_claim=claim))
     return volumes

@@ -1,8 +1,7 @@
-"""Queues component: the Kueue objects that admit queued jobs. They are a quota of each pool, and the queues that share
-it.
+"""Queues component: Kueue's objects for queued jobs. They are a quota for each pool, and the queues that share it.
 
-Kueue counts the capacity of all nodes together. It admits a job, with all of its hosts, when enough is left. Source:
-sigs.k8s.io/kueue v0.19.2, apis/kueue/v1beta2.
+Kueue counts the capacity of all nodes together. It admits all hosts of a job at once, when the remaining quota is
+enough. Source: sigs.k8s.io/kueue v0.19.2, apis/kueue/v1beta2.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from workloads.kinds.schema import Schema
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 CLUSTER_QUEUE = "trainyard"
 """Name of the only ClusterQueue: only one stack per cluster may install operators."""
-ON_REQUEST = "queued-provisioning"
+PROVISIONING_CHECK = "queued-provisioning"
 """Name of the admission check that requests nodes, and of its configuration."""
-ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
+WAIT_FOR_ACTIVE = {"pulumi.com/waitFor": "condition=Active"}
 """Annotation that makes Pulumi wait until Kueue reports the resource as active."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Taint(Schema):
-    """Taint that keeps off pods that do not tolerate it."""
+    """Taint of nodes. Only pods that tolerate it can run there."""
 
     key: str
     value: str
@@ -39,7 +38,7 @@ class Taint(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceFlavorSpec(Schema):
-    """Nodes of one pool."""
+    """Labels and taints of one pool's nodes."""
 
     node_labels: dict[str, str] | None
     node_taints: tuple[Taint, ...] | None
@@ -77,31 +76,31 @@ class NamespaceSelector(Schema):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOfFlavors(Schema):
-    """Admission check of a job, in addition to its quota, on some pools."""
+class AdmissionCheckStrategyRule(Schema):
+    """Admission check of jobs on some pools, in addition to the quota."""
 
     name: str
     on_flavors: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChecksStrategy(Schema):
+class AdmissionChecksStrategy(Schema):
     """Admission checks of a ClusterQueue."""
 
-    admission_checks: tuple[CheckOfFlavors, ...]
+    admission_checks: tuple[AdmissionCheckStrategyRule, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterQueueSpec(Schema):
-    """Capacity that the queues share."""
+    """Quota that the queues share."""
 
-    admission_checks_strategy: ChecksStrategy | None
+    admission_checks_strategy: AdmissionChecksStrategy | None
     namespace_selector: NamespaceSelector
     resource_groups: tuple[ResourceGroup, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parameters(Schema):
+class AdmissionCheckParametersReference(Schema):
     """Reference to the configuration of a check."""
 
     api_group: str
@@ -114,7 +113,7 @@ class AdmissionCheckSpec(Schema):
     """Admission check."""
 
     controller_name: str
-    parameters: Parameters
+    parameters: AdmissionCheckParametersReference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,11 +147,11 @@ class QueuesArgs:
 
 
 class Queues(pulumi.ComponentResource):
-    """Queues of one stack. The jobs of all queues share the capacity of the nodes."""
+    """Queues of one stack. The jobs of all queues share one quota."""
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:workloads:Queues", name, None, opts)
-        after = pulumi.ResourceOptions(parent=self, depends_on=list(args.after))
+        options = pulumi.ResourceOptions(parent=self, depends_on=list(args.after))
         flavors = [
             CustomResource(
                 f"{name}-{pool.name}-flavor",
@@ -160,20 +159,21 @@ class Queues(pulumi.ComponentResource):
                 kind="ResourceFlavor",
                 metadata=ObjectMetaArgs(name=pool.name, labels=stack_labels()),
                 spec=flavor(pool).plain(),
-                opts=after,
+                opts=options,
             )
             for pool in args.pools
         ]
-        on_request = tuple(pool.name for pool in args.pools if pool.on_request)
-        checks = ask_for_nodes(name, after) if on_request else []
-        strategy = ChecksStrategy(admission_checks=(CheckOfFlavors(name=ON_REQUEST, on_flavors=on_request),))
+        queued_pools = tuple(pool.name for pool in args.pools if pool.on_request)
+        checks = provisioning_check(name, options) if queued_pools else []
+        rule = AdmissionCheckStrategyRule(name=PROVISIONING_CHECK, on_flavors=queued_pools)
+        strategy = AdmissionChecksStrategy(admission_checks=(rule,))
         cluster_queue = CustomResource(
             f"{name}-cluster-queue",
             api_version=API_VERSION,
             kind="ClusterQueue",
-            metadata=ObjectMetaArgs(name=CLUSTER_QUEUE, labels=stack_labels(), annotations=ACTIVE),
+            metadata=ObjectMetaArgs(name=CLUSTER_QUEUE, labels=stack_labels(), annotations=WAIT_FOR_ACTIVE),
             spec=ClusterQueueSpec(
-                admission_checks_strategy=strategy if on_request else None,
+                admission_checks_strategy=strategy if queued_pools else None,
                 namespace_selector=NamespaceSelector(match_labels={"kubernetes.io/metadata.name": args.namespace}),
                 resource_groups=(resource_group(args.pools),),
             ).plain(),
@@ -185,7 +185,7 @@ class Queues(pulumi.ComponentResource):
                 api_version=API_VERSION,
                 kind="LocalQueue",
                 metadata=ObjectMetaArgs(
-                    name=queue, namespace=args.namespace, labels=stack_labels(), annotations=ACTIVE
+                    name=queue, namespace=args.namespace, labels=stack_labels(), annotations=WAIT_FOR_ACTIVE
                 ),
                 spec=LocalQueueSpec(cluster_queue=CLUSTER_QUEUE).plain(),
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[cluster_queue]),
@@ -193,17 +193,17 @@ class Queues(pulumi.ComponentResource):
         self.register_outputs({})
 
 
-def ask_for_nodes(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
-    """Create the check by which Kueue requests a job's nodes from GKE, all at once, before the job starts.
+def provisioning_check(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
+    """Create the admission check that requests all nodes of a job from GKE before the job starts.
 
-    GKE accepts one set of pods per request. A master and workers with equal requests count as one set.
+    GKE accepts one set of pods per request. Kueue merges a master and workers with equal requests into one set.
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest
     """
     config = CustomResource(
         f"{name}-nodes-config",
         api_version=API_VERSION,
         kind="ProvisioningRequestConfig",
-        metadata=ObjectMetaArgs(name=ON_REQUEST, labels=stack_labels()),
+        metadata=ObjectMetaArgs(name=PROVISIONING_CHECK, labels=stack_labels()),
         spec=ProvisioningRequestConfigSpec(
             managed_resources=(gpus.RESOURCE,),
             pod_set_merge_policy="IdenticalWorkloadSchedulingRequirements",
@@ -215,11 +215,11 @@ def ask_for_nodes(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resour
         f"{name}-nodes-check",
         api_version=API_VERSION,
         kind="AdmissionCheck",
-        metadata=ObjectMetaArgs(name=ON_REQUEST, labels=stack_labels(), annotations=ACTIVE),
+        metadata=ObjectMetaArgs(name=PROVISIONING_CHECK, labels=stack_labels(), annotations=WAIT_FOR_ACTIVE),
         spec=AdmissionCheckSpec(
             controller_name="kueue.x-k8s.io/provisioning-request",
-            parameters=Parameters(
-                api_group=API_VERSION.partition("/")[0], kind="ProvisioningRequestConfig", name=ON_REQUEST
+            parameters=AdmissionCheckParametersReference(
+                api_group=API_VERSION.partition("/")[0], kind="ProvisioningRequestConfig", name=PROVISIONING_CHECK
             ),
         ).plain(),
         opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[config])),
@@ -228,13 +228,13 @@ def ask_for_nodes(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resour
 
 
 def flavor(pool: PoolCapacity) -> ResourceFlavorSpec:
-    """Return a pool's flavor: pods that select its labels and tolerate its taint may run on it."""
+    """Return a pool's flavor, with the labels and the taint of its nodes."""
     taints = (Taint(key=pool.taint, value="present", effect="NoSchedule"),) if pool.taint else None
     return ResourceFlavorSpec(node_labels=dict(pool.node_labels) or None, node_taints=taints)
 
 
 def resource_group(pools: Sequence[PoolCapacity]) -> ResourceGroup:
-    """Return each pool's quota of every resource that any pool has."""
+    """Return the quotas of all pools, each with every resource that any pool has."""
     devices = sorted({device for pool in pools for device in pool.devices})
     return ResourceGroup(
         covered_resources=("cpu", "memory", *devices),

@@ -1,4 +1,4 @@
-"""JobSpec: description of a job, read from the stack's YAML. It has no Kubernetes terms. No Pulumi."""
+"""JobSpec: description of a job, as in the stack's YAML. No Pulumi."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from settings.types import (
     Section,
     Text,
     VariableName,
-    matched,
+    match_pattern,
 )
 from workloads.examples import example_names
 from workloads.kinds import KINDS
@@ -48,7 +48,7 @@ def _accelerator(value: str) -> str:
     if not is_accelerator(value):
         raise Invalid("accelerator", unknown_accelerator(value))
     if is_tpu(value) and value not in GENERATIONS:
-        # The name of an accelerator type needs no `topology` to be checked.
+        # An accelerator type determines its slice, so check it without `topology`.
         tpu_slice(value)
     return value
 
@@ -59,10 +59,10 @@ Accelerator = Annotated[str, AfterValidator(_accelerator)]
 
 ClassName = Annotated[
     str,
-    matched(
+    match_pattern(
         "priority_class",
         re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"),
-        "must be a DNS subdomain: at most 253 small letters, digits, '-' and '.'; write for example 'gpu.high'",
+        "must be a DNS subdomain: at most 253 lower-case letters, digits, '-' and '.'; write for example 'gpu.high'",
         limit=253,
     ),
 ]
@@ -70,7 +70,7 @@ ClassName = Annotated[
 
 
 class ResourcesSpec(Section):
-    """Resources of each host of a job. Its requests equal its limits."""
+    """Resources of each host of a job. Requests equal limits."""
 
     cpu: Cpu = "1"
     """CPUs of each host, such as `2`, `0.5` or `500m`."""
@@ -87,12 +87,12 @@ class ElasticSpec(Section):
     """Range in which the number of hosts may change during training."""
 
     min_hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(examples=[1])
-    """Minimum number of hosts that train; with fewer, the remaining hosts wait for others."""
+    """Minimum number of hosts; with fewer, the remaining hosts wait for others."""
     max_hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(examples=[3])
-    """Maximum number of hosts; the job starts this many."""
+    """Maximum number of hosts, and the number that the job starts with."""
 
 
-def slice_in(values: dict[str, Any]) -> TpuSlice | None:
+def slice_of(values: dict[str, Any]) -> TpuSlice | None:
     """Return the TPU slice that a job's fields describe, or None without a TPU."""
     accelerator = values.get("accelerator")
     return tpu_slice(accelerator, values.get("topology")) if accelerator and is_tpu(accelerator) else None
@@ -100,8 +100,8 @@ def slice_in(values: dict[str, Any]) -> TpuSlice | None:
 
 def default_hosts(values: dict[str, Any]) -> int:
     """Return the default number of hosts."""
-    if found := slice_in(values):
-        return found.hosts * int(values["slices"])
+    if tpu := slice_of(values):
+        return tpu.hosts * int(values["slices"])
     elastic: ElasticSpec | None = values["elastic"]
     return elastic.max_hosts if elastic else 1
 
@@ -111,8 +111,9 @@ def _default_processes(values: dict[str, Any]) -> int:
 
     It is one on a TPU host, without torchrun, and for kinds that start their program once per host.
     """
-    is_one = slice_in(values) or KINDS[values["kind"]].one_process_per_host or not values["torchrun"]
-    return 1 if is_one else int(values["accelerators_per_host"] or 1)
+    if slice_of(values) or KINDS[values["kind"]].one_process_per_host or not values["torchrun"]:
+        return 1
+    return int(values["accelerators_per_host"] or 1)
 
 
 class JobSpec(Section):
@@ -151,7 +152,7 @@ class JobSpec(Section):
     hosts: Annotated[int, Field(ge=1, le=10_000)] = Field(
         default_factory=default_hosts, json_schema_extra={"default": 1}
     )
-    """Number of hosts that train together; for TPUs and elastic jobs it follows from their other keys."""
+    """Number of hosts that train together; for TPUs and elastic jobs the other keys determine it."""
     parameter_servers: Annotated[int, Field(ge=1, le=1000)] = 1
     """Number of parameter servers of an `mx-job`, in addition to its hosts and a scheduler."""
     processes_per_host: Annotated[int, Field(ge=1, le=256)] = Field(
@@ -204,29 +205,32 @@ class JobSpec(Section):
 
     @field_validator("recipe", mode="before")
     @classmethod
-    def _no_whole_job(cls, value: object) -> object:
+    def _reject_example(cls, value: object) -> object:
         if value in example_names() and value not in get_args(Recipe):
             raise Invalid(
                 "recipe_of_docs",
-                f"is a whole job of docs/recipes: write `- {value}` in the place of this job's keys; "
-                f"a recipe of the trainer is one of {', '.join(get_args(Recipe))}",
+                f"is an example in docs/recipes, not a recipe of the trainer; write one of "
+                f"{', '.join(get_args(Recipe))}, or replace the keys of this job with `- {value}`",
             )
         return value
 
     @field_validator("topology")
     @classmethod
-    def _topology_fits(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _check_topology(cls, value: str | None, info: ValidationInfo) -> str | None:
         accelerator = info.data.get("accelerator")
         if accelerator and is_tpu(accelerator):
             tpu_slice(accelerator, value)
         elif value is not None and "accelerator" in info.data:
-            raise Invalid("topology_without_tpu", "is of TPUs only; remove it, or write for example `accelerator: v4`")
+            raise Invalid(
+                "topology_without_tpu",
+                "is allowed only for TPUs; remove it, or write for example `accelerator: v4`",
+            )
         return value
 
     @cached_property
     def tpu(self) -> TpuSlice | None:
         """TPU slice that the job requests; None without TPUs."""
-        return slice_in({"accelerator": self.accelerator, "topology": self.topology})
+        return slice_of({"accelerator": self.accelerator, "topology": self.topology})
 
     @property
     def on_xla(self) -> bool:
@@ -235,7 +239,7 @@ class JobSpec(Section):
 
     @cached_property
     def image_ref(self) -> ImageRef:
-        """Image of its hosts: the one that its settings name, else the builtin image for its runtime and GPU."""
+        """Image of its hosts: `image` in its settings, else the builtin image for its runtime and GPU."""
         if self.image:
             return ImageRef.parse(self.image)
         if self.on_xla:
@@ -258,12 +262,12 @@ class JobSpec(Section):
 
     @property
     def rendezvous_backend(self) -> Rendezvous:
-        """Rendezvous backend of its hosts: the job's own, else its default."""
+        """Rendezvous backend of its hosts: `rendezvous` in its settings, else the default."""
         return self.rendezvous or ("c10d" if self.elastic else KINDS[self.kind].default_rendezvous)
 
     @property
     def pod_groups(self) -> tuple[PodGroup, ...]:
-        """Its pods and what they request: its hosts, then its other pods."""
+        """Groups of its pods with their requests: its hosts, then its other pods."""
         key = "elastic.max_hosts" if self.elastic else "hosts"
         hosts = PodGroup(
             count=self.hosts,
@@ -274,6 +278,6 @@ class JobSpec(Section):
             key=key,
         )
         groups = (hosts, *KINDS[self.kind].extra_pods(self))
-        groups = tuple(replace(each, is_queued=bool(self.queue), is_suspended=self.suspend) for each in groups)
+        groups = tuple(replace(group, is_queued=bool(self.queue), is_suspended=self.suspend) for group in groups)
         etcd = PodGroup(count=1, per_pod=COORDINATOR, key="rendezvous", role="etcd")
         return (*groups, etcd) if self.rendezvous_backend == "etcd" else groups

@@ -32,8 +32,7 @@ from infra.local import lifecycle
 from infra.local.trainer_image import trainer_image_reference
 from setup import operators as operator_steps
 from setup.progress import run_steps
-from stack.config import PROJECT as NAMESPACE
-from stack.config import StackConfig, load_file
+from stack.config import CONFIG_NAMESPACE, StackConfig, load_file
 
 MODULE = "commands.review.recorded"
 """Module that prints a program's records. Programs older than this module are not compared."""
@@ -228,8 +227,8 @@ def ensure_operator_objects(operators: Iterable[str]) -> None:
 def record_file(text: str, config: StackConfig) -> list[Record]:
     """Return the resources that the program registers for a stack's file. `config` holds the settings in `text`."""
     content: dict[str, Any] = yaml.safe_load(text)["config"]
-    named = {str(key) if ":" in str(key) else f"{NAMESPACE}:{key}": value for key, value in content.items()}
-    values = {key.partition(":")[2]: value for key, value in named.items() if key.partition(":")[0] == NAMESPACE}
+    named = {str(key) if ":" in str(key) else f"{CONFIG_NAMESPACE}:{key}": value for key, value in content.items()}
+    values = {key.partition(":")[2]: value for key, value in named.items() if key.partition(":")[0] == CONFIG_NAMESPACE}
     return record_program(values, sorted({name for job in config.jobs for name in job.secrets.values()}))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from infra.authorized_networks import examples
+from infra.authorized_networks import documentation_ranges
 from infra.aws import inventory, permissions, pools, quota_and_prices, rules
 from infra.aws.config import EksConfig
 from infra.aws.rules import cluster_in, deployed_cluster, update_problems
@@ -13,8 +13,8 @@ from infra.capacity import PoolNodes
 from infra.cloud import Cloud, ProvisionedCloud, Quota, quotas
 from infra.cost.cost_estimate import Line
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import built_everywhere
-from infra.inventory import Ask, Lister, Ownership, PlannedResource
+from infra.image.builtin_images import built_in_clouds
+from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling
 from settings.problem import Problem
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Eks(ProvisionedCloud):
-    """An EKS cluster that the stack provisions."""
+    """EKS cluster that the stack provisions."""
 
     scheme = "s3"
     command = "aws"
@@ -42,11 +42,11 @@ class Eks(ProvisionedCloud):
 
     def up_problems(self, checkout: str, stack: str) -> list[str]:
         del checkout, stack
-        if not (found := examples(self.config.authorized_networks)):
+        if not (ranges := documentation_ranges(self.config.authorized_networks)):
             return []
         return [
-            f"trainyard:platform.authorized_networks: AWS rejects {', '.join(found)}, a range for examples; write the "
-            "public address of this machine, followed by /32"
+            f"trainyard:platform.authorized_networks: AWS rejects {', '.join(ranges)}, a range for documentation; "
+            "write the public address of this machine, followed by /32"
         ]
 
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
@@ -62,8 +62,8 @@ class Eks(ProvisionedCloud):
     def quota(self) -> tuple[Quota, ...]:
         return quotas(quota_and_prices.quota_needs(self.config), self.config.region)
 
-    def quota_left(self, ask: Ask) -> Mapping[tuple[str, str], int]:
-        return quota_and_prices.quota_left(self.config, ask)
+    def quota_left(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
+        return quota_and_prices.quota_left(self.config, run_json)
 
     def price_lines(self) -> Iterator[Line]:
         return quota_and_prices.price_lines(self.config)
@@ -74,8 +74,8 @@ class Eks(ProvisionedCloud):
         del tpu
         return pools.scheduling(self.config, accelerator, pool, gpus_per_host)
 
-    def lister(self, ownership: Ownership, ask: Ask) -> Lister:
-        return lambda listing: inventory.resources(listing, self.config, ownership, ask)
+    def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:
+        return lambda listing: inventory.resources(listing, self.config, ownership, run_json)
 
     def generated_names(self, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
         del planned
@@ -93,4 +93,4 @@ class Eks(ProvisionedCloud):
         del operators
         from infra.aws.platform import build_eks
 
-        return build_eks(self.config, built_everywhere(images))
+        return build_eks(self.config, built_in_clouds(images))

@@ -13,11 +13,11 @@ from infra.aws.config import Addon, EksConfig
 from infra.aws.identity import POD_SERVICE, ServiceRole, ServiceRoleArgs
 
 TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="90m", delete="30m")
-LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
-ALL_TAINTS = json.dumps({"dcgmAgent": {"tolerations": [{"operator": "Exists"}]}})
-"""Settings of the node monitoring agent. Its GPU pods must also run on tainted nodes.
+LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
+MONITORING_AGENT_VALUES = json.dumps({"dcgmAgent": {"tolerations": [{"operator": "Exists"}]}})
+"""Settings of the node monitoring agent, whose GPU pods must also run on tainted nodes.
 
-By default they have no tolerations, and the agent then reports each GPU node as unhealthy (DCGMError):
+By default these pods have no tolerations, and the agent then reports each GPU node as unhealthy (DCGMError):
 aws/eks-node-monitoring-agent charts/eks-node-monitoring-agent/values.yaml:158, configuration.schema.json:138.
 """
 ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
@@ -78,21 +78,24 @@ class EksCluster(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(parent=self, depends_on=[logs], custom_timeouts=TIMEOUTS),
         )
         self._addon_versions = config.addon_versions
-        first = [self._addon(name, "vpc-cni", "aws-node", "AmazonEKS_CNI_Policy"), self._addon(name, "kube-proxy")]
-        first.append(self._addon(name, "eks-pod-identity-agent"))
+        startup_addons = [
+            self._addon(name, "vpc-cni", "aws-node", "AmazonEKS_CNI_Policy"),
+            self._addon(name, "kube-proxy"),
+            self._addon(name, "eks-pod-identity-agent"),
+        ]
         self._admins(name, config)
-        self.name = pulumi.Output.all(self.control_plane.name, *(addon.id for addon in first)).apply(
+        self.name = pulumi.Output.all(self.control_plane.name, *(addon.id for addon in startup_addons)).apply(
             lambda values: str(values[0])
         )
         self.version = self.control_plane.version
-        self.security_group = self.control_plane.vpc_config.apply(lambda found: str(found.cluster_security_group_id))
+        self.security_group = self.control_plane.vpc_config.apply(lambda vpc: str(vpc.cluster_security_group_id))
         self.kubeconfig = pulumi.Output.json_dumps(_kubeconfig(config, self.control_plane))
         self.register_outputs({"name": self.name, "security_group": self.security_group, "kubeconfig": self.kubeconfig})
 
     def add_workload_addons(self, name: str, nodes: pulumi.Resource) -> None:
-        """Install the add-ons that run as ordinary pods and need nodes to become healthy."""
+        """Install the add-ons whose pods need nodes."""
         self._addon(name, "coredns", after=nodes)
-        self._addon(name, "eks-node-monitoring-agent", after=nodes, values=ALL_TAINTS)
+        self._addon(name, "eks-node-monitoring-agent", after=nodes, values=MONITORING_AGENT_VALUES)
         self._addon(name, "aws-ebs-csi-driver", "ebs-csi-controller-sa", "service-role/AmazonEBSCSIDriverPolicy", nodes)
 
     def _addon(
@@ -128,8 +131,8 @@ class EksCluster(pulumi.ComponentResource):
     def _admins(self, name: str, config: EksConfig) -> None:
         """Create access entries for the administrators of the cluster.
 
-        Each entry has the name of its principal. With numbered names, a removed entry would move later ARNs to other
-        entries, and EKS allows one entry per ARN:
+        Each resource has the name of its principal. With numbered names, the removal of an administrator would change
+        the ARNs of later resources, and EKS allows one entry per ARN:
         https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateAccessEntry.html
         """
         for index, principal in enumerate(config.admins):
@@ -177,7 +180,7 @@ def _cluster_args(args: EksClusterArgs, role: pulumi.Output[str], key: pulumi.Ou
         encryption_config=eks.ClusterEncryptionConfigArgs(
             provider=eks.ClusterEncryptionConfigProviderArgs(key_arn=key), resources=["secrets"]
         ),
-        enabled_cluster_log_types=list(LOGS),
+        enabled_cluster_log_types=list(LOG_TYPES),
         kubernetes_network_config=eks.ClusterKubernetesNetworkConfigArgs(
             ip_family="ipv4", service_ipv4_cidr=config.network.services
         ),
@@ -193,7 +196,7 @@ def _cluster_args(args: EksClusterArgs, role: pulumi.Output[str], key: pulumi.Ou
 def _kubeconfig(config: EksConfig, cluster: eks.Cluster) -> dict[str, Any]:
     """Return the kubeconfig: https://docs.aws.amazon.com/eks/latest/userguide/create-kubeconfig.html"""
     name = context_name(config)
-    authority = cluster.certificate_authority.apply(lambda found: found.data)
+    authority = cluster.certificate_authority.apply(lambda ca: ca.data)
     command = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "aws",

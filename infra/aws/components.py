@@ -1,4 +1,4 @@
-"""Cloud components of an EKS stack, in order of creation. Resources inside the cluster are elsewhere."""
+"""Cloud components of an EKS stack, in order of creation. The resources inside the cluster are in `platform.py`."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def build_components(config: EksConfig) -> EksComponents:
         allowed_account_ids=None if config.account is None else [config.account],
         default_tags=pulumi_aws.ProviderDefaultTagsArgs(tags=cloud_labels(config.cluster_label)),
     )
-    ours = pulumi.ResourceOptions(providers={"aws": aws})
-    network = Network("network", NetworkArgs(config=config), ours)
-    cluster = EksCluster("cluster", EksClusterArgs(config=config, private_subnets=network.private_subnets), ours)
-    role = ServiceRole("nodes", ServiceRoleArgs(service="ec2.amazonaws.com", policies=NODE_POLICIES), ours)
-    system = _system(config, network, cluster, role, ours)
+    options = pulumi.ResourceOptions(providers={"aws": aws})
+    network = Network("network", NetworkArgs(config=config), options)
+    cluster = EksCluster("cluster", EksClusterArgs(config=config, private_subnets=network.private_subnets), options)
+    role = ServiceRole("nodes", ServiceRoleArgs(service="ec2.amazonaws.com", policies=NODE_POLICIES), options)
+    system = _system_nodes(config, network, cluster, role, options)
     cluster.add_workload_addons("cluster", system)
     groups = node_groups(config)
     for plan in groups:
-        _group(config, plan, network, cluster, role, system, ours)
-    bucket = CheckpointBucket("bucket", CheckpointBucketArgs(cluster=config.name, config=config.bucket), ours)
+        _job_nodes(config, plan, network, cluster, role, system, options)
+    bucket = CheckpointBucket("bucket", CheckpointBucketArgs(cluster=config.name, config=config.bucket), options)
     identity = WorkloadIdentity(
         "jobs",
         WorkloadIdentityArgs(
@@ -72,19 +72,19 @@ def build_components(config: EksConfig) -> EksComponents:
             bucket_arn=bucket.arn,
             prefix=config.bucket.prefix,
         ),
-        ours,
+        options,
     )
     repository = None
     if config.image.prebuilt is None:
         args = ImageRepositoryArgs(name=f"{config.name}/{config.image.name}", config=config.registry)
-        repository = ImageRepository("registry", args, ours)
+        repository = ImageRepository("registry", args, options)
     return EksComponents(
         cluster=cluster, system=system, groups=groups, identity=identity, bucket=bucket, repository=repository
     )
 
 
-def _system(
-    config: EksConfig, network: Network, cluster: EksCluster, role: ServiceRole, ours: pulumi.ResourceOptions
+def _system_nodes(
+    config: EksConfig, network: Network, cluster: EksCluster, role: ServiceRole, options: pulumi.ResourceOptions
 ) -> NodeGroup:
     """Provision the nodes for pods other than jobs."""
     return NodeGroup(
@@ -100,24 +100,24 @@ def _system(
             role=role.arn,
             pool="system",
         ),
-        ours,
+        options,
     )
 
 
-def _group(
+def _job_nodes(
     config: EksConfig,
     plan: NodeGroupPlan,
     network: Network,
     cluster: EksCluster,
     role: ServiceRole,
     system: NodeGroup,
-    ours: pulumi.ResourceOptions,
+    options: pulumi.ResourceOptions,
 ) -> NodeGroup:
     """Provision nodes for jobs."""
     return NodeGroup(
         plan.name,
         NodeGroupArgs(
-            # The system nodes come first, so a lack of capacity shows before expensive nodes start.
+            # Create the system nodes first: if they get no capacity, the update fails before expensive nodes start.
             cluster=pulumi.Output.all(cluster.name, system.ready).apply(lambda values: str(values[0])),
             version=cluster.version,
             config=config,
@@ -129,5 +129,5 @@ def _group(
             pool=plan.name,
             plan=plan,
         ),
-        ours,
+        options,
     )

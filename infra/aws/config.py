@@ -12,7 +12,7 @@ from infra.hardware.provisioning_model import ProvisioningModel
 from infra.hardware.versions import DEFAULT_EKS_VERSION
 from infra.image.config import ImageConfig
 from settings.problem import Invalid
-from settings.types import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
+from settings.types import BUCKET_NAME_HINT, ONE_OR_MANY, Cidr, ClientCidr, NamespaceName, Section, match_pattern
 
 CLUSTER_NAME_LIMIT = 100
 """Maximum length: https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateCluster.html"""
@@ -35,30 +35,33 @@ def _name(limit: int, example: str) -> AfterValidator:
         f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
         f"write for example '{example}'"
     )
-    return matched("eks_name", _NAME, message, limit)
+    return match_pattern("eks_name", _NAME, message, limit)
 
 
 def _one_capacity(value: object) -> object:
     """Reject several provisioning models: a managed node group has exactly one."""
-    several = value.split(",") if isinstance(value, str) else value
-    if isinstance(several, list) and len(several) > 1:
+    values = value.split(",") if isinstance(value, str) else value
+    if isinstance(values, list) and len(values) > 1:
         raise Invalid(
             "several_capacities",
             "must be one of on-demand, spot, 'reservation:cr-ID' or 'capacity-block:cr-ID' for an EKS pool; write "
-            f"`capacity: {several[0]}`, and add a pool for each other value",
+            f"`capacity: {values[0]}`, and add a pool for each other value",
         )
     return value
 
 
-EksZone = Annotated[str, matched("aws_zone", _ZONE, "must be an availability zone; write for example 'us-west-2a'")]
+EksZone = Annotated[
+    str, match_pattern("aws_zone", _ZONE, "must be an availability zone; write for example 'us-west-2a'")
+]
 """AWS availability zone."""
 S3BucketName = Annotated[
-    str, matched("s3_bucket_name", _BUCKET, f"must be 3 to 63 lower-case letters, digits and '-', {BARE_BUCKET}")
+    str,
+    match_pattern("s3_bucket_name", _BUCKET, f"must be 3 to 63 lower-case letters, digits and '-', {BUCKET_NAME_HINT}"),
 ]
 """Name of an S3 bucket."""
 EksCapacity = Annotated[
     str,
-    matched(
+    match_pattern(
         "eks_capacity",
         _CAPACITY,
         "must be one of on-demand, spot, 'reservation:cr-0123456789abcdef0' or 'capacity-block:cr-0123456789abcdef0'",
@@ -72,7 +75,7 @@ Addon = Literal[
     "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "eks-node-monitoring-agent", "aws-ebs-csi-driver"
 ]
 """EKS add-on of the cluster."""
-AddonVersion = Annotated[str, matched("addon_version", _ADDON_VERSION, "must be like 'v1.12.3-eksbuild.1'")]
+AddonVersion = Annotated[str, match_pattern("addon_version", _ADDON_VERSION, "must be like 'v1.12.3-eksbuild.1'")]
 """Version of an add-on: https://docs.aws.amazon.com/eks/latest/userguide/eks-add-ons.html"""
 
 
@@ -80,12 +83,12 @@ class EksNetworkConfig(Section):
     """Address ranges of the cluster's VPC."""
 
     vpc: Cidr = "10.0.0.0/16"
-    """Range of the VPC, /16 to /18; each zone's nodes and pods get a quarter, and public subnets are in the last
-    quarter."""
+    """Range of the VPC, /16 to /18. Each zone's nodes and pods get a quarter; the last quarter is for public
+    subnets."""
     services: Cidr = "172.20.0.0/16"
     """Range of the Kubernetes Services, outside the VPC's range."""
     nat_per_zone: bool = False
-    """Create a NAT gateway in each zone; this costs more, and a zone then does not depend on another."""
+    """Create a NAT gateway in each zone, so that zones do not depend on each other; this costs more."""
 
 
 class EksSystemPoolConfig(Section):
@@ -156,20 +159,21 @@ class EksConfig(Section):
     kind: Literal["eks"]
     """Amazon Elastic Kubernetes Service."""
     account: (
-        Annotated[str, matched("aws_account", _ACCOUNT, "must be the 12 digits of an AWS account, in quotes")] | None
+        Annotated[str, match_pattern("aws_account", _ACCOUNT, "must be the 12 digits of an AWS account, in quotes")]
+        | None
     ) = None
     """Id of the only AWS account that the stack may change; by default the account of the credentials."""
-    region: Annotated[str, matched("aws_region", _REGION, "must be a region of AWS; write for example 'us-west-2'")] = (
-        "us-west-2"
-    )
+    region: Annotated[
+        str, match_pattern("aws_region", _REGION, "must be a region of AWS; write for example 'us-west-2'")
+    ] = "us-west-2"
     """AWS region."""
     zones: tuple[EksZone, ...] = ()
-    """Zones of the VPC, two or three; by default the first three of the region, mostly a, b and c."""
+    """Zones of the VPC, two or three; by default the first three of the region, usually a, b and c."""
     name: Annotated[str, _name(CLUSTER_NAME_LIMIT, "eks-dist")] = "eks-dist"
     """Name of the cluster and prefix of its resources' names."""
     namespace: NamespaceName = "training"
     """Kubernetes namespace of the jobs, created and deleted by the stack."""
-    kubernetes_version: Annotated[str, matched("eks_version", _VERSION, "must be like '1.36', in quotes")] = (
+    kubernetes_version: Annotated[str, match_pattern("eks_version", _VERSION, "must be like '1.36', in quotes")] = (
         DEFAULT_EKS_VERSION
     )
     """Minor version of Kubernetes of the control plane and all nodes; an existing cluster upgrades one minor version
@@ -178,13 +182,13 @@ class EksConfig(Section):
     """Reject versions, zones and instance types that are not in Trainyard's tables of 2026-11."""
     network: EksNetworkConfig = EksNetworkConfig()
     """Address ranges."""
-    authorized_networks: tuple[ReachingCidr, ...] = ()
+    authorized_networks: tuple[ClientCidr, ...] = ()
     """Address ranges with access to the API server from outside the VPC; by default there is no public endpoint, and
     `pulumi up` must run inside the VPC or a connected network."""
     admins: tuple[
         Annotated[
             str,
-            matched(
+            match_pattern(
                 "aws_principal", _PRINCIPAL, "must be the ARN of an IAM role or user; write 'arn:aws:iam::...:role/...'"
             ),
         ],
@@ -218,5 +222,5 @@ class EksConfig(Section):
     @property
     def all_zones(self) -> tuple[str, ...]:
         """Zones of the VPC."""
-        known = ZONES.get(self.region) or tuple(f"{self.region}{letter}" for letter in "abc")
-        return self.zones or known[: 2 if self.region in ZONES_BY_ACCOUNT else 3]
+        region_zones = ZONES.get(self.region) or tuple(f"{self.region}{letter}" for letter in "abc")
+        return self.zones or region_zones[: 2 if self.region in ZONES_BY_ACCOUNT else 3]

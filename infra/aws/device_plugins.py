@@ -1,4 +1,4 @@
-"""DevicePlugins: daemons that report a node's GPUs and fabric adapters. The EKS image does not contain them."""
+"""DevicePlugins: daemons that report a node's GPUs and EFA adapters to the kubelet. The EKS image lacks them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ NAMESPACE = "kube-system"
 
 @dataclass(frozen=True, kw_only=True)
 class DevicePlugin:
-    """Device plugin, with the folders and privileges that it needs on a node."""
+    """Device plugin, with its folders and privileges on a node."""
 
     name: str
     """Name of the DaemonSet."""
     image: str
-    """Image by its tag."""
+    """Image with its tag."""
     folders: dict[str, str]
     """Folder of the node for each volume, mounted at the same path."""
     privileged: bool = False
@@ -105,8 +105,7 @@ class DevicePlugins(pulumi.ComponentResource):
         ]
         DaemonSet(
             name,
-            # GPU nodes can start an hour later, or the pool can be empty. No resource depends on this DaemonSet, so do
-            # not wait.
+            # Do not wait: GPU nodes can start an hour later, and no resource depends on this DaemonSet.
             metadata=ObjectMetaArgs(
                 name=plugin.name, namespace=NAMESPACE, labels=labels, annotations={"pulumi.com/skipAwait": "true"}
             ),
@@ -119,7 +118,7 @@ class DevicePlugins(pulumi.ComponentResource):
                         automount_service_account_token=False,
                         host_network=plugin.privileged,
                         tolerations=[TolerationArgs(operator="Exists")],
-                        affinity=_on(nodes),
+                        affinity=_affinity(nodes),
                         containers=[container],
                         volumes=volumes,
                     ),
@@ -136,7 +135,7 @@ def _security_context(plugin: DevicePlugin) -> SecurityContextArgs:
     return SecurityContextArgs(allow_privilege_escalation=False, capabilities=CapabilitiesArgs(drop=["ALL"]))
 
 
-def _on(nodes: NodeSelectorRequirementArgs) -> AffinityArgs:
+def _affinity(nodes: NodeSelectorRequirementArgs) -> AffinityArgs:
     """Return the node affinity for the selected nodes."""
     terms = [NodeSelectorTermArgs(match_expressions=[nodes])]
     return AffinityArgs(

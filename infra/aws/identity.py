@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pulumi
 from pulumi_aws import eks, iam
 
-MANAGED = "arn:aws:iam::aws:policy"
+MANAGED_POLICY_PREFIX = "arn:aws:iam::aws:policy"
 POD_SERVICE = "pods.eks.amazonaws.com"
 """Service principal of EKS Pod Identity: https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html"""
 
@@ -28,26 +28,29 @@ class ServiceRole(pulumi.ComponentResource):
     """Role for one AWS service."""
 
     arn: pulumi.Output[str]
-    """ARN of the role, known when it has its policies."""
+    """ARN of the role, known after its policies are attached."""
     role_name: pulumi.Output[str]
     """Name of the role."""
 
     def __init__(self, name: str, args: ServiceRoleArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:ServiceRole", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        role = iam.Role(f"{name}-role", assume_role_policy=trust(args.service), opts=child)
-        attached = [
+        role = iam.Role(f"{name}-role", assume_role_policy=trust_policy(args.service), opts=child)
+        attachments = [
             iam.RolePolicyAttachment(
-                f"{name}-{policy.rpartition('/')[2]}", role=role.name, policy_arn=f"{MANAGED}/{policy}", opts=child
+                f"{name}-{policy.rpartition('/')[2]}",
+                role=role.name,
+                policy_arn=f"{MANAGED_POLICY_PREFIX}/{policy}",
+                opts=child,
             ).id
             for policy in args.policies
         ]
-        self.arn = pulumi.Output.all(role.arn, *attached).apply(lambda values: str(values[0]))
+        self.arn = pulumi.Output.all(role.arn, *attachments).apply(lambda values: str(values[0]))
         self.role_name = role.name
         self.register_outputs({"arn": self.arn, "role_name": self.role_name})
 
 
-def trust(service: str) -> str:
+def trust_policy(service: str) -> str:
     """Return the trust policy of a service. Pod Identity also tags sessions with namespace and service account."""
     actions = ["sts:AssumeRole", "sts:TagSession"] if service == POD_SERVICE else ["sts:AssumeRole"]
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": actions}
@@ -71,15 +74,15 @@ class WorkloadIdentityArgs:
 
 
 class WorkloadIdentity(pulumi.ComponentResource):
-    """IAM role of the jobs, through EKS Pod Identity. It grants access to the jobs' prefix of their bucket only."""
+    """IAM role of the jobs, through EKS Pod Identity. It allows access only to the jobs' prefix of the bucket."""
 
     ready: pulumi.Output[str]
-    """Id of the association, known when jobs have the role."""
+    """Id of the pod identity association, known when jobs have the role."""
 
     def __init__(self, name: str, args: WorkloadIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:WorkloadIdentity", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        role = iam.Role(f"{name}-role", assume_role_policy=trust(POD_SERVICE), opts=child)
+        role = iam.Role(f"{name}-role", assume_role_policy=trust_policy(POD_SERVICE), opts=child)
         policy = iam.RolePolicy(f"{name}-bucket", role=role.name, policy=bucket_policy(args), opts=child)
         association = eks.PodIdentityAssociation(
             f"{name}-association",
@@ -96,7 +99,7 @@ class WorkloadIdentity(pulumi.ComponentResource):
 def bucket_policy(args: WorkloadIdentityArgs) -> pulumi.Output[str]:
     """Return a policy to read, write, delete and list below the prefix."""
     objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    below = {"StringLike": {"s3:prefix": [f"{args.prefix}", f"{args.prefix}/*"]}}
+    prefix_condition = {"StringLike": {"s3:prefix": [f"{args.prefix}", f"{args.prefix}/*"]}}
     return pulumi.Output.json_dumps(
         {
             "Version": "2012-10-17",
@@ -106,7 +109,12 @@ def bucket_policy(args: WorkloadIdentityArgs) -> pulumi.Output[str]:
                     "Action": objects,
                     "Resource": pulumi.Output.concat(args.bucket_arn, f"/{args.prefix}/*"),
                 },
-                {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": args.bucket_arn, "Condition": below},
+                {
+                    "Effect": "Allow",
+                    "Action": "s3:ListBucket",
+                    "Resource": args.bucket_arn,
+                    "Condition": prefix_condition,
+                },
             ],
         }
     )

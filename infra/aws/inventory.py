@@ -7,25 +7,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from infra.aws.config import EksConfig
-from infra.inventory import Ask, Found, Listing, Ownership, labels_of, read
+from infra.inventory import CloudResource, Listing, Ownership, RunCommand, labels_from, resources_in
 from infra.naming import CLUSTER_LABEL
 
 
 def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", id_: str = "", labels: str = "Tags") -> Listing:
     types = (f"aws:ec2/{type_}",) if type_ else ()
-    return Listing(kind=kind, words=("aws", "ec2", verb), rows=rows, name=name, id=id_, labels=labels, types=types)
+    return Listing(kind=kind, command=("aws", "ec2", verb), rows=rows, name=name, id=id_, labels=labels, types=types)
 
 
 LISTINGS = (
     Listing(
         kind="cluster",
-        words=("aws", "eks", "list-clusters"),
+        command=("aws", "eks", "list-clusters"),
         rows="clusters",
         types=("aws:eks/cluster:Cluster",),
     ),
     Listing(
         kind="instance group",
-        words=("aws", "autoscaling", "describe-auto-scaling-groups"),
+        command=("aws", "autoscaling", "describe-auto-scaling-groups"),
         rows="AutoScalingGroups",
         name="AutoScalingGroupName",
         labels="Tags",
@@ -34,7 +34,7 @@ LISTINGS = (
     _ec2("VPC", "describe-vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
     Listing(
         kind="instance",
-        words=(
+        command=(
             *("aws", "ec2", "describe-instances", "--query=Reservations[].Instances[]"),
             "--filters=Name=instance-state-name,Values=pending,running,shutting-down,stopping,stopped",
         ),
@@ -82,19 +82,19 @@ LISTINGS = (
     _ec2("subnet", "describe-subnets", "Subnets", "SubnetId", "subnet:Subnet"),
     Listing(
         kind="load balancer",
-        words=("aws", "elbv2", "describe-load-balancers"),
+        command=("aws", "elbv2", "describe-load-balancers"),
         rows="LoadBalancers",
         name="LoadBalancerName",
     ),
     Listing(
         kind="classic load balancer",
-        words=("aws", "elb", "describe-load-balancers"),
+        command=("aws", "elb", "describe-load-balancers"),
         rows="LoadBalancerDescriptions",
         name="LoadBalancerName",
     ),
     Listing(
         kind="role",
-        words=("aws", "iam", "list-roles"),
+        command=("aws", "iam", "list-roles"),
         rows="Roles",
         name="RoleName",
         tags=("aws", "iam", "list-role-tags", "--role-name={id}"),
@@ -102,7 +102,7 @@ LISTINGS = (
     ),
     Listing(
         kind="policy",
-        words=("aws", "iam", "list-policies", "--scope=Local"),
+        command=("aws", "iam", "list-policies", "--scope=Local"),
         rows="Policies",
         name="PolicyName",
         id="Arn",
@@ -111,7 +111,7 @@ LISTINGS = (
     ),
     Listing(
         kind="OpenID provider",
-        words=("aws", "iam", "list-open-id-connect-providers"),
+        command=("aws", "iam", "list-open-id-connect-providers"),
         rows="OpenIDConnectProviderList",
         name="Arn",
         tags=("aws", "iam", "list-open-id-connect-provider-tags", "--open-id-connect-provider-arn={id}"),
@@ -119,7 +119,7 @@ LISTINGS = (
     ),
     Listing(
         kind="key",
-        words=(
+        command=(
             *("aws", "resourcegroupstaggingapi", "get-resources", "--resource-type-filters=kms:key"),
             f"--tag-filters=Key={CLUSTER_LABEL},Values={{label}}",
         ),
@@ -130,71 +130,76 @@ LISTINGS = (
     ),
     Listing(
         kind="log group",
-        words=("aws", "logs", "describe-log-groups"),
+        command=("aws", "logs", "describe-log-groups"),
         rows="logGroups",
         name="logGroupName",
         types=("aws:cloudwatch/logGroup:LogGroup",),
     ),
     Listing(
         kind="bucket",
-        words=("aws", "s3api", "list-buckets", "--bucket-region={region}"),
+        command=("aws", "s3api", "list-buckets", "--bucket-region={region}"),
         rows="Buckets",
         name="Name",
         types=("aws:s3/bucket:Bucket",),
     ),
     Listing(
         kind="image repository",
-        words=("aws", "ecr", "describe-repositories"),
+        command=("aws", "ecr", "describe-repositories"),
         rows="repositories",
         name="repositoryName",
         types=("aws:ecr/repository:Repository",),
     ),
     Listing(
         kind="secret",
-        words=("aws", "secretsmanager", "list-secrets"),
+        command=("aws", "secretsmanager", "list-secrets"),
         rows="SecretList",
         name="Name",
         labels="Tags",
         types=("aws:secretsmanager/secret:Secret",),
     ),
 )
-"""Resource kinds, from https://docs.aws.amazon.com/cli/latest/reference/. Parts are deleted with their owner."""
+"""Resource kinds, from https://docs.aws.amazon.com/cli/latest/reference/, without those that AWS deletes with their
+owner."""
 PARTS = (
     Listing(
         kind="route table association",
-        words=("aws", "ec2", "describe-route-tables", "--query=RouteTables[].Associations[]"),
+        command=("aws", "ec2", "describe-route-tables", "--query=RouteTables[].Associations[]"),
         name="RouteTableAssociationId",
         types=("aws:ec2/routeTableAssociation:RouteTableAssociation",),
     ),
     Listing(
         kind="pod identity association",
-        words=("aws", "eks", "list-pod-identity-associations", "--cluster-name={name}"),
+        command=("aws", "eks", "list-pod-identity-associations", "--cluster-name={name}"),
         rows="associations",
         name="associationId",
         types=("aws:eks/podIdentityAssociation:PodIdentityAssociation",),
     ),
 )
-"""Kinds that are deleted with their owner and whose ids AWS generates."""
+"""Kinds that AWS deletes with their owner, and whose ids AWS generates."""
 
 
-def resources(listing: Listing, platform: EksConfig, ownership: Ownership, ask: Ask) -> Iterator[Found]:
+def resources(
+    listing: Listing, platform: EksConfig, ownership: Ownership, run_json: RunCommand
+) -> Iterator[CloudResource]:
     """Yield all resources of a kind in the platform's region, except keys that are already deleted."""
-    place = (f"--region={platform.region}", "--output=json")
-    words = [word.format(region=platform.region, name=platform.name, label=ownership.label) for word in listing.words]
-    for found in read(listing, ask(*words, *place)):
-        if ownership.needs_tags(listing, found):
-            answer = ask(*(word.format(id=found.id) for word in listing.tags), *place)
-            yield replace(found, labels=labels_of(answer["Tags"]))
+    options = (f"--region={platform.region}", "--output=json")
+    command = [
+        word.format(region=platform.region, name=platform.name, label=ownership.label) for word in listing.command
+    ]
+    for resource in resources_in(listing, run_json(*command, *options)):
+        if ownership.needs_tags(listing, resource):
+            output = run_json(*(word.format(id=resource.id) for word in listing.tags), *options)
+            yield replace(resource, labels=labels_from(output["Tags"]))
         elif listing.kind != "key":
-            yield found
-        elif not _is_pending_deletion(found, place, ask):
-            yield replace(found, id=found.name.rpartition("/")[2])
+            yield resource
+        elif not _is_pending_deletion(resource, options, run_json):
+            yield replace(resource, id=resource.name.rpartition("/")[2])
 
 
-def _is_pending_deletion(key: Found, place: tuple[str, ...], ask: Ask) -> bool:
+def _is_pending_deletion(key: CloudResource, options: tuple[str, ...], run_json: RunCommand) -> bool:
     """Return True if a key is scheduled for deletion. It can be restored for a week and costs nothing."""
-    answer = ask("aws", "kms", "describe-key", f"--key-id={key.name}", *place)
-    return bool(answer["KeyMetadata"]["KeyState"] == "PendingDeletion")
+    output = run_json("aws", "kms", "describe-key", f"--key-id={key.name}", *options)
+    return bool(output["KeyMetadata"]["KeyState"] == "PendingDeletion")
 
 
 def generated_names(cluster: str) -> Mapping[str, str]:

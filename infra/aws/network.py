@@ -12,7 +12,7 @@ from pulumi_aws import ec2
 from infra.aws.config import EksConfig
 
 SUBNET_TIMEOUTS = pulumi.CustomTimeouts(delete="40m")
-"""Timeouts. AWS deletes nodes' network interfaces minutes after the nodes:
+"""Timeouts of subnets. AWS deletes the nodes' network interfaces minutes after the nodes:
 https://github.com/aws/amazon-vpc-cni-k8s/issues/1223"""
 
 
@@ -70,7 +70,7 @@ class Network(pulumi.ComponentResource):
         """Create the internet gateway, and a NAT gateway in each of the zones."""
         child = pulumi.ResourceOptions(parent=self)
         internet = ec2.InternetGateway(f"{self._name}-internet", vpc_id=vpc, tags={"Name": self._cluster}, opts=child)
-        made = {}
+        gateways = {}
         for zone in zones:
             subnet = self._subnet("public", zone, vpc, public[zone])
             route = ec2.RouteTableRouteArgs(cidr_block="0.0.0.0/0", gateway_id=internet.id)
@@ -78,14 +78,14 @@ class Network(pulumi.ComponentResource):
             address = ec2.Eip(
                 f"{self._name}-nat-address-{zone}", domain="vpc", tags=self._tags("nat", zone), opts=child
             )
-            made[zone] = ec2.NatGateway(
+            gateways[zone] = ec2.NatGateway(
                 f"{self._name}-nat-{zone}",
                 subnet_id=subnet.id,
                 allocation_id=address.allocation_id,
                 tags=self._tags("nat", zone),
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[internet, association]),
             )
-        return made
+        return gateways
 
     def _subnet(self, kind: str, zone: str, vpc: pulumi.Output[str], network: str) -> ec2.Subnet:
         role = "internal-elb" if kind == "private" else "elb"
@@ -112,7 +112,7 @@ class Network(pulumi.ComponentResource):
         return table, association
 
     def _endpoints(self, config: EksConfig, vpc: pulumi.Output[str], tables: list[pulumi.Output[str]]) -> None:
-        """Create endpoints so that images and checkpoints avoid the NAT, which costs money per gigabyte."""
+        """Create endpoints, so that images and checkpoints do not pass the NAT, which has a price per gigabyte."""
         child = pulumi.ResourceOptions(parent=self)
         services = f"com.amazonaws.{config.region}"
         ec2.VpcEndpoint(
@@ -155,8 +155,8 @@ class Network(pulumi.ComponentResource):
 
 
 def ranges(config: EksConfig) -> tuple[dict[str, str], dict[str, str]]:
-    """Return each zone's private range (a quarter of the VPC) and public range (a sixteenth)."""
-    *quarters, last = IPv4Network(config.network.vpc).subnets(prefixlen_diff=2)
+    """Return zone -> private range (a quarter of the VPC), and zone -> public range (a sixteenth)."""
+    *quarters, last_quarter = IPv4Network(config.network.vpc).subnets(prefixlen_diff=2)
     zones = config.all_zones
     private = dict(zip(zones, map(str, quarters), strict=False))
-    return private, dict(zip(zones, map(str, last.subnets(prefixlen_diff=2)), strict=False))
+    return private, dict(zip(zones, map(str, last_quarter.subnets(prefixlen_diff=2)), strict=False))

@@ -17,7 +17,7 @@ from infra.hardware.provisioning_model import ProvisioningModel
 from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="60m", delete="45m")
-SLOW_TIMEOUTS = pulumi.CustomTimeouts(create="90m", update="120m", delete="60m")
+GPU_TIMEOUTS = pulumi.CustomTimeouts(create="90m", update="120m", delete="60m")
 GPU_TAINT = "nvidia.com/gpu"
 
 
@@ -67,9 +67,9 @@ class NodeGroup(pulumi.ComponentResource):
         group = eks.NodeGroup(
             f"{name}-nodes",
             cluster_name=args.cluster,
-            # EKS rejects the next minor version while a node group has an older one: UpdateClusterVersion's
-            # documentation, hashicorp/terraform-provider-aws issue 19478. The provider updates nodes only when
-            # `version` changes.
+            # The provider updates nodes only if `version` changes. EKS rejects the next minor version of a cluster
+            # while a node group has an older one: documentation of UpdateClusterVersion,
+            # hashicorp/terraform-provider-aws issue 19478.
             version=args.version,
             node_group_name=args.pool,
             node_role_arn=args.role,
@@ -89,16 +89,16 @@ class NodeGroup(pulumi.ComponentResource):
             tags=cloud_labels(args.config.cluster_label),
             opts=pulumi.ResourceOptions(
                 parent=self,
-                custom_timeouts=SLOW_TIMEOUTS if gpu else SYSTEM_TIMEOUTS,
+                custom_timeouts=GPU_TIMEOUTS if gpu else SYSTEM_TIMEOUTS,
                 delete_before_replace=True,
-                replace_on_changes=_replaced_by(plan),
+                replace_on_changes=_replacing_inputs(plan),
             ),
         )
         self.ready = group.id
         self.register_outputs({"ready": self.ready})
 
     def _placement_group(self, name: str, plan: NodeGroupPlan | None) -> pulumi.Output[str] | None:
-        """Create a placement group that keeps nodes close together, if the plan needs it. Return its name."""
+        """Create the placement group of the plan, if it has one. Return its name."""
         if plan is None or not plan.placement_group:
             return None
         group = ec2.PlacementGroup(
@@ -112,16 +112,16 @@ class NodeGroup(pulumi.ComponentResource):
 def _update_config(plan: NodeGroupPlan | None) -> eks.NodeGroupUpdateConfigArgs:
     """Return the update settings for a change of the nodes' template or version.
 
-    By default EKS starts additional nodes first, for which a reservation or capacity block has no capacity. MINIMAL
-    removes a node before it starts another:
+    By default EKS first starts additional nodes, for which a reservation or capacity block has no capacity. With
+    MINIMAL, EKS removes a node before it starts another:
     https://docs.aws.amazon.com/eks/latest/userguide/managed-node-update-behavior.html
     """
-    reserved = plan is not None and plan.model.reservation is not None
-    return eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL" if reserved else None)
+    is_reserved = plan is not None and plan.model.reservation is not None
+    return eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL" if is_reserved else None)
 
 
-def _replaced_by(plan: NodeGroupPlan | None) -> list[str]:
-    """Return the inputs whose change replaces a group, because EKS cannot update its nodes.
+def _replacing_inputs(plan: NodeGroupPlan | None) -> list[str]:
+    """Return the inputs whose changes must replace the group, because EKS cannot update its nodes.
 
     EKS updates nodes of a capacity block only at size 0:
     https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html
@@ -133,9 +133,9 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
     """Return the launch template's inputs. EKS adds the image and joins the nodes to the cluster."""
     plan = args.plan
     interfaces = fabric_interfaces(args.machine, args.security_group) if plan and plan.efa else None
-    block = plan is not None and plan.model.is_capacity_block
+    is_capacity_block = plan is not None and plan.model.is_capacity_block
     return ec2.LaunchTemplateArgs(
-        instance_type=args.machine.name if block else None,
+        instance_type=args.machine.name if is_capacity_block else None,
         update_default_version=True,
         user_data=node_config(args.machine),
         metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
@@ -157,36 +157,36 @@ def _template(args: NodeGroupArgs, placement_group: pulumi.Output[str] | None) -
         vpc_security_group_ids=None if interfaces else [args.security_group],
         placement=ec2.LaunchTemplatePlacementArgs(group_name=placement_group) if placement_group else None,
         instance_market_options=ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type="capacity-block")
-        if block
+        if is_capacity_block
         else None,
         capacity_reservation_specification=_reservation(plan.model.reservation if plan else None),
-        tags=_named(args),
+        tags=_name_tag(args),
         tag_specifications=[
             ec2.LaunchTemplateTagSpecificationArgs(
-                resource_type=kind, tags={**cloud_labels(args.config.cluster_label), **_named(args)}
+                resource_type=kind, tags={**cloud_labels(args.config.cluster_label), **_name_tag(args)}
             )
             for kind in ("instance", "volume", "network-interface")
         ],
     )
 
 
-def _named(args: NodeGroupArgs) -> dict[str, str]:
-    """Return the name tag, which the AWS console shows."""
+def _name_tag(args: NodeGroupArgs) -> dict[str, str]:
+    """Return the name tag, which AWS's console shows."""
     return {"Name": f"{args.config.name}-{args.pool}"}
 
 
 def fabric_interfaces(
     machine: Ec2Machine, security_group: pulumi.Input[str]
 ) -> list[ec2.LaunchTemplateNetworkInterfaceArgs]:
-    """Return an interface for each network card that is used. Only the first has IP traffic and an address.
+    """Return an interface for each used network card. Only the first has an address and IP traffic.
 
     https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/efa-acc-inst-types.html
     """
-    first = EC2_FAMILIES[machine.family].first_efa_card
-    plain = [(0, 0, "interface")] if first else []
+    first_card = EC2_FAMILIES[machine.family].first_efa_card
+    ip_interface = [(0, 0, "interface")] if first_card else []
     adapters = [
-        (card, 0 if first else min(card, 1), "efa-only" if card else "efa")
-        for card in range(first, first + machine.efa_interfaces)
+        (card, 0 if first_card else min(card, 1), "efa-only" if card else "efa")
+        for card in range(first_card, first_card + machine.efa_interfaces)
     ]
     return [
         ec2.LaunchTemplateNetworkInterfaceArgs(
@@ -196,21 +196,21 @@ def fabric_interfaces(
             security_groups=[security_group],
             delete_on_termination="true",
         )
-        for card, device, kind in [*plain, *adapters]
+        for card, device, kind in [*ip_interface, *adapters]
     ]
 
 
-def _reservation(identity: str | None) -> ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
-    if identity is None:
+def _reservation(reservation_id: str | None) -> ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
+    if reservation_id is None:
         return None
     target = ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
-        capacity_reservation_id=identity
+        capacity_reservation_id=reservation_id
     )
     return ec2.LaunchTemplateCapacityReservationSpecificationArgs(capacity_reservation_target=target)
 
 
 def node_config(machine: Ec2Machine) -> str:
-    """Return the nodes' user data: the kubelet's pod limit, and local disks combined as RAID 0.
+    """Return the nodes' user data: the kubelet's pod limit, and a RAID 0 of the local disks.
 
     https://awslabs.github.io/amazon-eks-ami/nodeadm/doc/api/
     """

@@ -1,10 +1,10 @@
-"""AWS permissions: actions needed to provision each kind of resource.
+"""AWS permissions: the actions that each kind of resource requires, and the minimum policy of a stack.
 
-The provider, or AWS with the caller's permissions, needs these actions to create, import, change or delete a resource:
+The provider, or AWS on behalf of the caller, uses these actions to create, import, change or delete a resource:
 https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html
 
 They are the calls of hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in
-`simulation/facts/resources.py`. Calls for inputs that Trainyard does not set are left out.
+`simulation/facts/resources.py`, without calls for inputs that Trainyard does not set.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
 }
 """Actions for each Pulumi type."""
 
-PUSH = (
+PUSH_ACTIONS = (
     "ecr:GetAuthorizationToken",
     "ecr:BatchCheckLayerAvailability",
     "ecr:BatchGetImage",
@@ -128,7 +128,7 @@ PUSH = (
 
 https://docs.aws.amazon.com/AmazonECR/latest/userguide/image-push-iam.html
 """
-READ = (
+READ_ACTIONS = (
     "sts:GetCallerIdentity",
     "kms:DescribeKey",
     "servicequotas:GetServiceQuota",
@@ -139,58 +139,60 @@ READ = (
 )
 """Additional actions of the provider, the quota check of a preview, and `make verify-empty`."""
 
-SERVICES = {
+IAM_SERVICES = {
     "elb": "elasticloadbalancing",
     "elbv2": "elasticloadbalancing",
     "resourcegroupstaggingapi": "tag",
     "s3api": "s3",
 }
-"""IAM names of AWS CLI services with a different name."""
-NAMES = {
+"""Service in the AWS CLI -> service in IAM, if the names differ."""
+IAM_ACTIONS = {
     "s3:ListBuckets": "s3:ListAllMyBuckets",
     "iam:ListOpenIdConnectProviders": "iam:ListOpenIDConnectProviders",
     "iam:ListOpenIdConnectProviderTags": "iam:ListOpenIDConnectProviderTags",
 }
-"""Actions with a name different from their command's."""
-READING = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
+"""Action from the command's name -> action in IAM, if the names differ."""
+READ_PREFIXES = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
 
 
-def action(words: Sequence[str]) -> str:
+def iam_action(command: Sequence[str]) -> str:
     """Return the IAM action of an `aws` command: `aws ec2 describe-vpcs` is `ec2:DescribeVpcs`."""
-    _, service, verb, *_ = words
-    name = f"{SERVICES.get(service, service)}:{''.join(part.capitalize() for part in verb.split('-'))}"
-    return NAMES.get(name, name)
+    _, service, verb, *_ = command
+    name = f"{IAM_SERVICES.get(service, service)}:{''.join(part.capitalize() for part in verb.split('-'))}"
+    return IAM_ACTIONS.get(name, name)
 
 
 def permissions(region: str, planned: Iterable[PlannedResource]) -> Document:
     """Return the IAM policy to preview, create, destroy and list resources in a region."""
     planned = list(planned)
-    made = {each for record in planned for each in ACTIONS.get(record.type, ())} | set(PUSH)
-    listed = {action(each) for listing in LISTINGS for each in (listing.words, listing.tags) if each}
-    reading = {each for each in made if each.partition(":")[2].startswith(READING)} | listed | set(READ)
-    passed, linked = "iam:PassRole", "iam:CreateServiceLinkedRole"
-    changing = made - reading - {passed, linked}
-    roles = [f"arn:aws:iam::*:role/{record.name}-*" for record in planned if record.type == "aws:iam/role:Role"]
-    here = {"StringEquals": {"aws:RequestedRegion": region}}
-    to = {"StringEquals": {"iam:PassedToService": sorted(_trusted(planned))}}
+    actions = {action for record in planned for action in ACTIONS.get(record.type, ())} | set(PUSH_ACTIONS)
+    commands = [command for listing in LISTINGS for command in (listing.command, listing.tags) if command]
+    read = {action for action in actions if action.partition(":")[2].startswith(READ_PREFIXES)}
+    read |= {*map(iam_action, commands), *READ_ACTIONS}
+    pass_role, create_linked_role = "iam:PassRole", "iam:CreateServiceLinkedRole"
+    change = actions - read - {pass_role, create_linked_role}
+    change_roles = {action for action in change if action.startswith("iam:")}
     # Route 53 has no regions. For an endpoint with private names, AWS calls it with the caller's permissions:
     # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html, CreateVpcEndpoint
-    names = {each for each in changing if each.startswith("route53:")}
-    service = {"StringEquals": {"iam:AWSServiceName": ["eks.amazonaws.com", "eks-nodegroup.amazonaws.com"]}}
+    change_names = {action for action in change if action.startswith("route53:")}
+    roles = [f"arn:aws:iam::*:role/{record.name}-*" for record in planned if record.type == "aws:iam/role:Role"]
+    in_region = {"StringEquals": {"aws:RequestedRegion": region}}
+    to_services = {"StringEquals": {"iam:PassedToService": sorted(_trusted_services(planned))}}
+    for_services = {"StringEquals": {"iam:AWSServiceName": ["eks.amazonaws.com", "eks-nodegroup.amazonaws.com"]}}
     return {
         "Version": "2012-10-17",
         "Statement": [
-            _statement("Look", reading),
-            _statement("Change", (each for each in changing - names if not each.startswith("iam:")), Condition=here),
-            _statement("NameEndpoints", names),
-            _statement("ChangeItsRoles", (each for each in changing if each.startswith("iam:")), roles),
-            _statement("PassItsRoles", [passed], roles, Condition=to),
-            _statement("LetServicesIn", [linked], Condition=service),
+            _statement("Read", read),
+            _statement("Change", change - change_names - change_roles, Condition=in_region),
+            _statement("AssociateEndpointNames", change_names),
+            _statement("ChangeStackRoles", change_roles, roles),
+            _statement("PassStackRoles", [pass_role], roles, Condition=to_services),
+            _statement("CreateServiceLinkedRoles", [create_linked_role], Condition=for_services),
         ],
     }
 
 
-def _trusted(planned: Iterable[PlannedResource]) -> set[str]:
+def _trusted_services(planned: Iterable[PlannedResource]) -> set[str]:
     """Return the services that may assume the stack's roles."""
     trusts = [json.loads(record.inputs["assumeRolePolicy"]) for record in planned if record.type == "aws:iam/role:Role"]
     return {statement["Principal"]["Service"] for trust in trusts for statement in trust["Statement"]}

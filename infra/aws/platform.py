@@ -1,4 +1,4 @@
-"""Platform `eks`: builds the cloud components and the cluster's components."""
+"""Platform `eks`: its cloud components, and the components inside its cluster."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ def build_eks(config: EksConfig, images: frozenset[str]) -> Platform:
             depends_on=[cloud.system], deleted_with=control_plane, env_var_mappings=PROVIDER_ENVIRONMENT
         ),
     )
-    inside = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
+    in_cluster = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
     plugins = DevicePluginsArgs(
         gpus=any(plan.machine.gpus for plan in cloud.groups),
         efa_pools=tuple(plan.name for plan in cloud.groups if plan.efa),
     )
-    DevicePlugins("device-plugins", plugins, inside)
-    return _platform(config, cloud, provider, inside, _trainer_images(config, cloud, images))
+    DevicePlugins("device-plugins", plugins, in_cluster)
+    return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images))
 
 
 def _platform(
     config: EksConfig,
     cloud: EksComponents,
     provider: pulumi_kubernetes.Provider,
-    inside: pulumi.ResourceOptions,
+    in_cluster: pulumi.ResourceOptions,
     images: Images,
 ) -> Platform:
-    """Return the properties of the platform that jobs use: identity, bucket and image."""
-    training = TrainingNamespace("training", TrainingNamespaceArgs(namespace=config.namespace), inside)
+    """Create the jobs' namespace. Return the properties of the platform that jobs use."""
+    training = TrainingNamespace("training", TrainingNamespaceArgs(namespace=config.namespace), in_cluster)
     url = pulumi.Output.all(cloud.bucket.name, cloud.identity.ready).apply(
         lambda values: f"s3://{values[0]}/{config.bucket.prefix}"
     )
@@ -81,7 +81,7 @@ def _trainer_images(config: EksConfig, cloud: EksComponents, variants: frozenset
 
 
 def _console(config: EksConfig) -> dict[str, str]:
-    """Return the pages of the AWS console."""
+    """Return topic -> page of AWS's console."""
     base = f"https://{config.region}.console.aws.amazon.com"
     return {
         "cluster": f"{base}/eks/home?region={config.region}#/clusters/{config.name}",

@@ -1,11 +1,11 @@
-"""NodeGroupPlan: managed node group of a pool's settings, its capacity, and how pods select it. No Pulumi."""
+"""NodeGroupPlan: plan of an EKS node group. Also the capacity of pools, and the scheduling of pods. No Pulumi."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.capacity import SYSTEM, PoolNodes, minus_daemon_requests
+from infra.capacity import SYSTEM, PoolNodes, without_daemon_requests
 from infra.hardware import gpus
 from infra.hardware.ec2 import Ec2Machine, ec2_machine
 from infra.hardware.node_capacity import eks_allocatable, eks_pods
@@ -44,12 +44,12 @@ class NodeGroupPlan:
 
     @property
     def placement_group(self) -> bool:
-        """True if nodes are in a new cluster placement group.
+        """True if the stack creates a cluster placement group for the nodes.
 
-        Reserved nodes are not. A reservation is fixed to its placement group, or to no group, and has no capacity in a
-        new group: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html
+        Reserved nodes do not get one by default. A reservation belongs to one placement group or none, and has no
+        capacity in a new group: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/cr-cpg.html
 
-        AWS's samples also leave the group out: awslabs/awsome-distributed-ai pull request 353.
+        AWS's samples do not create a group either: awslabs/awsome-distributed-ai pull request 353.
         """
         if self.pool.placement_group is not None:
             return self.pool.placement_group
@@ -65,18 +65,18 @@ def group_plan(config: EksConfig, pool: EksPoolConfig) -> NodeGroupPlan:
     """Return the node group of one pool."""
     machine = ec2_machine(pool.machine_type)
     efa = machine.efa_interfaces > 0 and pool.nodes > 1 if pool.efa is None else pool.efa
-    single = efa or pool.placement_group or pool.model.reservation
-    zones = pool.zones or (config.all_zones[:1] if single else config.all_zones)
+    needs_one_zone = efa or pool.placement_group or pool.model.reservation
+    zones = pool.zones or (config.all_zones[:1] if needs_one_zone else config.all_zones)
     return NodeGroupPlan(name=pool.name, pool=pool, machine=machine, zones=zones, efa=efa)
 
 
 def pool_nodes(platform: EksConfig) -> list[PoolNodes]:
     """Return the nodes of each pool, with the system pool last."""
-    found = [
+    pools = [
         PoolNodes(
             name=plan.name,
             nodes=plan.nodes,
-            node=minus_daemon_requests(eks_allocatable(plan.machine, fabric=plan.efa)),
+            node=without_daemon_requests(eks_allocatable(plan.machine, fabric=plan.efa)),
             pods=eks_pods(plan.machine),
             gpu=plan.machine.gpu,
             gpus=plan.machine.gpus,
@@ -85,16 +85,16 @@ def pool_nodes(platform: EksConfig) -> list[PoolNodes]:
         for plan in node_groups(platform)
     ]
     machine = ec2_machine(platform.system_pool.machine_type)
-    system = minus_daemon_requests(eks_allocatable(machine))
+    system = without_daemon_requests(eks_allocatable(machine))
     nodes = platform.system_pool.nodes
-    return [*found, PoolNodes(name=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
+    return [*pools, PoolNodes(name=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
 
 
 def scheduling(platform: EksConfig, accelerator: str, pool: str | None, gpus_per_host: int) -> Scheduling:
     """Return the scheduling fields of a job's pods. Raises ValueError if no pool has its accelerators.
 
-    A host with some of a node's GPUs gets the same share of its network adapters, rounded down. Without `gpus_per_host`
-    it gets all.
+    A host with a share of a node's GPUs gets the same share of its network adapters, rounded down. Without
+    `gpus_per_host` it gets all.
     """
     suitable = (plan for plan in node_groups(platform) if plan.machine.gpu == accelerator)
     plan = next((plan for plan in suitable if pool in (None, plan.name)), None)

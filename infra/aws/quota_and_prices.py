@@ -1,4 +1,4 @@
-"""Quota of an EKS platform under AWS's names, needed and remaining, and its price lines. No Pulumi."""
+"""Needed and remaining quota of an EKS platform under AWS's names, and its price lines. No Pulumi."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from infra.aws.pools import SYSTEM_DISK_GB, node_groups
 from infra.cloud import QuotaNeeds
 from infra.cost.cost_estimate import Line, price_line
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine, ec2_machine
-from infra.inventory import Ask
+from infra.inventory import RunCommand
 
 SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
 
 
 def quota_needs(platform: EksConfig) -> QuotaNeeds:
-    """Return the platform's needs by quota. Reserved instances count too. Capacity blocks do not."""
+    """Return quota -> amount that the platform needs. Reserved instances count, but capacity blocks do not."""
     needs: QuotaNeeds = Counter()
     system = ec2_machine(platform.system_pool.machine_type)
     needs[(_ec2_quota(system, spot=False), "", SOURCE)] += system.vcpus * platform.system_pool.nodes
     for plan in node_groups(platform):
         if plan.model.is_capacity_block:
-            # Capacity blocks use no instance quota.
             continue
         name = _ec2_quota(plan.machine, spot=plan.model.is_spot)
         needs[(name, "", SOURCE)] += plan.nodes * plan.machine.vcpus
@@ -37,34 +36,44 @@ def _ec2_quota(machine: Ec2Machine, *, spot: bool) -> str:
     return f"{quota.code} {quota.name} (vCPUs)"
 
 
-def quota_left(platform: EksConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
+def quota_left(platform: EksConfig, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
     """Return the remaining quota by name and location, from EC2's limits and CloudWatch's usage.
 
     https://docs.aws.amazon.com/servicequotas/latest/userguide/. Not yet tested on a cloud account.
     """
-    place = (f"--region={platform.region}", "--output=json")
+    options = (f"--region={platform.region}", "--output=json")
     names = {name.partition(" ")[0]: name for name, _, _ in quota_needs(platform)}
-    found = {}
+    remaining = {}
     for code, name in names.items():
-        quota = ask("aws", "service-quotas", "get-service-quota", "--service-code=ec2", f"--quota-code={code}", *place)
+        quota = run_json(
+            "aws", "service-quotas", "get-service-quota", "--service-code=ec2", f"--quota-code={code}", *options
+        )
         metric = quota["Quota"].get("UsageMetric")
-        used = _usage(metric, place, ask) if metric else 0
-        found[(name, platform.region)] = int(quota["Quota"]["Value"]) - used
-    return found
+        used = _usage(metric, options, run_json) if metric else 0
+        remaining[(name, platform.region)] = int(quota["Quota"]["Value"]) - used
+    return remaining
 
 
-def _usage(metric: Mapping[str, Any], place: tuple[str, ...], ask: Ask) -> int:
+def _usage(metric: Mapping[str, Any], options: tuple[str, ...], run_json: RunCommand) -> int:
     """Return the vCPUs in use, from CloudWatch.
 
     https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch-Quotas-Visualize-Alarms.html
     """
     dimensions = [f"Name={name},Value={value}" for name, value in metric["MetricDimensions"].items()]
-    words = ("cloudwatch", "get-metric-statistics", f"--namespace={metric['MetricNamespace']}")
     now = datetime.now(tz=UTC)
-    times = (f"--start-time={(now - timedelta(hours=1)).isoformat()}", f"--end-time={now.isoformat()}")
-    window = ("--period=300", "--statistics=Maximum", *times)
-    answer = ask("aws", *words, f"--metric-name={metric['MetricName']}", *window, "--dimensions", *dimensions, *place)
-    return int(max((each["Maximum"] for each in answer["Datapoints"]), default=0))
+    statistics = run_json(
+        *("aws", "cloudwatch", "get-metric-statistics"),
+        f"--namespace={metric['MetricNamespace']}",
+        f"--metric-name={metric['MetricName']}",
+        "--period=300",
+        "--statistics=Maximum",
+        f"--start-time={(now - timedelta(hours=1)).isoformat()}",
+        f"--end-time={now.isoformat()}",
+        "--dimensions",
+        *dimensions,
+        *options,
+    )
+    return int(max((point["Maximum"] for point in statistics["Datapoints"]), default=0))
 
 
 CLOUD = "aws"

@@ -22,7 +22,7 @@ class ImageRepositoryArgs:
 
 
 class ImageRepository(pulumi.ComponentResource):
-    """Repository with image scanning and encryption. Deleted images can be rebuilt from the sources."""
+    """Repository with image scanning and encryption. It is deleted with its images, which `up` can rebuild."""
 
     url: pulumi.Output[str]
     """Name of the image without its tag."""

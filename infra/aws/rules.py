@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from ipaddress import IPv4Network
 from typing import Any
 
-from infra.authorized_networks import examples, open_to_internet
+from infra.authorized_networks import documentation_ranges, open_to_internet_problems
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
 from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
 from infra.hardware.ec2 import EC2_FAMILIES, EC2_MACHINES, ec2_machine
-from infra.hardware.node_capacity import held_addresses
-from infra.hardware.versions import minor_of, unsupported
+from infra.hardware.node_capacity import reserved_addresses
+from infra.hardware.versions import eks_version_error, minor_of
 from settings.problem import Path, Problem
 from settings.problems import SKIP_CHECK_HINT
 
@@ -24,15 +24,15 @@ def problems(config: EksConfig) -> list[Problem]:
     if config.region not in ZONES:
         message = f"is not a region that Trainyard knows; write one of {', '.join(sorted(ZONES))}"
         return [Problem("eks.region.unknown", ("platform", "region"), message, config.region)]
-    found = [*_ranges(config), *_version(config), *_zones_of_platform(config), *_system_pool(config)]
-    found += [*_bucket(config), *_admins(config)]
+    all_problems = [*_ranges(config), *_version(config), *_zones_of_platform(config), *_system_pool(config)]
+    all_problems += [*_bucket(config), *_admins(config)]
     names: dict[str, int] = {}
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index)
         first = names.setdefault(pool.name, index)
         if first != index or pool.name == "system":
             other = "the system pool" if pool.name == "system" else f"pools[{first}]"
-            found.append(
+            all_problems.append(
                 Problem(
                     "eks.pool.name_taken",
                     (*path, "name"),
@@ -43,11 +43,13 @@ def problems(config: EksConfig) -> list[Problem]:
         try:
             plan = group_plan(config, pool)
         except ValueError as error:
-            found.append(Problem("eks.pool.machine_unknown", (*path, "machine_type"), str(error), pool.machine_type))
+            all_problems.append(
+                Problem("eks.pool.machine_unknown", (*path, "machine_type"), str(error), pool.machine_type)
+            )
             continue
         for rule in (_region, _zones, _fabric, _placement, _capacity):
-            found += [each.below(*path) for each in rule(config, pool, plan)]
-    return found
+            all_problems += [problem.below(*path) for problem in rule(config, pool, plan)]
+    return all_problems
 
 
 SERVICE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
@@ -58,24 +60,25 @@ https://docs.aws.amazon.com/eks/latest/APIReference/API_KubernetesNetworkConfigR
 hashicorp/terraform-provider-aws also accepts 100.64.0.0/10 in versions after 6.34.0. EKS does not document that.
 """
 VPC_RANGES = (*SERVICE_RANGES, IPv4Network("100.64.0.0/10"))
-"""Accepted ranges for a VPC.
+"""Ranges that Trainyard accepts for a VPC.
 
-EKS accepts every range that a VPC can have. A public range would make its real hosts unreachable.
+EKS accepts every range that a VPC can have. With a public range, its hosts on the internet would be unreachable.
 https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html
 https://docs.aws.amazon.com/vpc/latest/userguide/vpc-cidr-blocks.html
 """
 BUCKET_NAME_LIMIT = 63
 DEFAULT_BUCKET_SUFFIX = "-bucket-0123abc"
-"""Suffix with the length that Pulumi adds to generated names. Pulumi rejects names that are too long."""
+"""Suffix as long as the one that Pulumi adds to generated names. Pulumi rejects names that are too long."""
 
 
 def _version(config: EksConfig) -> Iterator[Problem]:
     today = datetime.now(tz=UTC).date()
-    if config.check_availability and (wrong := unsupported(config.kubernetes_version, today)):
+    if config.check_availability and (error := eks_version_error(config.kubernetes_version, today)):
+        code, message = error
         yield Problem(
-            f"eks.kubernetes_version.{wrong[0]}",
+            f"eks.kubernetes_version.{code}",
             ("platform", "kubernetes_version"),
-            wrong[1] + SKIP_CHECK_HINT,
+            message + SKIP_CHECK_HINT,
             config.kubernetes_version,
         )
 
@@ -87,7 +90,10 @@ def _bucket(config: EksConfig) -> Iterator[Problem]:
         message = "has a prefix or suffix that S3 reserves; write another name"
         yield Problem("eks.bucket.name_reserved", ("platform", "bucket", "name"), message, name)
     if not name and len(config.name) > (limit := BUCKET_NAME_LIMIT - len(DEFAULT_BUCKET_SUFFIX)):
-        message = f"makes the bucket name NAME{DEFAULT_BUCKET_SUFFIX} too long; write `bucket.name`, or at most {limit}"
+        message = (
+            f"is too long for the default bucket name NAME{DEFAULT_BUCKET_SUFFIX}; write at most {limit} characters, "
+            "or set `bucket.name`"
+        )
         yield Problem("eks.name.too_long_for_bucket", ("platform", "name"), message, config.name)
 
 
@@ -104,14 +110,14 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
     vpc, services = IPv4Network(config.network.vpc), IPv4Network(config.network.services)
     path: Path = ("platform", "network")
     if 16 <= vpc.prefixlen <= 18:
-        yield from _room(config, vpc)
+        yield from _too_small_vpc(config, vpc)
     else:
         yield Problem("eks.network.vpc_size", (*path, "vpc"), "must be a /16, /17 or /18", str(vpc))
     if not 12 <= services.prefixlen <= 24:
         yield Problem("eks.network.services_size", (*path, "services"), "must be a /12 to /24", str(services))
     for key, network, ranges in (("vpc", vpc, VPC_RANGES), ("services", services, SERVICE_RANGES)):
-        if not any(network.subnet_of(each) for each in ranges):
-            message = f"is not for private use; write a range in {', '.join(map(str, ranges))}"
+        if not any(network.subnet_of(range_) for range_ in ranges):
+            message = f"is not a private range; write a range in {', '.join(map(str, ranges))}"
             yield Problem("eks.network.public", (*path, key), message, str(network))
     if vpc.overlaps(services):
         yield Problem(
@@ -120,24 +126,25 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
             f"overlaps network.vpc, {vpc}; write ranges that do not overlap",
             str(services),
         )
-    yield from open_to_internet(config.authorized_networks)
+    yield from open_to_internet_problems(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
-        if network.is_private and not examples([str(network)]):
+        if network.is_private and not documentation_ranges([str(network)]):
             message = (
-                "is private; the public endpoint accepts only public ranges; write your network's public range, or none"
+                "is private; the public endpoint accepts only public ranges; write your network's public range, or "
+                "remove it"
             )
             yield Problem(
                 "eks.authorized_networks.private", ("platform", "authorized_networks", index), message, str(network)
             )
 
 
-def _room(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
-    """Reject a VPC if the nodes of a zone need more addresses than its subnet has.
+def _too_small_vpc(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
+    """Yield a problem if the nodes of a zone need more addresses than the zone's subnet has.
 
     Each zone's subnet is a quarter of the VPC. AWS reserves five addresses of each subnet:
     https://docs.aws.amazon.com/vpc/latest/userguide/subnet-sizing.html
     """
-    room = vpc.num_addresses // 4 - 5
+    available = vpc.num_addresses // 4 - 5
     try:
         pools = [(plan.machine, plan.nodes, plan.zones) for plan in node_groups(config)]
         system = ec2_machine(config.system_pool.machine_type)
@@ -146,11 +153,12 @@ def _room(config: EksConfig, vpc: IPv4Network) -> Iterator[Problem]:
     pools.append((system, config.system_pool.nodes, config.all_zones))
     for zone in config.all_zones:
         counts = [(machine, -(-nodes // len(zones))) for machine, nodes, zones in pools if zone in zones]
-        held = sum(count * held_addresses(machine) for machine, count in counts)
-        if held > room:
+        needed = sum(count * reserved_addresses(machine) for machine, count in counts)
+        if needed > available:
+            num_nodes = sum(count for _, count in counts)
             message = (
-                f"leaves {room} addresses in each zone, and the {sum(count for _, count in counts)} nodes in {zone} "
-                f"need {held}, for two network interfaces each; write a larger range or fewer nodes"
+                f"has {available} addresses in each zone, but the {num_nodes} nodes in {zone} need {needed}, for two "
+                "network interfaces each; write a larger range or fewer nodes"
             )
             yield Problem("eks.network.too_few_addresses", ("platform", "network", "vpc"), message, str(vpc))
             return
@@ -161,7 +169,7 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
     if len(set(zones)) != len(zones) or len(zones) not in (2, 3):
         message = "must be two or three different zones"
         yield Problem("eks.zones.count", ("platform", "zones"), message, list(zones))
-    known = ZONES[config.region]
+    region_zones = ZONES[config.region]
     for zone in zones:
         if zone[:-1] != config.region:
             yield Problem(
@@ -170,12 +178,13 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
                 f"{zone} is not in platform.region, {config.region}",
                 list(zones),
             )
-        elif config.check_availability and zone not in known:
-            message = f"{config.region} has no zone {zone}; write some of {', '.join(sorted(known))}"
+        elif config.check_availability and zone not in region_zones:
+            message = f"{config.region} does not have zone {zone}; write some of {', '.join(sorted(region_zones))}"
             yield Problem("eks.zones.unknown", ("platform", "zones"), message + SKIP_CHECK_HINT, list(zones))
     if config.check_availability and not config.zones and config.region in ZONES_BY_ACCOUNT:
         message = (
-            f"{config.region} gives each account only some of its zones; write two of yours, from {', '.join(known)}"
+            f"{config.region} gives each account only some of its zones; write two that your account has, from "
+            f"{', '.join(region_zones)}"
         )
         yield Problem("eks.zones.by_account", ("platform", "zones"), message, [])
 
@@ -195,7 +204,8 @@ def _system_pool(config: EksConfig) -> Iterator[Problem]:
 def _region(config: EksConfig, _pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     regions = EC2_FAMILIES[plan.machine.family].regions
     if config.check_availability and regions is not None and config.region not in regions:
-        message = f"{config.region} has no {plan.machine.family}; it is in {', '.join(sorted(regions))}"
+        family = plan.machine.family
+        message = f"{config.region} does not offer {family}; only {', '.join(sorted(regions))} do; write another type"
         yield Problem("eks.pool.machine_not_in_region", ("machine_type",), message + SKIP_CHECK_HINT, plan.machine.name)
 
 
@@ -221,19 +231,20 @@ def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iter
     # With check_availability, the version's own rule rejects older versions.
     if plan.efa and not config.check_availability and minor_of(config.kubernetes_version) < EFA_MINOR:
         message = (
-            f"needs Kubernetes 1.{EFA_MINOR} or newer: older clusters' security groups block outgoing EFA traffic; "
+            f"requires Kubernetes 1.{EFA_MINOR} or newer, because older security groups block outgoing EFA traffic; "
             f"write `kubernetes_version: '1.{EFA_MINOR}'` or newer, or `efa: false` for this pool"
         )
         yield Problem("eks.pool.efa_version", ("efa",), message, True)
     if pool.efa and not plan.machine.efa_interfaces:
-        near = [
-            each.name for each in EC2_MACHINES.values() if each.efa_interfaces and each.family == plan.machine.family
+        family = plan.machine.family
+        with_efa = [
+            machine.name for machine in EC2_MACHINES.values() if machine.efa_interfaces and machine.family == family
         ]
-        some = ", ".join(near) or "p4d.24xlarge, p5.48xlarge"
+        suggestions = ", ".join(with_efa) or "p4d.24xlarge, p5.48xlarge"
         yield Problem(
             "eks.pool.efa_machine",
             ("efa",),
-            f"{plan.machine.name} has no EFA; remove it or write a type that has it, such as {some}",
+            f"{plan.machine.name} does not support EFA; remove it, or write a type with EFA such as {suggestions}",
             True,
         )
     if plan.efa and len(plan.zones) > 1:
@@ -248,7 +259,7 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
         yield Problem(
             "eks.pool.placement_capacity_block",
             ("placement_group",),
-            "nodes of a capacity block are already close together; remove it",
+            "a capacity block determines the placement of its nodes; remove it",
             True,
         )
     elif plan.model.reservation:
@@ -271,11 +282,11 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
 
     https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html"""
     if plan.model.is_capacity_block and not plan.machine.capacity_block:
-        some = ", ".join(each.name for each in EC2_MACHINES.values() if each.capacity_block)
+        supported = ", ".join(machine.name for machine in EC2_MACHINES.values() if machine.capacity_block)
         yield Problem(
             "eks.pool.capacity_block_machine",
             ("capacity",),
-            f"{plan.machine.name} has no capacity blocks; they are for {some}",
+            f"{plan.machine.name} does not support capacity blocks; only {supported} do; write another type",
             pool.capacity,
         )
     if plan.model.reservation and len(plan.zones) > 1:
@@ -283,21 +294,23 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
             "eks.pool.reservation_zones", ("zones",), "a reservation is in one zone; write that one", list(pool.zones)
         )
     if plan.model.reservation and not pool.zones:
-        yield Problem("eks.pool.reservation_without_zone", ("zones",), "write the zone of the reservation", [])
+        yield Problem(
+            "eks.pool.reservation_without_zone", ("zones",), "is missing; write the zone of the reservation", []
+        )
 
 
-START_OVER = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"
+RECREATE_HINT = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"
 
 CLUSTER = "aws:eks/cluster:Cluster"
 VPC = "aws:ec2/vpc:Vpc"
 SUBNET = "aws:ec2/subnet:Subnet"
-PRIVATE = "network-private-"
+PRIVATE_SUBNET_PREFIX = "network-private-"
 """Name prefix of the cluster's subnets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeployedCluster:
-    """Version of an existing cluster, and its settings that cannot change."""
+    """Version of a deployed cluster, and its settings that cannot change."""
 
     region: str
     """Region of the cluster."""
@@ -318,15 +331,17 @@ def deployed_cluster(config: EksConfig) -> DeployedCluster:
 
 def cluster_in(deployment: Mapping[str, Any]) -> DeployedCluster | None:
     """Return the cluster in a deployment of `pulumi stack export`, or None."""
-    made = [each for each in deployment.get("resources") or [] if each.get("id") and not each.get("delete")]
-    clusters = [each["outputs"] for each in made if each["type"] == CLUSTER]
-    vpcs = [each["outputs"] for each in made if each["type"] == VPC]
+    resources = [
+        resource for resource in deployment.get("resources") or [] if resource.get("id") and not resource.get("delete")
+    ]
+    clusters = [resource["outputs"] for resource in resources if resource["type"] == CLUSTER]
+    vpcs = [resource["outputs"] for resource in resources if resource["type"] == VPC]
     if not clusters or not vpcs:
         return None
     subnets = [
-        (IPv4Network(each["outputs"]["cidrBlock"]), str(each["outputs"]["availabilityZone"]))
-        for each in made
-        if each["type"] == SUBNET and each["urn"].rpartition("::")[2].startswith(PRIVATE)
+        (IPv4Network(resource["outputs"]["cidrBlock"]), str(resource["outputs"]["availabilityZone"]))
+        for resource in resources
+        if resource["type"] == SUBNET and resource["urn"].rpartition("::")[2].startswith(PRIVATE_SUBNET_PREFIX)
     ]
     zones = tuple(zone for _range, zone in sorted(subnets))
     return DeployedCluster(
@@ -338,44 +353,42 @@ def cluster_in(deployment: Mapping[str, Any]) -> DeployedCluster | None:
 
 
 def update_problems(cluster: DeployedCluster, config: EksConfig) -> list[Problem]:
-    """Return the settings that AWS would reject for an existing cluster.
+    """Return a problem for each setting that AWS would reject for a deployed cluster.
 
-    A new region replaces the cluster, so every setting can change with it. Otherwise a cluster keeps its VPC and the
-    zones of its subnets:
+    A new region replaces the cluster, so all settings can change with it. In the same region, a cluster keeps its VPC
+    and the zones of its subnets:
     https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html#network-requirements-subnets
     """
     if cluster.region != config.region:
         return []
-    found = []
+    changes = []
     if cluster.vpc != config.network.vpc:
-        message = f"cannot change while the cluster exists; its VPC is {cluster.vpc}; write that, {START_OVER}"
-        found.append(Problem("eks.network.vpc_fixed", ("platform", "network", "vpc"), message, config.network.vpc))
+        message = f"cannot change while the cluster exists; write its range, {cluster.vpc}, {RECREATE_HINT}"
+        changes.append(Problem("eks.network.vpc_fixed", ("platform", "network", "vpc"), message, config.network.vpc))
     if cluster.zones != config.all_zones:
         zones = f"[{', '.join(cluster.zones)}]"
-        message = (
-            f"cannot change while the cluster exists; its zones are {zones}; write them in that order, {START_OVER}"
-        )
-        found.append(Problem("eks.zones.fixed", ("platform", "zones"), message, list(config.all_zones)))
-    return [*found, *_version_step(cluster.version, config.kubernetes_version)]
+        message = f"cannot change while the cluster exists; write its zones in this order, {zones}, {RECREATE_HINT}"
+        changes.append(Problem("eks.zones.fixed", ("platform", "zones"), message, list(config.all_zones)))
+    return [*changes, *_version_step(cluster.version, config.kubernetes_version)]
 
 
-def _version_step(now: str, asked: str) -> Iterator[Problem]:
-    """Reject version downgrades and steps of more than one minor version.
+def _version_step(current: str, requested: str) -> Iterator[Problem]:
+    """Yield a problem for a version downgrade, or a step of more than one minor version.
 
     https://docs.aws.amazon.com/eks/latest/userguide/update-cluster.html, UpdateClusterVersion
     """
     path: Path = ("platform", "kubernetes_version")
-    steps = minor_of(asked) - minor_of(now)
+    steps = minor_of(requested) - minor_of(current)
     if steps > 1:
-        step = f"1.{minor_of(now) + 1}"
+        next_version = f"1.{minor_of(current) + 1}"
         message = (
-            f"is {steps} minor versions above the cluster's, {now}; EKS upgrades one at a time; write '{step}', run "
-            "`make up` until all nodes have it, and then write the next"
+            f"is {steps} minor versions above the cluster's, {current}; EKS upgrades one at a time; write "
+            f"'{next_version}', run `make up` until all nodes have it, and then write the next"
         )
-        yield Problem("eks.kubernetes_version.skipped", path, message, asked)
+        yield Problem("eks.kubernetes_version.skipped", path, message, requested)
     elif steps < 0:
         message = (
-            f"is below the cluster's version, {now}, which EKS does not allow; write '{now}' or the next minor version "
-            "(EKS upgrades a cluster automatically when standard support of its version ends)"
+            f"is below the cluster's version, {current}, which EKS does not allow; write '{current}' or the next minor "
+            "version (EKS upgrades a cluster automatically when standard support of its version ends)"
         )
-        yield Problem("eks.kubernetes_version.downgrade", path, message, asked)
+        yield Problem("eks.kubernetes_version.downgrade", path, message, requested)

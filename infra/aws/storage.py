@@ -24,14 +24,14 @@ class CheckpointBucket(pulumi.ComponentResource):
     """Private, encrypted bucket. It outlives the stack if `keep` is set."""
 
     name: pulumi.Output[str]
-    """Name of the bucket, known when it is protected."""
+    """Name of the bucket, known after its protections exist."""
     arn: pulumi.Output[str]
     """ARN of the bucket."""
 
     def __init__(self, name: str, args: CheckpointBucketArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:CheckpointBucket", name, None, opts)
         config = args.config
-        # Keep the protecting resources with a kept bucket.
+        # A kept bucket also keeps its protections.
         child = pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep)
         bucket = s3.Bucket(f"{args.cluster}-{name}", bucket=config.name, force_destroy=not config.keep, opts=child)
         protections = [

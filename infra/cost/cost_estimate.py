@@ -17,7 +17,7 @@ than in Iowa.
 SPOT_ERROR = 0.5
 """Relative error of a spot price, because spot prices change:
 https://cloud.google.com/compute/docs/instances/spot#pricing"""
-FRESH = timedelta(days=365)
+MAX_PRICE_AGE = timedelta(days=365)
 """Age after which a price is reported as old."""
 
 
@@ -26,8 +26,11 @@ class Money:
     """US dollars an hour, with the estimated range of the true price."""
 
     amount: float
+    """Estimate."""
     low: float
+    """Lower end of the range."""
     high: float
+    """Upper end of the range."""
 
     def __add__(self, other: Money) -> Money:
         return Money(amount=self.amount + other.amount, low=self.low + other.low, high=self.high + other.high)
@@ -41,7 +44,7 @@ NOTHING = Money(amount=0, low=0, high=0)
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Quantity of one item."""
+    """Quantity of one item, with its prices."""
 
     part: str
     """Pool of the item, or `system` or `cluster`."""
@@ -50,7 +53,7 @@ class Line:
     quantity: float
     """Number of the item's units."""
     spot: bool
-    """True if the settings ask for spot capacity."""
+    """True if the settings request spot capacity."""
     on_demand_price: Price | None
     """On-demand price, or None if the table has none."""
     spot_price: Price | None
@@ -88,14 +91,15 @@ class CostEstimate:
 
     def by_part(self, *, spot: bool | None = None) -> Mapping[str, Money]:
         """Return the total of each part's priced items. `spot` None uses the provisioning models in the settings."""
-        found: dict[str, Money] = {}
+        totals: dict[str, Money] = {}
         for line in self.lines:
-            found[line.part] = found.get(line.part, NOTHING) + (line.cost(spot=_as_spot(line, spot)) or NOTHING)
-        return found
+            cost = line.cost(spot=_is_spot(line, spot)) or NOTHING
+            totals[line.part] = totals.get(line.part, NOTHING) + cost
+        return totals
 
     def incomplete(self, *, spot: bool | None = None) -> frozenset[str]:
         """Return the parts with an unpriced item. `by_part` underestimates them."""
-        return frozenset(line.part for line in self.lines if line.cost(spot=_as_spot(line, spot)) is None)
+        return frozenset(line.part for line in self.lines if line.cost(spot=_is_spot(line, spot)) is None)
 
     @property
     def unpriced(self) -> tuple[str, ...]:
@@ -108,47 +112,47 @@ class CostEstimate:
 
     def warnings(self, today: date) -> tuple[str, ...]:
         """Return a warning for each old price, with its date and source."""
-        old = {line.price for line in self.lines if line.price and today - line.price.day > FRESH}
+        old = {line.price for line in self.lines if line.price and today - line.price.day > MAX_PRICE_AGE}
         return tuple(
-            f"price of {price.item.name} is of {price.day}, more than a year old; look at {price.source}"
+            f"price of {price.item.name} is from {price.day}, more than a year old; check {price.source}"
             for price in sorted(old, key=lambda price: price.item.name)
         )
 
 
-def _as_spot(line: Line, spot: bool | None) -> bool:
-    """Return the provisioning model of a line. System nodes and the cluster are never spot."""
+def _is_spot(line: Line, spot: bool | None) -> bool:
+    """Return True if a line uses its spot price. System nodes and the cluster are never spot."""
     return line.spot if spot is None or line.part in ("cluster", "system") else spot
 
 
-def over_budget(found: CostEstimate, budget: float | None) -> str | None:
+def over_budget(estimate: CostEstimate, budget: float | None) -> str | None:
     """Return an error if a cost estimate exceeds the budget (US dollars an hour) or has unpriced items, else None."""
     if budget is None:
         return None
-    if found.total.amount > budget:
-        return f"costs {found.total} an hour, more than `budget: {budget:g}`; raise the budget or ask for less"
-    if found.unpriced:
-        what = "; ".join(found.unpriced)
-        return f"has parts without a price, so `budget: {budget:g}` cannot be checked: {what}; remove the budget"
+    if estimate.total.amount > budget:
+        return f"costs {estimate.total} an hour, more than `budget: {budget:g}`; raise the budget or request less"
+    if estimate.unpriced:
+        items = "; ".join(estimate.unpriced)
+        return f"has items without a price, so `budget: {budget:g}` cannot be checked: {items}; remove the budget"
     return None
 
 
 def price_line(part: str, cloud: str, region: str, name: str, quantity: float, *, spot: bool = False) -> Line:
-    """Return a line with the prices of an item, from the nearest region with a price."""
-    on_demand = _nearest(Item(cloud=cloud, name=name), region)
+    """Return a line with an item's prices in its region, else in another region."""
+    on_demand_price = _nearest_price(Item(cloud=cloud, name=name), region)
     has_spot = not name.startswith("disk ") and part not in ("cluster", "system")
-    as_spot = _nearest(Item(cloud=cloud, name=name, spot=True), region) if has_spot else on_demand
+    spot_price = _nearest_price(Item(cloud=cloud, name=name, spot=True), region) if has_spot else on_demand_price
     return Line(
         part=part,
         item=Item(cloud=cloud, name=name),
         quantity=quantity,
         spot=spot,
-        on_demand_price=on_demand,
-        spot_price=as_spot,
+        on_demand_price=on_demand_price,
+        spot_price=spot_price,
         region=region,
     )
 
 
-def _nearest(item: Item, region: str) -> Price | None:
+def _nearest_price(item: Item, region: str) -> Price | None:
     """Return the price in the region, else the first in another region."""
-    found = [price for price in PRICES if price.item == item]
-    return min(found, key=lambda price: price.region not in (region, "global"), default=None)
+    prices = [price for price in PRICES if price.item == item]
+    return min(prices, key=lambda price: price.region not in (region, "global"), default=None)

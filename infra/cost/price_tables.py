@@ -52,8 +52,8 @@ CATALOG = Source(
     f"{_GITHUB}skypilot-org/skypilot-catalog/blob/006059e0f18acb1341e22a27751e9f80df6ba92f/catalogs/v8/gcp/vms.csv",
     READ,
 )
-"""Google's price list, which SkyPilot reads from Google's billing API. The value 700.0 means that there is no price.
-Some H100, A100-80GB and B200 rows have the flex-start price in regions that sell both. The rows here are from
+"""Google's price list, which SkyPilot reads from Google's billing API. The value 700.0 stands for an unknown price.
+In regions that sell flex-start, some H100, A100-80GB and B200 rows have the flex-start price. The rows here are from
 regions with a correct on-demand price."""
 AWS_CATALOG = Source(
     f"{_GITHUB}skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv",
@@ -153,7 +153,7 @@ GCP_ROWS: tuple[Row, ...] = (
     ("n2 GiB", "us-central1", 0.004237, 0.004237 * 1.02778 / 3.14434, CATALOG),
     ("n2d vCPU", "us-central1", 0.027502, 0.002773, AUTOSCALER),
     ("n2d GiB", "us-central1", 0.003686, 0.003686 * 0.002773 / 0.027502, AUTOSCALER),
-    # Families with prices of whole machines only. Each size costs its proportion.
+    # Families with prices of whole machines only. Prices are proportional to the vCPUs.
     ("c4-standard vCPU with its memory", "us-central1", 4.74408 / 96, 2.25864 / 96, CATALOG),
     ("g4-standard vCPU with its memory", "us-west1", 3.40428 / 48, None, G4),
     ("a3-highgpu vCPU with its memory", "us-central1", 1.18251 / 26, 0.36117 / 26, CATALOG),
@@ -241,9 +241,9 @@ AWS_ROWS: tuple[Row, ...] = (
 def _prices() -> Iterator[Price]:
     for cloud, rows in (("gcp", GCP_ROWS), ("aws", (*AWS_ROWS, *_cpu_instances()))):
         for name, region, on_demand, spot, source in rows:
-            for usd, as_spot in ((on_demand, False), (spot, True)):
+            for usd, is_spot in ((on_demand, False), (spot, True)):
                 if usd is not None:
-                    item = Item(cloud=cloud, name=name, spot=as_spot)
+                    item = Item(cloud=cloud, name=name, spot=is_spot)
                     yield Price(item=item, region=region, usd=usd, source=source.url, day=source.day)
 
 

@@ -1,1 +1,1 @@
-"""An existing cluster as a platform."""
+"""Platform on an existing cluster, which the stack neither creates nor deletes."""

@@ -12,7 +12,7 @@ from infra.kubeconfig import contexts, kubeconfig_files
 from infra.naming import KUEUE
 from infra.scheduling import Scheduling, tolerate, tpu_scheduling
 from settings.problem import Problem
-from settings.types import not_made_here
+from settings.types import namespace_problem
 
 if TYPE_CHECKING:
     from infra.platform import Platform
@@ -28,13 +28,13 @@ class Existing(Cloud):
         self.context, self.kubeconfig = config.context, config.kubeconfig
         self.scheme = config.bucket.url.partition("://")[0] if isinstance(config.bucket, UrlConfig) else ""
 
-    def operators(self, needed: frozenset[str]) -> frozenset[str]:
-        # The queues' share of the cluster is a decision of its owner, so the stack does not install Kueue.
-        return frozenset() if self.config.operators == "present" else needed - {KUEUE}
+    def operators(self, required: frozenset[str]) -> frozenset[str]:
+        # Do not install Kueue: the cluster's owner decides which part of the cluster the queues can use.
+        return frozenset() if self.config.operators == "present" else required - {KUEUE}
 
     def problems(self) -> list[Problem]:
         namespace = self.config.namespace
-        if self.config.create_namespace and (message := not_made_here(namespace)):
+        if self.config.create_namespace and (message := namespace_problem(namespace)):
             return [
                 Problem(
                     "kubeconfig.namespace.reserved",
@@ -54,18 +54,18 @@ class Existing(Cloud):
             return [_problem("kubeconfig", str(error), self.config.kubeconfig or "")]
         if self.config.context in names:
             return []
-        place = ", ".join(map(str, files))
+        paths = ", ".join(map(str, files))
         if names:
-            message = f"is not a context in {place}; write one of {', '.join(names)}"
+            message = f"is not a context in {paths}; write one of {', '.join(names)}"
         else:
-            message = f"there is no context in {place}; set platform.kubeconfig to the file that has it"
+            message = f"is not a context in {paths}, which has no contexts; set platform.kubeconfig to the file with it"
         return [_problem("context", message, self.config.context)]
 
     def accelerator_scheduling(
         self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
         del accelerator, pool, gpus_per_host
-        # Only GKE has TPUs, and it labels their nodes. GPU nodes have no standard label.
+        # Only GKE has TPUs, and it labels their nodes. For GPU nodes there is no standard label.
         if tpu is not None:
             return tpu_scheduling(tpu)
         return Scheduling(tolerations=(tolerate(gpus.RESOURCE),), accelerator_resource=gpus.RESOURCE)

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from settings.problem import Invalid
-from settings.secret_scan import shape
-from settings.types import DnsLabel, GivenNamespaceName, Image, Memory, Section
+from settings.secret_scan import token_kind
+from settings.types import DnsLabel, ExistingClusterNamespace, Image, Memory, Section
 
 
 def _bucket_url(value: str) -> str:
@@ -17,10 +17,10 @@ def _bucket_url(value: str) -> str:
         raise Invalid(
             "bucket_url", "must be the URL of a bucket, gs:// or s3://; write for example 's3://team-checkpoints/runs'"
         )
-    if found := shape(value):
+    if noun := token_kind(value):
         raise Invalid(
             "bucket_url_secret",
-            f"is {found} in clear; write the URL without it, and put the credentials in the jobs' `secrets`",
+            f"is {noun} in clear; write the URL without it, and put the credentials in the jobs' `secrets`",
         )
     return value.rstrip("/")
 
@@ -35,7 +35,7 @@ class ClaimConfig(Section):
     storage_class: DnsLabel | None = None
     """Storage class; by default the cluster's default class."""
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany"] = "ReadWriteOnce"
-    """Access mode; `ReadWriteOnce` suits a cluster of one node, and hosts on several nodes need `ReadWriteMany`."""
+    """Access mode: `ReadWriteOnce` for a cluster of one node, `ReadWriteMany` for hosts on several nodes."""
 
 
 class UrlConfig(Section):
@@ -59,7 +59,7 @@ class KubeconfigConfig(Section):
     """Name of the context in the kubeconfig."""
     kubeconfig: str | None = None
     """Path of the kubeconfig file; by default the files that kubectl reads, `$KUBECONFIG` or else `~/.kube/config`."""
-    namespace: GivenNamespaceName = "training"
+    namespace: ExistingClusterNamespace = "training"
     """Kubernetes namespace of the jobs, for this stack only."""
     create_namespace: bool = True
     """Create the namespace, and delete it with all its objects when the stack is destroyed; `false` uses an existing
@@ -70,5 +70,5 @@ class KubeconfigConfig(Section):
     bucket: BucketConfig = ClaimConfig(kind="claim")
     """Storage of checkpoints and metrics."""
     operators: Literal["install", "present"] = "install"
-    """Operators: `install` those that the jobs need, at Trainyard's versions (docs/operators.md), or use those
-    `present` in the cluster."""
+    """`install` installs the operators that the jobs need, at Trainyard's versions (docs/operators.md). `present` uses
+    the operators of the cluster."""

@@ -1,4 +1,4 @@
-"""Platform `kubeconfig`: the namespace and its objects in an existing cluster, and the values that jobs use."""
+"""Platform `kubeconfig`: the jobs' namespace in an existing cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from infra.platform import CLAIM_URL, Platform
 
 
 def use_existing_cluster(config: KubeconfigConfig) -> Platform:
-    """Use the cluster of a kubeconfig's context, with a namespace for the jobs."""
+    """Create the jobs' namespace in the cluster of a kubeconfig's context. Return the platform."""
     files = os.pathsep.join(map(str, kubeconfig_files(config.kubeconfig)))
     path = files if config.kubeconfig else None
     provider = pulumi_kubernetes.Provider(

@@ -11,7 +11,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from infra.gcp.fabrics import Fabric, subnets
 from infra.gcp.network import TIMEOUTS
-from infra.naming import fitted, stack_labels
+from infra.naming import fit_name, stack_labels
 
 NAME_LIMIT = 63
 
@@ -45,11 +45,11 @@ class AcceleratorNetwork(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS)
         vpcs = {vpc: self._vpc(name, vpc, args, child) for vpc in args.fabric.vpcs}
         region = args.zone.rpartition("-")[0]
-        self.names, made = [], []
+        self.names, pairs = [], []
         for interface in args.fabric.interfaces:
             subnet = gcp.compute.Subnetwork(
                 f"{name}-{interface.name}",
-                name=fitted(args.cluster, interface.name, NAME_LIMIT),
+                name=fit_name(args.cluster, interface.name, NAME_LIMIT),
                 project=args.project,
                 region=region,
                 network=vpcs[interface.vpc].id,
@@ -57,41 +57,42 @@ class AcceleratorNetwork(pulumi.ComponentResource):
                 opts=child,
             )
             self.names.append(
-                (fitted(args.cluster, interface.vpc, NAME_LIMIT), fitted(args.cluster, interface.name, NAME_LIMIT))
+                (fit_name(args.cluster, interface.vpc, NAME_LIMIT), fit_name(args.cluster, interface.name, NAME_LIMIT))
             )
-            made.append(pulumi.Output.all(vpcs[interface.vpc].name, subnet.name).apply(lambda pair: (pair[0], pair[1])))
-        self.networks = pulumi.Output.all(*made).apply(list)
+            names = pulumi.Output.all(vpcs[interface.vpc].name, subnet.name)
+            pairs.append(names.apply(lambda values: (values[0], values[1])))
+        self.networks = pulumi.Output.all(*pairs).apply(list)
         self.register_outputs({"networks": self.networks})
 
     def _vpc(
         self, name: str, vpc: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions
     ) -> gcp.compute.Network:
-        rdma = args.fabric.rdma_profile is not None and vpc == "rdma"
+        is_rdma = args.fabric.rdma_profile is not None and vpc == "rdma"
         profile = pulumi.Output.concat(
             "projects/", args.project, f"/global/networkProfiles/{args.zone}-{args.fabric.rdma_profile}"
         )
         network = gcp.compute.Network(
             f"{name}-{vpc}-vpc",
-            name=fitted(args.cluster, vpc, NAME_LIMIT),
+            name=fit_name(args.cluster, vpc, NAME_LIMIT),
             project=args.project,
             auto_create_subnetworks=False,
             mtu=args.fabric.mtu,
-            network_profile=profile if rdma else None,
+            network_profile=profile if is_rdma else None,
             opts=opts,
         )
-        if not rdma:
-            # Hosts use any port between each other. This VPC contains only hosts. RDMA networks do not support firewall
-            # rules.
+        if not is_rdma:
+            # Hosts connect to each other on any port, and this VPC contains only hosts. RDMA networks do not support
+            # firewall rules.
             gcp.compute.Firewall(
                 f"{name}-{vpc}-inside",
-                name=fitted(args.cluster, vpc, NAME_LIMIT),
+                name=fit_name(args.cluster, vpc, NAME_LIMIT),
                 project=args.project,
                 network=network.id,
                 direction="INGRESS",
                 source_ranges=[args.network],
                 allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
-                # Google does not delete a VPC with a firewall. The provider would keep the firewall: `network` is not
-                # ForceNew (google-beta/services/compute/resource_compute_firewall.go:259 of
+                # Google does not delete a VPC with a firewall rule. The provider would not replace the rule with its
+                # VPC: `network` is not ForceNew (google-beta/services/compute/resource_compute_firewall.go:259 of
                 # terraform-provider-google-beta).
                 opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["network"])),
             )
@@ -109,20 +110,24 @@ class PodNetworksArgs:
 
 
 class PodNetworks(pulumi.ComponentResource):
-    """A `Network` in the cluster for each interface, which pods name in their annotations."""
+    """A `Network` object in the cluster for each interface. Pods name them in their annotations."""
 
     def __init__(self, name: str, args: PodNetworksArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:PodNetworks", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         for index, interface in enumerate(args.fabric.interfaces):
-            pair = args.networks[index]
+            vpc_and_subnet = args.networks[index]
             metadata = ObjectMetaArgs(name=interface.name, labels=stack_labels())
             CustomResource(
                 f"{name}-{interface.name}-parameters",
                 api_version="networking.gke.io/v1",
                 kind="GKENetworkParamSet",
                 metadata=metadata,
-                spec={"vpc": pair[0], "vpcSubnet": pair[1], "deviceMode": interface.device_mode},
+                spec={
+                    "vpc": vpc_and_subnet[0],
+                    "vpcSubnet": vpc_and_subnet[1],
+                    "deviceMode": interface.device_mode,
+                },
                 opts=child,
             )
             CustomResource(

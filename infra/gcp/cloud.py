@@ -11,8 +11,8 @@ from infra.cost.cost_estimate import Line
 from infra.gcp import inventory, permissions, pools, quota_and_prices, rules
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import built_everywhere
-from infra.inventory import Ask, Lister, Ownership, PlannedResource
+from infra.image.builtin_images import built_in_clouds
+from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling
 from settings.problem import Problem
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Gke(ProvisionedCloud):
-    """A GKE cluster that the stack provisions."""
+    """GKE cluster that the stack provisions."""
 
     scheme = "gs"
     command = "gcloud"
@@ -43,8 +43,8 @@ class Gke(ProvisionedCloud):
     def quota(self) -> tuple[Quota, ...]:
         return quotas(quota_and_prices.quota_needs(self.config), self.config.region)
 
-    def quota_left(self, ask: Ask) -> Mapping[tuple[str, str], int]:
-        return quota_and_prices.quota_left(self.config, ask)
+    def quota_left(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
+        return quota_and_prices.quota_left(self.config, run_json)
 
     def price_lines(self) -> Iterator[Line]:
         return quota_and_prices.price_lines(self.config)
@@ -55,9 +55,9 @@ class Gke(ProvisionedCloud):
         del gpus_per_host
         return pools.scheduling(self.config, accelerator, tpu, pool)
 
-    def lister(self, ownership: Ownership, ask: Ask) -> Lister:
+    def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:
         del ownership
-        return lambda listing: inventory.resources(listing, self.config, ask)
+        return lambda listing: inventory.resources(listing, self.config, run_json)
 
     def generated_names(self, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
         return inventory.generated_names(self.config.name, planned)
@@ -74,4 +74,4 @@ class Gke(ProvisionedCloud):
         del operators
         from infra.gcp.platform import build_gke
 
-        return build_gke(self.config, built_everywhere(images))
+        return build_gke(self.config, built_in_clouds(images))

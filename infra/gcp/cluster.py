@@ -10,11 +10,11 @@ from pulumi_gcp import container
 
 from infra.gcp.config import GkeConfig, MaintenanceConfig
 from infra.gcp.network import PODS, SERVICES
-from infra.gcp.pools import first_machine
+from infra.gcp.pools import default_pool_machine
 from infra.naming import cloud_labels
 
 TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
-"""Timeouts. A regional control plane takes up to half an hour. An upgrade waits for its nodes."""
+"""Timeouts of the control plane. A regional one takes up to half an hour. An upgrade waits for its nodes."""
 WINDOW_ORIGIN = "2026-01-01"
 """Start date of the maintenance windows, in the past."""
 
@@ -34,11 +34,11 @@ class GkeClusterArgs:
     node_service_account: pulumi.Input[str]
     """E-mail address of the service account of the nodes."""
     multi_networking: bool
-    """True if pods may have several network interfaces. Pods on several A3 or A4 hosts have them."""
+    """True if pods may have several network interfaces, as on A3 and A4 hosts."""
 
 
 class GkeCluster(pulumi.ComponentResource):
-    """A private GKE cluster without node pools."""
+    """Private GKE cluster without node pools."""
 
     name: pulumi.Output[str]
     """Name of the cluster."""
@@ -58,12 +58,12 @@ class GkeCluster(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 custom_timeouts=TIMEOUTS,
-                ignore_changes=_unchanged(args),
+                ignore_changes=_ignored_changes(args),
             ),
         )
         self.control_plane = cluster
         self.name = cluster.name
-        self.workload_pool = cluster.workload_identity_config.apply(lambda found: str(found.workload_pool))
+        self.workload_pool = cluster.workload_identity_config.apply(lambda identity: str(identity.workload_pool))
         self.kubeconfig = pulumi.Output.json_dumps(_kubeconfig(config, cluster))
         self.register_outputs({"name": self.name, "kubeconfig": self.kubeconfig, "workload_pool": self.workload_pool})
 
@@ -125,16 +125,16 @@ def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
         addons_config=_addons(config),
         remove_default_node_pool=True,
         initial_node_count=1,
-        node_config=_first_node(args),
+        node_config=_default_pool_node(args),
     )
 
 
-def _unchanged(args: GkeClusterArgs) -> list[str]:
+def _ignored_changes(args: GkeClusterArgs) -> list[str]:
     """Return the inputs whose changes Pulumi ignores after creation.
 
-    `nodeConfig` belongs to the default pool, which is removed at once. Multi-networking can be enabled later but is
-    never disabled. Pulumi updates the cluster before it deletes pools with additional networks, and Google may refuse
-    to disable it then.
+    `nodeConfig` belongs to the default pool, which the provider removes at once. Trainyard can enable multi-networking
+    later but never disables it: Pulumi updates the cluster before it deletes pools with additional networks, and Google
+    may then reject the update.
     """
     return ["nodeConfig", *([] if args.multi_networking else ["enableMultiNetworking"])]
 
@@ -171,10 +171,10 @@ def _addons(config: GkeConfig) -> container.ClusterAddonsConfigArgs:
     )
 
 
-def _first_node(args: GkeClusterArgs) -> container.ClusterNodeConfigArgs:
-    """Return a small node, with the nodes' identity, for the default pool. The pool is removed at once."""
+def _default_pool_node(args: GkeClusterArgs) -> container.ClusterNodeConfigArgs:
+    """Return a small node for the default pool, which the provider removes at once."""
     return container.ClusterNodeConfigArgs(
-        machine_type=first_machine(args.config),
+        machine_type=default_pool_machine(args.config),
         disk_size_gb=20,
         disk_type="pd-standard",
         service_account=args.node_service_account,
@@ -189,12 +189,12 @@ def _maintenance(config: MaintenanceConfig) -> container.ClusterMaintenancePolic
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions
     """
-    end, days_on = (config.start_hour + config.hours) % 24, (config.start_hour + config.hours) // 24
-    last = f"{WINDOW_ORIGIN[:-2]}{int(WINDOW_ORIGIN[-2:]) + days_on:02}"
+    days, end_hour = divmod(config.start_hour + config.hours, 24)
+    end_date = f"{WINDOW_ORIGIN[:-2]}{int(WINDOW_ORIGIN[-2:]) + days:02}"
     return container.ClusterMaintenancePolicyArgs(
         recurring_window=container.ClusterMaintenancePolicyRecurringWindowArgs(
             start_time=f"{WINDOW_ORIGIN}T{config.start_hour:02}:00:00Z",
-            end_time=f"{last}T{end:02}:00:00Z",
+            end_time=f"{end_date}T{end_hour:02}:00:00Z",
             recurrence=f"FREQ=WEEKLY;BYDAY={','.join(config.days)}",
         ),
         maintenance_exclusions=[
@@ -218,11 +218,11 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
     if config.authorized_networks:
         access = {
             "server": pulumi.Output.concat("https://", cluster.endpoint),
-            "certificate-authority-data": cluster.master_auth.apply(lambda found: found.cluster_ca_certificate),
+            "certificate-authority-data": cluster.master_auth.apply(lambda auth: auth.cluster_ca_certificate),
         }
     else:
-        endpoint = cluster.control_plane_endpoints_config.apply(_dns_name)
-        access = {"server": pulumi.Output.concat("https://", endpoint)}
+        dns_name = cluster.control_plane_endpoints_config.apply(_dns_name)
+        access = {"server": pulumi.Output.concat("https://", dns_name)}
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "command": "gke-gcloud-auth-plugin",
@@ -240,6 +240,6 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
     }
 
 
-def _dns_name(found: Any) -> str:
+def _dns_name(endpoints: Any) -> str:
     """Return the API server's DNS name."""
-    return str(found.dns_endpoint_config.endpoint)
+    return str(endpoints.dns_endpoint_config.endpoint)

@@ -1,4 +1,4 @@
-"""Kubernetes objects that a GKE stack adds to its cluster: claims of host folders, and compute classes."""
+"""Kubernetes objects of a GKE stack: volumes of host folders, and compute classes with a fallback order."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from infra.naming import stack_labels
 
-SIZE = {"storage": "1Gi"}
-"""Size that the API requires. A host folder has no fixed size."""
+PLACEHOLDER_SIZE = {"storage": "1Gi"}
+"""The API requires a size, but a host folder has none."""
 READ_ONLY = "ReadOnlyMany"
 
 
@@ -32,11 +32,11 @@ class HostFolderArgs:
     claim: str
     """Name of the claim and suffix of the volume's name."""
     folder: str
-    """Host folder. Pods with the claim do not start on nodes without it, and their events report the reason."""
+    """Host folder. On nodes without it, pods with the claim do not start, and their events report the reason."""
 
 
 class HostFolder(pulumi.ComponentResource):
-    """Volume of the folder and its claim.
+    """Volume of a host folder and its claim.
 
     The `restricted` Pod Security Standard rejects host paths in pods and allows claims.
     """
@@ -47,15 +47,15 @@ class HostFolder(pulumi.ComponentResource):
     def __init__(self, name: str, args: HostFolderArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:HostFolder", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        called = pulumi.Output.concat(args.namespace, "-", args.claim)
+        volume_name = pulumi.Output.concat(args.namespace, "-", args.claim)
         volume = PersistentVolume(
             f"{name}-volume",
-            metadata=ObjectMetaArgs(name=called, labels=stack_labels()),
+            metadata=ObjectMetaArgs(name=volume_name, labels=stack_labels()),
             spec=PersistentVolumeSpecArgs(
-                capacity=SIZE,
+                capacity=PLACEHOLDER_SIZE,
                 access_modes=[READ_ONLY],
                 persistent_volume_reclaim_policy="Retain",
-                storage_class_name=called,
+                storage_class_name=volume_name,
                 host_path=HostPathVolumeSourceArgs(path=args.folder, type="Directory"),
             ),
             opts=child,
@@ -67,7 +67,7 @@ class HostFolder(pulumi.ComponentResource):
                 access_modes=[READ_ONLY],
                 storage_class_name=volume.metadata.name,
                 volume_name=volume.metadata.name,
-                resources=VolumeResourceRequirementsArgs(requests=SIZE),
+                resources=VolumeResourceRequirementsArgs(requests=PLACEHOLDER_SIZE),
             ),
             opts=child,
         )
@@ -76,7 +76,7 @@ class HostFolder(pulumi.ComponentResource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CapacityLadderArgs:
+class FallbackComputeClassArgs:
     """Inputs of `CapacityLadder`."""
 
     pool: str
@@ -85,13 +85,13 @@ class CapacityLadderArgs:
     """Names of the GKE node pools of each provisioning model, in fallback order."""
 
 
-class CapacityLadder(pulumi.ComponentResource):
-    """ComputeClass. Jobs that select it get nodes from the first provisioning model with capacity.
+class FallbackComputeClass(pulumi.ComponentResource):
+    """ComputeClass of a pool: jobs get nodes from the first provisioning model with capacity.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes
     """
 
-    def __init__(self, name: str, args: CapacityLadderArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: FallbackComputeClassArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:CapacityLadder", name, None, opts)
         CustomResource(
             f"{name}-class",

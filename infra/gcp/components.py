@@ -1,4 +1,7 @@
-"""Cloud components of a GKE stack and their APIs, in order of creation. Not the resources inside the cluster."""
+"""Cloud components of a GKE stack and the APIs that they need, in order of creation.
+
+The resources inside the cluster are in `platform.py`.
+"""
 
 from __future__ import annotations
 
@@ -91,14 +94,14 @@ def build_components(config: GkeConfig) -> GkeComponents:
 def _fabrics(
     config: GkeConfig, project: pulumi.Output[str], plans: list[NodePoolPlan]
 ) -> dict[str, tuple[Fabric, AcceleratorNetwork]]:
-    """Return the zone -> networks between GPUs of different hosts in that zone."""
-    made = {}
+    """Return zone -> networks between the GPUs of different hosts in that zone."""
+    networks = {}
     for zone, fabric in {plan.zones[0]: fabric for plan in plans if (fabric := fabric_of(plan))}.items():
         args = AcceleratorNetworkArgs(
             project=project, cluster=config.name, zone=zone, fabric=fabric, network=config.network.accelerators
         )
-        made[zone] = fabric, AcceleratorNetwork("fabric", args)
-    return made
+        networks[zone] = fabric, AcceleratorNetwork("fabric", args)
+    return networks
 
 
 def _cluster(
@@ -129,12 +132,12 @@ def _cluster(
             plan.name,
             AcceleratorNodePoolArgs(
                 project=project,
-                cluster=_cluster_with(fabrics[plan.zones[0]][1], cluster) if fabric_of(plan) else cluster.name,
+                cluster=_name_after(fabrics[plan.zones[0]][1], cluster) if fabric_of(plan) else cluster.name,
                 service_account=account,
                 config=config,
                 plan=plan,
                 networks=fabrics[plan.zones[0]][1].names if fabric_of(plan) else [],
-                # The system pool comes first, so its stock-out shows before expensive nodes start.
+                # Create the system pool first: if it has no capacity, the update fails before expensive nodes start.
                 after=[system],
             ),
         )
@@ -143,14 +146,14 @@ def _cluster(
     return cluster, system, pools
 
 
-def _cluster_with(fabric: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
-    """Return the cluster's name for a pool with nodes in the fabric.
+def _name_after(fabric: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
+    """Return the cluster's name as an output that depends on the fabric's networks.
 
-    Google does not delete a subnet with nodes, so the pool must go before its networks are replaced. A new `cluster`
-    replaces the pool. The engine therefore first deletes a pool whose `cluster` depends on a replaced resource:
+    Google does not delete a subnet with nodes, so the engine must delete the pool before it replaces the pool's
+    networks. It does so because a new `cluster` replaces a pool, and the pool's `cluster` depends on the networks:
     https://www.pulumi.com/docs/iac/concepts/resources/options/deletebeforereplace/
     """
-    return pulumi.Output.all(cluster.name, fabric.networks).apply(lambda known: str(known[0]))
+    return pulumi.Output.all(cluster.name, fabric.networks).apply(lambda values: str(values[0]))
 
 
 def _network(config: GkeConfig, project: pulumi.Output[str]) -> Network:
@@ -169,7 +172,7 @@ def _network(config: GkeConfig, project: pulumi.Output[str]) -> Network:
     )
 
 
-SERVICES = ("artifactregistry", "compute", "container", "iam", "logging", "monitoring", "storage")
+API_NAMES = ("artifactregistry", "compute", "container", "iam", "logging", "monitoring", "storage")
 """APIs without their suffix `.googleapis.com`."""
 
 
@@ -185,7 +188,7 @@ class ProjectServices(pulumi.ComponentResource):
     """Enabled APIs. They stay enabled after the stack is destroyed, because other users may need them."""
 
     project: pulumi.Output[str]
-    """Project id, known when every API is enabled. Resources that need the APIs use this output."""
+    """Project id, known when all APIs are enabled. Resources that need the APIs use this output."""
 
     def __init__(self, name: str, args: ProjectServicesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:ProjectServices", name, None, opts)
@@ -197,7 +200,7 @@ class ProjectServices(pulumi.ComponentResource):
                 disable_on_destroy=False,
                 opts=pulumi.ResourceOptions(parent=self),
             )
-            for service in SERVICES
+            for service in API_NAMES
         ]
         enabled = pulumi.Output.all(*(service.service for service in services))
         self.project = enabled.apply(lambda _names: args.project)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from infra.hardware.provisioning_model import ProvisioningModel
 from infra.image.config import ImageConfig
 from settings.problem import Invalid
-from settings.types import BARE_BUCKET, ONE_OR_MANY, Cidr, NamespaceName, ReachingCidr, Section, matched
+from settings.types import BUCKET_NAME_HINT, ONE_OR_MANY, Cidr, ClientCidr, NamespaceName, Section, match_pattern
 
 CLUSTER_NAME_LIMIT = 40
 """Maximum length:
@@ -18,7 +18,7 @@ https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locat
 POOL_NAME_LIMIT = 40
 """Maximum length:
 https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/projects.locations.clusters.nodePools"""
-LEAST_DISK_GB = 15
+MIN_DISK_GB = 15
 """Minimum size: https://cloud.google.com/kubernetes-engine/docs/reference/rest/v1/NodeConfig, diskSizeGb, newest
 versions."""
 
@@ -41,7 +41,7 @@ def _name(limit: int, example: str) -> AfterValidator:
         f"must have 1 to {limit} lower-case letters, digits and '-', starting with a letter, not ending with '-'; "
         f"write for example '{example}'"
     )
-    return matched("gke_name", _NAME, message, limit)
+    return match_pattern("gke_name", _NAME, message, limit)
 
 
 def _project(value: object) -> object:
@@ -49,18 +49,16 @@ def _project(value: object) -> object:
     if str(value).isdecimal():
         raise Invalid(
             "project_number",
-            "is a project number; write the project's id, of 6 to 30 lower-case letters, digits and '-', which "
-            f"`gcloud projects describe {value} --format='value(projectId)'` prints",
+            "is a project number; write the project's id, of 6 to 30 lower-case letters, digits and '-'; print it with "
+            f"`gcloud projects describe {value} --format='value(projectId)'`",
         )
     return value
 
 
 def _capacity(value: str) -> str:
     if "," in value:
-        several = ", ".join(each.strip() for each in value.split(","))
-        raise Invalid(
-            "capacities_in_one_text", f"is several values in one text; a list is allowed; write `capacity: [{several}]`"
-        )
+        values = ", ".join(item.strip() for item in value.split(","))
+        raise Invalid("capacities_in_one_text", f"must be a list for several values; write `capacity: [{values}]`")
     if value not in ("on-demand", "spot", "flex-start", "queued") and not _RESERVATION.fullmatch(value):
         raise Invalid(
             "gke_capacity",
@@ -70,20 +68,27 @@ def _capacity(value: str) -> str:
     return value
 
 
-Zone = Annotated[str, matched("gcp_zone", _ZONE, "must be a zone of Google Cloud; write for example 'us-central1-a'")]
+Zone = Annotated[
+    str, match_pattern("gcp_zone", _ZONE, "must be a zone of Google Cloud; write for example 'us-central1-a'")
+]
 """Google Cloud zone."""
-DiskImage = Annotated[str, matched("disk_image", _DISK_IMAGE, "must be like 'projects/P/global/images/NAME'")]
+DiskImage = Annotated[str, match_pattern("disk_image", _DISK_IMAGE, "must be like 'projects/P/global/images/NAME'")]
 """Compute Engine disk image."""
-KmsKey = Annotated[str, matched("kms_key", _KMS_KEY, "must be like 'projects/P/locations/L/keyRings/R/cryptoKeys/K'")]
+KmsKey = Annotated[
+    str, match_pattern("kms_key", _KMS_KEY, "must be like 'projects/P/locations/L/keyRings/R/cryptoKeys/K'")
+]
 """Cloud KMS key."""
 ProjectId = Annotated[
     str,
-    matched("project_id", _PROJECT, "must be the id of a project, of 6 to 30 lower-case letters, digits and '-'"),
+    match_pattern("project_id", _PROJECT, "must be the id of a project, of 6 to 30 lower-case letters, digits and '-'"),
     BeforeValidator(_project),
 ]
 """Google Cloud project id."""
 BucketName = Annotated[
-    str, matched("gcs_bucket_name", _BUCKET, f"must be 3 to 63 lower-case letters, digits, '-' and '_', {BARE_BUCKET}")
+    str,
+    match_pattern(
+        "gcs_bucket_name", _BUCKET, f"must be 3 to 63 lower-case letters, digits, '-' and '_', {BUCKET_NAME_HINT}"
+    ),
 ]
 """Name of a Cloud Storage bucket."""
 GkeCapacity = Annotated[str, AfterValidator(_capacity)]
@@ -102,7 +107,7 @@ class GkeNetworkConfig(Section):
     control_plane: Cidr = "172.16.0.0/28"
     """Range of the control plane's private endpoint, a /28."""
     accelerators: Cidr = "192.168.0.0/16"
-    """Range for the /20 subnets of additional networks on A3 and A4 hosts, a /16."""
+    """Range, a /16, of the /20 subnets of A3 and A4 hosts' additional networks."""
 
 
 class SystemPoolConfig(Section):
@@ -122,11 +127,11 @@ class GkePoolConfig(Section):
     name: Annotated[str, _name(POOL_NAME_LIMIT, "gpus")] = Field(examples=["gpus"])
     """Name of the pool, unique in the platform."""
     machine_type: str = "n1-standard-4"
-    """Machine type of each node, for a TPU set by the slice; a type without GPUs and without `accelerator` is for
-    CPU jobs."""
+    """Machine type of each node; for a TPU the slice determines it. A type without GPUs and without `accelerator` is
+    for CPU jobs."""
     accelerator: str = "nvidia-tesla-t4"
-    """GPU model, TPU type such as `v4-32`, or TPU generation with `topology`; by default the GPU of the given
-    machine type."""
+    """GPU model, TPU type such as `v4-32`, or TPU generation with `topology`; by default the GPU of the machine
+    type, if it has one."""
     accelerators_per_node: Annotated[int, Field(ge=1, le=16)] = 2
     """GPUs attached to each N1 node; other machine types have a fixed number."""
     topology: str | None = None
@@ -134,18 +139,18 @@ class GkePoolConfig(Section):
     slices: Annotated[int, Field(ge=1, le=1000)] = 1
     """Number of TPU slices; each multi-host slice is a separate GKE node pool."""
     nodes: Annotated[int, Field(ge=1, le=15_000)] = 2
-    """Number of nodes, the maximum if the pool scales; for a TPU set by the slice."""
+    """Number of nodes, or the maximum if the pool scales; for a TPU the slice determines it."""
     min_nodes: Annotated[int, Field(ge=0, le=15_000)] | None = None
-    """Minimum number of nodes of a pool that scales; by default 0 with flex-start, queued or several capacities,
-    otherwise the pool has a fixed size."""
+    """Minimum number of nodes of a pool that scales. The default is 0 with flex-start, queued or several capacities;
+    other pools have a fixed size."""
     capacity: Annotated[tuple[GkeCapacity, ...], ONE_OR_MANY] = ("on-demand",)
     """Provisioning model, `on-demand`, `spot`, `reservation:NAME`, `flex-start` or `queued`, or a list of them in
     fallback order."""
     zones: Annotated[tuple[Zone, ...], ONE_OR_MANY] = ()
     """Zones of the nodes; by default the platform's zone."""
     check_zones: bool = True
-    """Reject zones that are not known to have the accelerator."""
-    disk_size_gb: Annotated[int, Field(ge=LEAST_DISK_GB, le=65_536)] = 100
+    """Reject zones without the accelerator, according to Trainyard's table."""
+    disk_size_gb: Annotated[int, Field(ge=MIN_DISK_GB, le=65_536)] = 100
     """Size of each node's boot disk in GB."""
     disk_type: Literal["pd-ssd", "pd-balanced", "pd-standard", "hyperdisk-balanced"] = "pd-ssd"
     """Type of each node's boot disk; by default hyperdisk-balanced on machine types that require it."""
@@ -188,7 +193,7 @@ class RegistryConfig(Section):
 
     host: Annotated[
         str,
-        matched(
+        match_pattern(
             "registry_host", _REGISTRY, "must be gcr.io, us.gcr.io, eu.gcr.io, asia.gcr.io or LOCATION-docker.pkg.dev"
         ),
     ] = "gcr.io"
@@ -203,7 +208,7 @@ Day = Literal["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
 
 
 class MaintenanceConfig(Section):
-    """Maintenance windows of GKE, which upgrades neither nodes nor minor versions until the end of support."""
+    """Maintenance windows of GKE. Until the end of support, GKE does not upgrade nodes or minor versions."""
 
     days: tuple[Day, ...] = ("SA", "SU")
     """Days of the week."""
@@ -231,7 +236,7 @@ class GkeConfig(Section):
     release_channel: Literal["RAPID", "REGULAR", "STABLE", "EXTENDED"] = "REGULAR"
     """GKE release channel."""
     kubernetes_version: (
-        Annotated[str, matched("gke_version", _VERSION, "must be like 1.34 or '1.34.1-gke.100'")] | None
+        Annotated[str, match_pattern("gke_version", _VERSION, "must be like 1.34 or '1.34.1-gke.100'")] | None
     ) = None
     """Minimum version of the control plane; by default the channel's default."""
     check_availability: bool = True
@@ -241,7 +246,7 @@ class GkeConfig(Section):
     secrets_key: KmsKey | None = None
     """Cloud KMS key that additionally encrypts Kubernetes Secrets; by default only Google's encryption at rest
     applies."""
-    authorized_networks: tuple[ReachingCidr, ...] = ()
+    authorized_networks: tuple[ClientCidr, ...] = ()
     """Address ranges with access to the API server's public address; by default it has none, and clients use its DNS
     name with IAM."""
     deletion_protection: bool = False

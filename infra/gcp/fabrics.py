@@ -42,8 +42,9 @@ class Fabric:
     """Interfaces of a host, in order."""
     rdma_profile: str | None = None
     """Suffix after the zone in the name of the RDMA VPC's network profile."""
-    profile: NcclEnvironmentScript | None = None
-    """Files that Google's installer puts on hosts. None if each pod would also need a privileged daemon."""
+    nccl_environment: NcclEnvironmentScript | None = None
+    """NCCL environment script that Google's installer puts on hosts. None if it would need a privileged daemon in each
+    pod."""
 
     @property
     def vpcs(self) -> tuple[str, ...]:
@@ -68,7 +69,7 @@ https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom
 """
 _RDMA = Fabric(
     mtu=8896,
-    profile=GIB,
+    nccl_environment=GIB,
     interfaces=(
         Interface(name="gvnic-1", vpc="gvnic-1", device_mode="NetDevice"),
         *(Interface(name=f"rdma-{index}", vpc="rdma", device_mode="RDMA") for index in range(8)),
@@ -117,8 +118,6 @@ def pod_annotations(interfaces: Sequence[Interface]) -> dict[str, str]:
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods
     """
-    listed = [{"interfaceName": "eth0", "network": "default"}]
-    listed += [
-        {"interfaceName": f"eth{index}", "network": interface.name} for index, interface in enumerate(interfaces, 1)
-    ]
-    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(listed)}
+    networks = ["default", *(interface.name for interface in interfaces)]
+    entries = [{"interfaceName": f"eth{index}", "network": network} for index, network in enumerate(networks)]
+    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(entries)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.naming import fitted
+from infra.naming import fit_name
 
 ACCOUNT_LIMIT = 30
 """Maximum length of a service account id: https://cloud.google.com/iam/docs/service-accounts-create"""
@@ -29,7 +29,7 @@ class NodeIdentity(pulumi.ComponentResource):
     """Service account of the nodes, instead of the project's default account."""
 
     email: pulumi.Output[str]
-    """E-mail address of the account, known when it has its role."""
+    """E-mail address of the account, known after its role is granted."""
 
     def __init__(self, name: str, args: NodeIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:NodeIdentity", name, None, opts)
@@ -37,7 +37,7 @@ class NodeIdentity(pulumi.ComponentResource):
         account = gcp.serviceaccount.Account(
             f"{name}-account",
             project=args.project,
-            account_id=fitted(args.cluster, "nodes", ACCOUNT_LIMIT),
+            account_id=fit_name(args.cluster, "nodes", ACCOUNT_LIMIT),
             display_name=f"Nodes of the GKE cluster {args.cluster}",
             opts=child,
         )
@@ -65,7 +65,7 @@ class WorkloadIdentityArgs:
 
 
 class WorkloadIdentity(pulumi.ComponentResource):
-    """Google Cloud service account of the jobs. Its roles are granted on single resources only.
+    """Google Cloud service account of the jobs. It has roles only on single resources.
 
     https://cloud.google.com/kubernetes-engine/docs/how-to/workload-identity
     """
@@ -81,7 +81,7 @@ class WorkloadIdentity(pulumi.ComponentResource):
         account = gcp.serviceaccount.Account(
             f"{name}-account",
             project=args.project,
-            account_id=fitted(args.cluster, "jobs", ACCOUNT_LIMIT),
+            account_id=fit_name(args.cluster, "jobs", ACCOUNT_LIMIT),
             display_name=f"Training jobs of the GKE cluster {args.cluster}",
             opts=child,
         )

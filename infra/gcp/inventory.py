@@ -6,23 +6,23 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from infra.gcp.config import GkeConfig
-from infra.inventory import Ask, Found, Listing, PlannedResource, read
+from infra.inventory import CloudResource, Listing, PlannedResource, RunCommand, resources_in
 
-NAME_LENGTH = 16
+MIN_NAME_LENGTH = 16
 """Minimum length to which GKE truncates cluster and pool names in machine names.
 
 https://github.com/kubernetes/ingress-gce/pull/1623, https://github.com/vanvalenlab/kiosk-console/pull/259
 """
 
 
-def _compute(kind: str, words: str, *types: str) -> Listing:
-    return Listing(kind=kind, words=("gcloud", "compute", *words.split(), "list"), types=types)
+def _compute(kind: str, command: str, *types: str) -> Listing:
+    return Listing(kind=kind, command=("gcloud", "compute", *command.split(), "list"), types=types)
 
 
 LISTINGS = (
     Listing(
         kind="cluster",
-        words=("gcloud", "container", "clusters", "list"),
+        command=("gcloud", "container", "clusters", "list"),
         labels="resourceLabels",
         types=("gcp:container/cluster:Cluster",),
     ),
@@ -39,23 +39,23 @@ LISTINGS = (
     _compute("resource policy", "resource-policies", "gcp:compute/resourcePolicy:ResourcePolicy"),
     Listing(
         kind="service account",
-        words=("gcloud", "iam", "service-accounts", "list"),
+        command=("gcloud", "iam", "service-accounts", "list"),
         name="email",
         types=("gcp:serviceaccount/account:Account",),
     ),
     Listing(
         kind="binding",
-        words=("gcloud", "projects", "get-iam-policy"),
+        command=("gcloud", "projects", "get-iam-policy"),
         rows="bindings",
         types=("gcp:projects/iAMMember:IAMMember",),
     ),
-    Listing(kind="bucket", words=("gcloud", "storage", "buckets", "list"), types=("gcp:storage/bucket:Bucket",)),
+    Listing(kind="bucket", command=("gcloud", "storage", "buckets", "list"), types=("gcp:storage/bucket:Bucket",)),
     Listing(
         kind="image repository",
-        words=("gcloud", "artifacts", "repositories", "list"),
+        command=("gcloud", "artifacts", "repositories", "list"),
         types=("gcp:artifactregistry/repository:Repository",),
     ),
-    Listing(kind="secret", words=("gcloud", "secrets", "list"), types=("gcp:secretmanager/secret:Secret",)),
+    Listing(kind="secret", command=("gcloud", "secrets", "list"), types=("gcp:secretmanager/secret:Secret",)),
 )
 """Resource kinds, from https://cloud.google.com/sdk/gcloud/reference.
 
@@ -63,29 +63,29 @@ Node pools and NAT are deleted with their owners.
 """
 
 
-def resources(listing: Listing, platform: GkeConfig, ask: Ask) -> Iterator[Found]:
+def resources(listing: Listing, platform: GkeConfig, run_json: RunCommand) -> Iterator[CloudResource]:
     """Yield all resources of a kind in the platform's project."""
     if listing.kind != "binding":
-        yield from read(listing, ask(*listing.words, f"--project={platform.project}", "--format=json"))
+        yield from resources_in(listing, run_json(*listing.command, f"--project={platform.project}", "--format=json"))
         return
-    answer = ask(*listing.words, platform.project, "--format=json")
+    answer = run_json(*listing.command, platform.project, "--format=json")
     members = {member for binding in answer.get("bindings", []) for member in binding["members"]}
-    yield from (Found(kind=listing.kind, name=member, labels={}) for member in sorted(members))
+    yield from (CloudResource(kind=listing.kind, name=member, labels={}) for member in sorted(members))
 
 
 def generated_names(cluster: str, planned: Iterable[PlannedResource]) -> Mapping[str, str]:
     """Return patterns of the names that GKE generates for a cluster, by kind."""
-    pools = {each.inputs["name"] for each in planned if each.type == "gcp:container/nodePool:NodePool"}
-    some = "|".join(_cut(pool) for pool in {*pools, "default-pool"})
-    group = f"gke-{_cut(cluster)}-({some})-[0-9a-f]{{8}}"
+    pools = {resource.inputs["name"] for resource in planned if resource.type == "gcp:container/nodePool:NodePool"}
+    any_pool = "|".join(_name_pattern(pool) for pool in {*pools, "default-pool"})
+    group = f"gke-{_name_pattern(cluster)}-({any_pool})-[0-9a-f]{{8}}"
     return {
         "instance group": f"{group}-grp",
         "instance": f"{group}-[a-z0-9]{{4}}",
         "disk": f"{group}-[a-z0-9]{{4}}",
-        "firewall rule": f"gke-{_cut(cluster)}-[0-9a-f]{{8}}-[a-z]+",
+        "firewall rule": f"gke-{_name_pattern(cluster)}-[0-9a-f]{{8}}-[a-z]+",
     }
 
 
-def _cut(name: str) -> str:
-    """Return a pattern that matches the name, whole or truncated."""
-    return f"({'|'.join(re.escape(name[:end]) for end in range(min(NAME_LENGTH, len(name)), len(name) + 1))})"
+def _name_pattern(name: str) -> str:
+    """Return a pattern that matches the name, complete or truncated."""
+    return f"({'|'.join(re.escape(name[:end]) for end in range(min(MIN_NAME_LENGTH, len(name)), len(name) + 1))})"

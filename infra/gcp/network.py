@@ -10,7 +10,7 @@ import pulumi_gcp as gcp
 PODS = "pods"
 SERVICES = "services"
 TIMEOUTS = pulumi.CustomTimeouts(create="10m", update="10m", delete="20m")
-"""Timeouts. Google can delete a network only some minutes after its last user."""
+"""Timeouts of networks. Google can delete a network only some minutes after its last user is deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class Network(pulumi.ComponentResource):
             router=router.name,
             nat_ip_allocate_option="AUTO_ONLY",
             source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
-            # Pods of one node that download data at the same time need more ports than the default 64.
+            # Pods of one node that download data at the same time need more than the default 64 ports.
             enable_dynamic_port_allocation=True,
             enable_endpoint_independent_mapping=False,
             min_ports_per_vm=64,
@@ -83,7 +83,7 @@ class Network(pulumi.ComponentResource):
             log_config=gcp.compute.RouterNatLogConfigArgs(enable=True, filter="ERRORS_ONLY"),
             opts=child,
         )
-        # Nodes without internet access never become ready, so the cluster must wait for the NAT.
+        # The cluster must wait for the NAT, because nodes without internet access never become ready.
         self.network = pulumi.Output.all(vpc.id, nat.id).apply(lambda ids: ids[0])
         self.subnetwork = subnet.id
         self.register_outputs({"network": self.network, "subnetwork": self.subnetwork})

@@ -22,7 +22,7 @@ def node_config(
 ) -> container.NodePoolNodeConfigArgs:
     """Return the configuration of a job pool's nodes, which run as `service_account`."""
     pool = plan.pool
-    disks = plan.machine.local_ssds
+    local_ssds = plan.machine.local_ssds
     return container.NodePoolNodeConfigArgs(
         machine_type=plan.machine.name,
         disk_size_gb=pool.disk_size_gb,
@@ -45,9 +45,9 @@ def node_config(
             )
         ],
         ephemeral_storage_local_ssd_config=container.NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs(
-            local_ssd_count=disks
+            local_ssd_count=local_ssds
         )
-        if disks
+        if local_ssds
         else None,
         shielded_instance_config=shielded(),
         workload_metadata_config=metadata_server(),
@@ -72,9 +72,9 @@ def _reservation(plan: NodePoolPlan) -> container.NodePoolNodeConfigReservationA
 
 
 def _gpus(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigGuestAcceleratorArgs] | None:
-    """Return GPUs with the driver for GKE to install.
+    """Return the GPUs of a node, with the driver version that GKE installs.
 
-    Without this, GKE installs no driver and the GPUs never become allocatable:
+    Without a version, GKE does not install a driver and the GPUs never become allocatable:
     https://github.com/GoogleCloudPlatform/container-engine-accelerators/issues/407
     """
     if plan.gpu is None:
@@ -99,18 +99,19 @@ def _labels(plan: NodePoolPlan) -> dict[str, str]:
 
 
 def _taints(plan: NodePoolPlan) -> list[container.NodePoolNodeConfigTaintArgs] | None:
-    """Return Trainyard's taints. GKE adds the GPU and TPU taints, so do not set them here."""
-    keys = {COMPUTE_CLASS_LABEL: plan.pool.name} if plan.has_fallback else {}
+    """Return Trainyard's taints. GKE itself adds the GPU and TPU taints."""
+    values = {COMPUTE_CLASS_LABEL: plan.pool.name} if plan.has_fallback else {}
     if plan.model.is_queued:
-        keys[QUEUED_LABEL] = "true"
+        values[QUEUED_LABEL] = "true"
     taints = [
-        container.NodePoolNodeConfigTaintArgs(key=key, value=value, effect="NO_SCHEDULE") for key, value in keys.items()
+        container.NodePoolNodeConfigTaintArgs(key=key, value=value, effect="NO_SCHEDULE")
+        for key, value in values.items()
     ]
     return taints or None
 
 
 def shielded() -> container.NodePoolNodeConfigShieldedInstanceConfigArgs:
-    """Return settings with which nodes boot only signed software and attest it."""
+    """Return settings that make nodes boot only signed software and attest it."""
     return container.NodePoolNodeConfigShieldedInstanceConfigArgs(
         enable_secure_boot=True, enable_integrity_monitoring=True
     )
@@ -127,7 +128,7 @@ def kubelet() -> container.NodePoolNodeConfigKubeletConfigArgs:
 
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m")
-SLOW_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
+ACCELERATOR_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
 """Timeouts for accelerators. Nodes with eight H100 have taken over 35 minutes:
 https://github.com/NVIDIA/aicr/issues/2065"""
 PODS_PER_NODE = 32
@@ -211,12 +212,11 @@ class AcceleratorNodePoolArgs:
     plan: NodePoolPlan
     """Plan of the pool."""
     networks: Sequence[tuple[str, str]]
-    """Additional VPCs of each node and their subnets, by name, for GPUs with their own network interfaces.
+    """Names of each node's additional VPCs and their subnets, for GPUs with their own network interfaces.
 
-    The values are plain text. The provider panics on an unknown `networkConfig` of an existing pool
-    (google-beta/services/container/resource_container_node_pool.go:2231 of terraform-provider-google-beta). The engine
-    passes unknown values to check if the replacement of a VPC replaces the pool. `cluster` depends on the networks
-    instead.
+    The names are plain text, and `cluster` depends on the networks. When a VPC is replaced, the engine passes unknown
+    values to its dependents, and the provider panics on an unknown `networkConfig` of an existing pool
+    (google-beta/services/container/resource_container_node_pool.go:2231 of terraform-provider-google-beta).
     """
     after: Sequence[pulumi.Resource] = ()
     """Resources that must exist first."""
@@ -240,14 +240,15 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             node_locations=list(plan.zones),
             # GKE counts nodes per zone.
             node_count=plan.nodes // len(plan.zones) if plan.min_nodes is None else None,
-            initial_node_count=_nodes_at_first(plan),
+            initial_node_count=_initial_nodes(plan),
             autoscaling=_autoscaling(plan),
             management=container.NodePoolManagementArgs(
-                # Dynamic Workload Scheduler rejects auto-repair. Elsewhere, GKE recreates a broken slice as a whole.
+                # Dynamic Workload Scheduler rejects auto-repair. On other nodes, GKE recreates a broken slice as a
+                # whole.
                 auto_repair=not plan.model.is_flexible,
                 auto_upgrade=True,
             ),
-            upgrade_settings=_upgrades(plan),
+            upgrade_settings=_upgrade_settings(plan),
             max_pods_per_node=PODS_PER_NODE,
             network_config=container.NodePoolNetworkConfigArgs(
                 enable_private_nodes=True,
@@ -264,10 +265,10 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=list(args.after),
-                custom_timeouts=SLOW_TIMEOUTS if plan.machine.accelerators or plan.gpu else SYSTEM_TIMEOUTS,
-                # A second set of accelerators may not be available, so delete the pool first.
+                custom_timeouts=ACCELERATOR_TIMEOUTS if plan.machine.accelerators or plan.gpu else SYSTEM_TIMEOUTS,
+                # Delete the pool first: the cloud may not have a second set of accelerators.
                 delete_before_replace=True,
-                replace_on_changes=_replacing(plan),
+                replace_on_changes=_replacing_inputs(plan),
                 ignore_changes=[] if plan.min_nodes is None else ["initialNodeCount", "nodeCount"],
             ),
         )
@@ -275,7 +276,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
         self.register_outputs({"name": self.name})
 
     def _placement(self, name: str, args: AcceleratorNodePoolArgs) -> container.NodePoolPlacementPolicyArgs | None:
-        """Return the placement policy of the nodes. Single TPU hosts have none.
+        """Return the placement policy of the nodes, or None for nodes that need none, such as single TPU hosts.
 
         https://cloud.google.com/kubernetes-engine/docs/how-to/tpus, https://github.com/AI-Hypercomputer/xpk/pull/825
         """
@@ -294,14 +295,14 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             workload_policy=compute.ResourcePolicyWorkloadPolicyArgs(
                 type="HIGH_THROUGHPUT", accelerator_topology=plan.tpu.topology_label
             ),
-            # The provider would update a new name in place, at a URL with the new name, which does not exist yet:
+            # Without this, the provider would update a new name in place, at a URL that does not exist:
             # google-beta/services/compute/resource_compute_resource_policy.go:784 of terraform-provider-google-beta.
             opts=pulumi.ResourceOptions(parent=self, replace_on_changes=["name"]),
         )
         return container.NodePoolPlacementPolicyArgs(type="COMPACT", policy_name=policy.name)
 
 
-def _nodes_at_first(plan: NodePoolPlan) -> int | None:
+def _initial_nodes(plan: NodePoolPlan) -> int | None:
     """Return the initial nodes per zone of a pool that scales: its minimum, limited to its maximum."""
     if plan.min_nodes is None:
         return None
@@ -325,7 +326,7 @@ def _autoscaling(plan: NodePoolPlan) -> container.NodePoolAutoscalingArgs | None
     )
 
 
-def _replacing(plan: NodePoolPlan) -> list[str]:
+def _replacing_inputs(plan: NodePoolPlan) -> list[str]:
     """Return the inputs whose changes must replace the pool, although the provider plans an update.
 
     The provider never sends a new `tpuTopology` to Google: the field is not ForceNew, and nodePoolUpdate does not
@@ -336,7 +337,7 @@ def _replacing(plan: NodePoolPlan) -> list[str]:
     return ["placementPolicy", *(["nodeConfig.machineType"] if plan.tpu else [])]
 
 
-def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs | None:
+def _upgrade_settings(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs | None:
     """Return the upgrade settings, or None for Dynamic Workload Scheduler nodes.
 
     The provider accepts only SURGE and BLUE_GREEN (google-beta/services/container/resource_container_node_pool.go:471
@@ -346,5 +347,5 @@ def _upgrades(plan: NodePoolPlan) -> container.NodePoolUpgradeSettingsArgs | Non
     """
     if plan.model.is_flexible:
         return None
-    # There are no spare accelerators for a surge upgrade.
+    # The cloud may not have spare accelerators for surge nodes.
     return container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1)

@@ -37,17 +37,19 @@ ROLES: Mapping[str, Sequence[str]] = {
 }
 """Roles for each Pulumi type."""
 
-LISTED: Mapping[str, str] = {"instance": "roles/compute.viewer", "secret": "roles/secretmanager.viewer"}
-"""Viewer roles of resources and quotas that `make verify-empty` reads but the stack does not create."""
+VIEWER_ROLES: Mapping[str, str] = {"instance": "roles/compute.viewer", "secret": "roles/secretmanager.viewer"}
+"""Viewer roles for resource kinds that `make verify-empty` lists but the stack does not create."""
 
 
 def permissions(project: str, planned: Iterable[PlannedResource]) -> dict[str, Any]:
     """Return the project roles to preview, create, destroy and list resources."""
     planned = list(planned)
     roles = {role for record in planned for role in ROLES.get(record.type, ())}
-    roles |= {LISTED[listing.kind] for listing in LISTINGS if listing.kind in LISTED}
-    granted = sorted({record.inputs["role"] for record in planned if record.type == "gcp:projects/iAMMember:IAMMember"})
-    only = f"api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', []).hasOnly({json.dumps(granted)})"
-    conditions = {"roles/resourcemanager.projectIamAdmin": {"title": "grants only these roles", "expression": only}}
+    roles |= {VIEWER_ROLES[listing.kind] for listing in LISTINGS if listing.kind in VIEWER_ROLES}
+    grants = [record for record in planned if record.type == "gcp:projects/iAMMember:IAMMember"]
+    granted_roles = json.dumps(sorted({record.inputs["role"] for record in grants}))
+    expression = f"api.getAttribute('iam.googleapis.com/modifiedGrantsByRole', []).hasOnly({granted_roles})"
+    condition = {"title": "grants only these roles", "expression": expression}
+    conditions = {"roles/resourcemanager.projectIamAdmin": condition}
     bindings = [{"role": role, **({"condition": conditions[role]} if role in conditions else {})} for role in roles]
-    return {"project": project, "bindings": sorted(bindings, key=lambda each: str(each["role"]))}
+    return {"project": project, "bindings": sorted(bindings, key=lambda binding: str(binding["role"]))}

@@ -1,4 +1,4 @@
-"""Platform `gke`: builds the cloud components and the cluster's components."""
+"""Platform `gke`: its cloud components, and the components inside its cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pulumi_kubernetes
 
 from infra.gcp.accelerator_network import PodNetworks, PodNetworksArgs
 from infra.gcp.cluster import context_name
-from infra.gcp.cluster_objects import CapacityLadder, CapacityLadderArgs, HostFolder, HostFolderArgs
+from infra.gcp.cluster_objects import FallbackComputeClass, FallbackComputeClassArgs, HostFolder, HostFolderArgs
 from infra.gcp.components import GkeComponents, build_components
 from infra.gcp.config import GkeConfig
 from infra.hardware.provisioning_model import ProvisioningModel
@@ -33,42 +33,45 @@ def build_gke(config: GkeConfig, images: frozenset[str]) -> Platform:
             depends_on=[cloud.system], deleted_with=control_plane, env_var_mappings=PROVIDER_ENVIRONMENT
         ),
     )
-    inside = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
-    for fabric, made in cloud.fabrics:
-        PodNetworks("pod-networks", PodNetworksArgs(fabric=fabric, networks=made.networks), inside)
-    _ladders(cloud, inside)
-    return _platform(config, cloud, provider, inside, _trainer_images(config, cloud, images))
+    in_cluster = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
+    for fabric, network in cloud.fabrics:
+        PodNetworks("pod-networks", PodNetworksArgs(fabric=fabric, networks=network.networks), in_cluster)
+    _fallback_classes(cloud, in_cluster)
+    return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images))
 
 
-def _ladders(cloud: GkeComponents, inside: pulumi.ResourceOptions) -> None:
+def _fallback_classes(cloud: GkeComponents, in_cluster: pulumi.ResourceOptions) -> None:
     """Create a ComputeClass for each pool with a fallback order."""
     for pool in dict.fromkeys(plan.pool.name for plan in cloud.plans if plan.has_fallback):
         models: dict[ProvisioningModel, list[pulumi.Output[str]]] = {}
         for plan in cloud.plans:
             if plan.pool.name == pool:
                 models.setdefault(plan.model, []).append(cloud.pools[plan.name].name)
-        CapacityLadder(f"{pool}-ladder", CapacityLadderArgs(pool=pool, node_pools=list(models.values())), inside)
+        args = FallbackComputeClassArgs(pool=pool, node_pools=list(models.values()))
+        FallbackComputeClass(f"{pool}-ladder", args, in_cluster)
 
 
 def _platform(
     config: GkeConfig,
     cloud: GkeComponents,
     provider: pulumi_kubernetes.Provider,
-    inside: pulumi.ResourceOptions,
+    in_cluster: pulumi.ResourceOptions,
     images: Images,
 ) -> Platform:
-    """Return the properties of the platform that jobs use: identity, bucket and image."""
+    """Create the jobs' namespace. Return the properties of the platform that jobs use."""
     training = TrainingNamespace(
         "training",
         TrainingNamespaceArgs(
             namespace=config.namespace, account_annotations={IDENTITY_ANNOTATION: cloud.identity.email}
         ),
-        inside,
+        in_cluster,
     )
-    for fabric, _made in cloud.fabrics:
-        if profile := fabric.profile:
-            folder = HostFolderArgs(namespace=training.namespace, claim=profile.claim, folder=profile.folder)
-            HostFolder(profile.claim, folder, inside)
+    for fabric, _network in cloud.fabrics:
+        if nccl_environment := fabric.nccl_environment:
+            folder = HostFolderArgs(
+                namespace=training.namespace, claim=nccl_environment.claim, folder=nccl_environment.folder
+            )
+            HostFolder(nccl_environment.claim, folder, in_cluster)
     context = context_name(config)
     path = kubeconfig_path(context)
     endpoint = "" if config.authorized_networks else " --dns-endpoint"
@@ -104,7 +107,7 @@ def _trainer_images(config: GkeConfig, cloud: GkeComponents, variants: frozenset
 
 
 def _console(config: GkeConfig) -> dict[str, str]:
-    """Return the pages of Google's console."""
+    """Return topic -> page of Google's console."""
     base, query = "https://console.cloud.google.com", f"?project={config.project}"
     return {
         "cluster": f"{base}/kubernetes/clusters/details/{config.location}/{config.name}/details{query}",

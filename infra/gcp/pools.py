@@ -1,10 +1,10 @@
-"""NodePoolPlan: GKE node pools of a pool's settings, their capacity, and how pods select them. No Pulumi."""
+"""NodePoolPlan: plan of a GKE node pool. Also the capacity of pools, and the scheduling of their pods. No Pulumi."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.capacity import SYSTEM, PoolNodes, minus_daemon_requests
+from infra.capacity import SYSTEM, PoolNodes, without_daemon_requests
 from infra.gcp.config import GkeConfig, GkePoolConfig
 from infra.gcp.fabrics import fabric_of, pod_annotations
 from infra.hardware import Capacity, gpus, tpus
@@ -20,13 +20,13 @@ from infra.scheduling import Scheduling, in_pool, slice_labels, tolerate
 
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
-LONGEST_RUN_HOURS = 168
+MAX_RUN_HOURS = 168
 """Maximum run duration: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodePoolPlan:
-    """Plan of a GKE node pool."""
+    """Plan of a GKE node pool. A pool in the settings can need several."""
 
     name: str
     """Name in GKE."""
@@ -35,7 +35,7 @@ class NodePoolPlan:
     model: ProvisioningModel
     """Provisioning model of this node pool."""
     has_fallback: bool
-    """True if the pool has several node pools to try. A ComputeClass then chooses one."""
+    """True if the pool has alternative node pools, of which a ComputeClass chooses one."""
     machine: MachineType
     """Machine type."""
     gpu: str | None
@@ -58,7 +58,7 @@ class NodePoolPlan:
 
     @property
     def multi_host(self) -> bool:
-        """True if the nodes form one TPU slice, which is provisioned as a whole."""
+        """True if the nodes form one TPU slice, which GKE provisions as a whole."""
         return self.tpu is not None and self.tpu.hosts > 1
 
     @property
@@ -78,8 +78,8 @@ class NodePoolPlan:
             return False
         if self.pool.compact is not None:
             return self.pool.compact
-        fits = self.family.compact == "default" and self.nodes > 1 and len(self.zones) == 1
-        return fits and not (self.model.is_flexible or self.model.is_reserved)
+        is_supported = self.family.compact == "default" and self.nodes > 1 and len(self.zones) == 1
+        return is_supported and not (self.model.is_flexible or self.model.is_reserved)
 
     @property
     def disk_type(self) -> str:
@@ -91,25 +91,25 @@ class NodePoolPlan:
     @property
     def max_run_hours(self) -> int | None:
         """Hours after which GKE deletes a node."""
-        return self.pool.max_run_hours or (LONGEST_RUN_HOURS if self.model.is_flexible else None)
+        return self.pool.max_run_hours or (MAX_RUN_HOURS if self.model.is_flexible else None)
 
 
 def slice_of(pool: GkePoolConfig) -> TpuSlice | None:
     """Return the TPU slice of a pool, or None without TPUs. Raises ValueError for an invalid slice."""
-    asked = "accelerator" in pool.model_fields_set
-    return tpu_slice(pool.accelerator, pool.topology) if asked and is_tpu(pool.accelerator) else None
+    has_accelerator = "accelerator" in pool.model_fields_set
+    return tpu_slice(pool.accelerator, pool.topology) if has_accelerator and is_tpu(pool.accelerator) else None
 
 
 def hardware_of(pool: GkePoolConfig) -> tuple[MachineType, str | None, int]:
     """Return each node's machine type, GPU model and GPU count. Raises ValueError for invalid combinations."""
-    found = slice_of(pool)
-    if found is not None:
-        return gce_machine(found.machine_type), None, 0
+    tpu = slice_of(pool)
+    if tpu is not None:
+        return gce_machine(tpu.machine_type), None, 0
     machine = gce_machine(pool.machine_type)
-    written = pool.model_fields_set
-    # The machine type alone selects its GPUs or a CPU pool.
-    gpu = None if "machine_type" in written and "accelerator" not in written else pool.accelerator
-    count = None if machine.gpu and "accelerators_per_node" not in written else pool.accelerators_per_node
+    keys = pool.model_fields_set
+    # A machine type without `accelerator` selects its built-in GPUs, or a CPU pool.
+    gpu = None if "machine_type" in keys and "accelerator" not in keys else pool.accelerator
+    count = None if machine.gpu and "accelerators_per_node" not in keys else pool.accelerators_per_node
     model, number = gpus_on(machine, gpu, count)
     return machine, model, number
 
@@ -120,25 +120,28 @@ def node_pools(config: GkeConfig) -> list[NodePoolPlan]:
 
 
 def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
-    """Return a node pool for each multi-host slice, provisioning model, and zone if nodes must share a zone."""
+    """Return the node pools of a pool: one for each multi-host slice and provisioning model.
+
+    If the nodes must share a zone, each zone has a separate node pool.
+    """
     machine, gpu, gpus = hardware_of(pool)
-    found = slice_of(pool)
-    multi_host = found is not None and found.hosts > 1
+    tpu = slice_of(pool)
+    multi_host = tpu is not None and tpu.hosts > 1
     zones = pool.zones or (config.zone,)
     # Nodes of a slice, and nodes with compact placement, must be in one zone.
-    groups = [(zone,) for zone in zones] if multi_host or pool.compact else [zones]
-    has_fallback = len(pool.capacity) * len(groups) > 1
+    zone_groups = [(zone,) for zone in zones] if multi_host or pool.compact else [zones]
+    has_fallback = len(pool.capacity) * len(zone_groups) > 1
     plans = []
     for index in range(pool.slices if multi_host else 1):
         for position, model in enumerate(pool.models):
-            for group in groups:
+            for zone_group in zone_groups:
                 parts = [pool.name]
                 if multi_host and pool.slices > 1:
                     parts.append(str(index))
                 if len(pool.capacity) > 1:
                     parts.append(f"{position}-{model.kind}")
-                if len(groups) > 1:
-                    parts.append(group[0].rpartition("-")[2])
+                if len(zone_groups) > 1:
+                    parts.append(zone_group[0].rpartition("-")[2])
                 plan = NodePoolPlan(
                     name="-".join(parts),
                     pool=pool,
@@ -147,19 +150,19 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
                     machine=machine,
                     gpu=gpu,
                     gpus=gpus,
-                    tpu=found,
+                    tpu=tpu,
                     nodes=num_nodes(pool) // (pool.slices if multi_host else 1),
                     min_nodes=_min_nodes(pool, model, has_fallback=has_fallback),
-                    zones=group,
+                    zones=zone_group,
                 )
                 plans.append(plan)
     return plans
 
 
 def num_nodes(pool: GkePoolConfig) -> int:
-    """Return the number of nodes of the pool in all slices."""
-    found = slice_of(pool)
-    return pool.nodes if found is None else found.hosts * pool.slices
+    """Return the number of a pool's nodes, in all slices together."""
+    tpu = slice_of(pool)
+    return pool.nodes if tpu is None else tpu.hosts * pool.slices
 
 
 def _min_nodes(pool: GkePoolConfig, model: ProvisioningModel, *, has_fallback: bool) -> int | None:
@@ -168,14 +171,14 @@ def _min_nodes(pool: GkePoolConfig, model: ProvisioningModel, *, has_fallback: b
     return pool.min_nodes
 
 
-def first_machine(config: GkeConfig) -> str:
-    """Return the machine type of GKE's default pool, which is also the system pool's default."""
+def default_pool_machine(config: GkeConfig) -> str:
+    """Return the machine type of GKE's default pool. It is also the default of the system pool."""
     return "n1-standard-8" if config.zone in NO_E2_ZONES else "e2-standard-4"
 
 
 def system_machine(config: GkeConfig) -> str:
     """Return the machine type of the system pool."""
-    return config.system_pool.machine_type or first_machine(config)
+    return config.system_pool.machine_type or default_pool_machine(config)
 
 
 def system_disk_type(config: GkeConfig) -> str:
@@ -194,12 +197,12 @@ of GKE v1.36 requested 384 millicores and 626 MiB (October 2026). Agents for GPU
 
 def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
     """Return the nodes of each pool, with the system pool last."""
-    found = []
+    pools = []
     for pool in platform.pools:
         # Slices, provisioning models and zones have identical nodes. Models and zones are alternatives.
         plan = pool_plans(platform, pool)[0]
-        node = minus_daemon_requests(gke_allocatable(plan.machine), DAEMON_REQUESTS)
-        found.append(
+        node = without_daemon_requests(gke_allocatable(plan.machine), DAEMON_REQUESTS)
+        pools.append(
             PoolNodes(
                 name=pool.name,
                 nodes=num_nodes(pool),
@@ -210,8 +213,8 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
                 queued=pool.models[0].is_queued,
             )
         )
-    system = minus_daemon_requests(gke_allocatable(gce_machine(system_machine(platform))), DAEMON_REQUESTS)
-    return [*found, PoolNodes(name=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
+    system = without_daemon_requests(gke_allocatable(gce_machine(system_machine(platform))), DAEMON_REQUESTS)
+    return [*pools, PoolNodes(name=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
 
 
 GPU_LABEL = "cloud.google.com/gke-accelerator"
@@ -222,30 +225,30 @@ https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#cuda
 """
 
 
-def pool_with(
-    platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: str | None = None
+def first_plan_with(
+    platform: GkeConfig, accelerator: str, tpu: TpuSlice | None, pool: str | None = None
 ) -> NodePoolPlan | None:
-    """Return the first node pool with a job's accelerators, of `pool` if given, or None."""
+    """Return the first node pool with a job's accelerators, in `pool` if given, or None."""
     for plan in node_pools(platform):
         if pool not in (None, plan.pool.name):
             continue
-        if plan.tpu == found and (found is not None or plan.gpu == accelerator):
+        if plan.tpu == tpu and (tpu is not None or plan.gpu == accelerator):
             return plan
     return None
 
 
-def scheduling(platform: GkeConfig, accelerator: str, found: TpuSlice | None, pool: str | None) -> Scheduling:
+def scheduling(platform: GkeConfig, accelerator: str, tpu: TpuSlice | None, pool: str | None) -> Scheduling:
     """Return the scheduling fields of a job's pods. Raises ValueError if no pool has its accelerators."""
-    plan = pool_with(platform, accelerator, found, pool)
+    plan = first_plan_with(platform, accelerator, tpu, pool)
     if plan is None:
         raise ValueError(f"no pool has {accelerator}")
-    resource = gpus.RESOURCE if found is None else tpus.RESOURCE
-    selector = in_pool(pool) | ({GPU_LABEL: accelerator} if found is None else slice_labels(found))
+    resource = gpus.RESOURCE if tpu is None else tpus.RESOURCE
+    selector = in_pool(pool) | ({GPU_LABEL: accelerator} if tpu is None else slice_labels(tpu))
     tolerations = [tolerate(resource)]
     if plan.has_fallback:
         selector[COMPUTE_CLASS_LABEL] = plan.pool.name
         tolerations.append(tolerate(COMPUTE_CLASS_LABEL))
-    if any(each.is_queued for each in plan.pool.models):
+    if any(model.is_queued for model in plan.pool.models):
         tolerations.append(tolerate(QUEUED_LABEL))
     fabric = fabric_of(plan)
     return Scheduling(
@@ -253,6 +256,6 @@ def scheduling(platform: GkeConfig, accelerator: str, found: TpuSlice | None, po
         tolerations=tuple(tolerations),
         accelerator_resource=resource,
         annotations=pod_annotations(fabric.interfaces) if fabric else {},
-        environment=DRIVER_LIBRARIES if found is None else {},
-        profile=fabric.profile if fabric else None,
+        environment=DRIVER_LIBRARIES if tpu is None else {},
+        nccl_environment=fabric.nccl_environment if fabric else None,
     )

@@ -1,4 +1,4 @@
-"""Quota of a GKE platform under Google's names, needed and remaining, and its price lines. No Pulumi."""
+"""Needed and remaining quota of a GKE platform under Google's names, and its price lines. No Pulumi."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from infra.hardware.gce import disk_quota, gce_family, gce_machine
 from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
 from infra.hardware.tpus import GENERATIONS
-from infra.inventory import Ask
+from infra.inventory import RunCommand
 
 GCP_SOURCE = "https://cloud.google.com/compute/resource-usage#gpu_quota"
 TPU_SOURCE = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota"
 
 
 def quota_needs(platform: GkeConfig) -> QuotaNeeds:
-    """Return the platform's needs by quota.
+    """Return quota -> amount that the platform needs.
 
-    Each provisioning model of a pool counts separately, because any of them can be used. Reserved nodes count too,
+    Each provisioning model of a pool counts separately, because GKE may use any of them. Reserved nodes count too,
     because a reservation uses the same quota.
     """
     needs: QuotaNeeds = Counter()
@@ -32,9 +32,9 @@ def quota_needs(platform: GkeConfig) -> QuotaNeeds:
     needs[(disk_quota(system_disk_type(platform)), "", GCP_SOURCE)] += SYSTEM_DISK_GB * platform.system_pool.max_nodes
     needs[("IN_USE_ADDRESSES", "", GCP_SOURCE)] += 1
     for pool in platform.pools:
-        # Slices of one provisioning model count together. Zones are alternatives.
-        first = {plan.model: plan for plan in reversed(pool_plans(platform, pool))}
-        for plan in first.values():
+        # One plan per provisioning model: its slices count together, and its zones are alternatives.
+        first_plans = {plan.model: plan for plan in reversed(pool_plans(platform, pool))}
+        for plan in first_plans.values():
             needs.update(_node_pool(replace(plan, nodes=num_nodes(pool))))
     return needs
 
@@ -62,17 +62,20 @@ def _vcpus(machine: MachineType, nodes: int) -> QuotaNeeds:
     return Counter({(quota, "", GCP_SOURCE): nodes * machine.vcpus} if quota else {})
 
 
-def quota_left(platform: GkeConfig, ask: Ask) -> Mapping[tuple[str, str], int]:
+def quota_left(platform: GkeConfig, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
     """Return the remaining quota by name and location, from Compute Engine's limits and usage.
 
     https://cloud.google.com/compute/resource-usage. Not yet tested on a cloud account.
     """
-    words = ("gcloud", "compute")
-    place = (f"--project={platform.project}", "--format=json(quotas)")
-    region = ask(*words, "regions", "describe", platform.region, *place)["quotas"]
-    world = ask(*words, "project-info", "describe", *place)["quotas"]
-    found = {(each["metric"], platform.region): int(each["limit"] - each["usage"]) for each in region}
-    return found | {(each["metric"], "global"): int(each["limit"] - each["usage"]) for each in world}
+    gcloud = ("gcloud", "compute")
+    options = (f"--project={platform.project}", "--format=json(quotas)")
+    regional = run_json(*gcloud, "regions", "describe", platform.region, *options)["quotas"]
+    worldwide = run_json(*gcloud, "project-info", "describe", *options)["quotas"]
+    return {
+        (quota["metric"], location): int(quota["limit"] - quota["usage"])
+        for location, quotas in ((platform.region, regional), ("global", worldwide))
+        for quota in quotas
+    }
 
 
 CLOUD = "gcp"
@@ -96,7 +99,7 @@ def price_lines(platform: GkeConfig) -> Iterator[Line]:
 
 
 def _pool(plan: NodePoolPlan, region: str, nodes: int) -> Iterator[Line]:
-    # Flex-start nodes cost less than on-demand nodes, but their price is unknown. Use the on-demand price.
+    # Use the on-demand price for flex-start nodes. They cost less, but the price is unknown.
     spot, part = plan.model.is_spot, plan.pool.name
     if plan.tpu is not None:
         yield price_line(

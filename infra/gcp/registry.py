@@ -10,8 +10,8 @@ import pulumi_gcp as gcp
 from infra.gcp.config import RegistryConfig
 from infra.naming import cloud_labels
 
-STALE = "2592000s"
-"""Age after which images are deleted: 30 days."""
+MAX_IMAGE_AGE = "2592000s"
+"""Age after which the registry deletes images: 30 days."""
 _GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
 """Locations of the gcr.io hosts: https://cloud.google.com/artifact-registry/docs/transition/gcr-repositories"""
 
@@ -39,12 +39,12 @@ class ImageRepository(pulumi.ComponentResource):
     def __init__(self, name: str, args: ImageRepositoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:ImageRepository", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        location, identity, prefix = place(args.config)
+        location, repository_id, prefix = repository_address(args.config)
         repository = gcp.artifactregistry.Repository(
             f"{name}-repository",
             project=args.project,
             location=location,
-            repository_id=identity,
+            repository_id=repository_id,
             format="DOCKER",
             description="Trainer images",
             cleanup_policies=_cleanup(args.config.keep_images),
@@ -65,25 +65,29 @@ class ImageRepository(pulumi.ComponentResource):
         self.register_outputs({"url": self.url})
 
 
-def place(config: RegistryConfig) -> tuple[str, str, str]:
-    """Return the repository's location, its id, and the image name prefix with a `{project}` placeholder."""
+def repository_address(config: RegistryConfig) -> tuple[str, str, str]:
+    """Return the repository's location, its id, and the prefix of image names with a `{project}` placeholder."""
     if config.host in _GCR_LOCATIONS:
         return _GCR_LOCATIONS[config.host], config.host, f"{config.host}/{{project}}"
     location = config.host.removesuffix("-docker.pkg.dev")
     return location, config.repository, f"{config.host}/{{project}}/{config.repository}"
 
 
-def _cleanup(kept: int) -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgs]:
+def _cleanup(keep_count: int) -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgs]:
     """Return the cleanup policies: https://cloud.google.com/artifact-registry/docs/repositories/cleanup-policy"""
     return [
         gcp.artifactregistry.RepositoryCleanupPolicyArgs(
             id="delete-stale",
             action="DELETE",
-            condition=gcp.artifactregistry.RepositoryCleanupPolicyConditionArgs(tag_state="ANY", older_than=STALE),
+            condition=gcp.artifactregistry.RepositoryCleanupPolicyConditionArgs(
+                tag_state="ANY", older_than=MAX_IMAGE_AGE
+            ),
         ),
         gcp.artifactregistry.RepositoryCleanupPolicyArgs(
             id="keep-newest",
             action="KEEP",
-            most_recent_versions=gcp.artifactregistry.RepositoryCleanupPolicyMostRecentVersionsArgs(keep_count=kept),
+            most_recent_versions=gcp.artifactregistry.RepositoryCleanupPolicyMostRecentVersionsArgs(
+                keep_count=keep_count
+            ),
         ),
     ]

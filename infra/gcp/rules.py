@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
 from infra.gcp.fabrics import fabric_of
-from infra.gcp.location_rules import offer_problems, range_problems, unknown_zone
+from infra.gcp.location_rules import availability_problems, range_problems, unknown_zone
 from infra.gcp.pools import NodePoolPlan, hardware_of, pool_plans, slice_of, system_machine
 from infra.hardware.accelerators import GCP_ZONES, GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.hardware.gce import GCE_FAMILIES, gce_machine
@@ -17,11 +17,11 @@ from settings.problem import Path, Problem
 
 def problems(config: GkeConfig) -> list[Problem]:
     """Return every problem in the settings of a GKE platform."""
-    if wrong := unknown_zone(config):
-        return [wrong]
-    found = [
+    if problem := unknown_zone(config):
+        return [problem]
+    all_problems = [
         *range_problems(config),
-        *offer_problems(config),
+        *availability_problems(config),
         *_storage(config),
         *system_pool_problems(config),
         *_maintenance(config),
@@ -33,7 +33,7 @@ def problems(config: GkeConfig) -> list[Problem]:
         first = names.setdefault(pool.name, index)
         if first != index or pool.name == "system":
             other = "the system pool" if pool.name == "system" else f"pools[{first}]"
-            found.append(
+            all_problems.append(
                 Problem(
                     "gke.pool.name_taken",
                     (*path, "name"),
@@ -42,27 +42,29 @@ def problems(config: GkeConfig) -> list[Problem]:
                 )
             )
         if not pool.capacity:
-            found.append(
+            all_problems.append(
                 Problem("gke.pool.capacity_empty", (*path, "capacity"), "is empty; write for example on-demand", [])
             )
             continue
         try:
             plans = pool_plans(config, pool)
         except HardwareError as error:
-            found.append(Problem(f"gke.pool.{error.code}", (*path, error.key), str(error), getattr(pool, error.key)))
+            all_problems.append(
+                Problem(f"gke.pool.{error.code}", (*path, error.key), str(error), getattr(pool, error.key))
+            )
             continue
         fabrics.update({(plan.machine.name, zone): index for plan in plans if fabric_of(plan) for zone in plan.zones})
         for rule in (_tpu, _gpu, _zones, _size, _capacity, _placement, _disk, _names):
-            found += [each.below(*path) for each in rule(config, pool, plans)]
+            all_problems += [problem.below(*path) for problem in rule(config, pool, plans)]
     if len(fabrics) > 1:
         (machine, zone), index = list(fabrics.items())[-1]
-        alike = len({name for name, _ in fabrics}) == 1
-        what = "one zone for all its pools" if alike else "only one such machine type"
-        message = f"{machine} in {zone} needs other networks than another zone or machine type; write {what}"
-        value: object = sorted({place for _, place in fabrics}) if alike else machine
-        key = "zones" if alike else "machine_type"
-        found.append(Problem("gke.pool.fabrics_differ", ("platform", "pools", index, key), message, value))
-    return found
+        same_machine = len({name for name, _ in fabrics}) == 1
+        allowed = "one zone for all its pools" if same_machine else "only one such machine type"
+        message = f"{machine} in {zone} needs other networks than other zones or machine types; write {allowed}"
+        value: object = sorted({zone for _, zone in fabrics}) if same_machine else machine
+        key = "zones" if same_machine else "machine_type"
+        all_problems.append(Problem("gke.pool.fabrics_differ", ("platform", "pools", index, key), message, value))
+    return all_problems
 
 
 def _storage(config: GkeConfig) -> Iterator[Problem]:
@@ -80,12 +82,12 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
             message,
             config.registry.repository,
         )
-    named = name or config.name
-    if named.startswith("goog") or "google" in named or "g00gle" in named:
+    prefix = name or config.name
+    if prefix.startswith("goog") or "google" in prefix or "g00gle" in prefix:
         keys = ("bucket", "name") if name else ("name",)
-        what = "" if name else "the bucket's default name starts with it; "
-        message = f"starts with `goog` or contains `google`, which Cloud Storage reserves; {what}write another name"
-        yield Problem("gke.bucket.name_reserved", ("platform", *keys), message, named)
+        reason = "" if name else "the bucket's default name starts with it; "
+        message = f"starts with `goog` or contains `google`, which Cloud Storage reserves; {reason}write another name"
+        yield Problem("gke.bucket.name_reserved", ("platform", *keys), message, prefix)
     if key and key.split("/")[3] != config.region:
         message = f"is in {key.split('/')[3]}; the key must be in the cluster's region; write one in {config.region}"
         yield Problem("gke.secrets_key.other_region", ("platform", "secrets_key"), message, key)
@@ -94,9 +96,9 @@ def _storage(config: GkeConfig) -> Iterator[Problem]:
 def _maintenance(config: GkeConfig) -> Iterator[Problem]:
     """Check maintenance windows:
     https://cloud.google.com/kubernetes-engine/docs/concepts/maintenance-windows-and-exclusions"""
-    given = len(set(config.maintenance.days)) * config.maintenance.hours * 4
-    if given < 48:
-        message = f"gives {given} hours in four weeks; GKE requires 48; write more days or more hours"
+    hours = len(set(config.maintenance.days)) * config.maintenance.hours * 4
+    if hours < 48:
+        message = f"has {hours} hours in four weeks; GKE requires 48; write more days or more hours"
         yield Problem(
             "gke.maintenance.too_short", ("platform", "maintenance", "days"), message, list(config.maintenance.days)
         )
@@ -104,37 +106,39 @@ def _maintenance(config: GkeConfig) -> Iterator[Problem]:
 
 def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """Check the TPU settings of a pool: https://cloud.google.com/kubernetes-engine/docs/concepts/tpus"""
-    written, found = pool.model_fields_set, slice_of(pool)
-    if found is None:
+    keys, tpu = pool.model_fields_set, slice_of(pool)
+    if tpu is None:
         if pool.topology is not None:
             yield Problem(
                 "gke.pool.topology_without_tpu",
                 ("topology",),
-                "is only for TPUs; remove it, or write a TPU as accelerator",
+                "is allowed only for TPUs; remove it, or write a TPU as accelerator",
                 pool.topology,
             )
         if pool.slices != 1:
             yield Problem(
-                "gke.pool.slices_without_tpu", ("slices",), "is only for TPUs; write `nodes` instead", pool.slices
+                "gke.pool.slices_without_tpu",
+                ("slices",),
+                "is allowed only for TPUs; write `nodes` instead",
+                pool.slices,
             )
         if plans[0].machine.tpu_chips:
-            tpu = plans[0].machine.family
-            message = (
-                f"is a machine type of TPU {tpu}; instead, write `accelerator: {tpu}-...`, or {tpu} with `topology`"
-            )
+            family = plans[0].machine.family
+            remedy = f"write `accelerator: {family}-...` instead, or {family} with `topology`"
+            message = f"is a machine type of TPU {family}; {remedy}"
             yield Problem("gke.pool.machine_of_tpu", ("machine_type",), message, pool.machine_type)
         return
-    if "nodes" in written and pool.nodes != (total := found.hosts * pool.slices):
-        message = f"{pool.slices} x {found.accelerator_type} has {total} hosts; write {total} or remove it"
+    if "nodes" in keys and pool.nodes != (total := tpu.hosts * pool.slices):
+        message = f"{pool.slices} x {tpu.accelerator_type} has {total} hosts; write {total} or remove it"
         yield Problem("gke.pool.nodes_of_slice", ("nodes",), message, pool.nodes)
-    if "machine_type" in written and pool.machine_type != found.machine_type:
-        message = f"{found.accelerator_type} uses {found.machine_type}; write that or remove it"
+    if "machine_type" in keys and pool.machine_type != tpu.machine_type:
+        message = f"{tpu.accelerator_type} uses {tpu.machine_type}; write that or remove it"
         yield Problem("gke.pool.machine_of_slice", ("machine_type",), message, pool.machine_type)
-    if "accelerators_per_node" in written and pool.accelerators_per_node != found.chips_per_host:
-        message = f"each host of {found.accelerator_type} has {found.chips_per_host} chips; remove it"
+    if "accelerators_per_node" in keys and pool.accelerators_per_node != tpu.chips_per_host:
+        message = f"each host of {tpu.accelerator_type} has {tpu.chips_per_host} chips; remove it"
         yield Problem("gke.pool.chips_of_slice", ("accelerators_per_node",), message, pool.accelerators_per_node)
-    if found.hosts > 1 and pool.min_nodes not in (None, 0, found.hosts):
-        message = f"a slice has all of its nodes or none; write 0, or {found.hosts} for permanent nodes"
+    if tpu.hosts > 1 and pool.min_nodes not in (None, 0, tpu.hosts):
+        message = f"GKE creates all nodes of a slice or none; write 0, or {tpu.hosts} for permanent nodes"
         yield Problem("gke.pool.part_of_slice", ("min_nodes",), message, pool.min_nodes)
 
 
@@ -164,38 +168,38 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
         yield Problem(
             "gke.pool.zones_other_region",
             ("zones",),
-            f"{outside[0]} is not in {config.region}, the region of platform.zone",
+            f"{outside[0]} is not in {config.region}, the region of platform.zone; write zones in that region",
             list(zones),
         )
-    known = TPU_ZONES[plan.tpu.generation] if plan.tpu else GPU_ZONES.get(plan.gpu or "")
+    allowed = TPU_ZONES[plan.tpu.generation] if plan.tpu else GPU_ZONES.get(plan.gpu or "")
     name = plan.tpu.generation if plan.tpu else plan.gpu
-    if known is None or not pool.check_zones:
+    if allowed is None or not pool.check_zones:
         return
-    lacking = [zone for zone in zones if zone not in known and zone in GCP_ZONES]
-    if lacking:
-        message = f"{lacking[0]} has no {name}; it is in {_near(lacking[0], known)}; `check_zones: false` skips this"
+    without = [zone for zone in zones if zone not in allowed and zone in GCP_ZONES]
+    if without:
+        nearest = _nearest_zones(without[0], allowed)
+        message = f"{without[0]} does not have {name}; write one of {nearest}; `check_zones: false` skips this"
         yield Problem("gke.pool.zones_lack_accelerator", ("zones",), message, list(zones))
-    flexible = TPU_FLEX_START_ZONES.get(plan.tpu.generation, frozenset()) if plan.tpu else None
-    by_flex_start = any(model.is_flexible and not model.is_queued for model in pool.models)
-    if flexible and by_flex_start and (zone := next((z for z in zones if z not in flexible), None)):
-        message = (
-            f"flex-start offers {name} in {', '.join(sorted(flexible))}, not in {zone}; `check_zones: false` skips this"
-        )
+    flex_start_zones = TPU_FLEX_START_ZONES.get(plan.tpu.generation, frozenset()) if plan.tpu else None
+    uses_flex_start = any(model.is_flexible and not model.is_queued for model in pool.models)
+    if flex_start_zones and uses_flex_start and (zone := next((z for z in zones if z not in flex_start_zones), None)):
+        offered = ", ".join(sorted(flex_start_zones))
+        message = f"flex-start offers {name} only in {offered}, not in {zone}; `check_zones: false` skips this"
         yield Problem("gke.pool.flex_start_zone", ("capacity",), message, list(pool.capacity))
 
 
-def _near(zone: str, known: frozenset[str]) -> str:
-    """Return the known zones in the zone's region, else on its continent, else all of them."""
-    for near in (zone.rpartition("-")[0], zone.partition("-")[0]):
-        if found := sorted(each for each in known if each.startswith(f"{near}-")):
-            return ", ".join(found)
-    return ", ".join(sorted(known))
+def _nearest_zones(zone: str, allowed: frozenset[str]) -> str:
+    """Return the allowed zones in the zone's region, else on its continent, else all of them."""
+    for area in (zone.rpartition("-")[0], zone.partition("-")[0]):
+        if nearest := sorted(candidate for candidate in allowed if candidate.startswith(f"{area}-")):
+            return ", ".join(nearest)
+    return ", ".join(sorted(allowed))
 
 
 def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    if pool.min_nodes is not None and pool.min_nodes > (most := plans[0].nodes):
+    if pool.min_nodes is not None and pool.min_nodes > (nodes := plans[0].nodes):
         yield Problem(
-            "gke.pool.min_above_nodes", ("min_nodes",), f"must be at most the number of nodes, {most}", pool.min_nodes
+            "gke.pool.min_above_nodes", ("min_nodes",), f"must be at most the number of nodes, {nodes}", pool.min_nodes
         )
     zones = len(plans[0].zones)
     if plans[0].min_nodes is None and plans[0].nodes % zones:
@@ -209,7 +213,7 @@ def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
         yield Problem(
             "gke.pool.min_with_fallback",
             ("min_nodes",),
-            "a pool with several capacities or zones scales from 0; write 0 or remove it",
+            "a pool with several capacities or zones must scale from 0; write 0 or remove it",
             pool.min_nodes,
         )
 
@@ -238,31 +242,31 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
         return
     family = plan.family
     if plan.tpu is None and not all(family.queued if model.is_queued else family.flex_start for model in dynamic):
-        known = ", ".join(row.name for row in GCE_FAMILIES.values() if row.flex_start and row.pricing != "tpu")
+        families = ", ".join(row.name for row in GCE_FAMILIES.values() if row.flex_start and row.pricing != "tpu")
         message = (
-            f"{plan.machine.name} does not support {dynamic[0]}, which is for GPUs of {known} "
-            "and TPUs; write on-demand, spot or reservation:NAME"
+            f"{plan.machine.name} does not support {dynamic[0]}; only GPUs of {families} and TPUs do; "
+            "write on-demand, spot or reservation:NAME"
         )
         yield Problem("gke.pool.capacity_of_machine", ("capacity",), message, list(pool.capacity))
     if plan.tpu is not None and any(model.is_queued for model in dynamic):
         yield Problem(
             "gke.pool.queued_tpu",
             ("capacity",),
-            "queued provisioning is for GPUs; write flex-start",
+            "queued provisioning supports only GPUs; write flex-start",
             list(pool.capacity),
         )
     if plan.tpu is not None and not family.flex_start:
         message = f"{plan.tpu.generation} does not support flex-start; write on-demand, spot or reservation:NAME"
         yield Problem("gke.pool.flex_start_tpu", ("capacity",), message, list(pool.capacity))
-    least = 33 if plan.tpu else 32
-    if config.kubernetes_version and minor_of(config.kubernetes_version) < least:
-        message = f"{dynamic[0]} needs platform.kubernetes_version 1.{least} or newer"
+    min_minor = 33 if plan.tpu else 32
+    if config.kubernetes_version and minor_of(config.kubernetes_version) < min_minor:
+        message = f"{dynamic[0]} requires platform.kubernetes_version 1.{min_minor} or newer"
         yield Problem("gke.pool.capacity_of_version", ("capacity",), message, list(pool.capacity))
     if pool.min_nodes:
         yield Problem(
             "gke.pool.min_with_flex_start",
             ("min_nodes",),
-            f"a pool with {dynamic[0]} scales from 0; write 0 or remove it",
+            f"a pool with {dynamic[0]} must scale from 0; write 0 or remove it",
             pool.min_nodes,
         )
 
@@ -290,19 +294,19 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
         yield Problem(
             "gke.pool.compact_reservation", ("compact",), "a reservation determines the placement; remove it", True
         )
-    elif any(each.model.is_flexible for each in plans) and not plan.family.compact_flex_start:
+    elif any(plan.model.is_flexible for plan in plans) and not plan.family.compact_flex_start:
         yield Problem(
             "gke.pool.compact_flex_start",
             ("compact",),
-            "flex-start and queued nodes cannot be placed compactly; remove it",
+            f"{plan.machine.name} does not support compact placement with flex-start or queued nodes; remove it",
             True,
         )
 
 
 def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """Check boot disk types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
-    disks, written = plans[0].family.disks, "disk_type" in pool.model_fields_set
-    if written and disks == "hyperdisk" and pool.disk_type != "hyperdisk-balanced":
+    disks, is_set = plans[0].family.disks, "disk_type" in pool.model_fields_set
+    if is_set and disks == "hyperdisk" and pool.disk_type != "hyperdisk-balanced":
         yield Problem(
             "gke.pool.disk_hyperdisk_only",
             ("disk_type",),
@@ -329,12 +333,13 @@ def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -
     longest = max((plan.name for plan in plans), key=len)
     if len(longest) > POOL_NAME_LIMIT:
         message = (
-            f"makes the node pool's name {longest}, {len(longest)} characters; at most {POOL_NAME_LIMIT}; shorten it"
+            f"the node pool {longest} would have {len(longest)} characters; at most {POOL_NAME_LIMIT} are allowed; "
+            "shorten it"
         )
         yield Problem("gke.pool.name_too_long", ("name",), message, pool.name)
 
 
-LEAST_VCPUS, LEAST_GIB = 2, 4
+MIN_SYSTEM_VCPUS, MIN_SYSTEM_GIB = 2, 4
 """Size of e2-medium, GKE's default machine type. On one CPU, node agents leave no capacity for kube-dns.
 
 https://cloud.google.com/sdk/gcloud/reference/container/clusters/create#--machine-type,
@@ -350,7 +355,7 @@ def system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
         yield Problem(
             "gke.system_pool.max_below_nodes",
             (*path, "max_nodes"),
-            f"must be at least nodes, {pool.nodes}",
+            f"must be at least `nodes`, {pool.nodes}",
             pool.max_nodes,
         )
     name = system_machine(config)
@@ -364,11 +369,14 @@ def system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
         yield Problem("gke.system_pool.has_accelerators", (*path, "machine_type"), message, name)
     if machine.family == "e2" and config.zone in NO_E2_ZONES:
         yield Problem(
-            "gke.system_pool.no_e2", (*path, "machine_type"), f"{config.zone} has no E2; write n1-standard-8", name
+            "gke.system_pool.no_e2",
+            (*path, "machine_type"),
+            f"{config.zone} does not offer E2 machines; write n1-standard-8",
+            name,
         )
-    if machine.vcpus < LEAST_VCPUS or machine.memory_gib < LEAST_GIB:
+    if machine.vcpus < MIN_SYSTEM_VCPUS or machine.memory_gib < MIN_SYSTEM_GIB:
         message = (
-            f"has {machine.vcpus} vCPUs and {machine.memory_gib:g} GiB, too little for GKE's own pods and the "
-            f"operators; write one with {LEAST_VCPUS} and {LEAST_GIB} or more, such as e2-standard-2"
+            f"has {machine.vcpus} vCPUs and {machine.memory_gib:g} GiB; GKE's pods and the operators need "
+            f"{MIN_SYSTEM_VCPUS} vCPUs and {MIN_SYSTEM_GIB} GiB or more; write for example e2-standard-2"
         )
         yield Problem("gke.system_pool.too_small", (*path, "machine_type"), message, name)

@@ -33,7 +33,7 @@ class CheckpointBucket(pulumi.ComponentResource):
     """Private bucket with folders. It outlives the stack if `keep` is set."""
 
     url: pulumi.Output[str]
-    """URL of the bucket, known when the jobs can use it."""
+    """URL of the bucket, known after the jobs have access."""
     name: pulumi.Output[str]
     """Name of the bucket."""
 
@@ -81,8 +81,8 @@ def _lifecycle(config: GkeBucketConfig) -> list[gcp.storage.BucketLifecycleRuleA
         for prefix, days in ages.items()
         if days is not None
     ]
-    aborted = gcp.storage.BucketLifecycleRuleArgs(
+    abort_uploads = gcp.storage.BucketLifecycleRuleArgs(
         action=gcp.storage.BucketLifecycleRuleActionArgs(type="AbortIncompleteMultipartUpload"),
         condition=gcp.storage.BucketLifecycleRuleConditionArgs(age=7),
     )
-    return [*rules, aborted]
+    return [*rules, abort_uploads]

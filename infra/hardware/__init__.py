@@ -8,8 +8,8 @@ from infra.hardware.capacity import (
     PoolCapacity,
     first_that_does_not_fit,
     hosts_that_fit,
-    kept_for_other_nodes,
     node_share,
+    reserved_for_other_nodes,
     this_machine,
 )
 
@@ -21,7 +21,7 @@ __all__ = [
     "PoolCapacity",
     "first_that_does_not_fit",
     "hosts_that_fit",
-    "kept_for_other_nodes",
     "node_share",
+    "reserved_for_other_nodes",
     "this_machine",
 ]

@@ -22,9 +22,9 @@ TPU_FLEX_START_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
 GPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
     {gpu.name: gpu.gce_zones for gpu in GPUS.values() if gpu.gce_zones}
 )
-"""Zones of each GPU model that GCE has."""
+"""Zones of each GPU model on GCE."""
 
-_THREE = (
+_REGIONS_WITH_ZONES_ABC = (
     "africa-south1 asia-east1 asia-east2 asia-northeast1 asia-northeast2 asia-northeast3 asia-south1 asia-south2 "
     "asia-southeast1 asia-southeast2 asia-southeast3 australia-southeast1 australia-southeast2 europe-central2 "
     "europe-north1 europe-north2 europe-southwest1 europe-west2 europe-west3 europe-west4 europe-west6 europe-west8 "
@@ -33,7 +33,7 @@ _THREE = (
     "us-west1 us-west2 us-west3 us-west4"
 )
 GCP_ZONES = frozenset[str]().union(
-    zone_set(", ".join(f"{region} a b c" for region in _THREE.split())),
+    zone_set(", ".join(f"{region} a b c" for region in _REGIONS_WITH_ZONES_ABC.split())),
     zone_set("europe-west1 b c d, us-central1 a b c f, us-east1 b c d"),
     *TPU_ZONES.values(),
     *GPU_ZONES.values(),
@@ -46,7 +46,7 @@ NO_E2_ZONES = zone_set("us-central2 b")
 """TPU zones without the E2 family: https://github.com/keras-team/kinetic/issues/305"""
 
 
-MAKERS = frozenset({"nvidia", "tesla"})
+BRANDS = frozenset({"nvidia", "tesla"})
 """Words in GPU names that do not identify the model."""
 
 
@@ -56,14 +56,14 @@ def is_accelerator(name: str) -> bool:
 
 
 def unknown_accelerator(name: str) -> str:
-    """Return suggestions for an unknown accelerator name: similar names, and all names."""
-    near = _near(name.lower())
+    """Return the error message for an unknown accelerator, with similar names and all names."""
+    similar = _similar_accelerators(name.lower())
     generations = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
-    known = f"a GPU, one of {', '.join(GPUS)}, or a TPU such as v4-32, of generation {generations}"
-    return "is not an accelerator; write " + (f"{' or '.join(near)}; allowed: {known}" if near else known)
+    allowed = f"a GPU, one of {', '.join(GPUS)}, or a TPU such as v4-32, of generation {generations}"
+    return "is not an accelerator; write " + (f"{' or '.join(similar)}; allowed: {allowed}" if similar else allowed)
 
 
-def _near(name: str) -> list[str]:
+def _similar_accelerators(name: str) -> list[str]:
     """Return the accelerators most similar to a lower-case name."""
     generation, dash, count = name.partition("-")
     if generation in GENERATIONS:
@@ -73,5 +73,5 @@ def _near(name: str) -> list[str]:
             return [tpu_slice(name).accelerator_type] if count else [name]
         except ValueError:
             return []
-    words = set(re.split(r"[^a-z0-9]+", name)) - MAKERS
+    words = set(re.split(r"[^a-z0-9]+", name)) - BRANDS
     return [gpu for gpu in GPUS if words and words <= set(gpu.split("-"))] or get_close_matches(name, GPUS, n=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-_ONE = (
+_AREAS_WITH_ONE_REGION = (
     "af-south",
     "ca-central",
     "ca-west",
@@ -16,7 +16,7 @@ _ONE = (
     "mx-central",
     "sa-east",
 )
-_SEVERAL = {
+_REGION_COUNTS = {
     "ap-east": 2,
     "ap-northeast": 3,
     "ap-south": 2,
@@ -35,23 +35,23 @@ _LETTERS = {
     "us-west-1": "acb",
     "us-west-2": "abcd",
 }
-"""Zone letters of regions with letters other than a, b and c. Zones that every account has come first."""
+"""Zone letters of regions with letters other than a, b and c. Zones that exist in every account come first."""
 
 ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         region: tuple(f"{region}{letter}" for letter in _LETTERS.get(region, "abc"))
         for region in (
-            *(f"{place}-1" for place in _ONE),
-            *(f"{place}-{number}" for place, numbers in _SEVERAL.items() for number in range(1, numbers + 1)),
+            *(f"{area}-1" for area in _AREAS_WITH_ONE_REGION),
+            *(f"{area}-{number}" for area, count in _REGION_COUNTS.items() for number in range(1, count + 1)),
         )
     }
 )
-"""Zones of each public region, by an account's own letters, preferred zones first.
+"""Zones of each public region, preferred zones first. Each account maps the letters to zones differently.
 
-Names of government and China regions have other prefixes.
+Government and China regions are not in the table.
 
 https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html,
 https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html
 """
 ZONES_BY_ACCOUNT = ("us-west-1",)
-"""Regions where each account has only some zones, which differ by account. The sources are those of `ZONES`."""
+"""Regions where each account has only some of the zones. The sources are those of `ZONES`."""

@@ -46,14 +46,14 @@ class PoolCapacity:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes, by which pods select this pool."""
     on_request: bool = False
-    """True if nodes are created only on request, all nodes of a job at once."""
+    """True if the cloud creates nodes only on request, all nodes of a job at once."""
     taint: str | None = None
-    """Key of the taint that keeps other pods off the nodes."""
+    """Key of the taint of the nodes, which only pods that request accelerators tolerate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodGroup:
-    """N identical pods of a job and what each requests."""
+    """Identical pods of a job, and the requests of each."""
 
     job: int = 0
     """Index of the job in its stack."""
@@ -72,16 +72,16 @@ class PodGroup:
     role: str = ""
     """Name of pods that are not hosts, such as `parameter servers`; empty for hosts.
 
-    These pods may be on any node without accelerators, also in several pools.
+    These pods may run on any node without accelerators, in several pools.
     """
     is_queued: bool = False
-    """True if a queue admits it. It may then wait until earlier jobs are done."""
+    """True if a queue admits the job, which may then wait until earlier jobs are done."""
     is_suspended: bool = False
-    """True if it does not run now. It must fit on an empty platform, but not next to other jobs."""
+    """True if the job does not run now. It must fit on an empty platform, but not next to other jobs."""
 
     @property
     def runs(self) -> bool:
-        """True if it starts at once."""
+        """True if the job starts at once."""
         return not (self.is_queued or self.is_suspended)
 
 
@@ -93,8 +93,8 @@ def this_machine() -> Capacity:
     )
 
 
-def kept_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
-    """Return the capacity that each of `num_nodes` equal nodes on one machine leaves to the other nodes."""
+def reserved_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
+    """Return the machine's capacity that each of `num_nodes` equal nodes must reserve for the other nodes."""
     return Capacity(
         millicores=machine.millicores - machine.millicores // num_nodes,
         memory=machine.memory - machine.memory // num_nodes,
@@ -103,10 +103,10 @@ def kept_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
 
 def node_share(machine: Capacity, num_nodes: int) -> Capacity:
     """Return the capacity for pods of each of `num_nodes` equal nodes on one machine."""
-    kept = kept_for_other_nodes(machine, num_nodes)
+    reserved = reserved_for_other_nodes(machine, num_nodes)
     return Capacity(
-        millicores=machine.millicores - kept.millicores,
-        memory=max(0, machine.memory - kept.memory - KUBELET_EVICTION_BYTES),
+        millicores=machine.millicores - reserved.millicores,
+        memory=max(0, machine.memory - reserved.memory - KUBELET_EVICTION_BYTES),
     )
 
 
@@ -116,9 +116,9 @@ def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
 
 
 def first_that_does_not_fit(groups: Sequence[PodGroup], node: Capacity, num_nodes: int) -> int | None:
-    """Return the index of the first group that does not fit; None if all can run at once.
+    """Return the index of the first group that does not fit, or None if all can run at once.
 
-    Each pod goes to the emptiest node, like the scheduler's even spread.
+    Each pod goes to the emptiest node, as the scheduler spreads pods.
     """
     free = [node] * num_nodes
     for position, group in enumerate(groups):

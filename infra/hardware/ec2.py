@@ -1,4 +1,4 @@
-"""EC2 instance families: one row holds what is known about a family and its instance types. Pure."""
+"""EC2 instance families, one row per family with its instance types. Pure."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Ec2Quota:
 
 @dataclass(frozen=True, kw_only=True)
 class Ec2Family:
-    """Instance family: its instance types, and the facts that they share. No fact has a default."""
+    """Instance family: its instance types and their common properties. Each row sets every property."""
 
     name: str
     """Family, the `family` of its instance types."""

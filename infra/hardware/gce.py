@@ -1,4 +1,4 @@
-"""GCE machine families: one row holds what is known about a family and its machine types. Pure."""
+"""GCE machine families, one row per family with its machine types. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Pricing = Literal["parts", "series", "gpu", "tpu"]
 
 @dataclass(frozen=True, kw_only=True)
 class GceFamily:
-    """Machine family: its machine types, and the facts that they share. No fact has a default."""
+    """Machine family: its machine types and their common properties. Each row sets every property."""
 
     name: str
     """Family, the `family` of its machine types."""
@@ -34,7 +34,7 @@ class GceFamily:
     disks: BootDisks
     """Boot disks that it supports: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     compact: Compact
-    """Compact placement: by default, if the settings ask for it, not supported, or by the topology of a TPU slice.
+    """Compact placement: by default, if the settings request it, not supported, or by the topology of a TPU slice.
 
     https://cloud.google.com/compute/docs/instances/placement-policies-overview#restrictions,
     https://github.com/dstackai/dstack/issues/2591

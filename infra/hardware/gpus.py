@@ -1,4 +1,4 @@
-"""GPU models under GKE's names: one row holds what is known about a model. Pure."""
+"""GPU models under GKE's names, one row per model. Pure."""
 
 from __future__ import annotations
 

@@ -13,8 +13,6 @@ GIBIBYTE = 2**30
 
 HardwareKey = Literal["accelerator", "accelerators_per_node", "machine_type", "topology"]
 """Key of a node pool's hardware settings."""
-
-
 BootDisks = Literal["any", "no-hyperdisk", "ssd", "hyperdisk"]
 """Boot disks of a GCE family: all types, all but Hyperdisk, all but pd-standard, or Hyperdisk only."""
 
@@ -66,9 +64,9 @@ def zone_set(text: str) -> frozenset[str]:
     return frozenset(f"{region}-{letter}" for region, *letters in rows for letter in letters)
 
 
-def kept_cpu(vcpus: int) -> int:
-    """Return the reserved millicores: 6 % of the first CPU, 1 % of the second, 0.5 % of the next two, 0.25 % of the
-    rest."""
+def reserved_millicores(vcpus: int) -> int:
+    """Return the millicores that GKE and EKS reserve on a node: 6 % of the first CPU, 1 % of the second, 0.5 % of the
+    next two, 0.25 % of the rest."""
     second, next_two, others = min(vcpus - 1, 1), min(max(vcpus - 2, 0), 2), max(vcpus - 4, 0)
     return 60 + second * 10 + next_two * 5 + others * 5 // 2
 
@@ -80,8 +78,8 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
     """
     if name in table:
         return table[name]
-    near = difflib.get_close_matches(name, table, n=3) or _relatives(name, table)
-    remedy = f"write one of {', '.join(near)}" if near else f"families: {', '.join(_families(table.values()))}"
+    similar = difflib.get_close_matches(name, table, n=3) or _relatives(name, table)
+    remedy = f"write one of {', '.join(similar)}" if similar else f"families: {', '.join(_families(table.values()))}"
     raise HardwareError(
         "machine_unknown", "machine_type", f"is not a machine type that Trainyard knows; {remedy}; {source}"
     )
@@ -90,7 +88,7 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
 def _relatives(name: str, table: Mapping[str, MachineType]) -> list[str]:
     """Return up to eight names of the same family, by the prefix of the name."""
     family = name.replace(".", "-").partition("-")[0]
-    return [each for each in table if each.replace(".", "-").partition("-")[0] == family][:8]
+    return [machine for machine in table if machine.replace(".", "-").partition("-")[0] == family][:8]
 
 
 def _families(machines: Iterable[MachineType]) -> list[str]:

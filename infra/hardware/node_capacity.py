@@ -1,18 +1,18 @@
-"""CPUs, memory and pods that nodes of EKS and GKE report, without the system's share. Pure."""
+"""CPUs, memory and pods of EKS and GKE nodes: the reported capacity, and the part that pods can use. Pure."""
 
 from __future__ import annotations
 
 from infra.hardware.capacity import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
-from infra.hardware.machines import GIBIBYTE, MachineType, kept_cpu
+from infra.hardware.machines import GIBIBYTE, MachineType, reserved_millicores
 
-MOST_PODS = 110
+MAX_PODS = 110
 """Maximum number of pods of a node. Kubernetes recommends it, and EKS sets it for types below 30 vCPUs.
 
 https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html
 """
 
-_SPREAD_MIB = 40
+_KERNEL_MARGIN_MIB = 40
 """Memory in MiB that later kernels reserve in addition: 33 MiB on g5.8xlarge (aws/aws-k8s-tester pull request 471)."""
 
 # Sources of `Ec2Family.missing_memory`. m6i, c6i and r6i: Karpenter's table. r7i: 1212 of 32 GiB, 4311 of 128 GiB
@@ -38,10 +38,10 @@ def interface_pods(machine: Ec2Machine) -> int:
     return machine.interfaces * (machine.addresses - 1) + 2
 
 
-def held_addresses(machine: Ec2Machine) -> int:
-    """Return the number of subnet addresses that a node with few pods holds.
+def reserved_addresses(machine: Ec2Machine) -> int:
+    """Return the number of subnet addresses that a node with few pods reserves.
 
-    aws-node keeps a whole network interface in reserve (WARM_ENI_TARGET=1), in addition to the one of the pods:
+    aws-node keeps one complete network interface in reserve (WARM_ENI_TARGET=1), in addition to that of the pods:
     aws/amazon-vpc-cni-k8s 0f77b52, docs/eni-and-ip-target.md. The count includes the primary address of each interface.
     EFA-only interfaces have no addresses.
     """
@@ -53,13 +53,13 @@ def eks_pods(machine: Ec2Machine) -> int:
 
     Without prefix delegation, the addresses of its network interfaces limit a node's pods.
     """
-    return min(interface_pods(machine), MOST_PODS)
+    return min(interface_pods(machine), MAX_PODS)
 
 
 def eks_capacity(machine: Ec2Machine) -> Capacity:
     """Return the CPUs and memory that a node reports as its capacity."""
     if machine.missing_mib is not None:
-        missing = machine.missing_mib + _SPREAD_MIB
+        missing = machine.missing_mib + _KERNEL_MARGIN_MIB
     else:
         base, per_gib = EC2_FAMILIES[machine.family].missing_memory or (0, 0)
         missing = base + int(per_gib * machine.memory_gib)
@@ -74,10 +74,12 @@ def eks_allocatable(machine: Ec2Machine, *, fabric: bool = False) -> Capacity:
     nodeadm/internal/kubelet/config.go:274-286, 460. The kubelet subtracts huge pages from allocatable memory.
     """
     capacity = eks_capacity(machine)
-    kept = (255 + 11 * interface_pods(machine)) * MEBIBYTE + KUBELET_EVICTION_BYTES
+    reserved = (255 + 11 * interface_pods(machine)) * MEBIBYTE + KUBELET_EVICTION_BYTES
     if fabric:
-        kept += 2 * (HUGE_PAGES_PER_VCPU * machine.vcpus + 1) * MEBIBYTE
-    return Capacity(millicores=capacity.millicores - kept_cpu(machine.vcpus), memory=capacity.memory - kept)
+        reserved += 2 * (HUGE_PAGES_PER_VCPU * machine.vcpus + 1) * MEBIBYTE
+    return Capacity(
+        millicores=capacity.millicores - reserved_millicores(machine.vcpus), memory=capacity.memory - reserved
+    )
 
 
 _PAGES_DIVISOR = 64
@@ -87,8 +89,8 @@ _BOUNCE_BUFFER_MIB = 64
 """Memory of the software I/O TLB, on machines of more than 3 GiB."""
 _SMALL_MACHINE_MIB = 8
 """Additional reserved memory on machines of at most 8 GiB."""
-_CORRECTION_SHARE, _MOST_CORRECTION_MIB = 0.00175, 248
-_SPREAD_SHARE = 0.0077
+_CORRECTION_SHARE, _MAX_CORRECTION_MIB = 0.00175, 248
+_MARGIN_SHARE = 0.0077
 """Share of memory that nodes report less than the autoscaler expects: 0.76 % on the node in GKE's documentation.
 
 https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes: 13498416Ki allocatable of 16 GiB.
@@ -109,10 +111,10 @@ def gke_capacity(machine: MachineType) -> Capacity:
         kernel += _BOUNCE_BUFFER_MIB * MEBIBYTE
     if memory <= 8 * GIBIBYTE:
         kernel += _SMALL_MACHINE_MIB * MEBIBYTE
-    kernel += min(int(memory * _CORRECTION_SHARE), _MOST_CORRECTION_MIB * MEBIBYTE)
+    kernel += min(int(memory * _CORRECTION_SHARE), _MAX_CORRECTION_MIB * MEBIBYTE)
     return Capacity(
         millicores=machine.capacity.millicores,
-        memory=memory - kernel - int(memory * _SPREAD_SHARE),
+        memory=memory - kernel - int(memory * _MARGIN_SHARE),
     )
 
 
@@ -124,14 +126,14 @@ def gke_allocatable(machine: MachineType) -> Capacity:
     further reservation for machine types with GPUs or TPUs.
     """
     capacity = gke_capacity(machine)
-    kept, left = 0, capacity.memory
+    reserved, remaining = 0, capacity.memory
     for gibibytes, percent in _MEMORY_BANDS:
-        band = min(left, gibibytes * GIBIBYTE)
-        kept += band * percent // 100
-        left -= band
+        band = min(remaining, gibibytes * GIBIBYTE)
+        reserved += band * percent // 100
+        remaining -= band
     if machine.memory_gib < 1:
-        kept = 255 * MEBIBYTE
+        reserved = 255 * MEBIBYTE
     return Capacity(
-        millicores=capacity.millicores - kept_cpu(machine.vcpus),
-        memory=capacity.memory - kept - KUBELET_EVICTION_BYTES,
+        millicores=capacity.millicores - reserved_millicores(machine.vcpus),
+        memory=capacity.memory - reserved - KUBELET_EVICTION_BYTES,
     )

@@ -1,4 +1,4 @@
-"""ProvisioningModel: how a cloud provides a pool's nodes; and the script that sets their NCCL environment. Pure."""
+"""ProvisioningModel: a pool's way to get nodes, such as spot; and the script with a host's NCCL environment. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ProvisioningModel:
 
     @property
     def is_queued(self) -> bool:
-        """True if nodes are created when a queue requests them."""
+        """True if the cloud creates nodes when a queue requests them."""
         return self.kind == "queued"
 
     @property
@@ -62,7 +62,10 @@ class ProvisioningModel:
 
 @dataclass(frozen=True, kw_only=True)
 class NcclEnvironmentScript:
-    """Folder of libraries on the host. Pods mount a claim, because they may not mount host paths."""
+    """Script that sets NCCL's environment, in a folder of libraries on the host.
+
+    Pods mount the folder through a claim, because they may not mount host paths.
+    """
 
     claim: str
     """Name of the claim in the jobs' namespace."""

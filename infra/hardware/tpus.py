@@ -41,7 +41,7 @@ class TpuGeneration:
     """Machine type, vCPUs and GiB of a host, by its number of chips."""
     dimensions: int
     """Number of axes of a topology, 2 or 3."""
-    most_cubes: int
+    max_cubes: int
     """Maximum number of cubes of 4x4x4 chips in a slice, for three axes."""
     sorted_axes: bool
     """True if axes must be in ascending order, for three axes."""
@@ -116,7 +116,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                     }
                 ),
                 dimensions=3,
-                most_cubes=64,
+                max_cubes=64,
                 sorted_axes=False,
                 disks="no-hyperdisk",
                 quota=_quota("CT4P"),
@@ -137,7 +137,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                     }
                 ),
                 dimensions=2,
-                most_cubes=0,
+                max_cubes=0,
                 sorted_axes=True,
                 disks="no-hyperdisk",
                 quota=_quota("CT5LP"),
@@ -156,7 +156,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                     }
                 ),
                 dimensions=3,
-                most_cubes=140,
+                max_cubes=140,
                 sorted_axes=True,
                 disks="any",
                 quota=_quota("CT5P"),
@@ -177,7 +177,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                     }
                 ),
                 dimensions=2,
-                most_cubes=0,
+                max_cubes=0,
                 sorted_axes=True,
                 disks="hyperdisk",
                 quota=_quota("CT6E"),
@@ -200,7 +200,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                     }
                 ),
                 dimensions=3,
-                most_cubes=144,
+                max_cubes=144,
                 sorted_axes=True,
                 disks="hyperdisk",
                 quota=_quota("TPU7X"),
@@ -227,14 +227,14 @@ def tpu_slice(accelerator: str, topology: str | None = None) -> TpuSlice:
     row, chips = _parse_accelerator(accelerator)
     if topology is None:
         if chips is None:
-            message = f"{accelerator} is a generation: add a topology; write for example {_examples(row)}"
+            message = f"{accelerator} is a generation; add a topology; write for example {_example(row)}"
             raise HardwareError("topology_missing", "accelerator", message)
         return _slice(row, _most_compact(row, chips, accelerator))
     axes = parse_topology(topology)
     if not _is_possible(row, axes):
         raise HardwareError("topology_impossible", "topology", f"{row.name} has no slice {topology}; {_allowed(row)}")
     if chips not in (None, math.prod(axes)):
-        message = f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; write one of the two only"
+        message = f"{topology} has {math.prod(axes)} chips and {accelerator} has {chips}; remove one of the two"
         raise HardwareError("topology_of_other_chips", "topology", message)
     return _slice(row, axes)
 
@@ -263,13 +263,11 @@ def _parse_accelerator(accelerator: str) -> tuple[TpuGeneration, int | None]:
             chips, rest = divmod(int(match["count"]), row.cores_in_type)
             if rest:
                 cores = row.cores_in_type
-                remedy = f"{cores} TensorCores a chip; write a multiple of {cores}"
-                raise HardwareError(
-                    "tpu_partial_chip", "accelerator", f"{accelerator} is not a whole number of chips: {remedy}"
-                )
+                message = f"{accelerator} is not a whole number of chips, which have {cores} TensorCores each"
+                raise HardwareError("tpu_partial_chip", "accelerator", f"{message}; write a multiple of {cores}")
             return row, chips
-    known = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
-    raise HardwareError("tpu_unknown", "accelerator", f"{accelerator} is not a TPU; write one of {known}")
+    allowed = ", ".join(f"{row.name} ({row.type_prefix}-N)" for row in GENERATIONS.values())
+    raise HardwareError("tpu_unknown", "accelerator", f"{accelerator} is not a TPU; write one of {allowed}")
 
 
 def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:
@@ -281,14 +279,14 @@ def _is_possible(row: TpuGeneration, axes: tuple[int, ...]) -> bool:
     if len(axes) != 3 or any(axis % _CUBE for axis in axes):
         return False
     in_order = not row.sorted_axes or tuple(sorted(axes)) == axes
-    return in_order and math.prod(axes) // _CUBE**3 <= row.most_cubes
+    return in_order and math.prod(axes) // _CUBE**3 <= row.max_cubes
 
 
-def _shapes(row: TpuGeneration, chips: int) -> Iterator[tuple[int, ...]]:
+def _topologies(row: TpuGeneration, chips: int) -> Iterator[tuple[int, ...]]:
     """Yield the possible topologies of `chips` chips. Axes ascend, except in 2x2x1."""
     small = _SMALL_2D if row.dimensions == 2 else ((1, 1, 1), *_SMALL_3D)
     yield from (axes for axes in small if math.prod(axes) == chips and _is_possible(row, axes))
-    if row.dimensions == 3 and chips % _CUBE**3 == 0 and chips // _CUBE**3 <= row.most_cubes:
+    if row.dimensions == 3 and chips % _CUBE**3 == 0 and chips // _CUBE**3 <= row.max_cubes:
         edges = [edge for edge in range(_CUBE, chips // _CUBE**2 + 1, _CUBE) if chips % edge == 0]
         for first, second in product(edges, edges):
             third, rest = divmod(chips, first * second)
@@ -299,11 +297,11 @@ def _shapes(row: TpuGeneration, chips: int) -> Iterator[tuple[int, ...]]:
 
 def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int, ...]:
     """Return the topology with the shortest longest axis."""
-    shapes = list(_shapes(row, chips))
-    if not shapes:
+    topologies = list(_topologies(row, chips))
+    if not topologies:
         message = f"{accelerator} has {chips} chips, and {row.name} has no such slice; {_allowed(row)}"
         raise HardwareError("tpu_slice_impossible", "accelerator", message)
-    return min(shapes, key=lambda axes: (max(axes), axes))
+    return min(topologies, key=lambda axes: (max(axes), axes))
 
 
 def _slice(row: TpuGeneration, axes: tuple[int, ...]) -> TpuSlice:
@@ -329,10 +327,10 @@ def _allowed(row: TpuGeneration) -> str:
     order = ", ascending" if row.sorted_axes else ""
     return (
         f"write one of {', '.join('x'.join(map(str, axes)) for axes in small)}, or AxBxC with multiples of "
-        f"{_CUBE}{order}, of at most {row.most_cubes * _CUBE**3} chips"
+        f"{_CUBE}{order}, of at most {row.max_cubes * _CUBE**3} chips"
     )
 
 
-def _examples(row: TpuGeneration) -> str:
+def _example(row: TpuGeneration) -> str:
     axes = _SMALL_2D[3] if row.dimensions == 2 else _SMALL_3D[2]
     return f"`topology: {'x'.join(map(str, axes))}`"

@@ -40,16 +40,20 @@ def minor_of(version: str) -> int:
     return int(version.split(".")[1])
 
 
-def unoffered(version: str, channel: str, today: date) -> tuple[str, str] | None:
+def gke_version_error(version: str, channel: str, today: date) -> tuple[str, str] | None:
     """Return code and message if a release channel does not offer a version for new clusters, else None."""
     oldest, newest = GKE_MINORS[channel]
     minor = minor_of(version)
-    offered = [each for each in range(oldest, newest + 1) if channel == EXTENDED or is_in_standard_support(each, today)]
+    offered = [
+        candidate
+        for candidate in range(oldest, newest + 1)
+        if channel == EXTENDED or is_in_standard_support(candidate, today)
+    ]
     if minor in offered:
         return None
     names = sorted({f"1.{offered[0]}", f"1.{offered[-1]}"}) if offered else []
-    one = "one of " if len(names) > 1 else ""
-    remedy = f"write {one}{' to '.join(names)}, in quotes" if names else "update Trainyard, whose table is old"
+    prefix = "one of " if len(names) > 1 else ""
+    remedy = f"write {prefix}{' to '.join(names)}, in quotes" if names else "update Trainyard, whose table is old"
     if oldest <= minor <= newest:
         return (
             "standard_support_ended",
@@ -107,13 +111,13 @@ STANDARD_PRICE, EXTENDED_PRICE = 0.10, 0.60
 """US dollars for each cluster and hour: https://aws.amazon.com/eks/pricing/"""
 
 
-def unsupported(version: str, today: date) -> tuple[str, str] | None:
+def eks_version_error(version: str, today: date) -> tuple[str, str] | None:
     """Return code and message if EKS does not support a version with upgrade policy STANDARD, else None.
 
     EKS upgrades such a cluster automatically when standard support ends:
     https://docs.aws.amazon.com/eks/latest/userguide/disable-extended-support.html
     """
-    supported = [name for name, each in EKS_VERSIONS.items() if today <= each.standard_ends]
+    supported = [name for name, support in EKS_VERSIONS.items() if today <= support.standard_ends]
     if version in supported:
         return None
     remedy = f"write one of {', '.join(supported)}, in quotes" if supported else "update Trainyard, whose table is old"

@@ -1,4 +1,4 @@
-"""Builtin images, which Trainyard builds, and the references of jobs' images. Pure."""
+"""BuiltinImage: image that Trainyard builds; ImageRef: image of a job. Pure."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class BuiltinImage:
     sources: Mapping[str, str] = field(default_factory=dict)
     """Files and folders of the project -> their paths below WORK_FOLDER."""
     data: frozenset[str] = frozenset({"digits"})
-    """Folders with data below WORK_FOLDER."""
+    """Names of the folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Build arguments."""
-    everywhere: bool = False
+    is_built_in_clouds: bool = False
     """True if the cloud platforms also build it, as a variant of the trainer image."""
 
 
 T = TypeVar("T")
 
-BUILT_HERE = "trainyard.local/"
-"""Name prefix of the images that platform `local` builds. No registry has them."""
+LOCAL_PREFIX = "trainyard.local/"
+"""Prefix of the references of images that platform `local` builds. They are in no registry."""
 TRAINER = "trainer"
-"""Image of jobs that do not set `image`."""
+"""Name of the image of jobs that do not set `image`."""
 WORK_FOLDER = PurePosixPath("/opt/trainyard")
 """Working directory of the images."""
 TRAINER_IMAGE = BuiltinImage(
@@ -40,7 +40,7 @@ TRAINER_IMAGE = BuiltinImage(
     dockerfile="trainer/Dockerfile",
     sources=MappingProxyType({"trainer": "trainer", "trainer/data/made_images.py": "made_images.py"}),
     data=frozenset({"digits", "tiny-imagenet"}),
-    everywhere=True,
+    is_built_in_clouds=True,
 )
 BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
     {
@@ -60,7 +60,7 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
             folder="trainer",
             dockerfile="trainer/Dockerfile.xla",
             sources=MappingProxyType({"trainer": "trainer"}),
-            everywhere=True,
+            is_built_in_clouds=True,
         ),
     }
 )
@@ -83,18 +83,18 @@ class ImageRef:
 
     @classmethod
     def parse(cls, text: str) -> ImageRef:
-        """Return the image that a job's settings name."""
+        """Return the image in a job's settings: a builtin image's name, or a reference."""
         is_builtin = text == TRAINER or text in BUILTIN_IMAGES
         return cls(builtin=text) if is_builtin else cls(reference=text)
 
     def resolve(self, built: Mapping[str, T], trainer: T) -> T | str:
-        """Return the reference of the image. `built` are the platform's builtin images other than `trainer`.
+        """Return the reference of the image, in a registry or in `built` (builtin image -> reference).
 
-        A platform that does not build them runs all jobs in the one image of its settings.
+        `trainer` is the reference of the trainer image. A platform that does not build a builtin image uses it instead.
         """
         return self.reference or built.get(self.builtin or TRAINER, trainer)
 
 
-def built_everywhere(images: frozenset[str]) -> frozenset[str]:
-    """Return the builtin images that the cloud platforms also build."""
-    return frozenset(name for name in images if name == TRAINER or BUILTIN_IMAGES[name].everywhere)
+def built_in_clouds(images: frozenset[str]) -> frozenset[str]:
+    """Return those of the builtin images that the cloud platforms also build."""
+    return frozenset(name for name in images if name == TRAINER or BUILTIN_IMAGES[name].is_built_in_clouds)

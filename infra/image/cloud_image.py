@@ -17,7 +17,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 CONTEXT = PROJECT / ".trainyard" / "image"
 """Build context. It contains only the trainer's sources and the digits."""
 
-X86_ALONE: tuple[ImagePlatform, ...] = ("linux/amd64",)
+X86_64_ONLY: tuple[ImagePlatform, ...] = ("linux/amd64",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,9 @@ class TrainerImageArgs:
 
 
 class TrainerImage(pulumi.ComponentResource):
-    """Trainer image for every requested architecture, referenced by its digest.
+    """Trainer image for every architecture in the settings, referenced by its digest.
 
-    Docker's credentials on this machine push it. The stack's state contains no credentials.
+    The push uses Docker's credentials on this machine. The stack's state contains no credentials.
     """
 
     reference: pulumi.Output[str]
@@ -45,10 +45,10 @@ class TrainerImage(pulumi.ComponentResource):
         super().__init__("trainyard:infra:TrainerImage", name, None, opts)
         config = args.config
         tag = "-".join(filter(None, (config.git_branch.replace("/", "-"), args.variant)))
-        own = BUILTIN_IMAGES.get(args.variant)
-        dockerfile = CONTEXT / (own.dockerfile if own else "trainer/Dockerfile")
-        # PyTorch/XLA is published only for x86-64. The GPUs that CUDA 13 dropped are only in x86-64 machines.
-        platforms = X86_ALONE if own else config.platforms
+        variant = BUILTIN_IMAGES.get(args.variant)
+        dockerfile = CONTEXT / (variant.dockerfile if variant else "trainer/Dockerfile")
+        # The PyTorch/XLA project publishes only x86-64 packages, and only x86-64 machines have GPUs without CUDA 13.
+        platforms = X86_64_ONLY if variant else config.platforms
         prepare_context()
         image = docker.Image(
             f"{name}-build",
@@ -57,11 +57,11 @@ class TrainerImage(pulumi.ComponentResource):
             dockerfile=docker.DockerfileArgs(location=str(dockerfile.relative_to(PROJECT))),
             build_args={
                 "BASE_IMAGE": f"docker.io/library/python:{config.python_version}-slim-bookworm",
-                **(own.arguments if own else {}),
+                **(variant.arguments if variant else {}),
             },
             platforms=[docker.Platform(platform) for platform in platforms],
             push=True,
-            # A preview then needs neither Docker nor a registry.
+            # Without this, a preview would need Docker and a registry.
             build_on_preview=False,
             opts=pulumi.ResourceOptions(
                 parent=self, custom_timeouts=pulumi.CustomTimeouts(create="120m", update="120m")
@@ -74,22 +74,22 @@ class TrainerImage(pulumi.ComponentResource):
 def trainer_images(
     name: pulumi.Input[str], config: ImageConfig, variants: frozenset[str]
 ) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
-    """Return the trainer image, empty if `variants` lacks it, and the other builtin images by name."""
-    first: pulumi.Output[str] = pulumi.Output.from_input("")
+    """Return the reference of the trainer image, empty if `variants` lacks it, and of the other builtin images."""
+    trainer: pulumi.Output[str] = pulumi.Output.from_input("")
     if TRAINER in variants:
-        first = TrainerImage("image", TrainerImageArgs(name=name, config=config)).reference
+        trainer = TrainerImage("image", TrainerImageArgs(name=name, config=config)).reference
     others: dict[str, pulumi.Input[str]] = {
         variant: TrainerImage(f"image-{variant}", TrainerImageArgs(name=name, config=config, variant=variant)).reference
         for variant in sorted(variants - {TRAINER})
-        if BUILTIN_IMAGES[variant].everywhere
+        if BUILTIN_IMAGES[variant].is_built_in_clouds
     }
-    return first, others
+    return trainer, others
 
 
 def prepare_context() -> None:
     """Copy the current sources to the build context. Raises ValueError if set-up has not run."""
     if not digits_folder().is_dir():
-        raise ValueError("the digits for the trainer image are missing: run `make setup`")
+        raise ValueError("the digits for the trainer image are missing; run `make setup`")
     shutil.rmtree(CONTEXT, ignore_errors=True)
     for path in trainer_sources():
         target = CONTEXT / path.relative_to(PROJECT)

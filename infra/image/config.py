@@ -36,7 +36,7 @@ def _prebuilt(value: str) -> str:
     return value
 
 
-def _some(value: tuple[ImagePlatform, ...]) -> tuple[ImagePlatform, ...]:
+def _architectures(value: tuple[ImagePlatform, ...]) -> tuple[ImagePlatform, ...]:
     if not value or len(set(value)) != len(value):
         raise Invalid("image_platforms", "must be one or more different architectures; write for example 'linux/amd64'")
     return value
@@ -51,7 +51,10 @@ class ImageConfig(Section):
     """Git branch of the checkout, used as the image's tag with `/` replaced by `-`."""
     python_version: Literal["3.11", "3.12", "3.13"] = "3.11"
     """Python version in the image; PyTorch does not support the W&B tutorial's 3.8."""
-    platforms: Annotated[tuple[ImagePlatform, ...], AfterValidator(_some), ONE_OR_MANY] = ("linux/amd64", "linux/arm64")
+    platforms: Annotated[tuple[ImagePlatform, ...], AfterValidator(_architectures), ONE_OR_MANY] = (
+        "linux/amd64",
+        "linux/arm64",
+    )
     """Processor architectures of the image."""
     prebuilt: Annotated[Image, AfterValidator(_prebuilt)] | None = None
     """Prebuilt trainer image with its digest, instead of a build; jobs on XLA must then set `image`."""
@@ -61,11 +64,11 @@ BUILD_KEYS = ("name", "git_branch", "python_version", "platforms")
 
 
 def image_problems(image: ImageConfig) -> Iterator[Problem]:
-    """Yield problems: build keys together with `prebuilt`, and architectures that no node can run."""
+    """Yield a problem for build keys together with `prebuilt`, and for an image that no node can run."""
     if image.prebuilt:
         for key in BUILD_KEYS:
             if key in image.model_fields_set:
-                message = "is for a build, and `prebuilt` disables the build; remove one of the two"
+                message = "has no effect with `prebuilt`, which disables the build; remove one of the two"
                 value = getattr(image, key)
                 yield Problem(
                     "image.prebuilt.build_key",
@@ -74,5 +77,5 @@ def image_problems(image: ImageConfig) -> Iterator[Problem]:
                     list(value) if key == "platforms" else value,
                 )
     elif "linux/amd64" not in image.platforms:
-        message = "every machine type that Trainyard knows is x86-64; add linux/amd64"
+        message = "must include linux/amd64, because all machine types in Trainyard's tables are x86-64; add it"
         yield Problem("image.platforms.no_amd64", ("platform", "image", "platforms"), message, list(image.platforms))

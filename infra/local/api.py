@@ -1,4 +1,4 @@
-"""Requests to the local cluster's API server, and the objects that every local cluster starts with."""
+"""Requests to the local cluster's API server, and the objects that every local cluster has from its start."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ JSON = "application/json"
 
 
 class ApiUnavailable(RuntimeError):
-    """Error for an API server that does not answer or answers with an error."""
+    """The API server does not answer, or answers with an error."""
 
 
 class NotFound(ApiUnavailable):
-    """Error for an object that does not exist."""
+    """The object does not exist."""
 
 
 class Client:
-    """API client with one open connection per thread. It reads the keys once, when it is created."""
+    """API client with one connection per thread. The constructor reads the keys."""
 
     def __init__(self, settings: ClusterSettings, *, server: str = "") -> None:
-        """Configure the connection to `server`, the API server's address in the cluster's network, or to this
-        machine's port."""
+        """Configure connections to the URL `server`; by default to the cluster's port on this machine."""
         self._address = urlsplit(server or f"https://127.0.0.1:{settings.open_port}").netloc
         self._context = ssl.create_default_context(cafile=str(settings.keys / "ca.crt"))
         self._context.load_cert_chain(settings.keys / "admin.crt", settings.keys / "admin.key")
@@ -42,7 +41,7 @@ class Client:
     def request(self, method: str, path: str, body: dict[str, Any] | None = None, content: str = APPLY) -> Any:
         """Send one request and return the decoded answer.
 
-        Raise ApiUnavailable if there is no answer or the server reports an error.
+        Raise ApiUnavailable if the server does not answer or reports an error.
         """
         text = json.dumps(body).encode() if body is not None else None
         headers = {"Accept": JSON} | ({"Content-Type": content} if text else {})
@@ -100,7 +99,7 @@ def request(
 
 
 def apply(settings: ClusterSettings, path: str, body: dict[str, Any]) -> None:
-    """Create or update one object by server-side apply; `path` is its address."""
+    """Create or update the object at `path` by server-side apply."""
     request(settings, "PATCH", f"{path}?fieldManager={FIELD_MANAGER}&force=true", body)
 
 
@@ -124,7 +123,7 @@ Objects = list[tuple[str, dict[str, Any]]]
 
 
 def base_objects() -> Objects:
-    """Return the path and body of each object."""
+    """Return path and body of each object that a cluster needs from its start."""
     return [*_dns_permissions(), *_dns_service()]
 
 

@@ -17,7 +17,7 @@ CHUNK_BYTES = 65536
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy one direction until its end. A broken connection closes both directions."""
+    """Copy one direction until its end. If the connection breaks, close both directions."""
     try:
         while chunk := await reader.read(CHUNK_BYTES):
             writer.write(chunk)
@@ -29,7 +29,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Connect one client to the API server. While that restarts, the client sees a closed connection and retries."""
+    """Connect one client to the API server. If the API server is restarting, close the connection."""
     try:
         inner_reader, inner_writer = await asyncio.open_connection(CONTROL_PLANE_ADDRESS, API_PORT)
     except OSError:
@@ -38,10 +38,10 @@ async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     try:
         await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
     finally:
-        for each in (inner_writer, writer):
-            each.close()
+        for side in (inner_writer, writer):
+            side.close()
             with contextlib.suppress(OSError):
-                await each.wait_closed()
+                await side.wait_closed()
 
 
 async def main(descriptor: int) -> None:

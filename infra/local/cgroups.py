@@ -20,8 +20,8 @@ def hierarchies() -> list[Path]:
     With version 1, a version 2 root can also exist. runc uses both.
     """
     mounts = map(str.split, Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines())
-    found = [Path(where) for _, where, kind, *_ in mounts if kind in ("cgroup", "cgroup2")]
-    return [root for root in found if root == CGROUPS or CGROUPS in root.parents]
+    roots = [Path(mount_point) for _, mount_point, kind, *_ in mounts if kind in ("cgroup", "cgroup2")]
+    return [root for root in roots if root == CGROUPS or CGROUPS in root.parents]
 
 
 def make_cgroup(cgroup: str) -> None:
@@ -44,13 +44,13 @@ def make_cgroup(cgroup: str) -> None:
 
 def cgroup_folders(cgroup: str) -> list[Path]:
     """Return the cluster's folders in the cgroup hierarchies, deepest first."""
-    found: set[Path] = set()
+    folders: set[Path] = set()
     for root in hierarchies():
         top = root / cgroup.lstrip("/")
         if top.is_dir():
-            found.add(top)
-            found.update(path for path in top.rglob("*") if path.is_dir())
-    return sorted(found, key=lambda path: len(path.parts), reverse=True)
+            folders.add(top)
+            folders.update(path for path in top.rglob("*") if path.is_dir())
+    return sorted(folders, key=lambda path: len(path.parts), reverse=True)
 
 
 def end_cgroups(cgroup: str) -> None:
@@ -58,7 +58,7 @@ def end_cgroups(cgroup: str) -> None:
     empty_cgroups(cgroup)
     for root in hierarchies():
         top = root / "trainyard"
-        if top.is_dir() and not any(each.is_dir() for each in top.iterdir()):
+        if top.is_dir() and not any(child.is_dir() for child in top.iterdir()):
             top.rmdir()
 
 
@@ -69,7 +69,7 @@ def empty_cgroups(cgroup: str) -> None:
         for folder in folders:
             try:
                 for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split():
-                    # 0 is a process of another namespace. `kill` would interpret it as the own process group.
+                    # 0 stands for a process of another namespace, but `kill` would signal this process group.
                     if pid != "0":
                         os.kill(int(pid), signal.SIGKILL)
                 folder.rmdir()

@@ -42,17 +42,17 @@ class Local(Cloud):
         self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
     ) -> Scheduling:
         del accelerator, tpu, pool, gpus_per_host
-        raise ValueError("the cluster on this machine has CPUs only")
+        raise ValueError("the cluster on this machine has only CPUs")
 
     async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
         import pulumi
 
-        from infra.local.platform import build_machine
+        from infra.local.platform import provision_cluster
         from infra.platform import PROJECT
 
-        machine = build_machine(self.cluster(str(PROJECT), pulumi.get_stack()), operators, images)
-        # The provider starts on one core while this thread imports Kubernetes' types, the slowest import.
+        provisioned = provision_cluster(self.cluster(str(PROJECT), pulumi.get_stack()), operators, images)
+        # While the provider starts the cluster on another core, import the Kubernetes types, the slowest import.
         await asyncio.to_thread(import_module, "pulumi_kubernetes.core.v1")
         from infra.local.platform import build_local
 
-        return build_local(self.config, machine)
+        return build_local(self.config, provisioned)

@@ -1,4 +1,4 @@
-"""The LocalCluster component: the Kubernetes cluster on this machine, for platform `local`."""
+"""LocalCluster component: the Kubernetes cluster on this machine, for platform `local`."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class _ClusterProcesses(dynamic.Resource):
     node_names: pulumi.Output[list[str]]
 
     def __init__(self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
-        unknown = ("uid", "kubeconfig", "kubeconfig_path", "bucket_path", "node_names")
-        super().__init__(LocalClusterProvider(), name, {**props, **dict.fromkeys(unknown)}, opts)
+        outputs = ("uid", "kubeconfig", "kubeconfig_path", "bucket_path", "node_names")
+        super().__init__(LocalClusterProvider(), name, {**props, **dict.fromkeys(outputs)}, opts)
 
 
 class _NodeImages(dynamic.Resource):
@@ -59,7 +59,7 @@ class LocalCluster(pulumi.ComponentResource):
     kubeconfig_path: pulumi.Output[str]
     """Path of the same kubeconfig on this machine, readable only by its owner."""
     uid: pulumi.Output[str]
-    """Id of the cluster's data. It changes only if all data of the cluster is lost."""
+    """Id of the cluster's data. It changes only after a loss of all data."""
     bucket_path: pulumi.Output[str]
     """Folder of this machine that pods mount as their bucket."""
     node_names: pulumi.Output[list[str]]

@@ -1,4 +1,4 @@
-"""Command lines of the control plane and of a node, and their configuration files."""
+"""Command lines and configuration files of the programs of the control plane and the nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from infra.local.settings import (
     node_address,
     pod_subnet,
 )
-from infra.operators.releases import reserved
+from infra.operators.releases import system_reserved
 
 READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"
@@ -34,7 +34,8 @@ BUCKET_IN_NODE = str(NODE_ROOT / "bucket")
 
 
 def etcd(programs: Path, keys: Path, data: Path) -> list[str]:
-    """Return the command of etcd, on loopback inside the cluster's network namespace, with client certificates."""
+    """Return the command of etcd. It listens on loopback in the cluster's network namespace, with client
+    certificates."""
     url = f"https://127.0.0.1:{ETCD_PORT}"
     return [
         f"{programs}/etcd",
@@ -152,7 +153,7 @@ def corefile(keys: Path) -> str:
 
 
 def containerd_config() -> str:
-    """Return containerd's configuration in a node: all files in the node's folders, no AppArmor, no oom_score."""
+    """Return a node's containerd configuration: files in the node's folders, without AppArmor and OOM scores."""
     runtime = 'plugins."io.containerd.cri.v1.runtime"'
     runc = f"{runtime}.containerd.runtimes.runc"
     return f"""\
@@ -181,7 +182,7 @@ oom_score = 0
 
 
 def in_node(program: str) -> str:
-    """Return the path in a node of a container runtime program."""
+    """Return the path of a container runtime program inside a node."""
     return f"{NODE_ROOT}/bin/{RUNTIME_PROGRAMS[program]}"
 
 
@@ -210,9 +211,9 @@ def cni_config(index: int) -> str:
 
 
 def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
-    """Return the kubelet's configuration: an equal share of this machine per node, plus capacity for operators."""
+    """Return the kubelet's configuration. A node offers an equal share of this machine, plus capacity for operators."""
     keys = NODE_ROOT / "keys"
-    kept = reserved(this_machine(), settings.nodes)
+    reserved = system_reserved(this_machine(), settings.nodes)
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -232,11 +233,11 @@ def kubelet_config(settings: ClusterSettings, index: int) -> dict[str, Any]:
         "podLogsDir": f"{NODE_ROOT}/data/pod-logs",
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"{settings.cgroup}/node-{index}",
-        # Without this, a kubelet of 1.35 or newer exits at once on a machine with cgroup version 1.
+        # Without this, a kubelet of 1.35 or newer exits at once on a machine with cgroup version 1:
         # https://kubernetes.io/docs/concepts/architecture/cgroups/
         "failCgroupV1": False,
         "enforceNodeAllocatable": [],
-        "systemReserved": {"cpu": f"{kept.millicores}m", "memory": str(kept.memory)},
+        "systemReserved": {"cpu": f"{reserved.millicores}m", "memory": str(reserved.memory)},
         "oomScoreAdj": 0,
         "failSwapOn": False,
         "imageGCHighThresholdPercent": 100,
@@ -261,7 +262,7 @@ def kubelet(settings: ClusterSettings, index: int) -> list[str]:
 
 
 def kube_proxy(settings: ClusterSettings, index: int) -> list[str]:
-    """Return the command of kube-proxy of node `index`, which uses iptables of the node's network namespace."""
+    """Return the command of kube-proxy of node `index`. It configures iptables in the node's network namespace."""
     return [
         f"{NODE_KUBERNETES}/kube-proxy",
         f"--kubeconfig={NODE_ROOT}/keys/kube-proxy.kubeconfig",

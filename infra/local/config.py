@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.local.settings import LONGEST_NAME
+from infra.local.settings import MAX_NAME_LENGTH
 from settings.kubernetes_values import check_label
-from settings.types import NamespaceName, Section, coded
+from settings.types import NamespaceName, Section, with_code
 
-_cluster_name = coded("cluster_name", partial(check_label, limit=LONGEST_NAME))
+_cluster_name = with_code("cluster_name", partial(check_label, limit=MAX_NAME_LENGTH))
 
 
 class LocalConfig(Section):
@@ -20,7 +20,7 @@ class LocalConfig(Section):
 
     kind: Literal["local"]
     """Cluster on this machine."""
-    name: Annotated[str, Field(max_length=LONGEST_NAME), AfterValidator(_cluster_name)] | None = None
+    name: Annotated[str, Field(max_length=MAX_NAME_LENGTH), AfterValidator(_cluster_name)] | None = None
     """Prefix of the nodes' names and name in kubeconfigs; by default the stack's name."""
     nodes: Annotated[int, Field(ge=1, le=8)] = 2
     """Number of nodes; each has an equal share of this machine's CPUs and memory."""

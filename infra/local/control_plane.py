@@ -1,4 +1,4 @@
-"""Process 1 of a local cluster's namespaces. It runs the network, the control plane and the nodes."""
+"""Process 1 of a local cluster's namespaces. It sets up the network, and runs the control plane and the nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from infra.local.supervisor import Program, keep_running
 UNSHARE = ("unshare", "--fork", "--pid", "--mount", "--net", "--mount-proc", "--kill-child", "--propagation", "private")
 """Command that starts a program in separate namespaces.
 
-If either of the two processes dies, everything inside the namespaces dies too.
+If `unshare` or the program dies, everything inside the namespaces dies too.
 """
 
 

@@ -1,4 +1,4 @@
-"""Image builds with docker, podman or buildah, and the OCI image layouts of the built images (image-spec v1.1)."""
+"""Image builds with docker, podman or buildah, and OCI layouts of the built images (image-spec v1.1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-from infra.local import image_builder
 from infra.local.settings import cache_folder
 
 ANSWER_SECONDS = 10
@@ -36,7 +35,7 @@ class Build:
     arguments: Mapping[str, str]
     """Build arguments."""
     mounts: Mapping[Path, str]
-    """Paths of this machine that RUN steps can see, with their mount points. They never become part of a layer."""
+    """Path on this machine -> mount point in RUN steps. The content does not become part of a layer."""
 
 
 class EngineBuilder:
@@ -46,7 +45,7 @@ class EngineBuilder:
         self.program = program
 
     def build(self, build: Build) -> None:
-        """Build with the engine. It has its own network and caches, so it ignores `mounts`."""
+        """Build the image. Ignore `mounts`, because the engine has its own network and caches."""
         arguments = [word for key, value in build.arguments.items() for word in ("--build-arg", f"{key}={value}")]
         _run(
             [self.program, "build", "-t", build.reference, "-f", str(build.dockerfile), *arguments, str(build.context)]
@@ -72,16 +71,16 @@ class EngineBuilder:
         """Write the image as an archive that containerd can import."""
         subprocess.run([self.program, "save", reference], stdout=target, check=True)
 
-    def chains_left_out(self, _reference: str) -> set[str]:
-        """Return an empty set: the engine's archives are complete."""
+    def omitted_chains(self, _reference: str) -> set[str]:
+        """Return an empty set, because the engine's archives are complete."""
         return set()
 
-    def write_whole_archive(self, reference: str, target: IO[bytes]) -> None:
-        """Write the same archive as `write_archive`: the engine's archives are complete."""
+    def write_complete_archive(self, reference: str, target: IO[bytes]) -> None:
+        """Write the same archive as `write_archive`, because the engine's archives are complete."""
         self.write_archive(reference, target)
 
     def forget_large_layers(self, _reference: str) -> list[str]:
-        """Return an empty list: the engine keeps its layers."""
+        """Return an empty list, because the engine keeps its layers."""
         return []
 
 
@@ -96,13 +95,13 @@ class BuildahBuilder:
         images.mkdir(parents=True, exist_ok=True)
 
     def build(self, build: Build) -> None:
-        """Build with cached layers. Each RUN step runs in a chroot and needs no privileges beyond root."""
+        """Build the image with cached layers. RUN steps run in a chroot, which needs no privileges beyond root."""
         arguments = [word for key, value in build.arguments.items() for word in ("--build-arg", f"{key}={value}")]
         mounts = [word for source, target in build.mounts.items() for word in ("--volume", f"{source}:{target}:rw")]
         # Remove the leftovers of an interrupted build. No other build uses this storage at the same time.
         _run([*self.command, "rm", "--all"])
-        words = ["build", "--isolation", "chroot", "--layers", *mounts, *arguments]
-        _run([*self.command, *words, "-t", build.reference, "-f", str(build.dockerfile), str(build.context)])
+        options = ["--isolation", "chroot", "--layers", *mounts, *arguments, "-t", build.reference]
+        _run([*self.command, "build", *options, "-f", str(build.dockerfile), str(build.context)])
 
     def has(self, reference: str) -> bool:
         """Return True if buildah holds the image."""
@@ -122,25 +121,25 @@ class BuildahBuilder:
 
     def write_archive(self, reference: str, target: IO[bytes]) -> None:
         """Write the image as an archive, without the layers that every node already has."""
-        self._lay_out(reference)
-        image_builder.write_archive(self.layout, reference, target)
+        self._ensure_layout(reference)
+        write_archive(self.layout, reference, target)
 
-    def chains_left_out(self, reference: str) -> set[str]:
+    def omitted_chains(self, reference: str) -> set[str]:
         """Return the chain ids (containerd's names) of the unpacked layers that the archive omits.
 
         A node needs these layers before it imports the archive.
         """
-        self._lay_out(reference)
-        return image_builder.chains_left_out(self.layout, reference)
+        self._ensure_layout(reference)
+        return omitted_chains(self.layout, reference)
 
-    def write_whole_archive(self, reference: str, target: IO[bytes]) -> None:
+    def write_complete_archive(self, reference: str, target: IO[bytes]) -> None:
         """Write the image as an archive with every layer, for a node that is older than the image."""
         with TemporaryDirectory(dir=self.layout.parent) as folder:
             self._push(reference, Path(folder))
-            image_builder.write_archive(Path(folder), reference, target)
+            write_archive(Path(folder), reference, target)
 
-    def _lay_out(self, reference: str) -> None:
-        if not image_builder.has(self.layout, reference):
+    def _ensure_layout(self, reference: str) -> None:
+        if not has(self.layout, reference):
             self._push(reference, self.layout)
 
     def _push(self, reference: str, layout: Path) -> None:
@@ -148,8 +147,8 @@ class BuildahBuilder:
         _run([*self.command, "push", "--quiet", *compression, reference, f"oci:{layout}:{reference}"])
 
     def forget_large_layers(self, reference: str) -> list[str]:
-        """Free the space of layers that the image store has unpacked; return their digests."""
-        return image_builder.empty_large_layers(self.layout, reference)
+        """Free the space of layers that the image store has unpacked. Return their digests."""
+        return empty_large_layers(self.layout, reference)
 
 
 Builder = EngineBuilder | BuildahBuilder
@@ -166,33 +165,34 @@ def find_builder() -> Builder:
     if shutil.which("buildah"):
         return BuildahBuilder()
     raise RuntimeError(
-        "no tool builds images here: start Docker, or install podman or buildah (Debian package `buildah`)"
+        "no tool can build images here; start Docker, or install podman or buildah (Debian package `buildah`)"
     )
 
 
-def _run(words: list[str]) -> None:
-    """Run a command and raise RuntimeError with the end of its output if it fails."""
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{words[0]} failed with {done.returncode}:\n{done.stdout[-3000:]}")
+def _run(command: list[str]) -> None:
+    """Run a command. Raise RuntimeError with the end of its output if it fails."""
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"{command[0]} failed with {result.returncode}:\n{result.stdout[-3000:]}")
 
 
-def _references(words: list[str]) -> list[str]:
-    """Return the references in a listing of images. Images without a name are intermediate build steps."""
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return [line for line in done.stdout.split() if "<none>" not in line]
+def _references(command: list[str]) -> list[str]:
+    """Return the references in a listing of images, without unnamed images, which are intermediate build steps."""
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [line for line in result.stdout.split() if "<none>" not in line]
 
 
-def _succeeds(words: list[str], *, seconds: float = 60) -> bool:
-    """Return True if a command succeeds in time; ignore its output."""
+def _succeeds(command: list[str], *, seconds: float = 60) -> bool:
+    """Return True if a command succeeds in time. Ignore its output."""
     try:
-        done = subprocess.run(words, capture_output=True, check=False, timeout=seconds, env=os.environ)
+        result = subprocess.run(command, capture_output=True, check=False, timeout=seconds, env=os.environ)
     except (subprocess.TimeoutExpired, FileNotFoundError):
         return False
-    return done.returncode == 0
+    return result.returncode == 0
 
 
-LARGE_BYTES = 50_000_000
+LARGE_LAYER_BYTES = 50_000_000
+"""Size above which a layer is removed from the layout after the image store has unpacked it."""
 
 
 def blob(layout: Path, digest: str) -> Path:
@@ -229,57 +229,57 @@ def unpacked_layers(layout: Path) -> list[str]:
 
 
 def empty_large_layers(layout: Path, reference: str) -> list[str]:
-    """Remove the image's large layers, which nodes must have unpacked. Return those that were not known before.
+    """Remove the image's large layers, which all nodes must have unpacked. Return the digests of the new ones.
 
     An empty sparse file replaces each layer. Its name is that of the layer's uncompressed content. The tool that writes
-    the layout (containers/image, `TryReusingBlob`) first looks for that name. It then assumes that the layer is
-    written, and uses that name in the next image with the layer.
+    the layout (containers/image, `TryReusingBlob`) first looks for that name. It then assumes that the layout has the
+    layer, and uses that name in the next image with the layer.
     """
     _, manifest = manifest_of(layout, reference)
     config = json.loads(blob(layout, manifest["config"]["digest"]).read_text(encoding="utf-8"))
-    known = unpacked_layers(layout)
+    unpacked = unpacked_layers(layout)
     large = {
         layer["digest"]: (content, layer["size"])
         for layer, content in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True)
-        if layer["size"] > LARGE_BYTES and layer["digest"] != content
+        if layer["size"] > LARGE_LAYER_BYTES and layer["digest"] != content
     }
-    now_known = dict.fromkeys([*known, *large, *(content for content, _ in large.values())])
-    (layout / "unpacked.json").write_text(json.dumps(list(now_known)), encoding="utf-8")
+    now_unpacked = dict.fromkeys([*unpacked, *large, *(content for content, _ in large.values())])
+    (layout / "unpacked.json").write_text(json.dumps(list(now_unpacked)), encoding="utf-8")
     for digest, (content, size) in large.items():
         blob(layout, content).touch()
         os.truncate(blob(layout, content), size)
         blob(layout, digest).unlink(missing_ok=True)
-    return [digest for digest in large if digest not in known]
+    return [digest for digest in large if digest not in unpacked]
 
 
-def chains_left_out(layout: Path, reference: str) -> set[str]:
+def omitted_chains(layout: Path, reference: str) -> set[str]:
     """Return the chain ids (containerd's names) of the unpacked layers that the image's archive omits.
 
     Rule: https://github.com/opencontainers/image-spec/blob/v1.1.0/config.md#layer-chainid
     """
     _, manifest = manifest_of(layout, reference)
     config = json.loads(blob(layout, manifest["config"]["digest"]).read_text(encoding="utf-8"))
-    left_out = set(unpacked_layers(layout))
-    found, chain = set(), ""
+    unpacked = set(unpacked_layers(layout))
+    chains, chain = set(), ""
     for layer, content in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
         chain = f"sha256:{hashlib.sha256(f'{chain} {content}'.encode()).hexdigest()}" if chain else content
-        if layer["digest"] in left_out:
-            found.add(chain)
-    return found
+        if layer["digest"] in unpacked:
+            chains.add(chain)
+    return chains
 
 
 def write_archive(layout: Path, reference: str, target: IO[bytes]) -> None:
     """Write the image as an OCI archive without the layers that every node has unpacked."""
     descriptor, manifest = manifest_of(layout, reference)
     digests = [descriptor["digest"], manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
-    named = {**descriptor, "annotations": {"io.containerd.image.name": reference}}
-    index = {"schemaVersion": 2, "manifests": [named]}
-    left_out = set(unpacked_layers(layout))
+    entry = {**descriptor, "annotations": {"io.containerd.image.name": reference}}
+    index = {"schemaVersion": 2, "manifests": [entry]}
+    unpacked = set(unpacked_layers(layout))
     with tarfile.open(fileobj=target, mode="w|") as archive:
         for name, text in (("oci-layout", '{"imageLayoutVersion": "1.0.0"}'), ("index.json", json.dumps(index))):
             _add_text(archive, name, text)
         for digest in dict.fromkeys(digests):
-            if digest not in left_out:
+            if digest not in unpacked:
                 path = blob(layout, digest)
                 archive.add(path, arcname=str(path.relative_to(layout)))
 

@@ -1,5 +1,4 @@
-"""Store of the images that nodes start with. Each image is imported once, and every node clones the store by hard
-links.
+"""Store of the images that nodes start with. Set-up imports each image once; each node is a clone made of hard links.
 
 The store is a containerd root folder. Image layers never change, so a clone needs directory entries but no disk space.
 """
@@ -29,7 +28,7 @@ from infra.local.settings import (
 
 DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
 """Files that containerd changes in place. Each clone gets its own copies."""
-UNFINISHED = "io.containerd.content.v1.content/ingest"
+INGEST_FOLDER = "io.containerd.content.v1.content/ingest"
 """Folder of interrupted imports. containerd writes to these files in place, so clones must not share them."""
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -43,8 +42,8 @@ def store_folder() -> Path:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Hold the store's lock. During an import the store's files change, and a clone would be incomplete."""
+def _locked() -> Iterator[None]:
+    """Hold the store's lock. A clone during an import would be incomplete."""
     store_folder().parent.mkdir(parents=True, exist_ok=True)
     with (store_folder().parent / "store.lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -62,30 +61,30 @@ def stored_references() -> list[str]:
 def change_store(
     reference: str, write: Writer | None, *, remove: Sequence[str] = (), forget: Sequence[str] = ()
 ) -> None:
-    """Import the archive of `reference` that `write` writes, remove the images `remove`, and delete the blobs `forget`.
+    """Import an archive of `reference` from `write`, remove the images `remove`, and delete the blobs `forget`.
 
-    A deleted blob stays unpacked. Containers still run from it, but the image cannot be pushed or exported.
+    Layers of deleted blobs stay unpacked. Containers still run from them, but the image cannot be pushed or exported.
     """
-    with _alone():
+    with _locked():
         _change_store(reference, write, remove, forget)
 
 
 def _change_store(reference: str, write: Writer | None, remove: Sequence[str], forget: Sequence[str]) -> None:
     store_folder().mkdir(parents=True, exist_ok=True)
-    orders = json.dumps({"import": write is not None, "remove": list(remove), "forget": list(forget)})
-    words = [*UNSHARE, sys.executable, "-m", "infra.local.image_store", str(store_folder()), orders]
-    run_with_archive(words, reference, write)
-    references = [each for each in stored_references() if each not in {reference, *remove}] + [reference]
+    changes = json.dumps({"import": write is not None, "remove": list(remove), "forget": list(forget)})
+    command = [*UNSHARE, sys.executable, "-m", "infra.local.image_store", str(store_folder()), changes]
+    run_with_archive(command, reference, write)
+    references = [stored for stored in stored_references() if stored not in {reference, *remove}] + [reference]
     target = store_folder().parent / "references.json"
     draft = target.with_suffix(".new")
     draft.write_text(json.dumps(references), encoding="utf-8")
     draft.replace(target)
 
 
-def run_with_archive(words: Sequence[str], reference: str, write: Writer | None) -> None:
+def run_with_archive(command: Sequence[str], reference: str, write: Writer | None) -> None:
     """Run a command that imports an image from its standard input."""
     process = subprocess.Popen(
-        words,
+        command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -93,15 +92,15 @@ def run_with_archive(words: Sequence[str], reference: str, write: Writer | None)
         env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )
     if process.stdin is None:
-        raise AssertionError("a pipe was asked for")
-    broken = None
+        raise AssertionError("Popen did not open a pipe")
+    pipe_error = None
     if write is not None:
         try:
             write(process.stdin)
         except BrokenPipeError as error:
-            broken = error
+            pipe_error = error
     output, _ = process.communicate()
-    if process.returncode != 0 or broken:
+    if process.returncode != 0 or pipe_error:
         raise RuntimeError(f"image {reference} could not be imported:\n{output.decode(errors='replace')[-2000:]}")
 
 
@@ -110,17 +109,17 @@ def clone_store(target: Path) -> None:
     if target.exists():
         return
     if not stored_references():
-        raise RuntimeError("no images are in the store; run `make setup`")
+        raise RuntimeError("the image store is empty; run `make setup`")
     draft = target.with_name(target.name + ".new")
     if draft.exists():
         shutil.rmtree(draft)
-    with _alone():
+    with _locked():
         subprocess.run(["cp", "--archive", "--link", str(store_folder()), str(draft)], check=True)
         for database in DATABASES:
             (draft / database).unlink()
             shutil.copy2(store_folder() / database, draft / database)
-    if (draft / UNFINISHED).exists():
-        shutil.rmtree(draft / UNFINISHED)
+    if (draft / INGEST_FOLDER).exists():
+        shutil.rmtree(draft / INGEST_FOLDER)
     draft.rename(target)
 
 
@@ -136,10 +135,10 @@ def _program(name: str) -> str:
     return str(built_programs() / RUNTIME_PROGRAMS[name])
 
 
-def main(store: str, orders: str) -> None:
-    """Execute `orders` (JSON) on the containerd root `store`.
+def main(store: str, changes: str) -> None:
+    """Apply `changes` (JSON) to the containerd root `store`.
 
-    If ordered, import an image from standard input. Then remove images and delete blobs.
+    Import an image from standard input if `import` is true. Then remove images, and delete blobs.
     """
     subprocess.run(["mount", "-n", "-t", "tmpfs", "tmpfs", "/run"], check=True)
     config = Path("/run/containerd.toml")
@@ -154,14 +153,14 @@ def main(store: str, orders: str) -> None:
         if daemon.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError("containerd does not start")
         time.sleep(0.05)
-    what = json.loads(orders)
-    if what["import"]:
+    requested = json.loads(changes)
+    if requested["import"]:
         ctr("images", "import", "-")
-    for reference in what["remove"]:
+    for reference in requested["remove"]:
         ctr("images", "remove", "--sync", reference)
-    for digest in what["forget"]:
+    for digest in requested["forget"]:
         ctr("content", "delete", digest)
-    if what["forget"]:
+    if requested["forget"]:
         # containerd deletes blobs when it collects garbage. A synchronous deletion of a lease waits for that.
         ctr("leases", "create", "--id", "collect")
         ctr("leases", "delete", "--sync", "collect")

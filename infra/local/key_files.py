@@ -22,7 +22,7 @@ CERTIFICATES = (
     "coredns",
     "kube-proxy",
 )
-"""Names of the certificates that every cluster has, independent of its nodes."""
+"""Names of the certificates that do not depend on the nodes."""
 CONTROL_PLANE_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}"
 """Address of the API server in the cluster's own network."""
 
@@ -37,13 +37,13 @@ def has_keys(settings: ClusterSettings) -> bool:
 
 def has_kubeconfigs(settings: ClusterSettings) -> bool:
     """Return True if each kubeconfig has the content that `write_kubeconfigs` writes."""
-    return all(_is_text(path, text) for path, text in _kubeconfigs(settings).items())
+    return all(_has_content(path, text) for path, text in _kubeconfigs(settings).items())
 
 
 def write_kubeconfigs(settings: ClusterSettings) -> None:
-    """Write each kubeconfig that is missing or has another address or key, mode 0600."""
+    """Write each kubeconfig that is missing or has another address or key, with mode 0600."""
     for path, text in _kubeconfigs(settings).items():
-        if not _is_text(path, text):
+        if not _has_content(path, text):
             write_private(path, text.encode())
 
 
@@ -59,7 +59,7 @@ def _kubeconfigs(settings: ClusterSettings) -> dict[Path, str]:
     servers |= dict.fromkeys(("controller-manager", "scheduler", "coredns", "kube-proxy"), CONTROL_PLANE_URL)
     servers |= {f"kubelet-{index}": CONTROL_PLANE_URL for index in range(settings.nodes)}
     folder, context = settings.keys, settings.context
-    return {folder / f"{name}.kubeconfig": kubeconfig(folder, name, context, at) for name, at in servers.items()}
+    return {folder / f"{name}.kubeconfig": kubeconfig(folder, name, context, url) for name, url in servers.items()}
 
 
 def kubeconfig(folder: Path, name: str, context: str, server: str) -> str:
@@ -95,5 +95,5 @@ def _is_missing(path: Path) -> bool:
     return not path.is_file() or path.stat().st_size == 0
 
 
-def _is_text(path: Path, text: str) -> bool:
+def _has_content(path: Path, text: str) -> bool:
     return path.is_file() and path.read_bytes() == text.encode()

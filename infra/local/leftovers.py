@@ -1,6 +1,6 @@
-"""Leftovers of a local cluster on this machine: processes, cgroups, mounts and files. Also ends its processes.
+"""Leftovers of a local cluster on this machine: its processes, cgroups, mounts and files. Also kills its processes.
 
-Standard library only: `make down` can search and clean with any Python 3.11, before set-up and after its removal.
+Standard library only: `make down` works with any Python 3.11, before set-up and after its removal.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ END_SECONDS = 20.0
 
 def processes(folder: Path) -> list[int]:
     """Return the ids of the processes of the cluster in `folder`."""
-    return [pid for pid, marked in marked_processes() if marked == str(folder)]
+    return [pid for pid, cluster_folder in marked_processes() if cluster_folder == str(folder)]
 
 
 def marked_processes() -> list[tuple[int, str]]:
-    """Return every process of any local cluster with its cluster's folder."""
-    found = []
+    """Return the id and the cluster's folder of every process of any local cluster."""
+    marked = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -34,8 +34,8 @@ def marked_processes() -> list[tuple[int, str]]:
             continue  # The process ended during this scan, or this user may not read it.
         for variable in environment.split(b"\0"):
             if variable.startswith(CLUSTER_VARIABLE.encode() + b"="):
-                found.append((int(entry.name), variable.partition(b"=")[2].decode()))
-    return found
+                marked.append((int(entry.name), variable.partition(b"=")[2].decode()))
+    return marked
 
 
 def environment_value(pid: int, name: str) -> str | None:
@@ -70,10 +70,10 @@ def node_program(folder: Path, index: int, name: str) -> int | None:
     """Return the id of a program of node `index`, running or stopped, or None."""
     for pid in processes(folder):
         try:
-            named = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name
+            has_name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name
         except OSError:
             continue  # The process ended during this scan.
-        if named and environment_value(pid, "TRAINYARD_NODE_INDEX") == str(index):
+        if has_name and environment_value(pid, "TRAINYARD_NODE_INDEX") == str(index):
             return pid
     return None
 
@@ -88,16 +88,16 @@ def end_processes(folder: Path) -> None:
             except ProcessLookupError:
                 continue  # The process ended with its namespace.
         if time.monotonic() > deadline:
-            raise RuntimeError(f"processes {pids} of the cluster in {folder} do not end: see /proc/<id>/stack")
+            raise RuntimeError(f"processes {pids} of the cluster in {folder} do not end; see /proc/<id>/stack")
         time.sleep(0.05)
 
 
 def find(folder: Path, cgroup: str) -> list[str]:
-    """Return all leftovers of the cluster on this machine, one line each. Empty after a complete stop."""
-    found = [f"process {pid}" for pid in processes(folder)]
-    found += [f"cgroup {path}" for path in cgroup_folders(cgroup)]
+    """Return all leftovers of the cluster on this machine, one line each; an empty list after a complete stop."""
+    leftovers = [f"process {pid}" for pid in processes(folder)]
+    leftovers += [f"cgroup {path}" for path in cgroup_folders(cgroup)]
     mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
-    found += [f"mount {line.split()[1]}" for line in mounts if line.split()[1].startswith(str(folder))]
+    leftovers += [f"mount {line.split()[1]}" for line in mounts if line.split()[1].startswith(str(folder))]
     if folder.exists():
-        found.append(f"folder {folder}")
-    return found
+        leftovers.append(f"folder {folder}")
+    return leftovers

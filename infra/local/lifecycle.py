@@ -1,4 +1,4 @@
-"""Checks of this machine; start, stop and health checks of a local cluster. All can be repeated after a crash."""
+"""Start, stop and health checks of a local cluster, and checks of this machine. All can be repeated after a crash."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ START_SECONDS = 120.0
 PORTS = range(16443, 16743)
 """Ports for clusters without a port in their settings.
 
-They are below the ports that Linux uses for outgoing connections (32768 and above).
+Linux uses higher ports for outgoing connections (32768 and above).
 """
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -37,11 +37,11 @@ _launched: list[subprocess.Popen[bytes]] = []
 
 
 def programs_folder() -> Path:
-    """Return the folder in which set-up linked the Kubernetes programs. Raise RuntimeError if programs are missing."""
+    """Return the folder of the Kubernetes programs. Raise RuntimeError if set-up has not linked all of them."""
     folder = built_programs() / "kubernetes"
     missing = [name for name in PROGRAMS if not (folder / name).exists()]
     if missing:
-        raise RuntimeError(f"not set up: {', '.join(missing)} missing in {folder}; run `make setup`")
+        raise RuntimeError(f"{folder}: {', '.join(missing)} missing; run `make setup`")
     return folder
 
 
@@ -52,13 +52,13 @@ def locked(settings: ClusterSettings) -> Iterator[None]:
     while True:
         with settings.lock_file.open("w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if _is_file(lock.fileno(), settings.lock_file):
+            if _is_open_file(lock.fileno(), settings.lock_file):
                 yield
                 return
             # A stop removed the file while this process waited for the lock, so try again.
 
 
-def _is_file(descriptor: int, path: Path) -> bool:
+def _is_open_file(descriptor: int, path: Path) -> bool:
     """Return True if the path still refers to the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
@@ -97,8 +97,10 @@ def saved_settings(folder: Path) -> ClusterSettings | None:
 def abandoned_clusters() -> list[ClusterSettings]:
     """Return the clusters of this machine whose checkout no longer exists."""
     folders = sorted(clusters_folder().glob("*/")) if clusters_folder().exists() else []
-    found = [settings for folder in folders if (settings := saved_settings(folder)) and settings.folder == folder]
-    return [each for each in found if Path(each.owner).is_absolute() and not Path(each.owner).exists()]
+    clusters = [settings for folder in folders if (settings := saved_settings(folder)) and settings.folder == folder]
+    return [
+        settings for settings in clusters if Path(settings.owner).is_absolute() and not Path(settings.owner).exists()
+    ]
 
 
 def start(
@@ -110,8 +112,8 @@ def start(
 ) -> None:
     """Start the cluster, or keep it if it already runs. If a part died, restart everything and keep the data.
 
-    `program` is the module that becomes process 1 of its namespaces. `check` raises if the caller no longer waits for
-    the cluster. No process starts after that.
+    `program` is the module that runs as process 1 of the cluster's namespaces. `check` raises an exception if the
+    caller no longer waits for the cluster, so that no further process starts.
     """
     with locked(settings):
         if is_running(settings):
@@ -125,33 +127,32 @@ def start(
                 _make_folders(settings, listener.getsockname()[1])
                 check()
                 _launch(settings, program, listener)
-        # Wait even if the cluster runs, because the process that started it can have died before the start was
-        # complete.
+        # Wait even if the cluster runs: the process that started it may have died before the start was complete.
         _wait(settings, progress, check)
 
 
 def stop(settings: ClusterSettings) -> bool:
-    """Stop the cluster and remove all its leftovers from this machine. Return False if there were none."""
+    """Stop the cluster and remove all its leftovers from this machine. Return False if it had no leftovers."""
     if not find_leftovers(settings):
         return False
     with locked(settings):
-        found = bool(leftovers.find(settings.folder, settings.cgroup))
+        had_leftovers = bool(leftovers.find(settings.folder, settings.cgroup))
         leftovers.end_processes(settings.folder)
         end_cgroups(settings.cgroup)
         _launched[:] = [process for process in _launched if process.poll() is None]
         _remove_data(settings)
         settings.lock_file.unlink()
-    return found
+    return had_leftovers
 
 
 def find_leftovers(settings: ClusterSettings) -> list[str]:
     """Return all leftovers of the cluster on this machine: processes, cgroups, mounts, folder and lock file."""
-    found = leftovers.find(settings.folder, settings.cgroup)
-    return found + [f"lock {path}" for path in (settings.lock_file,) if path.exists()]
+    lines = leftovers.find(settings.folder, settings.cgroup)
+    return [*lines, f"lock {settings.lock_file}"] if settings.lock_file.exists() else lines
 
 
 def _remove_data(settings: ClusterSettings) -> None:
-    """Remove the folder, its id first, so that the next start does not keep data of an interrupted removal."""
+    """Remove the folder. Remove its id first, so that the next start ignores the data of an interrupted removal."""
     (settings.folder / "uid").unlink(missing_ok=True)
     if settings.folder.exists():
         shutil.rmtree(settings.folder)
@@ -161,8 +162,8 @@ def _make_folders(settings: ClusterSettings, port: int) -> None:
     from infra.local.certificates import make_keys
     from infra.local.image_store import clone_store
 
-    known = identity(settings)
-    if known is None:
+    uid = identity(settings)
+    if uid is None:
         # An earlier start or removal was interrupted.
         _remove_data(settings)
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -178,7 +179,7 @@ def _make_folders(settings: ClusterSettings, port: int) -> None:
         node = settings.node_folder(index)
         node.mkdir(exist_ok=True)
         clone_store(node / "containerd")
-    if known is None:
+    if uid is None:
         (settings.folder / "uid").write_text(uuid.uuid4().hex, encoding="ascii")
 
 
@@ -211,13 +212,13 @@ def _listen(settings: ClusterSettings) -> socket.socket:
     """Open the configured port, else the port of the last start, else the first free port."""
     if settings.port:
         return listen(settings.port)
-    last = settings.last_port
-    for port in (*((last,) if last else ()), *PORTS):
+    last_port = settings.last_port
+    for port in (*((last_port,) if last_port else ()), *PORTS):
         with suppress(RuntimeError):
             return listen(port)
     raise RuntimeError(
         f"platform.port: no port from {PORTS.start} to {PORTS.stop - 1} is free on 127.0.0.1; "
-        "take clusters down (`make down STACK=NAME` in their checkouts), or set platform.port to a free port between "
+        "stop clusters (`make down STACK=NAME` in their checkouts), or set platform.port to a free port between "
         "1024 and 65535"
     )
 
@@ -235,28 +236,31 @@ def listen(port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise RuntimeError(
-            f"platform.port = {port}: cannot be opened on 127.0.0.1 ({error.strerror}): {_holder(port)}; "
+            f"platform.port = {port}: cannot be opened on 127.0.0.1 ({error.strerror}): {_port_owner(port)}; "
             "remove platform.port for a free port, or set another one between 1024 and 65535"
         ) from error
     return listener
 
 
-def _holder(port: int) -> str:
-    """Return the owner of the port, another cluster's stack and checkout, or else a command that finds it."""
-    for folder in sorted({marked for _, marked in leftovers.marked_processes()}):
-        found = saved_settings(Path(folder))
-        if found and found.open_port == port:
-            return f"the cluster of stack {found.stack} in {found.owner} has it (`make down STACK={found.stack}` there)"
-    return f"`ss -ltnp 'sport = :{port}'` names its owner"
+def _port_owner(port: int) -> str:
+    """Return a clause about the port's owner: another cluster's stack, or else a command that finds the owner."""
+    for folder in sorted({cluster_folder for _, cluster_folder in leftovers.marked_processes()}):
+        other = saved_settings(Path(folder))
+        if other and other.open_port == port:
+            return (
+                f"the cluster of stack {other.stack} in {other.owner} uses it (`make down STACK={other.stack}` there)"
+            )
+    return f"`ss -ltnp 'sport = :{port}'` shows its owner"
 
 
 def _wait(settings: ClusterSettings, progress: Progress, check: Callable[[], None]) -> None:
-    begun = time.monotonic()
+    """Create the base objects, and wait until the API server and all nodes are ready."""
+    started = time.monotonic()
     pending = base_objects()
     expected = set(settings.node_names)
     problem = "the API server does not answer"
-    said: set[str] = set()
-    while time.monotonic() - begun < START_SECONDS:
+    reported: set[str] = set()
+    while time.monotonic() - started < START_SECONDS:
         check()
         try:
             request(settings, "GET", "/readyz")
@@ -264,12 +268,12 @@ def _wait(settings: ClusterSettings, progress: Progress, check: Callable[[], Non
                 apply(settings, *pending[0])
                 pending.pop(0)
             ready = ready_nodes(settings)
-            for node in sorted(ready - said):
-                progress(f"node {node} is ready after {time.monotonic() - begun:.1f} s")
-            said |= ready
+            for node in sorted(ready - reported):
+                progress(f"node {node} is ready after {time.monotonic() - started:.1f} s")
+            reported |= ready
             if ready >= expected:
                 request(settings, "GET", "/api/v1/namespaces/default/serviceaccounts/default")
-                _forget_other_nodes(settings)
+                _remove_surplus_nodes(settings)
                 return
             problem = f"nodes not ready: {', '.join(sorted(expected - ready))}"
         except ApiUnavailable as error:
@@ -284,41 +288,39 @@ def _wait(settings: ClusterSettings, progress: Progress, check: Callable[[], Non
     )
 
 
-def _forget_other_nodes(settings: ClusterSettings) -> None:
-    """Remove nodes, and their folders, that the cluster no longer has since it became smaller."""
+def _remove_surplus_nodes(settings: ClusterSettings) -> None:
+    """Remove the nodes and folders that a smaller cluster no longer has."""
     for node in request(settings, "GET", "/api/v1/nodes")["items"]:
         name = node["metadata"]["name"]
         if name not in settings.node_names:
             request(settings, "DELETE", f"/api/v1/nodes/{name}")
-    kept = {settings.node_folder(index) for index in range(settings.nodes)}
+    node_folders = {settings.node_folder(index) for index in range(settings.nodes)}
     for folder in settings.folder.glob("node-*"):
-        if folder not in kept:
+        if folder not in node_folders:
             shutil.rmtree(folder)
 
 
-MACHINES = ("x86_64", "aarch64")
+ARCHITECTURES = ("x86_64", "aarch64")
 SET_UP_BYTES = 30_000_000_000
-"""Peak of the free disk space that set-up needs, for Go and Python caches and the build of the trainer image."""
+"""Free disk space that set-up needs at its peak, for Go and Python caches and the build of the trainer image."""
 RUN_BYTES = 2_000_000_000
-"""Free disk space that a cluster needs once its images exist."""
+"""Free disk space that a cluster needs after its images exist."""
 
 
 def check_machine(settings: ClusterSettings) -> list[str]:
-    """Return the reasons for which this machine cannot run the cluster, one line each."""
-    if platform.system() != "Linux" or platform.machine() not in MACHINES:
+    """Return the reasons why this machine cannot run the cluster, one line each."""
+    if platform.system() != "Linux" or platform.machine() not in ARCHITECTURES:
         return [
-            f"platform.kind local: this machine is {platform.system()} on {platform.machine()}; the local cluster "
-            f"needs Linux on {' or '.join(MACHINES)}: use platform.kind kubeconfig with a cluster that you have"
+            f"platform.kind = local: this machine is {platform.system()} on {platform.machine()}; the local cluster "
+            f"needs Linux on {' or '.join(ARCHITECTURES)}; use platform.kind kubeconfig with an existing cluster"
         ]
-    found = []
+    problems = []
     if os.geteuid() != 0:
-        found.append(
-            f"platform.kind local: user {os.geteuid()} cannot make namespaces and cgroups; run as root "
-            f"(`sudo {make_command('up').strip('`')}`), or use platform.kind kubeconfig with a cluster that you have"
+        problems.append(
+            f"platform.kind = local: user {os.geteuid()} cannot create namespaces and cgroups; run as root "
+            f"(`sudo {make_command('up').strip('`')}`), or use platform.kind kubeconfig with an existing cluster"
         )
-    found += _disk_problems()
-    found += _port_problems(settings)
-    return found
+    return [*problems, *_disk_problems(), *_port_problems(settings)]
 
 
 def _disk_problems() -> list[str]:
@@ -330,7 +332,7 @@ def _disk_problems() -> list[str]:
     if free >= needed:
         return []
     return [
-        f"disk: {free / 1e9:.1f} GB are free in {folder}, {needed / 1e9:.0f} GB are needed: make room, "
+        f"disk: {free / 1e9:.1f} GB are free in {folder}, {needed / 1e9:.0f} GB are needed; free space, "
         "or set XDG_CACHE_HOME to a folder on a larger disk"
     ]
 

@@ -1,7 +1,7 @@
-"""Process 1 of one node: its mounts, its network, and its containerd, kubelet and kube-proxy; and the cluster's bridge.
+"""Process 1 of one node: its mounts, network, containerd, kubelet and kube-proxy. Also the bridge between nodes.
 
-The node sees the machine's file system with empty folders over /run, /var/lib and /var/log. Its mount namespace ends
-with its last process. The node mounts only inside this namespace and writes only to its own folders.
+The node sees the machine's file system with empty folders over /run, /var/lib and /var/log. It mounts only inside its
+mount namespace, which ends with its last process, and writes only to its own folders.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from infra.local.settings import (
 from infra.local.supervisor import Program, keep_running
 
 CONTAINERD_CONFIG = f"{NODE_ROOT}/data/containerd.toml"
+NODE_WAIT_SECONDS = 10.0
+"""Seconds to wait for a node's network namespace and interface."""
 
 
 def mount(*words: str) -> None:
-    """Run one `mount` command in the node's namespace. With -n it does not create a folder on the machine."""
+    """Run one `mount` command in the node's namespace. With -n, `mount` writes no file on the machine."""
     subprocess.run(["mount", "-n", *words], check=True)
 
 
@@ -59,7 +61,8 @@ def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
 def hide_name_servers() -> None:
     """Make name lookups in the node fail at once, because it cannot reach the machine's name servers.
 
-    containerd repeats each lookup. A pull from a registry took 50 s to fail and delayed its pod's deletion.
+    Without this, a pull from a registry took 50 s to fail and delayed its pod's deletion, because containerd repeats
+    each lookup.
     """
     configuration = Path("/etc/resolv.conf").resolve()
     if configuration.exists():
@@ -78,14 +81,68 @@ def write_configuration(settings: ClusterSettings, index: int) -> None:
     Path("/run/cni/10-pods.conflist").write_text(components.cni_config(index), encoding="utf-8")
 
 
+def ip(*words: str) -> None:
+    """Run one `ip` command in the current network namespace. Raise RuntimeError with its error text if it fails."""
+    result = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"ip {' '.join(words)}: {result.stderr.strip()}")
+
+
+def make_bridge() -> None:
+    """Create the bridge that connects the nodes and the control plane, and blackhole routes for pods and services."""
+    ip("link", "set", "lo", "up")
+    ip("link", "add", "nodes", "type", "bridge")
+    ip("addr", "add", f"{CONTROL_PLANE_ADDRESS}/{NODE_NETWORK.prefixlen}", "dev", "nodes")
+    ip("link", "set", "nodes", "up")
+    for network in (POD_NETWORK, SERVICE_NETWORK):
+        ip("route", "add", "blackhole", str(network))
+
+
+def attach_node(pid: int, index: int) -> None:
+    """Connect the network namespace of process `pid` to the bridge as node `index`, with an interface `eth0`."""
+    own_namespace = Path("/proc/self/ns/net").readlink()
+    deadline = time.monotonic() + NODE_WAIT_SECONDS
+    while Path(f"/proc/{pid}/ns/net").readlink() == own_namespace:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"node {index} has no network namespace after {NODE_WAIT_SECONDS:.0f} s")
+        time.sleep(0.01)
+    interface = f"node-{index}"
+    subprocess.run(["ip", "link", "delete", interface], capture_output=True, check=False)
+    ip("link", "add", interface, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+    ip("link", "set", interface, "master", "nodes", "up")
+    subnet = str(pod_subnet(index))
+    ip("route", "replace", subnet, "via", node_address(index))
+
+
+def join_cluster(index: int, nodes: int) -> None:
+    """Wait for `eth0` inside a node, set the node's address, and add routes to the pods of the other nodes.
+
+    The default route ends at the control plane's namespace, which does not forward packets. A local packet to a Service
+    needs a route before the packet filter can rewrite its address.
+    """
+    deadline = time.monotonic() + NODE_WAIT_SECONDS
+    while not Path("/proc/self/net/dev").read_text(encoding="ascii").count("eth0:"):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"node {index}: no interface after {NODE_WAIT_SECONDS:.0f} s")
+        time.sleep(0.02)
+    ip("link", "set", "lo", "up")
+    ip("addr", "replace", f"{node_address(index)}/{NODE_NETWORK.prefixlen}", "dev", "eth0")
+    ip("link", "set", "eth0", "up")
+    for other in range(nodes):
+        if other != index:
+            ip("route", "replace", str(pod_subnet(other)), "via", node_address(other))
+    ip("route", "replace", "default", "via", CONTROL_PLANE_ADDRESS)
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1", encoding="ascii")
+
+
 def main(folder: Path, binaries: Path, index: int) -> None:
     """Run node `index` until this process ends."""
     settings = ClusterSettings.load(folder)
     make_mounts(settings, binaries, index)
     join_cluster(index, settings.nodes)
     write_configuration(settings, index)
-    # Remove the cgroups of containers that died with this node earlier. Otherwise the kubelet searches each of them
-    # until its own watchdog stops it.
+    # Remove the cgroups of containers of the node's last run. Otherwise the kubelet searches them until its watchdog
+    # stops it.
     empty_cgroups(f"{settings.cgroup}/node-{index}")
     make_cgroup(f"{settings.cgroup}/node-{index}")
     logs = NODE_ROOT / "data" / "logs"
@@ -111,60 +168,3 @@ def main(folder: Path, binaries: Path, index: int) -> None:
 
 if __name__ == "__main__":
     main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
-
-
-NODE_WAIT_SECONDS = 10.0
-
-
-def ip(*words: str) -> None:
-    """Run one `ip` command in the current network namespace. Raise RuntimeError with its error text if it fails."""
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
-
-
-def make_bridge() -> None:
-    """Create the bridge that connects the nodes and the control plane, and blackhole routes for pods and services."""
-    ip("link", "set", "lo", "up")
-    ip("link", "add", "nodes", "type", "bridge")
-    ip("addr", "add", f"{CONTROL_PLANE_ADDRESS}/{NODE_NETWORK.prefixlen}", "dev", "nodes")
-    ip("link", "set", "nodes", "up")
-    for network in (POD_NETWORK, SERVICE_NETWORK):
-        ip("route", "add", "blackhole", str(network))
-
-
-def attach_node(pid: int, index: int) -> None:
-    """Connect the network namespace of process `pid` to the bridge as node `index`, under the interface name `eth0`."""
-    own = Path("/proc/self/ns/net").readlink()
-    deadline = time.monotonic() + NODE_WAIT_SECONDS
-    while Path(f"/proc/{pid}/ns/net").readlink() == own:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"node {index}: no network namespace of its own after {NODE_WAIT_SECONDS:.0f} s")
-        time.sleep(0.01)
-    here = f"node-{index}"
-    subprocess.run(["ip", "link", "delete", here], capture_output=True, check=False)
-    ip("link", "add", here, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
-    ip("link", "set", here, "master", "nodes", "up")
-    subnet = str(pod_subnet(index))
-    ip("route", "replace", subnet, "via", node_address(index))
-
-
-def join_cluster(index: int, nodes: int) -> None:
-    """Wait for `eth0` inside a node, set the node's address, and add routes to the pods of the other nodes.
-
-    The default route ends at the control plane's namespace, which does not forward packets. It exists because a local
-    packet to a Service needs a route before the packet filter can rewrite its address.
-    """
-    deadline = time.monotonic() + NODE_WAIT_SECONDS
-    while not Path("/proc/self/net/dev").read_text(encoding="ascii").count("eth0:"):
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"node {index}: no interface after {NODE_WAIT_SECONDS:.0f} s")
-        time.sleep(0.02)
-    ip("link", "set", "lo", "up")
-    ip("addr", "replace", f"{node_address(index)}/{NODE_NETWORK.prefixlen}", "dev", "eth0")
-    ip("link", "set", "eth0", "up")
-    for other in range(nodes):
-        if other != index:
-            ip("route", "replace", str(pod_subnet(other)), "via", node_address(other))
-    ip("route", "replace", "default", "via", CONTROL_PLANE_ADDRESS)
-    Path("/proc/sys/net/ipv4/ip_forward").write_text("1", encoding="ascii")

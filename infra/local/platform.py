@@ -1,4 +1,4 @@
-"""Platform `local`: the cluster on this machine with its images, the objects in it, and the values that jobs use."""
+"""Platform `local`: the cluster on this machine with its images, and the jobs' namespace in it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from infra.platform import CLAIM_URL, Platform
 
 
 @dataclass(frozen=True, kw_only=True)
-class LocalMachine:
-    """Cluster and images for the rest of the platform."""
+class ProvisionedCluster:
+    """Local cluster and its images."""
 
     cluster: LocalCluster
     """Cluster with its nodes."""
@@ -33,12 +33,14 @@ class LocalMachine:
     image: str
     """Reference of the trainer image."""
     operator_images: Mapping[str, str]
-    """References of the operators' images, by operator name."""
+    """Operator -> reference of its image."""
     builtin_images: Mapping[str, str]
-    """References of the other builtin images, by their names in jobs."""
+    """Builtin image other than `trainer` -> its reference."""
 
 
-def build_machine(settings: ClusterSettings, operators: frozenset[str], images: frozenset[str]) -> LocalMachine:
+def provision_cluster(
+    settings: ClusterSettings, operators: frozenset[str], images: frozenset[str]
+) -> ProvisionedCluster:
     """Provision the cluster with the images of `operators` and the builtin images `images`.
 
     Raise ValueError, with one problem per line, if this machine cannot run the cluster.
@@ -59,7 +61,7 @@ def build_machine(settings: ClusterSettings, operators: frozenset[str], images: 
             images=[PAUSE_IMAGE, image, *operator_images.values(), *builtin_images.values()],
         ),
     )
-    return LocalMachine(
+    return ProvisionedCluster(
         cluster=cluster,
         context=settings.context,
         image=image,
@@ -72,9 +74,9 @@ BUCKET_SIZE = "20Gi"
 """Nominal size. The volume is a folder of this machine without a limit."""
 
 
-def build_local(config: LocalConfig, machine: LocalMachine) -> Platform:
-    """Provision the platform in the cluster of this machine."""
-    cluster = machine.cluster
+def build_local(config: LocalConfig, provisioned: ProvisionedCluster) -> Platform:
+    """Create the jobs' namespace in the cluster. Return the platform."""
+    cluster = provisioned.cluster
     provider = _provider(cluster)
     training = TrainingNamespace(
         "training",
@@ -88,17 +90,17 @@ def build_local(config: LocalConfig, machine: LocalMachine) -> Platform:
         provider=provider,
         namespace=training.namespace,
         service_account=training.service_account,
-        image=machine.image,
+        image=provisioned.image,
         bucket_url=CLAIM_URL,
         bucket_claim=training.bucket_claim,
         bucket_location=pulumi.Output.concat("file://", cluster.bucket_path),
         kubectl=pulumi.Output.concat("kubectl --kubeconfig ", cluster.kubeconfig_path, " -n ", training.namespace),
         kubeconfig_path=cluster.kubeconfig_path,
-        context=machine.context,
+        context=provisioned.context,
         get_kubeconfig=pulumi.Output.concat("export KUBECONFIG=", cluster.kubeconfig_path),
         kubeconfig=cluster.kubeconfig,
-        operator_images=machine.operator_images,
-        builtin_images=machine.builtin_images,
+        operator_images=provisioned.operator_images,
+        builtin_images=provisioned.builtin_images,
         deleted_with=cluster.processes,
         images=cluster.images,
     )
@@ -111,7 +113,7 @@ def _provider(cluster: LocalCluster) -> pulumi_kubernetes.Provider:
         cluster_identifier=cluster.uid,
         opts=pulumi.ResourceOptions(
             deleted_with=cluster.processes,
-            # The stack owns everything in this cluster, so fields that an interrupted `up` has set are not conflicts.
+            # Take over fields that an interrupted `up` has set: the stack owns everything in this cluster.
             env_var_mappings=PROVIDER_ENVIRONMENT | {TAKE_OVER_VARIABLE: "PULUMI_K8S_ENABLE_PATCH_FORCE"},
         ),
     )

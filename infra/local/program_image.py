@@ -1,4 +1,4 @@
-"""Images of the operators that the local cluster runs: one static program each, tagged with a hash of its sources.
+"""Images of the local cluster's operators. Each contains one static program; its tag is a hash of the sources.
 
 Layout: https://github.com/opencontainers/image-spec/blob/v1.1.0/image-layout.md
 """
@@ -48,7 +48,7 @@ def stored_writer(reference: str) -> Writer:
     program = cache_folder() / "bin" / name / name
     if reference != program_reference(name) or not is_stored(name) or not program.is_file():
         raise RuntimeError(
-            f"image {reference} is not set up: run {make_command('up')}, or `python -m setup --operator={name}`"
+            f"image {reference} is not set up; run {make_command('up')}, or `python -m setup --operator={name}`"
         )
     return lambda target: write_archive(reference, program, target)
 
@@ -63,7 +63,8 @@ def store_program(name: str, program: Path) -> None:
     reference = program_reference(name)
     with (cache_folder() / "images" / "lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        stale = [each for each in stored_references() if each.startswith(f"{_repository(name)}:") and each != reference]
+        prefix = f"{_repository(name)}:"
+        stale = [stored for stored in stored_references() if stored.startswith(prefix) and stored != reference]
         change_store(reference, lambda target: write_archive(reference, program, target), remove=stale)
 
 
@@ -86,14 +87,14 @@ def write_archive(reference: str, program: Path, target: IO[bytes]) -> None:
         "layers": [_descriptor(f"{kind}.layer.v1.tar", layer)],
     }
     blobs.append(json.dumps(manifest).encode())
-    named = {
+    entry = {
         **_descriptor(manifest["mediaType"], blobs[2]),
         "platform": {"architecture": architecture, "os": "linux"},
         "annotations": {"io.containerd.image.name": reference},
     }
     with tarfile.open(fileobj=target, mode="w|") as archive:
         _add(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
-        _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [named]}).encode())
+        _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode())
         for blob in blobs:
             _add(archive, f"blobs/sha256/{_digest(blob).partition(':')[2]}", blob)
 
@@ -104,10 +105,10 @@ def _repository(name: str) -> str:
 
 def _layer(program: Path) -> bytes:
     """Return a layer with one file. Its bytes depend only on the program's name and content."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as layer:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as layer:
         _add(layer, program.name, program.read_bytes(), mode=0o755)
-    return packed.getvalue()
+    return buffer.getvalue()
 
 
 def _descriptor(media_type: Any, blob: bytes) -> dict[str, Any]:

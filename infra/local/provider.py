@@ -1,9 +1,9 @@
-"""Dynamic Pulumi resources of the local cluster: its processes, and the images that are loaded on its nodes.
+"""Dynamic Pulumi resources of the local cluster: its processes, and the images on its nodes.
 
-A changed resource has no known outputs in a preview. With images as an input of the processes, the preview of every
-trainer change would show a new cluster with all its objects.
+The images are a separate resource, because the outputs of a changed resource are unknown in a preview. If the images
+were inputs of the processes, the preview of every change of the trainer would show a new cluster with all its objects.
 
-The providers are stateless. The engine keeps their inputs and outputs.
+The providers have no state. The engine stores their inputs and outputs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from pulumi import dynamic
 
-from infra.image.builtin_images import BUILT_HERE
+from infra.image.builtin_images import LOCAL_PREFIX
 from infra.local import leftovers, lifecycle
 from infra.local.components import in_node
 from infra.local.image_store import run_with_archive
@@ -27,20 +27,25 @@ from infra.local.program_image import is_program, stored_writer
 from infra.local.settings import ClusterSettings
 from infra.make_command import make_command
 
-Missing = list[tuple[int, str]]
-"""Index of a node and reference of an image that it lacks, as pairs."""
+NodeImage = tuple[int, str]
+"""Index of a node and reference of an image."""
 
 
-def missing_images(settings: ClusterSettings, references: Sequence[str]) -> Missing:
-    """Return the images among `references` that were built here and that nodes lack. A stopped node lacks all."""
-    wanted = [reference for reference in references if reference.startswith(BUILT_HERE)]
+def missing_images(settings: ClusterSettings, references: Sequence[str]) -> list[NodeImage]:
+    """Return the locally built images among `references` that nodes lack. A stopped node lacks all."""
+    local_references = [reference for reference in references if reference.startswith(LOCAL_PREFIX)]
     with ThreadPoolExecutor() as pool:
-        present = pool.map(partial(_images, settings), range(settings.nodes))
-    return [(index, reference) for index, there in enumerate(present) for reference in wanted if reference not in there]
+        images_of_nodes = list(pool.map(partial(_images, settings), range(settings.nodes)))
+    return [
+        (index, reference)
+        for index, images in enumerate(images_of_nodes)
+        for reference in local_references
+        if reference not in images
+    ]
 
 
 def load_images(settings: ClusterSettings, references: Sequence[str], progress: Callable[[str], None]) -> None:
-    """Load each image that was built here into each node that lacks it."""
+    """Load each locally built image into each node that lacks it."""
     from infra.local.trainer_image import ensure_stored
 
     for index, reference in missing_images(settings, references):
@@ -54,7 +59,7 @@ def _images(settings: ClusterSettings, index: int) -> set[str]:
     if leftovers.node_process(settings.folder, index) is None:
         return set()
     command = [*_in_node(settings, index), "images", "list", "-q"]
-    # A container runtime that does not answer prints an empty list, so its node counts as lacking all images.
+    # If the container runtime does not answer, the output is empty, so the node counts as lacking all images.
     return set(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
 
 
@@ -66,10 +71,10 @@ def _layers(settings: ClusterSettings, index: int) -> set[str]:
 
 
 def _in_node(settings: ClusterSettings, index: int) -> list[str]:
-    """Return the prefix of a command that talks to the node's container runtime."""
+    """Return the beginning of a `ctr` command in the node."""
     process = leftovers.node_process(settings.folder, index)
     if process is None:
-        raise RuntimeError(f"node {settings.node_names[index]} does not run: {make_command('up')} starts it")
+        raise RuntimeError(f"node {settings.node_names[index]} does not run; run {make_command('up')}")
     enter = ["nsenter", "--target", str(process), "--mount", "--pid"]
     return [*enter, in_node("ctr"), "--namespace", "k8s.io"]
 
@@ -77,13 +82,13 @@ def _in_node(settings: ClusterSettings, index: int) -> list[str]:
 Properties = dict[str, Any]
 
 SETTINGS = ("owner", "stack", "name", "nodes", "port")
-"""Inputs that are the cluster's settings."""
+"""Inputs that contain the cluster's settings."""
 CHANGED_IN_PLACE = ("name", "nodes", "port")
 """Settings whose change restarts the cluster and keeps its data."""
 
 
 def settings_of(properties: Properties) -> ClusterSettings:
-    """Return the settings in a resource's inputs, in which numbers are floats."""
+    """Return the settings in a resource's inputs, which contain numbers as floats."""
     return ClusterSettings(
         owner=properties["owner"],
         stack=properties["stack"],
@@ -94,7 +99,7 @@ def settings_of(properties: Properties) -> ClusterSettings:
 
 
 def outputs(properties: Properties, settings: ClusterSettings) -> Properties:
-    """Return the resource's outputs. If the kubeconfig file is missing, use the last known text."""
+    """Return the resource's outputs. If the kubeconfig file is missing, use the text in the state."""
     kubeconfig = properties.get("kubeconfig", "")
     if settings.kubeconfig.exists():
         kubeconfig = settings.kubeconfig.read_text(encoding="utf-8")
@@ -117,12 +122,12 @@ class LocalClusterProvider(dynamic.ResourceProvider):
     """Dynamic provider that makes a cluster on this machine match its inputs."""
 
     def create(self, props: Properties) -> dynamic.CreateResult:
-        """Start the cluster, or keep the one that an interrupted `up` left running."""
-        return dynamic.CreateResult(f"local/{props['name']}", self._bring_up(props))
+        """Start the cluster, or keep one that an interrupted `up` left running."""
+        return dynamic.CreateResult(f"local/{props['name']}", self._start(props))
 
     def update(self, _id: str, _olds: Properties, news: Properties) -> dynamic.UpdateResult:
         """Restart a cluster with dead parts, other nodes or another port. Keep its data."""
-        return dynamic.UpdateResult(self._bring_up(news))
+        return dynamic.UpdateResult(self._start(news))
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> dynamic.DiffResult:
         """Report changed inputs, a cluster that does not run, and a lost kubeconfig.
@@ -135,8 +140,8 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         if problem := lost_cluster(settings, olds):
             raise RuntimeError(problem)
         changed = any(olds[key] != news[key] for key in CHANGED_IN_PLACE)
-        is_whole = lifecycle.is_running(settings) and has_kubeconfigs(settings)
-        return dynamic.DiffResult(changes=changed or not is_whole, replaces=[], delete_before_replace=True)
+        is_complete = lifecycle.is_running(settings) and has_kubeconfigs(settings)
+        return dynamic.DiffResult(changes=changed or not is_complete, replaces=[], delete_before_replace=True)
 
     def read(self, id_: str, props: Properties) -> dynamic.ReadResult:
         """Return the current cluster. A cluster that lost its data no longer exists."""
@@ -150,25 +155,25 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         if props["owner"] == str(lifecycle.PROJECT) or not Path(props["owner"]).is_dir():
             lifecycle.stop(settings_of(props))
 
-    def _bring_up(self, props: Properties) -> Properties:
+    def _start(self, props: Properties) -> Properties:
         settings = settings_of(props)
         inputs = {key: props[key] for key in SETTINGS}
         lifecycle.start(settings, say, check=Engine().check)
         return outputs(inputs, settings)
 
 
-def lost_cluster(settings: ClusterSettings, known: Properties) -> str:
+def lost_cluster(settings: ClusterSettings, state: Properties) -> str:
     """Return an error with a remedy if the cluster in a stack's state cannot start again, else an empty text."""
-    owner, stack = known["owner"], known["stack"]
+    owner, stack = state["owner"], state["stack"]
     if (owner, stack) != (settings.owner, settings.stack):
         return (
-            f"the state of stack {settings.stack} has the cluster of stack {stack} in {owner}: move the checkout back "
+            f"the state of stack {settings.stack} has the cluster of stack {stack} in {owner}; move the checkout back "
             f"there, or run `make down STACK={settings.stack}` here, which removes it from this state"
         )
-    if lifecycle.identity(settings) != known["uid"]:
+    if lifecycle.identity(settings) != state["uid"]:
         return (
-            f"the data of the cluster of stack {stack} is gone from {settings.folder}: "
-            f"`make up STACK={stack}` removes what the state has of it and starts a new one"
+            f"the data of the cluster of stack {stack} is gone from {settings.folder}; run `make up STACK={stack}`, "
+            "which removes the cluster from the state and starts a new one"
         )
     return ""
 
@@ -180,9 +185,9 @@ class Engine:
         self._pid = engine_above(os.getpid())
 
     def check(self) -> None:
-        """Raise RuntimeError if the engine has ended. No later command would know about processes that start now."""
+        """Raise RuntimeError if the engine has ended, because the state would not contain processes that start now."""
         if self._pid is None or engine_above(os.getpid()) != self._pid:
-            raise RuntimeError("the `pulumi` that asked for this cluster has ended; nothing more is started")
+            raise RuntimeError("the `pulumi` process of this cluster has ended; no further process was started")
 
 
 def engine_above(pid: int) -> int | None:
@@ -199,7 +204,7 @@ def engine_above(pid: int) -> int | None:
 
 
 class NodeImagesProvider(dynamic.ResourceProvider):
-    """Dynamic provider that loads images built here into every node of a running cluster."""
+    """Dynamic provider that loads locally built images into every node of a running cluster."""
 
     def create(self, props: Properties) -> dynamic.CreateResult:
         """Load the images that nodes lack."""

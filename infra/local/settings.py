@@ -49,16 +49,14 @@ API_PORT = 6443
 ETCD_PORT = 2379
 CLUSTER_DOMAIN = "cluster.local"
 PAUSE_IMAGE = "trainyard.local/pause:1"
-LONGEST_NAME = 32
+MAX_NAME_LENGTH = 32
 """Maximum length of a cluster's name. It is a prefix of the longer names of nodes and pods."""
 TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
-"""Environment variable that all commands set to "true". The local cluster's Kubernetes provider maps it to its own
-name.
-
-That provider then takes over fields from other field managers.
+"""Environment variable that all commands set to "true". It makes only the local cluster's Kubernetes provider take over
+fields from other field managers.
 """
 BUCKET_UID = 1000
-"""User id of job pods, which must be able to write to the bucket's folder."""
+"""User id of the jobs' pods, which own the bucket's folder."""
 
 
 def cache_folder() -> Path:
@@ -82,7 +80,7 @@ def clusters_folder() -> Path:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterSettings:
-    """Inputs of a local cluster. Equal settings mean the same cluster.
+    """Inputs of a local cluster.
 
     A cluster belongs to one stack of one checkout, and a stack has at most one cluster. Name, nodes and port can
     change.
@@ -107,7 +105,7 @@ class ClusterSettings:
 
     @property
     def lock_file(self) -> Path:
-        """Lock file of each start and stop. It is removed when the cluster is deleted."""
+        """Lock file for each start and stop. It is removed when the cluster is deleted."""
         return self.folder.with_suffix(".lock")
 
     @property
@@ -181,10 +179,10 @@ def stack_cluster(
 
 
 def label(stack: str) -> str:
-    """Return the stack's name as a DNS label, short enough as a prefix of the nodes' names."""
-    found = re.sub(r"[^a-z0-9]+", "-", stack.lower()).strip("-")
-    found = found if found[:1].isalpha() else f"stack-{found}"
-    return found[:LONGEST_NAME].strip("-")
+    """Return the stack's name as a DNS label, short enough for a prefix of the nodes' names."""
+    name = re.sub(r"[^a-z0-9]+", "-", stack.lower()).strip("-")
+    name = name if name[:1].isalpha() else f"stack-{name}"
+    return name[:MAX_NAME_LENGTH].strip("-")
 
 
 def node_address(index: int) -> str:

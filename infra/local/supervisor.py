@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 FIRST_RESTART_SECONDS = 0.2
-LONGEST_RESTART_SECONDS = 5.0
+MAX_RESTART_SECONDS = 5.0
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -23,20 +23,29 @@ class Program:
     """Program to keep running."""
 
     name: str
+    """Name in the supervisor's log."""
     argv: Sequence[str]
+    """Command and arguments."""
     log: Path
+    """File for its output."""
     ready_url: str = ""
     """HTTPS URL that must answer 200 before the program starts. Empty to start at once."""
     ready_authority: Path | None = None
     """Certificate authority for `ready_url`."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Additional environment variables."""
     pass_fds: Sequence[int] = ()
+    """File descriptors that it inherits."""
     on_start: Callable[[int], None] | None = None
-    """Function that is called with the process id right after each start."""
+    """Function that the supervisor calls with the process id after each start."""
     process: subprocess.Popen[bytes] | None = None
+    """Running process, or None."""
     delay: float = FIRST_RESTART_SECONDS
+    """Seconds between the last end and the next start."""
     not_before: float = 0.0
+    """Earliest time of the next start, on the monotonic clock."""
     started: float = 0.0
+    """Time of the last start, on the monotonic clock."""
 
     def may_start(self) -> bool:
         """Return True if the program is not running, its delay is over, and its `ready_url` answers."""
@@ -60,13 +69,13 @@ class Program:
         if self.on_start:
             self.on_start(self.process.pid)
 
-    def has_ended(self, status: int) -> None:
-        """Schedule the restart of a program that ended. A run of over 10 s resets the delay."""
-        lived = time.monotonic() - self.started
-        self.delay = FIRST_RESTART_SECONDS if lived > 10 else min(self.delay * 2, LONGEST_RESTART_SECONDS)
+    def schedule_restart(self, status: int) -> None:
+        """Schedule the restart after the program ended with a wait status. A run of over 10 s resets the delay."""
+        seconds = time.monotonic() - self.started
+        self.delay = FIRST_RESTART_SECONDS if seconds > 10 else min(self.delay * 2, MAX_RESTART_SECONDS)
         self.process, self.not_before = None, time.monotonic() + self.delay
         code = os.waitstatus_to_exitcode(status)
-        say(f"{self.name} ended with {code} after {lived:.1f} s, again in {self.delay:.1f} s")
+        say(f"{self.name} ended with {code} after {seconds:.1f} s; restart in {self.delay:.1f} s")
 
 
 def say(text: str) -> None:
@@ -107,7 +116,7 @@ def keep_running(programs: Sequence[Program], *, every: float = 0.1) -> None:
 
 
 def reap(programs: Sequence[Program]) -> None:
-    """Reap every child that has ended. Schedule a program's restart, and ignore orphans."""
+    """Reap every child process that has ended. Schedule the restart of a program, and ignore orphans."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -118,4 +127,4 @@ def reap(programs: Sequence[Program]) -> None:
         for program in programs:
             if program.process is not None and program.process.pid == pid:
                 program.process.returncode = os.waitstatus_to_exitcode(status)
-                program.has_ended(status)
+                program.schedule_restart(status)

@@ -1,4 +1,4 @@
-"""Images of the local cluster, built here and tagged with a hash of their sources: base, job and pause images."""
+"""Images of the local cluster: base, job and pause images. The tag of an image is a hash of its sources."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from infra.image.builtin_images import BUILT_HERE, BUILTIN_IMAGES
+from infra.image.builtin_images import BUILTIN_IMAGES, LOCAL_PREFIX
 from infra.local.image_builder import PRIVATE_MOUNTS, Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
 
-OFFICIAL = "docker.io/library/python:3.11-slim-bookworm"
+OFFICIAL_BASE = "docker.io/library/python:3.11-slim-bookworm"
 REGISTRY = "registry-1.docker.io"
 DEBIAN = "bookworm"
 DEBIAN_BASE = f"trainyard.local/base:{DEBIAN}-1"
 MOUNT_FOLDER = Path("/run/mount")
 """Folder where `mount` keeps its data about mounts.
 
-`mount` creates the folder if it is missing, even if it stays empty.
+`mount` creates the folder even if it writes nothing into it.
 """
 
 
 def base_image(builder: Builder, progress: Callable[[str], None]) -> str:
-    """Return the reference of the base image, after making sure that the builder holds it."""
-    for reference in (OFFICIAL, DEBIAN_BASE):
+    """Pull or build the base image unless the builder has it. Return its reference."""
+    for reference in (OFFICIAL_BASE, DEBIAN_BASE):
         if builder.has(reference):
             return reference
-    if _registry_resolves() and builder.pull(OFFICIAL):
-        return OFFICIAL
-    progress("no image registry is reached: making a Debian base image")
-    _make_debian(builder)
+    if _registry_resolves() and builder.pull(OFFICIAL_BASE):
+        return OFFICIAL_BASE
+    progress("the image registry does not answer: building a Debian base image")
+    _build_debian(builder)
     return DEBIAN_BASE
 
 
@@ -50,27 +50,27 @@ def _registry_resolves() -> bool:
 
 
 @contextmanager
-def _no_new_folder(folder: Path) -> Iterator[None]:
-    """Remove a folder that did not exist before, unless it has entries."""
-    was_there = folder.exists()
+def _remove_new_folder(folder: Path) -> Iterator[None]:
+    """Remove the folder afterwards if it is new and empty."""
+    existed = folder.exists()
     try:
         yield
     finally:
-        if not was_there and folder.exists() and not any(folder.iterdir()):
+        if not existed and folder.exists() and not any(folder.iterdir()):
             folder.rmdir()
 
 
-def _make_debian(builder: Builder) -> None:
+def _build_debian(builder: Builder) -> None:
     folder = cache_folder() / "images" / "base"
     if folder.exists():
         shutil.rmtree(folder)
     root = folder / "root"
     root.mkdir(parents=True)
     command = [*PRIVATE_MOUNTS, "debootstrap", "--variant=minbase", DEBIAN, str(root)]
-    with _no_new_folder(MOUNT_FOLDER):
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"debootstrap failed:\n{done.stdout[-2000:]}")
+    with _remove_new_folder(MOUNT_FOLDER):
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"debootstrap failed:\n{result.stdout[-2000:]}")
     archive = folder / "root.tar"
     subprocess.run(["tar", "--numeric-owner", "-C", str(root), "-cf", str(archive), "."], check=True)
     shutil.rmtree(root)
@@ -82,10 +82,10 @@ def _make_debian(builder: Builder) -> None:
 
 PROJECT = Path(__file__).resolve().parents[2]
 TRAINER = PROJECT / "trainer"
-NAME = f"{BUILT_HERE}trainer"
-KEPT = 3
+TRAINER_REPOSITORY = f"{LOCAL_PREFIX}trainer"
+KEPT_TRAINER_IMAGES = 3
 """Number of trainer images that the store keeps, including the newest."""
-KEPT_BUILTIN = 1
+KEPT_BUILTIN_IMAGES = 1
 """Number of images that the store keeps of each other builtin image. They change rarely."""
 
 Progress = Callable[[str], None]
@@ -102,13 +102,13 @@ def trainer_sources() -> list[Path]:
 
 
 def trainer_image_reference() -> str:
-    """Return the name of the trainer image for the current sources. Equal sources have equal names."""
-    return _reference(NAME, trainer_sources())
+    """Return the reference of the trainer image for the current sources. Equal sources have equal references."""
+    return _reference(TRAINER_REPOSITORY, trainer_sources())
 
 
 def builtin_image_reference(name: str) -> str:
-    """Return the name of the builtin image `name` for its current sources."""
-    return _reference(f"{BUILT_HERE}{name}", _builtin_sources(name))
+    """Return the reference of the builtin image `name` for its current sources."""
+    return _reference(f"{LOCAL_PREFIX}{name}", _builtin_sources(name))
 
 
 def _builtin_sources(name: str) -> list[Path]:
@@ -123,26 +123,26 @@ def _files(folder: Path) -> list[Path]:
     )
 
 
-def _reference(name: str, sources: list[Path]) -> str:
+def _reference(repository: str, sources: list[Path]) -> str:
     digest = hashlib.sha256()
     for path in sources:
         content = path.read_bytes()
         digest.update(f"{path.relative_to(PROJECT)} {len(content)}\n".encode())
         digest.update(content)
-    return f"{name}:{digest.hexdigest()[:16]}"
+    return f"{repository}:{digest.hexdigest()[:16]}"
 
 
-def ensure_stored(reference: str, progress: Progress, present: Callable[[], Set[str]] = frozenset) -> Writer:
+def ensure_stored(reference: str, progress: Progress, unpacked_chains: Callable[[], Set[str]] = frozenset) -> Writer:
     """Build `reference` unless the image store has it. Return a function that writes its archive.
 
-    `present` returns the layers that the node has unpacked. A node that was cloned before the store had the image lacks
-    layers that archives normally omit. It gets an archive with every layer.
+    `unpacked_chains` returns the layers that the node has unpacked. A node that is older than the image in the store
+    lacks layers that archives normally omit. It gets an archive with every layer.
     """
     builder = find_builder()
     images = cache_folder() / "images"
     images.mkdir(parents=True, exist_ok=True)
     with (images / "lock").open("w", encoding="ascii") as lock:
-        # The lock makes two stacks that need the same image build it once.
+        # With the lock, two stacks that need the same image build it only once.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if reference not in stored_references():
             if reference == PAUSE_IMAGE:
@@ -152,10 +152,10 @@ def ensure_stored(reference: str, progress: Progress, present: Callable[[], Set[
                 _build_from_base(builder, reference, progress)
 
     def write(target: IO[bytes]) -> None:
-        if builder.chains_left_out(reference) <= present():
+        if builder.omitted_chains(reference) <= unpacked_chains():
             builder.write_archive(reference, target)
         else:
-            builder.write_whole_archive(reference, target)
+            builder.write_complete_archive(reference, target)
 
     return write
 
@@ -163,7 +163,7 @@ def ensure_stored(reference: str, progress: Progress, present: Callable[[], Set[
 def _build_pause(builder: Builder) -> None:
     program = cache_folder() / "bin" / "pause" / "pause"
     if not program.is_file():
-        raise RuntimeError("the pause program is not built: run `make setup`")
+        raise RuntimeError("the pause program is missing; run `make setup`")
     context = cache_folder() / "images" / "pause"
     context.mkdir(parents=True, exist_ok=True)
     shutil.copy(program, context / "pause")
@@ -173,25 +173,24 @@ def _build_pause(builder: Builder) -> None:
 
 
 def _build_from_base(builder: Builder, reference: str, progress: Progress) -> None:
-    """Build the trainer image or another builtin image. Keep it and the last few of the same repository."""
-
+    """Build and store the trainer image or another builtin image. Remove old images of the same repository."""
     repository = reference.partition(":")[0]
-    own = {f"{BUILT_HERE}{name}": name for name in BUILTIN_IMAGES}.get(repository)
-    sources = _builtin_sources(own) if own else trainer_sources()
-    dockerfile = PROJECT / BUILTIN_IMAGES[own].dockerfile if own else TRAINER / "Dockerfile"
+    name = {f"{LOCAL_PREFIX}{name}": name for name in BUILTIN_IMAGES}.get(repository)
+    sources = _builtin_sources(name) if name else trainer_sources()
+    dockerfile = PROJECT / BUILTIN_IMAGES[name].dockerfile if name else TRAINER / "Dockerfile"
     if reference != _reference(repository, sources):
-        raise RuntimeError(f"image {reference}: its sources have changed since it was planned; run `pulumi up` again")
+        raise RuntimeError(f"image {reference}: the sources changed during the update; run `pulumi up` again")
     base = base_image(builder, progress)
     progress(f"building {reference}")
     context = _context(sources)
-    arguments = {"BASE_IMAGE": base, **(BUILTIN_IMAGES[own].arguments if own else {})}
+    arguments = {"BASE_IMAGE": base, **(BUILTIN_IMAGES[name].arguments if name else {})}
     builder.build(
         Build(reference=reference, context=context, dockerfile=dockerfile, arguments=arguments, mounts=_build_mounts())
     )
     shutil.rmtree(context)
     progress(f"storing {reference}")
-    old = [each for each in stored_references() if each.startswith(f"{repository}:")]
-    stale = old[: max(0, len(old) - (KEPT_BUILTIN if own else KEPT) + 1)]
+    old = [stored for stored in stored_references() if stored.startswith(f"{repository}:")]
+    stale = old[: max(0, len(old) - (KEPT_BUILTIN_IMAGES if name else KEPT_TRAINER_IMAGES) + 1)]
     change_store(reference, lambda target: builder.write_archive(reference, target), remove=stale)
     if large := builder.forget_large_layers(reference):
         change_store(reference, None, forget=large)
@@ -199,9 +198,10 @@ def _build_from_base(builder: Builder, reference: str, progress: Progress) -> No
 
 
 def forget_stale(builder: Builder, repository: str) -> None:
-    """Free the builder's space of images of `repository` that the store no longer has."""
-    kept = stored_references()
-    if stale := [each for each in builder.images() if each.startswith(f"{repository}:") and each not in kept]:
+    """Remove images of `repository` from the builder that the store no longer has."""
+    stored = stored_references()
+    prefix = f"{repository}:"
+    if stale := [image for image in builder.images() if image.startswith(prefix) and image not in stored]:
         builder.remove(stale)
 
 
@@ -215,13 +215,13 @@ def _context(sources: list[Path]) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     if not digits_folder().is_dir():
-        raise RuntimeError("the digits are missing: run `make setup`")
+        raise RuntimeError("the digits are missing; run `make setup`")
     shutil.copytree(digits_folder(), context / "digits")
     return context
 
 
 def _build_mounts() -> dict[Path, str]:
-    """Return this machine's package cache and certificates, which build steps can see but no layer contains."""
+    """Return the mounts of this machine's package cache and certificates for build steps."""
     packages = Path(os.environ.get("UV_CACHE_DIR") or Path.home() / ".cache" / "uv")
     packages.mkdir(parents=True, exist_ok=True)
     mounts = {packages: "/uv-cache"}

@@ -1,4 +1,4 @@
-"""The Operator component: one controller with its CRDs, webhooks, permissions and pod."""
+"""Operator component: one controller with its CRDs, webhooks, permissions and pod."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ from infra.operators.releases import REQUEST
 from settings.kubernetes_values import format_cpu, format_memory
 
 WEBHOOK_PORT = 9443
-CERTIFICATES = "/tmp/k8s-webhook-server/serving-certs"
+CERTIFICATE_FOLDER = "/tmp/k8s-webhook-server/serving-certs"
 """Folder in which controller-runtime looks for the certificate of its webhooks."""
 USER = 65532
 MEMORY_LIMIT = "2Gi"
 """Memory limit of an operator, which caches all pods of the cluster."""
-START_SECONDS = 300
-"""Seconds until the startup probe fails. A kubelet may need 90 s to pass a changed Secret to a pod that mounts it."""
+STARTUP_SECONDS = 300
+"""Seconds until the startup probe fails. A kubelet may need 90 s to update a changed Secret in a pod."""
 
 
 def operator_pod(release: Release, image: pulumi.Input[str], labels: Mapping[str, str]) -> PodTemplateSpecArgs:
     """Return the pod of one operator. Its service account has the operator's name.
 
-    Leave out empty lists, as the API server does. Otherwise every update would contain a change.
+    Empty lists become None, as in the API server's answers. Otherwise every update would contain a change.
     """
     return PodTemplateSpecArgs(
         metadata=ObjectMetaArgs(labels=labels),
@@ -87,21 +87,21 @@ def operator_pod(release: Release, image: pulumi.Input[str], labels: Mapping[str
 
 def _container(release: Release, image: pulumi.Input[str]) -> ContainerArgs:
     requests = {"cpu": format_cpu(REQUEST.millicores), "memory": format_memory(REQUEST.memory)}
-    here = EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path="metadata.namespace"))
+    namespace = EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path="metadata.namespace"))
     return ContainerArgs(
         name="operator",
         image=image,
         image_pull_policy="IfNotPresent",
         args=list(release.arguments) or None,
         # Namespace of the Secret, for operators that do not read it from the service account.
-        env=[EnvVarArgs(name="MY_POD_NAMESPACE", value_from=here)],
+        env=[EnvVarArgs(name="MY_POD_NAMESPACE", value_from=namespace)],
         resources=ResourceRequirementsArgs(requests=requests, limits={"memory": MEMORY_LIMIT}),
         security_context=SecurityContextArgs(
             allow_privilege_escalation=False,
             read_only_root_filesystem=True,
             capabilities=CapabilitiesArgs(drop=["ALL"]),
         ),
-        startup_probe=_startup(release),
+        startup_probe=_startup_probe(release),
         readiness_probe=ProbeArgs(http_get=_health(release, release.ready_path), period_seconds=10),
         liveness_probe=ProbeArgs(http_get=_health(release, "/healthz"), period_seconds=20, timeout_seconds=5),
         volume_mounts=_mounts(release) or None,
@@ -112,46 +112,49 @@ def _health(release: Release, path: str) -> HTTPGetActionArgs:
     return HTTPGetActionArgs(port=release.health_port, path=path)
 
 
-def _startup(release: Release) -> ProbeArgs:
-    """Probe the webhook that the operator registers last. Without a review, it answers with an error review."""
-    probed = _health(release, release.ready_path)
+def _startup_probe(release: Release) -> ProbeArgs:
+    """Return a probe of the webhook that the operator registers last, or of its readiness without webhooks.
+
+    The webhook answers a request without a review with status 200 and an error in the body.
+    """
+    request = _health(release, release.ready_path)
     if release.webhooks is not None:
-        probed = HTTPGetActionArgs(port=WEBHOOK_PORT, path=release.webhooks.last_path, scheme="HTTPS")
-    return ProbeArgs(http_get=probed, period_seconds=1, failure_threshold=START_SECONDS)
+        request = HTTPGetActionArgs(port=WEBHOOK_PORT, path=release.webhooks.last_path, scheme="HTTPS")
+    return ProbeArgs(http_get=request, period_seconds=1, failure_threshold=STARTUP_SECONDS)
 
 
 def _mounts(release: Release) -> list[VolumeMountArgs]:
-    found = [
+    mounts = [
         VolumeMountArgs(name="files", mount_path=path, sub_path=path.rpartition("/")[2], read_only=True)
         for path, _ in release.files
     ]
     if release.webhooks is not None:
-        found.append(VolumeMountArgs(name="certificate", mount_path=CERTIFICATES, read_only=True))
-    return found
+        mounts.append(VolumeMountArgs(name="certificate", mount_path=CERTIFICATE_FOLDER, read_only=True))
+    return mounts
 
 
 def _volumes(release: Release) -> list[VolumeArgs]:
-    found = []
+    volumes = []
     if release.files:
-        found.append(VolumeArgs(name="files", config_map=ConfigMapVolumeSourceArgs(name=release.name)))
+        volumes.append(VolumeArgs(name="files", config_map=ConfigMapVolumeSourceArgs(name=release.name)))
     if release.webhooks is not None:
         secret = SecretVolumeSourceArgs(secret_name=release.webhooks.secret)
-        found.append(VolumeArgs(name="certificate", secret=secret))
-    return found
+        volumes.append(VolumeArgs(name="certificate", secret=secret))
+    return volumes
 
 
 CONFIGURATIONS = {
     "MutatingWebhookConfiguration": MutatingWebhookConfiguration,
     "ValidatingWebhookConfiguration": ValidatingWebhookConfiguration,
 }
-CERTIFIED = {"pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConfig.caBundle}"}
-"""Annotation that waits until the operator has written its certificate authority into the webhook configuration."""
-ESTABLISHED = {"pulumi.com/waitFor": "condition=Established"}
-"""Annotation that waits until the API server serves the kind."""
+WAIT_FOR_CERTIFICATE = {"pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConfig.caBundle}"}
+"""Annotation that makes Pulumi wait until the operator has written its certificate authority into the configuration."""
+WAIT_FOR_ESTABLISHED = {"pulumi.com/waitFor": "condition=Established"}
+"""Annotation that makes Pulumi wait until the API server serves the kind."""
 UNAWAITED = {"pulumi.com/skipAwait": "true"}
-"""Annotation that skips waiting for the Service. Pulumi already waits for the Deployment."""
-SETTLE_SECONDS = 2
-"""Seconds that a pod must be ready, so that every API server and proxy learns its address."""
+"""Annotation of the Service, for which Pulumi need not wait, because it waits for the Deployment."""
+MIN_READY_SECONDS = 2
+"""Seconds that a pod must be ready, so that every API server and proxy knows its address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,10 +172,10 @@ class OperatorArgs:
 
 
 class Operator(pulumi.ComponentResource):
-    """Operator with the CRDs, rules and webhooks of its project and Trainyard's other objects."""
+    """Operator with the CRDs, rules and webhooks of its project, and further objects that Trainyard defines."""
 
     version: pulumi.Output[str]
-    """Version of the operator, known when it works."""
+    """Version of the operator, known when it is ready."""
 
     def __init__(self, name: str, args: OperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:Operator", name, None, opts)
@@ -180,15 +183,15 @@ class Operator(pulumi.ComponentResource):
         self._child = pulumi.ResourceOptions(parent=self)
         release = args.release
         objects = load_objects(release)
-        before = [*self._definitions(objects), *self._permissions(objects), *self._configuration()]
+        dependencies = [*self._definitions(objects), *self._permissions(objects), *self._configuration()]
         if release.webhooks is not None:
-            before += self._secret_permissions(release.webhooks.secret)
+            dependencies += self._secret_permissions(release.webhooks.secret)
             if release.webhooks.configurations:
-                before += self._webhook_ingress(release.webhooks)
-        deployment = self._deployment(before)
-        certified = [] if release.webhooks is None else self._webhook_configurations(release.webhooks, objects)
-        answers = [deployment.id, *(each.id for each in certified)]
-        self.version = pulumi.Output.all(*answers).apply(lambda _: release.version)
+                dependencies += self._webhook_ingress(release.webhooks)
+        deployment = self._deployment(dependencies)
+        configurations = [] if release.webhooks is None else self._webhook_configurations(release.webhooks, objects)
+        ids = [deployment.id, *(configuration.id for configuration in configurations)]
+        self.version = pulumi.Output.all(*ids).apply(lambda _: release.version)
         self.register_outputs({"version": self.version})
 
     def _metadata(self, name: str | None = None, annotations: dict[str, str] | None = None) -> ObjectMetaArgs:
@@ -214,7 +217,7 @@ class Operator(pulumi.ComponentResource):
             CustomResourceDefinition(
                 f"{self._name}-{definition['spec']['names']['plural']}",
                 metadata=self._cluster_metadata(
-                    definition["metadata"]["name"], {**definition["metadata"]["annotations"], **ESTABLISHED}
+                    definition["metadata"]["name"], {**definition["metadata"]["annotations"], **WAIT_FOR_ESTABLISHED}
                 ),
                 spec=self._with_conversion(definition["spec"]),
                 opts=self._child,
@@ -223,7 +226,7 @@ class Operator(pulumi.ComponentResource):
         ]
 
     def _with_conversion(self, spec: Any) -> Any:
-        """Return a definition's spec, with a conversion webhook if the operator writes its certificate into one.
+        """Return a definition's spec, with a conversion webhook if the operator writes its certificate into it.
 
         The API server never calls the conversion webhook, because each definition has one version.
         """
@@ -240,7 +243,7 @@ class Operator(pulumi.ComponentResource):
         role = ClusterRole(
             f"{self._name}-role",
             metadata=self._cluster_metadata(name),
-            rules=[_rule(each) for each in objects.rules],
+            rules=[_rule(rule) for rule in objects.rules],
             opts=self._child,
         )
         binding = ClusterRoleBinding(
@@ -258,7 +261,7 @@ class Operator(pulumi.ComponentResource):
     def _secret_permissions(self, secret: str) -> Sequence[pulumi.Resource]:
         """Grant access to the certificate's Secret.
 
-        RBAC cannot restrict a list by name, so allow all of the namespace.
+        RBAC cannot restrict a list by name, so the operator can list all Secrets of its namespace.
         """
         name = self._args.release.name
         rules = [
@@ -297,28 +300,28 @@ class Operator(pulumi.ComponentResource):
         return [secret, service]
 
     def _webhook_configurations(self, webhooks: Webhooks, objects: OperatorObjects) -> Sequence[pulumi.CustomResource]:
-        made = []
+        configurations = []
         for kind, name in webhooks.configurations:
-            rows = [self._reached(webhook, webhooks.service) for webhook in objects.webhooks[name]]
-            made.append(
+            configurations.append(
                 CONFIGURATIONS[kind](
                     f"{self._name}-{kind.partition('Webhook')[0].lower()}",
-                    metadata=self._cluster_metadata(name, CERTIFIED),
-                    webhooks=rows,
+                    metadata=self._cluster_metadata(name, WAIT_FOR_CERTIFICATE),
+                    webhooks=[self._with_service(webhook, webhooks.service) for webhook in objects.webhooks[name]],
                     opts=self._child,
                 )
             )
-        return made
+        return configurations
 
-    def _reached(self, webhook: dict[str, Any], service: str) -> dict[str, Any]:
+    def _with_service(self, webhook: dict[str, Any], name: str) -> dict[str, Any]:
+        """Return a webhook that calls the Service in the operator's namespace."""
         path = webhook["clientConfig"]["service"]["path"]
-        where = {"name": service, "namespace": self._args.namespace, "path": path}
-        return {**webhook, "clientConfig": {"service": where}}
+        service = {"name": name, "namespace": self._args.namespace, "path": path}
+        return {**webhook, "clientConfig": {"service": service}}
 
     def _selector(self) -> dict[str, str]:
         return {"app.kubernetes.io/name": self._args.release.name}
 
-    def _deployment(self, before: Sequence[pulumi.Resource]) -> Deployment:
+    def _deployment(self, dependencies: Sequence[pulumi.Resource]) -> Deployment:
         release = self._args.release
         return Deployment(
             f"{self._name}-controller",
@@ -327,11 +330,11 @@ class Operator(pulumi.ComponentResource):
                 replicas=1,
                 # Two controllers would reconcile the same jobs.
                 strategy=DeploymentStrategyArgs(type="Recreate"),
-                min_ready_seconds=None if release.webhooks is None else SETTLE_SECONDS,
+                min_ready_seconds=None if release.webhooks is None else MIN_READY_SECONDS,
                 selector=LabelSelectorArgs(match_labels=self._selector()),
                 template=operator_pod(release, self._args.image, self._labels()),
             ),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*before, *self._args.after]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[*dependencies, *self._args.after]),
         )
 
 

@@ -1,4 +1,4 @@
-"""The Operators component: job controllers with their CRDs, webhooks and permissions; and their installation."""
+"""Operators component: all operators that a stack's jobs require, in one namespace."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from infra.operators.releases import needed_releases
 from infra.platform import Platform
 from settings.types import OPERATORS_NAMESPACE
 
-NAMESPACE = OPERATORS_NAMESPACE
-
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorsArgs:
     """Arguments of the operators."""
 
     needed: frozenset[str]
-    """Names of the operators that the jobs need. Operators that these require are added."""
+    """Names of the operators that the jobs require. The component adds those that these operators require."""
     images: Mapping[str, str] = field(default_factory=dict)
-    """Images by the operator's name. The default is the image that the project publishes."""
+    """Operator -> image; by default the image that the project publishes."""
     after: Sequence[pulumi.Resource] = ()
     """Resources that must exist before a pod can start."""
 
@@ -33,36 +31,36 @@ class OperatorsArgs:
 class Operators(pulumi.ComponentResource):
     """The operators, in a separate namespace that enforces the `restricted` Pod Security Standard.
 
-    Dependents of this component are created after every webhook answers. On destroy they are deleted first, then the
+    Pulumi creates dependents of this component after every webhook answers. On destroy it deletes them first, then the
     controllers, and the CRDs last.
     """
 
     versions: pulumi.Output[Mapping[str, str]]
-    """Version of each operator by its name, known when all work."""
+    """Operator -> version, known when all operators are ready."""
 
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:Operators", name, None, opts)
         releases = needed_releases(args.needed)
-        enforced = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+        pod_security = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
         namespace = Namespace(
             f"{name}-namespace",
-            metadata=ObjectMetaArgs(name=NAMESPACE, labels={**stack_labels(), **enforced}),
+            metadata=ObjectMetaArgs(name=OPERATORS_NAMESPACE, labels={**stack_labels(), **pod_security}),
             opts=pulumi.ResourceOptions(parent=self),
         )
-        made: dict[str, Operator] = {}
+        operators: dict[str, Operator] = {}
         for release in releases:
-            earlier = [made[each] for each in sorted(release.requires | release.follows) if each in made]
-            made[release.name] = Operator(
+            predecessors = sorted((release.requires | release.follows) & operators.keys())
+            operators[release.name] = Operator(
                 f"{name}-{release.name}",
                 OperatorArgs(
                     release=release,
                     image=args.images.get(release.name, release.image),
                     namespace=namespace.metadata.name,
-                    after=[*args.after, *earlier],
+                    after=[*args.after, *(operators[predecessor] for predecessor in predecessors)],
                 ),
                 pulumi.ResourceOptions(parent=self),
             )
-        self.versions = pulumi.Output.all(**{each: operator.version for each, operator in made.items()})
+        self.versions = pulumi.Output.all(**{name: operator.version for name, operator in operators.items()})
         self.register_outputs({"versions": self.versions})
 
 
@@ -73,7 +71,5 @@ def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.
     """
     if not names:
         return []
-    # Most stacks do not need this module, and its import is slow.
-
     args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
     return [Operators("operators", args, platform.resource_options())]

@@ -1,4 +1,4 @@
-"""Types of an operator's release, and its generated Kubernetes objects, which set-up caches. No Pulumi."""
+"""Release of an operator, and the Kubernetes objects that set-up generates from it and caches. No Pulumi."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ HEALTH_PORT = 8081
 
 @dataclass(frozen=True, kw_only=True)
 class Webhooks:
-    """Admission webhooks of an operator, which creates and renews their certificate itself."""
+    """Admission webhooks of an operator. The operator itself creates and renews their certificate."""
 
     manifest: str
     """Path of the generated manifest in the module."""
     configurations: tuple[tuple[str, str], ...]
-    """Kind and name of each configuration. The operator looks for them by these names.
+    """Kind and name of each configuration. The operator finds the configurations by these names.
 
-    Empty if no webhook is installed. The operator then uses the Service and Secret of an operator that it requires.
+    Empty if the operator needs no webhook. It then uses the Service and Secret of an operator that it requires.
     """
     service: str
     """Name of the Service in the certificate."""
     secret: str
     """Name of the Secret with the certificate."""
     last_path: str
-    """Path of the webhook that the operator registers last. When it answers, all do."""
+    """Path of the webhook that the operator registers last. When it answers, all webhooks answer."""
     conversions: frozenset[str] = frozenset()
-    """Plural names of the CustomResourceDefinitions whose conversion webhook needs the certificate before the pod
-    starts."""
+    """Plural names of the CustomResourceDefinitions into whose conversion webhook the operator writes its certificate.
+    """
     others: frozenset[str] = frozenset()
-    """Resources of other projects, such as pods. Their webhooks are installed and select only objects with `label`.
-    Webhooks for further resources of other projects are not installed."""
+    """Resources of other projects, such as pods, whose webhooks Trainyard installs. These webhooks select only objects
+    with `label`. Trainyard omits the webhooks of further resources of other projects."""
     label: str | None = None
     """Label that selects objects of other projects."""
 
@@ -59,7 +59,7 @@ class Release:
     role: str
     """Path of the operator's ClusterRole in the module."""
     unneeded: frozenset[str] = frozenset()
-    """Resources of that role that the operator uses only for kinds that are not installed."""
+    """Resources of that role that the operator does not use here, such as those of kinds that are not installed."""
     arguments: tuple[str, ...] = ()
     """Command line of the operator."""
     health_port: int = HEALTH_PORT
@@ -77,19 +77,19 @@ class Release:
 
 
 FORMAT = 1
-"""Version of the file format. Increase it when the objects of an unchanged release are written differently."""
+"""Version of the file format. Increase it when set-up writes different objects for an unchanged release."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorObjects:
-    """Objects from an operator's release. Trainyard defines all other objects of the operator."""
+    """Kubernetes objects from an operator's release. Trainyard defines the operator's other objects."""
 
     definitions: list[dict[str, Any]]
     """CustomResourceDefinitions."""
     rules: list[dict[str, Any]]
     """Rules of the operator's ClusterRole."""
     webhooks: dict[str, list[dict[str, Any]]]
-    """Webhooks of each configuration, by its name."""
+    """Name of a configuration -> its webhooks."""
 
 
 def objects_file(release: Release) -> Path:
@@ -114,5 +114,5 @@ def load_objects(release: Release) -> OperatorObjects:
         return OperatorObjects(**json.loads(objects_file(release).read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         remedy = f"run {make_command('up')}, or `python -m setup --operator={release.name}`"
-        message = f"the operator {release.name} {release.version} is not set up: {remedy}"
+        message = f"operator {release.name} {release.version} is not set up; {remedy}"
         raise ValueError(message) from error

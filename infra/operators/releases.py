@@ -1,11 +1,11 @@
-"""Releases of the operators that Trainyard installs, and the capacity that their pods take. Pure."""
+"""Releases of the operators that Trainyard installs, and the capacity that their pods use. Pure."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 
-from infra.hardware import MEBIBYTE, Capacity, kept_for_other_nodes, node_share
+from infra.hardware import MEBIBYTE, Capacity, node_share, reserved_for_other_nodes
 from infra.naming import QUEUE_LABEL
 from infra.operators.release import HEALTH_PORT, Release, Webhooks
 
@@ -16,13 +16,13 @@ CERTIFICATE_SERVICE, CERTIFICATE_SECRET = "training-operator", "training-operato
 """Service and Secret of both training-operators.
 
 Both versions write their certificate authority into a webhook configuration of the same name. With two authorities,
-each version would overwrite the other's without end.
+each version would repeatedly overwrite the other's.
 """
 
 
-def _parts(*kinds: str) -> frozenset[str]:
-    """Return each resource with its subresources that a role's rules name."""
-    return frozenset(f"{kind}{part}" for kind in kinds for part in ("", "/finalizers", "/status"))
+def _parts(*resources: str) -> frozenset[str]:
+    """Return the resources and their subresources, as a role's rules name them."""
+    return frozenset(f"{resource}{suffix}" for resource in resources for suffix in ("", "/finalizers", "/status"))
 
 
 # Only MPIJob uses these. `Operator` grants access to the certificate's Secret.
@@ -45,7 +45,7 @@ TRAINING_OPERATOR = Release(
         last_path="/validate-kubeflow-org-v1-pytorchjob",
     ),
     # The default init container needs an image from Docker Hub and violates the `restricted` Pod Security Standard.
-    # Workers need none: torch waits until the master's name resolves.
+    # Workers do not need it: torch waits until the master's name resolves.
     files=(("/etc/config/initContainer.yaml", "[]\n"),),
 )
 TRAINING_OPERATOR_MXJOB = Release(
@@ -77,7 +77,7 @@ MPI_OPERATOR = Release(
     image="docker.io/mpioperator/mpi-operator:0.8.2",
     definitions=("manifests/base/kubeflow.org_mpijobs.yaml",),
     role="manifests/base/cluster-role.yaml",
-    # The operator's code uses none of these.
+    # The operator's code does not use these.
     unneeded=frozenset({"customresourcedefinitions", "endpoints", "pods/exec"}),
     arguments=("-logtostderr", "-lock-namespace=$(MY_POD_NAMESPACE)", "-kube-api-qps=50", "-kube-api-burst=100"),
     health_port=8080,
@@ -142,7 +142,7 @@ QUEUED_KINDS = {
     "pytorchjobs": "kubeflow.org/pytorchjob",
     "trainjobs": "trainer.kubeflow.org/trainjob",
 }
-"""Resources that Kueue queues, with its names for them. Kueue waits for kinds that are not installed."""
+"""Resource that Kueue queues -> its name in Kueue. Kueue ignores kinds until they are installed."""
 WITHOUT_FEATURES = (
     "ElasticJobsViaWorkloadSlices",
     "KueueDRAIntegration",
@@ -160,7 +160,7 @@ WITHOUT_FEATURES = (
     "TopologyAwareScheduling",
     "VisibilityOnDemand",
 )
-"""Kueue features that are on by default and read nodes, pods, devices or other clusters.
+"""Kueue features that are on by default. They read nodes, pods, devices or other clusters.
 
 Kueue rejects the TAS* features without TopologyAwareScheduling (TAS).
 """
@@ -230,39 +230,42 @@ RELEASES = {
 """Operators by name, each after those that it requires or follows."""
 
 TOTAL_REQUEST = Capacity(millicores=len(RELEASES) * REQUEST.millicores, memory=len(RELEASES) * REQUEST.memory)
-"""Resource requests of all operators together, for the case that they run on one node."""
+"""Resource requests of all operators together, which can run on one node."""
 
 
 def needed_releases(names: Iterable[str]) -> list[Release]:
-    """Return the operators called `names` and those that they require, each after its requirements.
+    """Return the operators `names` and those that they require, each after its requirements.
 
     Raises ValueError for an unknown name.
     """
-    wanted = set(names)
-    if unknown := wanted - RELEASES.keys():
-        raise ValueError(f"no operator is called {', '.join(sorted(unknown))}; there are {', '.join(RELEASES)}")
-    while required := {each for name in wanted for each in RELEASES[name].requires} - wanted:
-        wanted |= required
-    return [release for name, release in RELEASES.items() if name in wanted]
+    needed = set(names)
+    if unknown := needed - RELEASES.keys():
+        raise ValueError(f"{', '.join(sorted(unknown))} is not an operator; write one of {', '.join(RELEASES)}")
+    while required := {requirement for name in needed for requirement in RELEASES[name].requires} - needed:
+        needed |= required
+    return [release for name, release in RELEASES.items() if name in needed]
 
 
-def reserved(machine: Capacity, num_nodes: int) -> Capacity:
-    """Return the capacity that each of `num_nodes` equal nodes on one machine must not offer.
+def system_reserved(machine: Capacity, num_nodes: int) -> Capacity:
+    """Return the capacity that each of `num_nodes` equal nodes on one machine reserves (`systemReserved`).
 
-    It is the other nodes' shares, less the capacity of all operators. Operators then run outside the jobs' shares, as
-    the control plane does. A single node offers the whole machine, so operators use part of the jobs' share.
+    It is the other nodes' shares minus the requests of all operators. Operators then run outside the jobs' shares, as
+    the control plane does. A single node offers the whole machine, so its operators use part of the jobs' share.
     """
-    kept = kept_for_other_nodes(machine, num_nodes)
+    other_shares = reserved_for_other_nodes(machine, num_nodes)
     return Capacity(
-        millicores=max(0, kept.millicores - TOTAL_REQUEST.millicores), memory=max(0, kept.memory - TOTAL_REQUEST.memory)
+        millicores=max(0, other_shares.millicores - TOTAL_REQUEST.millicores),
+        memory=max(0, other_shares.memory - TOTAL_REQUEST.memory),
     )
 
 
 def left_for_jobs(machine: Capacity, num_nodes: int, num_operators: int) -> Capacity:
     """Return a node's capacity for jobs in the worst case, in which all `num_operators` operators run on that node."""
     share = node_share(machine, num_nodes)
-    kept, withheld = kept_for_other_nodes(machine, num_nodes), reserved(machine, num_nodes)
-    spare = Capacity(millicores=kept.millicores - withheld.millicores, memory=kept.memory - withheld.memory)
+    other_shares, reserved = reserved_for_other_nodes(machine, num_nodes), system_reserved(machine, num_nodes)
+    spare = Capacity(
+        millicores=other_shares.millicores - reserved.millicores, memory=other_shares.memory - reserved.memory
+    )
     return Capacity(
         millicores=share.millicores - max(0, num_operators * REQUEST.millicores - spare.millicores),
         memory=share.memory - max(0, num_operators * REQUEST.memory - spare.memory),

@@ -35,18 +35,18 @@ UNKNOWN = "(not known before the update)"
 """Placeholder for a value that is unknown before the update."""
 
 
-def plain(found: Any) -> Any:
-    """Return the engine's proxies of inputs as dictionaries and lists, which the rules read."""
-    if isinstance(found, Mapping):
-        return {key: _known(found, key) for key in found}
-    if isinstance(found, Sequence) and not isinstance(found, str):
-        return [_known(found, index) for index in range(len(found))]
-    return found
+def to_plain(proxy: Any) -> Any:
+    """Return the engine's proxy of an input as dictionaries and lists, which the rules read."""
+    if isinstance(proxy, Mapping):
+        return {key: _item(proxy, key) for key in proxy}
+    if isinstance(proxy, Sequence) and not isinstance(proxy, str):
+        return [_item(proxy, index) for index in range(len(proxy))]
+    return proxy
 
 
-def _known(found: Any, key: Any) -> Any:
+def _item(proxy: Any, key: Any) -> Any:
     try:
-        return plain(found[key])
+        return to_plain(proxy[key])
     except UnknownValueError:
         return UNKNOWN
 
@@ -55,10 +55,9 @@ def validation(rule: Rule, settings: Settings) -> Callable[[ResourceValidationAr
     """Return the rule as a validation function for the engine."""
 
     def validate(args: ResourceValidationArgs, report: ReportViolation) -> None:
-        excused = (rule.name, args.name) in settings.exceptions
-        if not rule.applies(args.resource_type) or excused:
+        if not rule.applies(args.resource_type) or (rule.name, args.name) in settings.exceptions:
             return
-        if problem := rule.problem(args.name, plain(args.props)):
+        if problem := rule.problem(args.name, to_plain(args.props)):
             report(f"{problem.message}; {rule.link}")
 
     return validate

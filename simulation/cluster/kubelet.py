@@ -17,7 +17,7 @@ from infra.local.node import attach_node
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings
 
 NAMESPACE = "trainyard-operators"
-"""Namespace of the operators, copied from `infra.operators.operators.NAMESPACE`, which is slow to import."""
+"""Namespace of the operators, copied from `settings.types.OPERATORS_NAMESPACE`, which is slow to import."""
 FIRST_INDEX = 100
 """Index of the first pod on the cluster's bridge, far above the indices of nodes."""
 POLL_SECONDS = 0.3

@@ -6,8 +6,8 @@ import pytest
 
 from commands.review.recorded import run
 from infra.gcp.components import build_components
-from infra.gcp.permissions import LISTED
 from infra.gcp.permissions import ROLES as ROLES_BY_TYPE
+from infra.gcp.permissions import VIEWER_ROLES
 from tests.commands.google_calls import CALLS, PERMISSIONS, ROLES
 from tests.commands.platforms import gke, permissions_of
 from tests.components.google_requests import methods
@@ -52,7 +52,7 @@ def test_printed_roles_hold_every_call(name: str) -> None:
 
 @pytest.mark.parametrize("name", STACKS)
 def test_no_printed_role_is_idle(name: str) -> None:
-    granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]} - set(LISTED.values())
+    granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]} - set(VIEWER_ROLES.values())
     wanted = {permission for found in needed(types_of(name)).values() for permission in found}
     for role in granted:
         others = {permission for other in granted - {role} for permission in ROLES[other]}

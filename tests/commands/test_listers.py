@@ -8,24 +8,24 @@ import pytest
 
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.gcp.inventory import LISTINGS as GOOGLE
-from infra.inventory import clusters_named, read
+from infra.inventory import clusters_in, resources_in
 from tests.commands.platforms import cloud, eks, gke, known, listing
 
 
 def test_the_answers_of_gcloud_and_aws_are_read() -> None:
     answer = [{"name": "gke-dist-1", "labels": {"goog-k8s-cluster-name": "gke-dist"}, "sizeGb": "10"}]
-    (disk,) = read(listing("disk", GOOGLE), answer)
+    (disk,) = resources_in(listing("disk", GOOGLE), answer)
     assert (disk.name, disk.labels, disk.facts["sizeGb"]) == ("gke-dist-1", answer[0]["labels"], "10")
-    assert list(read(listing("disk", GOOGLE), None)) == []
+    assert list(resources_in(listing("disk", GOOGLE), None)) == []
     tags = [{"Key": "kubernetes.io/cluster/eks-dist", "Value": "owned"}]
-    (interface,) = read(
+    (interface,) = resources_in(
         listing("network interface", AMAZON),
         {"NetworkInterfaces": [{"NetworkInterfaceId": "eni-1", "TagSet": tags, "VpcId": "vpc-1"}]},
     )
-    assert (interface.id, interface.network, clusters_named(interface.labels)) == ("eni-1", "vpc-1", {"eks-dist"})
+    assert (interface.id, interface.network, clusters_in(interface.labels)) == ("eni-1", "vpc-1", {"eks-dist"})
     gone = {"NatGateways": [{"NatGatewayId": "nat-1", "State": "deleted"}]}
-    assert list(read(listing("NAT gateway", AMAZON), gone)) == []
-    assert [each.name for each in read(listing("cluster", AMAZON), {"clusters": ["eks-dist"]})] == ["eks-dist"]
+    assert list(resources_in(listing("NAT gateway", AMAZON), gone)) == []
+    assert [each.name for each in resources_in(listing("cluster", AMAZON), {"clusters": ["eks-dist"]})] == ["eks-dist"]
 
 
 class Account:

@@ -59,17 +59,17 @@ def test_amazon_has_no_wildcard_and_touches_its_own_roles_alone() -> None:
     assert not [each for statement in found.values() for each in statement["Action"] if "*" in each]
     assert "ec2:CreateVpc" in found["Change"]["Action"]
     assert found["Change"]["Condition"] == {"StringEquals": {"aws:RequestedRegion": "us-west-2"}}
-    assert found["NameEndpoints"]["Action"] == [
+    assert found["AssociateEndpointNames"]["Action"] == [
         "route53:AssociateVPCWithHostedZone",
         "route53:DisassociateVPCFromHostedZone",
     ]
-    assert "Condition" not in found["NameEndpoints"], "Route 53 has no regions"
-    roles = found["ChangeItsRoles"]
+    assert "Condition" not in found["AssociateEndpointNames"], "Route 53 has no regions"
+    roles = found["ChangeStackRoles"]
     assert "iam:CreateRole" in roles["Action"]
-    assert roles["Resource"] == found["PassItsRoles"]["Resource"]
+    assert roles["Resource"] == found["PassStackRoles"]["Resource"]
     assert "arn:aws:iam::*:role/nodes-role-*" in roles["Resource"]
     assert all(re.fullmatch(r"arn:aws:iam::\*:role/[a-z-]+-\*", each) for each in roles["Resource"])
-    passed = found["PassItsRoles"]["Condition"]["StringEquals"]["iam:PassedToService"]
+    passed = found["PassStackRoles"]["Condition"]["StringEquals"]["iam:PassedToService"]
     assert passed == ["ec2.amazonaws.com", "eks.amazonaws.com", "pods.eks.amazonaws.com"]
 
 
@@ -98,7 +98,7 @@ def test_rights_include_the_calls_of_updates_and_deletions() -> None:
 
 
 def test_looking_changes_nothing() -> None:
-    looked = statements(permissions_of(eks("train")))["Look"]["Action"]
+    looked = statements(permissions_of(eks("train")))["Read"]["Action"]
     assert "iam:ListRoleTags" in looked
     assert "tag:GetResources" in looked
     assert not [each for each in looked if re.search(r":(Create|Put|Delete|Update|Modify|Attach|Tag)", each)]

@@ -17,7 +17,7 @@ from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.gcp.config import GkeConfig
 from infra.gcp.inventory import LISTINGS as GOOGLE
-from infra.inventory import Found
+from infra.inventory import CloudResource
 from infra.naming import cloud_labels
 from simulation.cloud import checking
 from simulation.cloud.kinds import KINDS
@@ -203,7 +203,7 @@ def test_a_cloud_that_cannot_be_asked_is_not_called_empty(
     ],
 )
 def test_a_name_is_held_to_those_that_the_stack_makes(kind: str, name: str, mine: bool) -> None:
-    assert known(gke("a")).has(Found(kind=kind, name=name, labels={}), ()) == mine
+    assert known(gke("a")).has(CloudResource(kind=kind, name=name, labels={}), ()) == mine
 
 
 @pytest.mark.parametrize(
@@ -217,25 +217,25 @@ def test_a_name_is_held_to_those_that_the_stack_makes(kind: str, name: str, mine
     ],
 )
 def test_a_label_decides_before_a_name(labels: dict[str, str], mine: bool) -> None:
-    assert known(gke("a")).has(Found(kind="disk", name="pvc-0f8d", labels=labels), ()) == mine
-    named = Found(kind="cluster", name="a", labels={"trainyard-cluster": "a-2"})
+    assert known(gke("a")).has(CloudResource(kind="disk", name="pvc-0f8d", labels=labels), ()) == mine
+    named = CloudResource(kind="cluster", name="a", labels={"trainyard-cluster": "a-2"})
     assert not known(gke("a")).has(named, ())
 
 
 @pytest.mark.parametrize(("network", "mine"), [("a", True), ("a-2", False)])
 def test_what_is_in_the_stacks_network_is_the_stacks(network: str, mine: bool) -> None:
     url = f"https://www.googleapis.com/compute/v1/projects/p-12345/global/networks/{network}"
-    rule = Found(kind="endpoint group", name="k8s1-5f3c", labels={}, facts={"network": url})
+    rule = CloudResource(kind="endpoint group", name="k8s1-5f3c", labels={}, facts={"network": url})
     assert known(gke("a")).has(rule, ()) == mine
 
 
 def test_names_that_gke_cuts() -> None:
     long = "training-of-the-large-model"
     assert known(gke(long)).has(
-        Found(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
+        CloudResource(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
     )
     assert not known(gke("training")).has(
-        Found(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
+        CloudResource(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
     )
 
 
@@ -266,4 +266,4 @@ def test_names_that_gke_cuts() -> None:
     ],
 )
 def test_what_is_the_stacks_in_aws(kind: str, name: str, labels: dict[str, str], mine: bool) -> None:
-    assert known(eks("a")).has(Found(kind=kind, name=name, labels=labels), ()) == mine
+    assert known(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == mine

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.aws.permissions import ACTIONS, NAMES, SERVICES
+from infra.aws.permissions import ACTIONS, IAM_ACTIONS, IAM_SERVICES
 from setup.stores import s3_server
 from tests.components.aws_calls import CREATES, Call, calls_of, upgrade
 from tests.components.cloud_program import graph
@@ -121,8 +121,8 @@ def test_aws_permissions_allow_every_creating_call(name: str) -> None:
     for record in records(name):
         for call in CREATES[record.type](record, record.inputs):
             words = S3_ACTIONS.get(call["operation"], "".join(map(str.capitalize, call["operation"].split("_"))))
-            action = f"{SERVICES.get(call['service'], call['service'])}:{words}"
-            assert NAMES.get(action, action) in ACTIONS[record.type], record.type
+            action = f"{IAM_SERVICES.get(call['service'], call['service'])}:{words}"
+            assert IAM_ACTIONS.get(action, action) in ACTIONS[record.type], record.type
 
 
 def test_aws_calls_exist_for_every_type_with_permissions() -> None:

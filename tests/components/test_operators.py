@@ -12,10 +12,11 @@ import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
 from infra.hardware import Capacity
-from infra.operators.operators import NAMESPACE, Operators, OperatorsArgs
+from infra.operators.operators import Operators, OperatorsArgs
 from infra.operators.release import save_objects
 from infra.operators.releases import RELEASES, REQUEST
 from settings.kubernetes_values import parse_cpu, parse_memory
+from settings.types import OPERATORS_NAMESPACE
 from tests.operator_objects import objects_of, save_operator_objects
 from tests.recording import RecordingEngine, run
 
@@ -80,7 +81,7 @@ def test_operator_webhook_refers_to_its_service() -> None:
     (service,) = engine.of_type(":Service")
     (configuration,) = engine.of_type(":ValidatingWebhookConfiguration")
     where = configuration.inputs["webhooks"][0]["clientConfig"]["service"]
-    assert where == {"name": service.inputs["metadata"]["name"], "namespace": NAMESPACE, "path": "/z"}
+    assert where == {"name": service.inputs["metadata"]["name"], "namespace": OPERATORS_NAMESPACE, "path": "/z"}
     (deployment,) = engine.of_type(":Deployment")
     labels = deployment.inputs["spec"]["template"]["metadata"]["labels"]
     assert service.inputs["spec"]["selector"].items() <= labels.items()
@@ -127,7 +128,7 @@ def test_operator_role_is_limited_to_its_certificate() -> None:
     (change, look) = role.inputs["rules"]
     assert (change["resourceNames"], change["verbs"]) == (["jobset-webhook-server-cert"], ["get", "update"])
     assert (look["resources"], look["verbs"]) == (["secrets"], ["list", "watch"])
-    assert role.inputs["metadata"]["namespace"] == NAMESPACE
+    assert role.inputs["metadata"]["namespace"] == OPERATORS_NAMESPACE
     assert "operators-jobset-secret-binding" in dependencies(engine, "operators-jobset-controller")
 
 
@@ -148,7 +149,7 @@ def test_operator_kueue_definitions_have_conversion_webhook() -> None:
     where = conversion["webhook"]["clientConfig"]["service"]
     services = {each.inputs["metadata"]["name"] for each in engine.of_type(":Service")}
     assert where["name"] in services
-    assert where["namespace"] == NAMESPACE
+    assert where["namespace"] == OPERATORS_NAMESPACE
 
 
 def test_operator_namespace_enforces_restricted_standard() -> None:

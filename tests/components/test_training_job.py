@@ -30,7 +30,7 @@ from workloads.kinds.indexed_job import backoff_limit
 from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec
-from workloads.user_script import MOST_BYTES
+from workloads.user_script import MAX_BYTES
 
 
 def test_operators_of_jobs_are_those_of_kinds_and_queues() -> None:
@@ -96,7 +96,7 @@ def test_job_worker_is_equal_in_every_kind(values: dict[str, Any]) -> None:
 
 
 def test_job_sources_nccl_environment_script_in_every_kind() -> None:
-    nodes = replace(ON_GPUS, profile=GIB, environment={"LD_LIBRARY_PATH": "/drivers"})
+    nodes = replace(ON_GPUS, nccl_environment=GIB, environment={"LD_LIBRARY_PATH": "/drivers"})
     values = {**EVERY_KEY, "image": None}
     first = compared("indexed-job", values, nodes)
     script = f'. {GIB.script} && exec "$@"'
@@ -319,7 +319,7 @@ def test_user_script_change_renames_its_config_map(tmp_path: Path) -> None:
     [
         (None, "absent"),
         (b"\xff\xfe", "not_utf8"),
-        (b"#" * (MOST_BYTES + 1), "too_large"),
+        (b"#" * (MAX_BYTES + 1), "too_large"),
         (b"key = 'AKIA" + b"Q" * 16 + b"'", "secret"),
     ],
 )

@@ -14,10 +14,10 @@ from typing import IO, Any
 import pytest
 
 from infra.local import image_store
-from infra.local.image_store import DATABASES, UNFINISHED, change_store, clone_store, store_folder, stored_references
+from infra.local.image_store import DATABASES, INGEST_FOLDER, change_store, clone_store, store_folder, stored_references
 from infra.local.program_image import write_archive
 from infra.local.settings import built_programs
-from infra.local.trainer_image import _no_new_folder
+from infra.local.trainer_image import _remove_new_folder
 
 FIRST, SECOND = "trainyard.local/first:1", "trainyard.local/second:1"
 
@@ -126,7 +126,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a store with one layer and a truncated import."""
     monkeypatch.setattr(image_store, "cache_folder", lambda: tmp_path)
     images = tmp_path / "images"
-    for name in (*DATABASES, LAYER, f"{UNFINISHED}/1/data"):
+    for name in (*DATABASES, LAYER, f"{INGEST_FOLDER}/1/data"):
         file = images / "store" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name, encoding="utf-8")
@@ -142,7 +142,7 @@ def test_clone_store_links_layers_and_copies_databases(store: Path, tmp_path: Pa
         assert (clone / name).read_bytes() == (store / name).read_bytes()
         assert not (clone / name).samefile(store / name)
     assert list(clone.rglob("data")) == []
-    assert (store / UNFINISHED / "1" / "data").exists()
+    assert (store / INGEST_FOLDER / "1" / "data").exists()
 
 
 def test_clone_store_waits_for_import(store: Path, tmp_path: Path) -> None:
@@ -157,18 +157,18 @@ def test_clone_store_waits_for_import(store: Path, tmp_path: Path) -> None:
     assert (tmp_path / "node" / LAYER).exists()
 
 
-def test_no_new_folder_removes_created_folder(tmp_path: Path) -> None:
+def test_remove_new_folder_removes_created_folder(tmp_path: Path) -> None:
     folder = tmp_path / "mount"
-    with _no_new_folder(folder):
+    with _remove_new_folder(folder):
         folder.mkdir()
     assert not folder.exists()
 
 
-def test_no_new_folder_keeps_existing_and_used_folders(tmp_path: Path) -> None:
-    with _no_new_folder(tmp_path):
+def test_remove_new_folder_keeps_existing_and_used_folders(tmp_path: Path) -> None:
+    with _remove_new_folder(tmp_path):
         pass
     used = tmp_path / "mount"
-    with _no_new_folder(used):
+    with _remove_new_folder(used):
         used.mkdir()
         (used / "utab").touch()
     assert tmp_path.exists()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from infra.local.cgroups import cgroup_folders, empty_cgroups, end_cgroups, make_cgroup
-from infra.local.repair import SILENT_SECONDS, TAINT, Step, step_for
+from infra.local.repair import MAX_SILENT_SECONDS, TAINT, Step, step_for
 from workloads.pod import LOST_NODE_SECONDS
 
 NOW = datetime(2026, 11, 23, 4, 0, 0, tzinfo=UTC)
@@ -28,8 +28,8 @@ def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
     ("found", "kubelet", "step"),
     [
         (node("True", 3600), True, "nothing"),
-        (node("Unknown", SILENT_SECONDS - 1, UNREACHABLE), True, "nothing"),
-        (node("Unknown", SILENT_SECONDS, UNREACHABLE), True, "take out of service"),
+        (node("Unknown", MAX_SILENT_SECONDS - 1, UNREACHABLE), True, "nothing"),
+        (node("Unknown", MAX_SILENT_SECONDS, UNREACHABLE), True, "take out of service"),
         (node("Unknown", 0, UNREACHABLE), False, "take out of service"),
         (node("True", 3600), False, "nothing"),
         (node("Unknown", 3600, UNREACHABLE, TAINT), True, "nothing"),
@@ -45,7 +45,7 @@ def test_repair_step_for_node_state(found: dict[str, Any], kubelet: bool, step: 
 
 
 def test_repair_of_silent_node_waits_longer_than_toleration() -> None:
-    assert SILENT_SECONDS > LOST_NODE_SECONDS
+    assert MAX_SILENT_SECONDS > LOST_NODE_SECONDS
 
 
 CLUSTER = "/trainyard/tests-cgroups"

@@ -16,8 +16,8 @@ from infra.local.program_image import program_reference
 from infra.local.provider import load_images
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
-from infra.operators.operators import NAMESPACE
 from infra.operators.releases import RELEASES
+from settings.types import OPERATORS_NAMESPACE
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from tests.local.conftest import wait_for
@@ -121,7 +121,7 @@ def test_operator_second_update_and_refresh_change_nothing(stack: Stack) -> None
 
 
 def test_operator_pods_do_not_restart(stack: Stack) -> None:
-    done = kubectl(stack, "-n", NAMESPACE, "get", "pods", "-o", "json")
+    done = kubectl(stack, "-n", OPERATORS_NAMESPACE, "get", "pods", "-o", "json")
     found = {
         each["metadata"]["labels"]["app.kubernetes.io/name"]: each["status"]["containerStatuses"][0]["restartCount"]
         for each in json.loads(done.stdout)["items"]
@@ -131,7 +131,7 @@ def test_operator_pods_do_not_restart(stack: Stack) -> None:
 
 def test_operator_permissions_on_secrets_are_limited(stack: Stack) -> None:
     def may(name: str, *words: str) -> bool:
-        account = f"system:serviceaccount:{NAMESPACE}:{name}"
+        account = f"system:serviceaccount:{OPERATORS_NAMESPACE}:{name}"
         return kubectl(stack, "auth", "can-i", *words, f"--as={account}").stdout.strip() == "yes"
 
     assert {name for name in RELEASES if may(name, "list", "secrets", "-n", "kinds")} == {"mpi-operator", "trainer"}
@@ -142,7 +142,7 @@ def test_operator_permissions_on_secrets_are_limited(stack: Stack) -> None:
         if release.webhooks and other.webhooks and name != "trainer"
     }
     for name, mine, secret in own:
-        assert may(name, "update", f"secrets/{secret}", "-n", NAMESPACE) == (secret == mine), (name, secret)
+        assert may(name, "update", f"secrets/{secret}", "-n", OPERATORS_NAMESPACE) == (secret == mine), (name, secret)
 
 
 def test_operator_deleted_role_binding_is_recreated(stack: Stack) -> None:
@@ -210,7 +210,7 @@ def test_queue_runs_every_queueable_kind(stack: Stack) -> None:
 def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
     """Check after a job of each kind, with and without a queue."""
     for name in RELEASES:
-        log = kubectl(stack, "-n", NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
+        log = kubectl(stack, "-n", OPERATORS_NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
         assert log, name
         forbidden = [line for line in log.splitlines() if "forbidden" in line]
         assert forbidden == [], name
@@ -223,4 +223,4 @@ def test_operator_destroy_leaves_nothing(stack: Stack) -> None:
     assert names(stack, "validatingwebhookconfigurations,mutatingwebhookconfigurations") == []
     ours = [each for each in names(stack, "clusterroles,clusterrolebindings") if "/trainyard:" in each]
     assert {each.rpartition("/")[2] for each in ours} == {"trainyard:coredns"}
-    assert not {f"namespace/{NAMESPACE}", "namespace/kinds"} & set(names(stack, "namespaces"))
+    assert not {f"namespace/{OPERATORS_NAMESPACE}", "namespace/kinds"} & set(names(stack, "namespaces"))

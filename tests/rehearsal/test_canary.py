@@ -16,8 +16,7 @@ from commands.review.plan import Step, steps_of
 from commands.review.report import Report, as_json, markdown
 from commands.stack import settings_without_salt
 from simulation.cloud.state import new_state
-from stack.config import PROJECT as NAMESPACE
-from stack.config import load_file
+from stack.config import CONFIG_NAMESPACE, load_file
 from tests.canary import CANARY, leaks
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
 
@@ -31,7 +30,7 @@ class Preview:
         self.folder, self.settings = folder, folder / "settings.yaml"
         new_state(folder)
         content = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text(encoding="utf-8"))
-        content["config"][f"{NAMESPACE}:jobs"][0]["secrets"] = {"WANDB_API_KEY": "wandb"}
+        content["config"][f"{CONFIG_NAMESPACE}:jobs"][0]["secrets"] = {"WANDB_API_KEY": "wandb"}
         self.settings.write_text(yaml.safe_dump(content), encoding="utf-8")
         self.pulumi("stack", "init", STACK)
         self.pulumi("config", "set", "--secret", "secrets:wandb", CANARY, *self._given)

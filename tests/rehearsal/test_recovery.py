@@ -14,7 +14,7 @@ from commands.rehearse.report import format_duration, longest_chain, reversed_gr
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS
-from infra.inventory import TEMPLATES, Found, Lister, known_id, read
+from infra.inventory import ID_TEMPLATES, CloudResource, Lister, known_id, resources_in
 from simulation.cloud.kind import rendered
 from simulation.cloud.kinds import KINDS
 from tests.commands.platforms import cloud
@@ -28,7 +28,7 @@ EVERYTHING = {
 }
 
 
-@pytest.mark.parametrize("type_", sorted(TEMPLATES.keys() & KINDS.keys()))
+@pytest.mark.parametrize("type_", sorted(ID_TEMPLATES.keys() & KINDS.keys()))
 def test_known_id_equals_the_clouds_id(type_: str) -> None:
     assert known_id(type_, EVERYTHING) == rendered(KINDS[type_].id, EVERYTHING)
 
@@ -99,15 +99,15 @@ def test_adopt_replacement_whose_old_resource_is_there_is_returned(pulumi: Pulum
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["old"]
 
 
-def lister(*found: Found) -> Lister:
+def lister(*found: CloudResource) -> Lister:
     """Return a function that lists these resources for every kind, as a cloud does."""
     return lambda listing: [each for each in found if each.kind == listing.kind]
 
 
 def test_looked_up_finds_a_resource_by_its_tags() -> None:
     tags = {"Name": "dist", "trainyard-cluster": "dist.us-west-2"}
-    others = Found(kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"})
-    old, ours = (Found(kind="VPC", name=id_, id=id_, labels=tags) for id_ in ("vpc-2", "vpc-3"))
+    others = CloudResource(kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"})
+    old, ours = (CloudResource(kind="VPC", name=id_, id=id_, labels=tags) for id_ in ("vpc-2", "vpc-3"))
     find = find_in_cloud(CLOUD, lister(others, old, ours))
     wanted = {"cidrBlock": "10.0.0.0/16", "tags": {"Name": "dist"}}
     assert find("aws:ec2/vpc:Vpc", wanted, frozenset({"vpc-2"})) == "vpc-3"
@@ -120,7 +120,7 @@ def test_looked_up_finds_a_resource_by_its_tags() -> None:
 def test_looked_up_finds_a_resource_without_tags_by_its_parts() -> None:
     rows = [{"RouteTableAssociationId": f"rtbassoc-{n}", "RouteTableId": f"rtb-{n}", "SubnetId": "s"} for n in (1, 2)]
     (parts, *_) = PARTS
-    find = find_in_cloud(CLOUD, lister(*read(parts, rows)))
+    find = find_in_cloud(CLOUD, lister(*resources_in(parts, rows)))
     wanted = {"routeTableId": "rtb-2", "subnetId": "s", "region": "us-west-2"}
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", wanted, frozenset()) == "rtbassoc-2"
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", {"region": "r"}, frozenset()) is None
@@ -128,7 +128,7 @@ def test_looked_up_finds_a_resource_without_tags_by_its_parts() -> None:
 
 def test_every_created_type_has_a_known_id_or_a_listing() -> None:
     looked_up_types = {each for listing in (*AMAZON, *PARTS) for each in listing.types}
-    kinds = {each for each in KINDS if not each.startswith(REPEATABLE) and each not in TEMPLATES}
+    kinds = {each for each in KINDS if not each.startswith(REPEATABLE) and each not in ID_TEMPLATES}
     assert kinds - looked_up_types == set(), "give its id in infra/inventory.py, or list it in infra/aws/inventory.py"
 
 

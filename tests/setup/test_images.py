@@ -30,7 +30,7 @@ def add_blob(layout: Path, content: bytes) -> str:
 @pytest.fixture
 def layout(tmp_path: Path) -> Path:
     """Return a layout with one image of a large and a small layer."""
-    layers = [add_blob(tmp_path, b"\0" * (image_builder.LARGE_BYTES + 1)), add_blob(tmp_path, b"small")]
+    layers = [add_blob(tmp_path, b"\0" * (image_builder.LARGE_LAYER_BYTES + 1)), add_blob(tmp_path, b"small")]
     described = [
         {"digest": digest, "size": image_builder.blob(tmp_path, digest).stat().st_size, "mediaType": "layer"}
         for digest in layers
@@ -62,17 +62,17 @@ def test_archive_omits_layers_that_nodes_have(layout: Path) -> None:
     (large,) = image_builder.empty_large_layers(layout, REFERENCE)
     assert not image_builder.blob(layout, large).exists()
     placeholder = image_builder.blob(layout, LARGE_CONTENT).stat()
-    assert (placeholder.st_size, placeholder.st_blocks) == (image_builder.LARGE_BYTES + 1, 0)
+    assert (placeholder.st_size, placeholder.st_blocks) == (image_builder.LARGE_LAYER_BYTES + 1, 0)
     assert not image_builder.blob(layout, SMALL_CONTENT).exists()
     assert before - names_in_archive(layout) == {f"blobs/sha256/{large.partition(':')[2]}"}
     assert image_builder.empty_large_layers(layout, REFERENCE) == []
 
 
 def test_a_node_without_the_layers_left_out_is_recognised(layout: Path) -> None:
-    assert image_builder.chains_left_out(layout, REFERENCE) == set()
+    assert image_builder.omitted_chains(layout, REFERENCE) == set()
     image_builder.empty_large_layers(layout, REFERENCE)
     # The first layer's chain has the name of the layer's content.
-    assert image_builder.chains_left_out(layout, REFERENCE) == {LARGE_CONTENT}
+    assert image_builder.omitted_chains(layout, REFERENCE) == {LARGE_CONTENT}
 
 
 def test_missing_image_is_named_in_the_error(layout: Path) -> None:

@@ -90,7 +90,7 @@ def test_clouds_page_traps_name_existing_tests() -> None:
 
 def test_clouds_page_tutorial_options_name_existing_keys() -> None:
     reference = (PROJECT / "docs" / "config.md").read_text(encoding="utf-8")
-    rows = section("The walk-through's options")
+    rows = section("The tutorial's options")
     for _option, keys, _default in rows:
         for key in re.findall(r"`([^`]+)`", keys):
             assert key == "jobs[]" or f"| `{key.rpartition('.')[2]}` |" in reference

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from infra.clouds import cloud_of
 from infra.gcp.config import POOL_NAME_LIMIT
-from infra.gcp.pools import LONGEST_RUN_HOURS, node_pools, num_nodes
+from infra.gcp.pools import MAX_RUN_HOURS, node_pools, num_nodes
 from settings.problems import ConfigError
 from stack.config import parse
 
@@ -72,7 +72,7 @@ def test_node_pools_of_accepted_settings_satisfy_gke_limits(pool: dict[str, Any]
             assert plan.min_nodes == 0
         if plan.model.is_flexible:
             assert plan.max_run_hours is not None
-            assert plan.max_run_hours <= LONGEST_RUN_HOURS
+            assert plan.max_run_hours <= MAX_RUN_HOURS
         if plan.min_nodes is None:
             assert plan.nodes % len(plan.zones) == 0
     assert sum(plan.nodes for plan in plans) >= num_nodes(platform.pools[0])

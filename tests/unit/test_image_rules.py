@@ -14,7 +14,7 @@ from stack.validation import configuration_conflicts
 from tests.problems import problems_of
 from tests.unit.stack_settings import CLUSTER, KUBECONFIG, cloud, code_ids, error_lines, job
 from workloads.validation import images
-from workloads.validation.images import CONTENTS, PROJECT, data_folders, python_files
+from workloads.validation.images import IMAGE_SOFTWARE, PROJECT, data_folders, python_files
 
 MPI_JOB = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET_JOB = {**MPI_JOB, "kind": "mx-job"}
@@ -106,7 +106,7 @@ def test_image_that_can_run_job_is_accepted(values: dict[str, Any]) -> None:
 
 
 def test_image_contents_are_known_for_every_image() -> None:
-    assert CONTENTS.keys() == {TRAINER, *BUILTIN_IMAGES}
+    assert IMAGE_SOFTWARE.keys() == {TRAINER, *BUILTIN_IMAGES}
 
 
 @pytest.mark.parametrize("name", [TRAINER, *BUILTIN_IMAGES])

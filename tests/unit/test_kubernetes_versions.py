@@ -14,9 +14,9 @@ from infra.hardware.versions import (
     GKE_MINORS,
     GKE_STANDARD_ENDS,
     GKE_VERSIONS_CHECKED,
+    eks_version_error,
+    gke_version_error,
     is_in_standard_support,
-    unoffered,
-    unsupported,
 )
 
 TODAY = datetime.now(tz=UTC).date()
@@ -25,15 +25,15 @@ TODAY = datetime.now(tz=UTC).date()
 @pytest.mark.parametrize("version", EKS_VERSIONS)
 def test_eks_version_is_supported_until_last_day_of_standard_support(version: str) -> None:
     last = EKS_VERSIONS[version].standard_ends
-    assert unsupported(version, last) is None
-    code, message = unsupported(version, last + timedelta(days=1)) or ("", "")
+    assert eks_version_error(version, last) is None
+    code, message = eks_version_error(version, last + timedelta(days=1)) or ("", "")
     assert code == "standard_support_ended"
     assert str(last) in message
 
 
 def test_eks_version_outside_table_has_code_and_offered_versions() -> None:
     for version, expected in (("1.20", "no_longer_offered"), ("1.99", "not_yet_offered")):
-        code, message = unsupported(version, date(2026, 12, 3)) or ("", "")
+        code, message = eks_version_error(version, date(2026, 12, 3)) or ("", "")
         assert code == expected
         assert "write one of 1.35, 1.36" in message
 
@@ -60,17 +60,17 @@ def test_eks_versions_were_checked_within_four_months() -> None:
 @pytest.mark.parametrize("version", ["1.34", "1.35.2-gke.100"])
 def test_gke_version_is_offered_until_last_day_of_standard_support(version: str) -> None:
     last = GKE_STANDARD_ENDS[int(version.split(".")[1])]
-    assert unoffered(version, "REGULAR", last) is None
-    code, message = unoffered(version, "REGULAR", last + timedelta(days=1)) or ("", "")
+    assert gke_version_error(version, "REGULAR", last) is None
+    code, message = gke_version_error(version, "REGULAR", last + timedelta(days=1)) or ("", "")
     assert code == "standard_support_ended"
     assert "release_channel: EXTENDED" in message
-    assert unoffered(version, EXTENDED, last + timedelta(days=1)) is None
+    assert gke_version_error(version, EXTENDED, last + timedelta(days=1)) is None
 
 
 def test_gke_version_outside_channel_has_code_and_offered_versions() -> None:
     day = date(2026, 11, 25)
     for version, expected in (("1.20", "no_longer_offered"), ("1.99", "not_yet_offered")):
-        code, message = unoffered(version, "REGULAR", day) or ("", "")
+        code, message = gke_version_error(version, "REGULAR", day) or ("", "")
         assert code == expected
         assert "write one of 1.35 to 1.36" in message
 

@@ -266,7 +266,7 @@ sys.stdin.read()
         assert process.stdin
         process.stdin.close()
     assert f"platform.port = {port}" in problem
-    assert "the cluster of stack mine in /checkout has it (`make down STACK=mine` there)" in problem
+    assert "the cluster of stack mine in /checkout uses it (`make down STACK=mine` there)" in problem
     assert "remove platform.port" in problem
 
 
@@ -315,7 +315,7 @@ def test_provider_delete_keeps_cluster_of_another_checkout(cache: Path) -> None:
 
 
 def test_engine_check_without_pulumi_raises() -> None:
-    with pytest.raises(RuntimeError, match="has ended; nothing more is started"):
+    with pytest.raises(RuntimeError, match="has ended; no further process was started"):
         Engine().check()
 
 

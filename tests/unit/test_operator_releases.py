@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.hardware import Capacity, node_share
-from infra.operators.releases import RELEASES, REQUEST, left_for_jobs, needed_releases, reserved
+from infra.operators.releases import RELEASES, REQUEST, left_for_jobs, needed_releases, system_reserved
 from workloads import queues
 from workloads.kinds import KINDS
 from workloads.spec import JobSpec
@@ -48,7 +48,7 @@ def kueue_configuration() -> dict[str, Any]:
 
 
 def test_kueue_frameworks_equal_queueable_kinds() -> None:
-    """Kueue would leave a job of an unsupported kind suspended."""
+    """Kueue would leave a job of an eks_version_error kind suspended."""
     frameworks = {each.partition("/")[2] for each in kueue_configuration()["integrations"]["frameworks"]}
     kinds = {kind.replace("-", "").removeprefix("indexed") for kind in KINDS if KINDS[kind].is_queueable}
     assert frameworks == kinds
@@ -89,7 +89,7 @@ def test_operator_program_has_version_of_its_objects(name: str) -> None:
 def test_left_for_jobs_on_two_nodes_is_whole_share() -> None:
     machine = Capacity(millicores=2000, memory=8 * GIBIBYTE)
     assert left_for_jobs(machine, 2, len(RELEASES)) == node_share(machine, 2)
-    offered = machine.millicores - reserved(machine, 2).millicores
+    offered = machine.millicores - system_reserved(machine, 2).millicores
     assert offered >= 1000 + len(RELEASES) * REQUEST.millicores
 
 
@@ -102,7 +102,7 @@ def test_left_for_jobs_on_one_node_excludes_operators() -> None:
 @given(machines, st.integers(1, 8), st.integers(0, len(RELEASES)))
 def test_left_for_jobs_with_operators_is_within_node(machine: Capacity, nodes: int, operators: int) -> None:
     jobs = left_for_jobs(machine, nodes, operators)
-    kept = reserved(machine, nodes)
-    assert jobs.millicores + operators * REQUEST.millicores <= machine.millicores - kept.millicores
-    assert jobs.memory + operators * REQUEST.memory <= machine.memory - kept.memory
+    reserved = system_reserved(machine, nodes)
+    assert jobs.millicores + operators * REQUEST.millicores <= machine.millicores - reserved.millicores
+    assert jobs.memory + operators * REQUEST.memory <= machine.memory - reserved.memory
     assert jobs.millicores <= node_share(machine, nodes).millicores

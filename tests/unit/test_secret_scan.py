@@ -6,7 +6,7 @@ import pytest
 
 from settings.problem import dotted
 from settings.problems import ConfigError
-from settings.secret_scan import shape
+from settings.secret_scan import token_kind
 from stack.config import parse
 from tests.unit.stack_settings import cloud
 
@@ -184,4 +184,4 @@ def test_invalid_value_without_secret_is_shown(value: str) -> None:
     ],
 )
 def test_secret_shape_ignores_code_that_reads_secrets(text: str, secret: bool) -> None:
-    assert bool(shape(text)) is secret
+    assert bool(token_kind(text)) is secret

@@ -33,7 +33,7 @@ SETTING_MESSAGES: dict[str, tuple[dict[str, Any], str]] = {
     "missing key": (without("name"), "jobs[0].name: is missing"),
     "missing list": ({"platform": PLATFORM}, "jobs: is missing: Jobs that run at the same time"),
     "unknown key": (job(zzz=2), "jobs[0].zzz = 2: unknown key; remove it; allowed here: name, kind"),
-    "example in place of recipe": (job(recipe="mnist-spmd"), "a whole job of docs/recipes"),
+    "example in place of recipe": (job(recipe="mnist-spmd"), "is an example in docs/recipes"),
     "mapping": ({"platform": "local", "jobs": []}, "kind (one of local, kubeconfig, gke, eks)"),
 }
 """Configurations with a part of their error line."""

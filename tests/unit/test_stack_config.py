@@ -104,7 +104,7 @@ def test_stack_config_command_is_fast_and_reports_problems(tmp_path: Path) -> No
     ("text", "message"),
     [
         ("platform: {kind: local}", r"platform: top-level key is ignored; move it under `config:`"),
-        ("config: &a\n  trainyard:platform: *a", r"value of trainyard:platform is an alias of what it is in"),
+        ("config: &a\n  trainyard:platform: *a", r"value of trainyard:platform is an alias of the node at line"),
         (
             "config:\n  trainyrd:platform: {kind: local}",
             r"trainyrd:platform: unknown namespace; write trainyard:platform",
@@ -137,7 +137,7 @@ def test_load_file_duplicate_key_is_rejected(tmp_path: Path) -> None:
 
 def test_load_file_key_with_and_without_namespace_is_rejected(tmp_path: Path) -> None:
     text = "config: {trainyard:platform: {kind: local}, trainyard:jobs: [], jobs: [pytorch-gloo]}"
-    with pytest.raises(ValueError, match="jobs is also there as trainyard:jobs; write it once"):
+    with pytest.raises(ValueError, match="jobs: duplicate of trainyard:jobs; remove one of the two"):
         load_file(write(tmp_path, text))
 
 
@@ -193,7 +193,7 @@ def test_jobs_may_be_names_of_examples(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("JOB", "digits-jobset, digits-train-job")
     assert [each["kind"] for each in with_examples({"jobs": []})["jobs"]] == ["jobset", "train-job"]
     monkeypatch.setenv("JOB", "none")
-    with pytest.raises(ValueError, match='jobs\\[0\\] = "none": is not a recipe; write one of'):
+    with pytest.raises(ValueError, match='jobs\\[0\\] = "none": is not an example; write one of'):
         load_file(path)
 
 

@@ -96,7 +96,7 @@ def test_flag_arch_accepts_torchvision_and_timm(arch: str) -> None:
 
 
 def test_flag_arch_of_user_image_is_not_checked() -> None:
-    assert list(flag_problems("imagenet", {"arch": "Mine"}, own_image=True)) == []
+    assert list(flag_problems("imagenet", {"arch": "Mine"}, has_user_image=True)) == []
     assert list(flag_problems("imagenet", {"arch": "Mine"}))
 
 

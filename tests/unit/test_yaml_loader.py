@@ -117,4 +117,4 @@ def test_yaml_aliases_are_limited(tmp_path: Path) -> None:
     assert stack(tmp_path, "environment: &e {A: &a x, B: *a}").jobs[0].environment == {"A": "x", "B": "x"}
     rows = ["v0: &v0 [x, x, x, x, x, x, x, x, x]"]
     rows += [f"v{level}: &v{level} [{', '.join([f'*v{level - 1}'] * 9)}]" for level in range(1, 30)]
-    assert "stands for over 50000 values" in error_line(tmp_path, f"environment: {{{', '.join(rows)}}}")
+    assert "has more than 50000 values" in error_line(tmp_path, f"environment: {{{', '.join(rows)}}}")

@@ -62,7 +62,7 @@ class IndexedJob(Kind):
             opts=opts,
         )
         layout = process_layout(spec)
-        pod = Pod(command=host_command(spec, layout, placement.profile), subdomain=spec.name)
+        pod = Pod(command=host_command(spec, layout, placement.nccl_environment), subdomain=spec.name)
         success = None
         if spec.elastic:
             success = SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_count=spec.elastic.min_hosts)])
@@ -75,7 +75,7 @@ class IndexedJob(Kind):
                 parallelism=spec.hosts,
                 backoff_limit=backoff_limit(spec),
                 backoff_limit_per_index=spec.restarts,
-                max_failed_indexes=layout.hosts - layout.fewest_hosts,
+                max_failed_indexes=layout.hosts - layout.min_hosts,
                 active_deadline_seconds=spec.deadline_seconds,
                 suspend=spec.suspend or None,
                 pod_failure_policy=failure_policy(CONTAINER, launchers_restart=restarts_in_place(spec)),

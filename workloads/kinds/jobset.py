@@ -124,7 +124,7 @@ class JobSet(Kind):
         from workloads.pod import Pod
 
         layout = process_layout(spec)
-        pod = Pod(command=host_command(spec, layout, placement.profile))
+        pod = Pod(command=host_command(spec, layout, placement.nccl_environment))
         exclusive = EXCLUSIVE if layout.slices > 1 else {}
         return custom_job(
             f"{name}-job",

@@ -131,7 +131,7 @@ class MPIJob(Kind):
         layout = process_layout(spec)
         host = host_command(spec, layout)
         launcher = Pod(
-            command=launcher_command(spec, layout, host, placement.profile),
+            command=launcher_command(spec, layout, host, placement.nccl_environment),
             role="launcher",
             is_coordinator=True,
             restart_policy=None,
@@ -168,7 +168,7 @@ def slots_per_worker(spec: JobSpec, layout: ProcessLayout) -> int:
 
 
 def launcher_command(
-    spec: JobSpec, layout: ProcessLayout, host: Command, profile: NcclEnvironmentScript | None = None
+    spec: JobSpec, layout: ProcessLayout, host: Command, nccl_environment: NcclEnvironmentScript | None = None
 ) -> Command:
     """Return mpirun on all workers, in the hosts' environment. An interactive job waits for its user to start it."""
     from workloads.command import IDLE, NAMESPACE, POD_VARIABLES, program, with_nccl_environment
@@ -181,7 +181,7 @@ def launcher_command(
         *("mpirun", "-np", str(layout.hosts * slots), "--map-by", f"ppr:{slots}:node", "--bind-to", "none"),
         *("-mca", "pml", "ob1", "-mca", "btl", "^openib", "-mca", "plm_rsh_args", SSH_OPTIONS),
         *(word for name in passed for word in ("-x", name)),
-        *with_nccl_environment(profile, program(spec)),
+        *with_nccl_environment(nccl_environment, program(spec)),
     )
     if spec.queue:
         argv = ("sh", "-c", WAIT_FOR_WORKERS, "sh", *argv)

@@ -101,7 +101,9 @@ class PyTorchJob(Kind):
         from workloads.pod import Pod, pod_template
 
         layout = process_layout(spec)
-        pod = Pod(command=host_command(spec, layout, placement.profile), container=CONTAINER, restart_policy=None)
+        pod = Pod(
+            command=host_command(spec, layout, placement.nccl_environment), container=CONTAINER, restart_policy=None
+        )
         template = pod_template(spec, placement, pod)
         counts = {"Worker": layout.hosts} if spec.elastic else {"Master": 1, "Worker": layout.hosts - 1}
         return custom_job(
@@ -112,7 +114,7 @@ class PyTorchJob(Kind):
                 elastic_policy=_elastic_policy(spec),
                 nproc_per_node=str(layout.processes_per_host),
                 pytorch_replica_specs={role: replica(spec, count, template) for role, count in counts.items() if count},
-                run_policy=run_policy(spec, layout.fewest_hosts),
+                run_policy=run_policy(spec, layout.min_hosts),
             ),
             opts,
         )

@@ -1,4 +1,4 @@
-"""Validation of the trainer's flags in a job: folders, bucket paths, devices, and flags without effect. Pure."""
+"""Validation of the trainer's flags in a job: folders, paths in the bucket, devices, and flags without effect. Pure."""
 
 from __future__ import annotations
 
@@ -18,33 +18,31 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
     bucket = str(value_of(spec.recipe, spec.flags, "bucket") or "")
     if bucket.startswith("file:///"):
         folder = posixpath.normpath(bucket.removeprefix("file://"))
-        own = "remove it, for a job has the platform's bucket by itself"
+        remedy = "remove it, and the job uses the platform's bucket"
         if is_below(folder, *HOST_FOLDERS):
             if spec.hosts > 1:
-                message = f"each of the {spec.hosts} hosts has for itself, and they write one checkpoint"
-                yield Problem(
-                    "job.bucket.of_each_host", ("flags", "bucket"), f"is a folder that {message}; {own}", bucket
-                )
+                message = f"the {spec.hosts} hosts do not share this folder, but they write one checkpoint"
+                yield Problem("job.bucket.of_each_host", ("flags", "bucket"), f"{message}; {remedy}", bucket)
         elif not is_below(folder, BUCKET_PATH):
-            yield Problem("job.bucket.read_only", ("flags", "bucket"), f"is read-only in pods; {own}", bucket)
-    reads = value_of(spec.recipe, spec.flags, "fake_data") is False
-    cache = value_of(spec.recipe, spec.flags, "cache_dir") if reads else None
+            yield Problem("job.bucket.read_only", ("flags", "bucket"), f"is read-only in pods; {remedy}", bucket)
+    has_image_files = value_of(spec.recipe, spec.flags, "fake_data") is False
+    cache = value_of(spec.recipe, spec.flags, "cache_dir") if has_image_files else None
     if cache and not is_below(posixpath.normpath(str(cache)), *HOST_FOLDERS, BUCKET_PATH):
-        message = f"is not a folder that pods can write to; write one in {' or '.join(HOST_FOLDERS)}, or remove it"
-        yield Problem("job.cache_dir.read_only", ("flags", written(spec, "cache_dir")), message, cache)
+        folders = " or ".join(HOST_FOLDERS)
+        message = f"is read-only in pods; write a folder in {folders}, or remove it"
+        yield Problem("job.cache_dir.read_only", ("flags", settings_key(spec, "cache_dir")), message, cache)
 
 
-def written(spec: JobSpec, name: str) -> str:
-    """Return a flag's name as written in the job's settings, with '-' or '_'."""
+def settings_key(spec: JobSpec, name: str) -> str:
+    """Return a flag's key in the job's settings, with '-' or '_'."""
     return next((key for key in spec.flags if key.replace("-", "_") == name), name)
 
 
 def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
-    """Yield a problem for each path below the mount folder in a job whose bucket is a URL of `scheme`, so is not
-    mounted."""
-    why = "no pod has /bucket here, where the bucket is an object store"
-    if spec.script and _below(spec.script) is not None:
-        message = f"{why}; write a path in the image, or ./ and one in this checkout"
+    """Yield a problem for each path below /bucket, in a job whose bucket is not mounted but has a URL of `scheme`."""
+    error = f"pods on this platform have no {BUCKET_PATH}, because the bucket is an object store"
+    if spec.script and _path_in_bucket(spec.script) is not None:
+        message = f"{error}; write a path in the image, or ./ and a path in this checkout"
         yield Problem("job.script.in_bucket", ("script",), message, spec.script)
     values: dict[Path, object] = {
         **{("args", index): word for index, word in enumerate(spec.args)},
@@ -53,7 +51,7 @@ def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
     }
     for key, value in values.items():
         # An argument is a path, or a flag with a path as its value.
-        path = _below(str(value).partition("=")[2] if str(value).startswith("-") else str(value))
+        path = _path_in_bucket(str(value).partition("=")[2] if str(value).startswith("-") else str(value))
         if path is None:
             continue
         name = ".".join(map(str, key)).replace("-", "_")
@@ -62,53 +60,53 @@ def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
         elif name == "flags.data_dir" and spec.recipe == "digits":
             remedy = "the digits are in the image; remove it"
         else:
-            remedy = f"write its URL, {scheme}://NAME{path} (`pulumi stack output bucket_url` says NAME)"
-        yield Problem("job.bucket.no_folder", key, f"{why}; {remedy}", value)
+            remedy = f"write its URL, {scheme}://NAME{path} (`pulumi stack output bucket_url` prints NAME)"
+        yield Problem("job.bucket.no_folder", key, f"{error}; {remedy}", value)
 
 
-def _below(text: str) -> str | None:
-    """Return the rest of a path below the mount folder, or None for any other text."""
+def _path_in_bucket(text: str) -> str | None:
+    """Return the rest of a path below /bucket, or None for any other text."""
     path = text.removeprefix("file://")
     return path.removeprefix(BUCKET_PATH) if is_below(path, BUCKET_PATH) else None
 
 
-VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+DEVICE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 """Variables that hide GPUs from a program."""
 
 
 def device_conflicts(spec: JobSpec) -> Iterator[Problem]:
     """Yield the conflicts of a job's settings with the devices of its hosts."""
     if spec.accelerator and not spec.tpu:
-        yield from _hidden(spec)
+        yield from _hidden_gpus(spec)
     if spec.recipe is None:
         return
     device = value_of(spec.recipe, spec.flags, "device")
     if device == "cuda" and (spec.accelerator is None or spec.tpu):
-        message = "the job has no GPU: add for example `accelerator: nvidia-l4`, or write auto"
+        message = "the job has no GPU; add for example `accelerator: nvidia-l4`, or write auto"
         yield Problem("job.device.no_gpu", ("flags", "device"), message, device)
     elif device == "xla" and not spec.on_xla:
         yield Problem(
             "job.device.no_xla",
             ("flags", "device"),
-            "the job has no PyTorch/XLA: add `runtime: xla`, or write auto",
+            "the job does not run on PyTorch/XLA; add `runtime: xla`, or write auto",
             device,
         )
     elif device == "cpu" and spec.accelerator:
-        what = "TPUs" if spec.tpu else "GPUs"
+        devices = "TPUs" if spec.tpu else "GPUs"
         yield Problem(
             "job.device.not_cpu",
             ("flags", "device"),
-            f"the job has {what}: write auto, or remove `accelerator`",
+            f"the job has {devices}; write auto, or remove `accelerator`",
             device,
         )
     elif spec.accelerator and not spec.tpu and uses_torchrun(spec):
         yield from _processes(spec)
 
 
-def _hidden(spec: JobSpec) -> Iterator[Problem]:
-    message = "hides GPUs that the job has; remove it, and write in `accelerators_per_host` how many each host needs"
+def _hidden_gpus(spec: JobSpec) -> Iterator[Problem]:
+    message = "hides GPUs of the job; remove it, and write the number of GPUs per host in `accelerators_per_host`"
     for key, variables in (("environment", spec.environment), ("secrets", spec.secrets)):
-        for name in filter(variables.__contains__, VISIBLE):
+        for name in filter(variables.__contains__, DEVICE_VARIABLES):
             value = spec.environment[name] if key == "environment" else UNDEFINED
             yield Problem("job.environment.hides_gpus", (key, name), message, value)
 
@@ -116,36 +114,38 @@ def _hidden(spec: JobSpec) -> Iterator[Problem]:
 def _processes(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem if processes and GPUs do not match. A process uses one GPU; on PyTorch/XLA it may use all."""
     if spec.processes_per_host > spec.accelerators:
-        message = f"each process of a recipe has a GPU to itself, and a host has {spec.accelerators}; write that"
+        message = (
+            f"each process of a recipe uses one GPU, and a host has {spec.accelerators}; write {spec.accelerators}"
+        )
         yield Problem("job.processes_per_host.too_many", ("processes_per_host",), message, spec.processes_per_host)
     elif spec.processes_per_host < spec.accelerators and not spec.on_xla:
         message = (
-            f"each process of a recipe has one GPU, and a host has {spec.accelerators}, of which the others stay idle; "
+            f"each process of a recipe uses one GPU, so some of a host's {spec.accelerators} GPUs would stay idle; "
             f"write {spec.accelerators}, or lower `accelerators_per_host`"
         )
         yield Problem("job.processes_per_host.idle_gpus", ("processes_per_host",), message, spec.processes_per_host)
 
 
-REAL_IMAGE_FLAGS = ("data_dir", "stream", "cache_dir")
+IMAGE_FILE_FLAGS = ("data_dir", "stream", "cache_dir")
 SYNTHETIC_IMAGE_FLAGS = ("steps_per_epoch", "test_steps")
 BUCKET_FLAGS = (("profile_steps", None), ("wandb", "offline"), ("wandb", "online"))
 """Flags whose output goes only to the bucket, each with the value that has this output; None for any value."""
 
 
 def unused_flags(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for each unused flag of a job with a recipe."""
+    """Yield a problem for each flag of a recipe that has no effect."""
     if spec.recipe is None:
         return
     if "fake_data" in FLAGS[spec.recipe]:
-        yield from _of_images(spec)
-    yield from _without_a_bucket(spec)
+        yield from _unused_image_flags(spec)
+    yield from _unused_bucket_flags(spec)
     batch_size = value_of(spec.recipe, spec.flags, "batch_size") or FLAGS[spec.recipe]["batch_size"].default
     if _number(value_of(spec.recipe, spec.flags, "accumulate")) > _number(batch_size):
         yield _problem(
             "job.accumulate.above_batch",
             spec,
             "accumulate",
-            f"cuts a batch of {batch_size} into more parts than it has samples; lower it",
+            f"must be at most the batch size, {batch_size}; lower it",
         )
     if value_of(spec.recipe, spec.flags, "sharding") == "model":
         if not spec.on_xla:
@@ -153,35 +153,35 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
                 "job.sharding.without_xla",
                 spec,
                 "sharding",
-                "model is of PyTorch/XLA: add `runtime: xla`, or remove it",
+                "model requires PyTorch/XLA; add `runtime: xla`, or remove it",
             )
         elif spec.processes_per_host > 1:
             yield _problem(
                 "job.sharding.several_processes",
                 spec,
                 "sharding",
-                "model spreads the weights over the devices of one process; remove `processes_per_host`",
+                "model requires one process per host; remove `processes_per_host`",
             )
     if value_of(spec.recipe, spec.flags, "profile_port") and not spec.on_xla:
         yield _problem(
             "job.profile_port.without_xla",
             spec,
             "profile_port",
-            "is of PyTorch/XLA's profiler; write `profile_steps`, which is of any, or remove it",
+            "requires PyTorch/XLA; write `profile_steps`, which works on every device, or remove it",
         )
 
 
-def _without_a_bucket(spec: JobSpec) -> Iterator[Problem]:
-    """Yield the flags that write into the bucket, if the job has no bucket."""
+def _unused_bucket_flags(spec: JobSpec) -> Iterator[Problem]:
+    """Yield a problem for each flag whose output goes to the bucket, if the job has no bucket."""
     if _value(spec, "bucket") != "":
         return
-    for name, wanted in BUCKET_FLAGS:
-        if (value := _value(spec, name)) and wanted in (None, value):
+    for name, bucket_value in BUCKET_FLAGS:
+        if (value := _value(spec, name)) and bucket_value in (None, value):
             yield _problem(
                 "job.flags.no_bucket",
                 spec,
                 name,
-                "is written into the bucket, and an empty `bucket` takes nothing; remove that flag, or this",
+                "needs a bucket, but `bucket` is empty; set `bucket` or remove this flag",
             )
 
 
@@ -195,37 +195,37 @@ def _problem(code: str, spec: JobSpec, name: str, message: str) -> Problem:
 
 
 def _number(value: str | float | None) -> float:
-    """Return a number that may be quoted. Return 0 for other text, which has its own problem."""
+    """Convert a number that may be quoted. Return 0 for other text, for which `flag_problems` has a problem."""
     try:
         return float(value or 0)
     except (OverflowError, ValueError):
         return 0
 
 
-def _of_images(spec: JobSpec) -> Iterator[Problem]:
-    """Yield the flags for image files if images are generated, and the flags for generated images if they are not."""
-    made_up = _value(spec, "fake_data") is not False
-    for name in REAL_IMAGE_FLAGS if made_up else SYNTHETIC_IMAGE_FLAGS:
+def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
+    """Yield a problem for each flag that applies only to image files, or only to synthetic images."""
+    is_synthetic = _value(spec, "fake_data") is not False
+    for name in IMAGE_FILE_FLAGS if is_synthetic else SYNTHETIC_IMAGE_FLAGS:
         if _value(spec, name) in (None, "", False):
             continue
-        if made_up:
+        if is_synthetic:
             yield _problem(
                 "job.flags.of_image_files",
                 spec,
                 name,
-                "is of images in files, and images are made up by default; add `fake_data: false`, or remove it",
+                "has no effect on synthetic images, which are the default; add `fake_data: false`, or remove it",
             )
         else:
             yield _problem(
                 "job.flags.of_made_up_images",
                 spec,
                 name,
-                "is of made-up images (an epoch reads each image in the files once); remove it",
+                "applies only to synthetic images; an epoch reads each image file once; remove it",
             )
-    if not made_up and _value(spec, "stream") is True and _value(spec, "cache_dir"):
+    if not is_synthetic and _value(spec, "stream") is True and _value(spec, "cache_dir"):
         yield _problem(
             "job.cache_dir.with_stream",
             spec,
             "cache_dir",
-            "is where decoded images are kept, and `stream` keeps none; remove one of the two",
+            "is the folder of decoded images, which `stream` does not store; remove one of the two",
         )

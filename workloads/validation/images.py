@@ -21,39 +21,39 @@ from workloads.kinds.mpi_job import OPEN_MPI
 from workloads.kinds.mx_job import MXNET
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
-from workloads.user_script import is_here, remedy
-from workloads.validation.flags import written
+from workloads.user_script import checkout_path, is_in_checkout
+from workloads.validation.flags import settings_key
 
 PROJECT = Path(__file__).resolve().parents[2]
 PACKAGE_FOLDERS = ("/usr", f"{WORK_FOLDER}/venv")
-"""Folders of an image whose files are unknown here."""
+"""Folders of an image with packages, whose files this module does not know."""
 
 
-def in_image(path: str) -> str:
-    """Return the absolute path of a file that a program opens in the image's working directory."""
+def absolute_path(path: str) -> str:
+    """Return a path relative to the image's working directory as an absolute path."""
     return str(WORK_FOLDER / path)
 
 
 @functools.cache
 def python_files(image: str) -> frozenset[str]:
     """Return the paths of the Python files in an image, without those of packages."""
-    found = set()
+    paths = set()
     for source, target in BUILTIN_IMAGES.get(image, TRAINER_IMAGE).sources.items():
-        path = PROJECT / source
-        files = [path] if path.suffix == ".py" else path.rglob("*.py")
-        found |= {in_image(str(PurePosixPath(target) / each.relative_to(path))) for each in files}
-    return frozenset(found)
+        source_path = PROJECT / source
+        files = [source_path] if source_path.suffix == ".py" else source_path.rglob("*.py")
+        paths |= {absolute_path(str(PurePosixPath(target) / file.relative_to(source_path))) for file in files}
+    return frozenset(paths)
 
 
 def data_folders(image: str) -> frozenset[str]:
     """Return the paths of the folders with data in an image."""
-    return frozenset(map(in_image, BUILTIN_IMAGES.get(image, TRAINER_IMAGE).data))
+    return frozenset(map(absolute_path, BUILTIN_IMAGES.get(image, TRAINER_IMAGE).data))
 
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
 SOFTWARE = {PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla", OPEN_MPI: "open_mpi", MXNET: "mxnet"}
 """Software -> its name in codes."""
-CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(
+IMAGE_SOFTWARE: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         TRAINER: frozenset({PYTHON, TORCH, RECIPES}),
         CUDA_12_IMAGE: frozenset({PYTHON, TORCH, RECIPES}),
@@ -77,9 +77,9 @@ class ImageSources:
 
 
 def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
-    """Yield the reason why a job's image is not available or cannot run the job, or the files that it lacks."""
+    """Yield a problem if a job's image is not available or lacks software, or for each file that it lacks."""
     if spec.image == TRAINER and TRAINER in sources.builds:
-        yield Problem("job.image.is_default", ("image",), "is what a job runs that names none; remove it", spec.image)
+        yield Problem("job.image.is_default", ("image",), "is the default; remove it", spec.image)
         return
     name = spec.image_ref.builtin
     if name is None:
@@ -87,56 +87,61 @@ def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
     if name == CUDA_12_IMAGE and spec.image is None and name not in sources.builds:
         # The user may have built the platform's image for these GPUs.
         name = TRAINER
-    needs = _needs(spec)
-    if lacking := [thing for thing in needs if thing not in CONTENTS[name]]:
-        whose = "" if spec.image else f"is missing: {_called(name)} "
-        what = f"{whose}lacks {lacking[0]}, which {needs[lacking[0]]} needs"
+    required_by = _required_software(spec)
+    if missing := [software for software in required_by if software not in IMAGE_SOFTWARE[name]]:
+        software = missing[0]
+        subject = "" if spec.image else f"is missing: {_description(name)} "
+        message = f"{subject}lacks {software}, which {required_by[software]} needs"
         yield Problem(
-            f"job.image.lacks_{SOFTWARE[lacking[0]]}",
+            f"job.image.lacks_{SOFTWARE[software]}",
             ("image",),
-            f"{what}; {_remedy(spec, needs, sources)}",
+            f"{message}; {_remedy(spec, required_by, sources)}",
             spec.image or UNDEFINED,
         )
     elif name not in sources.builds and name != TRAINER:
-        what = (
+        message = (
             "is not built on this platform"
             if spec.image
             else "is missing: the platform's image is the trainer's without XLA"
         )
-        yield Problem("job.image.not_built", ("image",), f"{what}; {_pushed(name)}", spec.image or UNDEFINED)
+        yield Problem("job.image.not_built", ("image",), f"{message}; {_build_and_push(name)}", spec.image or UNDEFINED)
     elif name in sources.builds and not spec.interactive:
-        yield from _absent(spec, name)
+        yield from _missing_files(spec, name)
 
 
-def _absent(spec: JobSpec, name: str) -> Iterator[Problem]:
-    """Yield the files that one of Trainyard's images lacks. The user of an interactive job may add files."""
-    script = posixpath.normpath(in_image(spec.script or ""))
-    known = python_files(name)
+def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
+    """Yield a problem for each file that a builtin image lacks. The user of an interactive job may add files."""
+    script = posixpath.normpath(absolute_path(spec.script or ""))
+    image_files = python_files(name)
+    exists = script in image_files or is_below(script, BUCKET_PATH, *PACKAGE_FOLDERS)
     # `unreadable_scripts` reports files of the checkout, with their path there.
-    there = script in known or is_below(script, BUCKET_PATH, *PACKAGE_FOLDERS)
-    if spec.script and not is_here(spec.script) and not there and not remedy(spec.script, PROJECT):
-        meant = sorted(known) if spec.script.startswith(f"{WORK_FOLDER}/") else []
-        near = get_close_matches(script, meant, n=1, cutoff=0.85)
-        here = "write ./ and its path for a file of this checkout, or `image:` with one that has it"
+    if spec.script and not is_in_checkout(spec.script) and not exists and not checkout_path(spec.script, PROJECT):
+        candidates = sorted(image_files) if spec.script.startswith(f"{WORK_FOLDER}/") else []
+        similar = get_close_matches(script, candidates, n=1, cutoff=0.85)
+        remedy = (
+            f"write {similar[0]}"
+            if similar
+            else "write ./ and the path of a file of this checkout, or `image:` with an image that has it"
+        )
         yield Problem(
             "job.script.not_in_image",
             ("script",),
-            f"is not a file of {_called(name)}; {f'write {near[0]}' if near else here}",
+            f"is not a file of {_description(name)}; {remedy}",
             spec.script,
         )
     data = value_of(spec.recipe, spec.flags, "data_dir") if spec.recipe else None
-    folder = posixpath.normpath(in_image(str(data).removeprefix("file://")))
+    folder = posixpath.normpath(absolute_path(str(data).removeprefix("file://")))
     if data and not _is_url(str(data)) and folder not in data_folders(name) and not is_below(folder, BUCKET_PATH):
-        what = (
+        remedy = (
             "the digits are in the image; remove it"
             if spec.recipe == "digits"
-            else "write the URL of a folder in a bucket, s3:// or gs://, a folder of /bucket where the platform mounts "
-            "one, or `image:` with one that has it"
+            else "write the URL of a folder in a bucket (s3:// or gs://), a folder of /bucket if the platform mounts "
+            "its bucket, or `image:` with an image that has the folder"
         )
         yield Problem(
             "job.data_dir.not_in_image",
-            ("flags", written(spec, "data_dir")),
-            f"is not a folder of {_called(name)}; {what}",
+            ("flags", settings_key(spec, "data_dir")),
+            f"is not a folder of {_description(name)}; {remedy}",
             data,
         )
 
@@ -145,39 +150,39 @@ def _is_url(text: str) -> bool:
     return "://" in text and not text.startswith("file://")
 
 
-def _needs(spec: JobSpec) -> dict[str, str]:
+def _required_software(spec: JobSpec) -> dict[str, str]:
     """Return required software -> the setting that requires it."""
-    software = KINDS[spec.kind].image_software
-    found = {software: f"a job of kind {spec.kind}"} if software else {}
+    kind_software = KINDS[spec.kind].image_software
+    required_by = {kind_software: f"a job of kind {spec.kind}"} if kind_software else {}
     if spec.on_xla:
-        found[XLA] = "a job on XLA"
+        required_by[XLA] = "a job on XLA"
     if spec.recipe:
-        found[RECIPES] = f"recipe {spec.recipe}"
+        required_by[RECIPES] = f"recipe {spec.recipe}"
     elif uses_torchrun(spec):
-        found[TORCH] = "a script under torchrun"
+        required_by[TORCH] = "a script under torchrun"
     else:
-        found[PYTHON] = "a script"
-    return found
+        required_by[PYTHON] = "a script"
+    return required_by
 
 
-def _called(name: str) -> str:
+def _description(name: str) -> str:
     return "the trainer's image" if name == TRAINER else f"image {name}"
 
 
-def _remedy(spec: JobSpec, needs: Mapping[str, str], sources: ImageSources) -> str:
-    able = [name for name, content in CONTENTS.items() if needs.keys() <= content]
+def _remedy(spec: JobSpec, required: Mapping[str, str], sources: ImageSources) -> str:
+    suitable = [name for name, software in IMAGE_SOFTWARE.items() if required.keys() <= software]
     default = XLA_IMAGE if spec.on_xla else TRAINER
-    if spec.image and default in able and (default == TRAINER or default in sources.builds):
+    if spec.image and default in suitable and (default == TRAINER or default in sources.builds):
         return "remove it"
-    if here := [name for name in able if name in sources.builds]:
-        return f"write `image: {here[0]}`"
+    if built := [name for name in suitable if name in sources.builds]:
+        return f"write `image: {built[0]}`"
     if not sources.pulls:
-        return "no image here has all of it; write `kind: indexed-job`, or `image: horovod` and a `script:` for that"
+        return "no image on this platform has it; write `kind: indexed-job`, or `image: horovod` and a `script:` for it"
     # Horovod's image supports only CPUs.
-    if able and spec.accelerator is None:
-        return _pushed(able[0])
-    return f"write the reference of an image that has {' and '.join(needs)}"
+    if suitable and spec.accelerator is None:
+        return _build_and_push(suitable[0])
+    return f"write the reference of an image that has {' and '.join(required)}"
 
 
-def _pushed(name: str) -> str:
+def _build_and_push(name: str) -> str:
     return f"build {BUILTIN_IMAGES[name].dockerfile}, push it, write its reference"

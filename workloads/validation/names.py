@@ -24,9 +24,9 @@ def reserved_names(spec: JobSpec) -> Iterator[str]:
         yield f"{spec.name}{ETCD_SUFFIX}"
 
 
-def shared(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
+def name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
     """Yield each conflict between jobs of different names, with the index of the later job."""
-    yield from _names(jobs)
+    yield from _derived_name_collisions(jobs)
     folders: dict[tuple[object, object], int] = {}
     for index, job in enumerate(jobs):
         if job.recipe is None:
@@ -34,45 +34,53 @@ def shared(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
         flag = value_of(job.recipe, job.flags, "job")
         bucket, folder = value_of(job.recipe, job.flags, "bucket") or "", flag or job.name
         if folder in SHARED_FOLDERS:
-            message = f"is the folder of all jobs' {folder} in the bucket; give the job another name, or a flag `job`"
+            message = f"is the bucket's folder for the {folder} of all jobs; rename the job, or change the flag `job`"
             yield index, Problem("job.folder.of_all_jobs", ("flags", "job") if flag else ("name",), message, folder)
         other = folders.setdefault((bucket, folder), index)
         if jobs[other].name != job.name:
-            message = f"jobs[{other}] writes its checkpoints to folder {folder} too; write another `job` in its flags"
+            message = f"jobs[{other}] also writes its checkpoints to folder {folder}; change the flag `job` of one job"
             yield index, Problem("job.folder.shared", ("flags", "job") if flag else ("name",), message, folder)
 
 
-def _names(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
+def _derived_name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
     owners: dict[str, int] = {}
-    told = set[tuple[int, int]]()
+    reported = set[tuple[int, int]]()
     for index, job in enumerate(jobs):
         for name in reserved_names(job):
             other = owners.setdefault(name, index)
-            if jobs[other].name != job.name and (index, other) not in told:
-                told.add((index, other))
-                message = f"takes the name {name}, which jobs[{other}] takes too; give one of the two jobs another name"
+            if jobs[other].name != job.name and (index, other) not in reported:
+                reported.add((index, other))
+                message = f"creates an object named {name}, as jobs[{other}] does; rename one of the two jobs"
                 yield index, Problem("job.name.shared", ("name",), message, job.name)
 
 
-RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+TORCHRUN_VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 """https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables"""
-XLA = ("PJRT_DEVICE", "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
-TPU_HOST = ("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE")
+XLA_VARIABLES = ("PJRT_DEVICE", "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
+TPU_HOST_VARIABLES = ("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE")
 """https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
-NO_SECRETS = (*(name.partition("=")[0] for name in POD_VARIABLES), "OMP_NUM_THREADS", *NEW_STORE_PER_ROUND)
+POD_VARIABLE_NAMES = (*(name.partition("=")[0] for name in POD_VARIABLES), "OMP_NUM_THREADS", *NEW_STORE_PER_ROUND)
 """Variables that the image or Trainyard sets in pods. `environment` may override them; a secret would duplicate
 them."""
 
 
-def taken(spec: JobSpec) -> dict[str, str]:
-    """Return each name that `environment` and `secrets` may not have, with its owner."""
-    found = dict.fromkeys(RANKS, "torchrun") if uses_torchrun(spec) else {}
+def reserved_variables(spec: JobSpec) -> dict[str, str]:
+    """Return each variable that a job may not set -> the program that sets it."""
+    owners = dict.fromkeys(TORCHRUN_VARIABLES, "torchrun") if uses_torchrun(spec) else {}
     kind = KINDS[spec.kind]
-    found |= {**dict.fromkeys(kind.operator_variables, "the operator"), **kind.reserved_variables}
+    owners |= {**dict.fromkeys(kind.operator_variables, "the operator"), **kind.reserved_variables}
     if spec.on_xla:
-        found |= dict.fromkeys(XLA, "Trainyard")
+        owners |= dict.fromkeys(XLA_VARIABLES, "Trainyard")
     if spec.tpu:
-        found |= dict.fromkeys(TPU_HOST, "GKE")
+        owners |= dict.fromkeys(TPU_HOST_VARIABLES, "GKE")
     if spec.elastic and uses_torchrun(spec):
-        found |= dict.fromkeys(NEW_STORE_PER_ROUND, "Trainyard")
-    return found
+        owners |= dict.fromkeys(NEW_STORE_PER_ROUND, "Trainyard")
+    return owners
