@@ -19,13 +19,14 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
 from infra.naming import COMPONENT_LABEL, JOB_LABEL, job_labels
 from workloads.command import ETCD_PORT, etcd_name
+from workloads.kinds.kind import COORDINATOR
 from workloads.objects import UNAWAITED
 from workloads.pod import (
     CONTAINER_SECURITY,
     POD_SECURITY,
     Placement,
     answers_at,
-    coordinator_resources,
+    fixed_resources,
     leaves_a_lost_node,
 )
 from workloads.spec import JobSpec
@@ -80,7 +81,7 @@ def _pod(spec: JobSpec, placement: Placement) -> PodSpecArgs:
                     f"--advertise-client-urls={address}",
                     "--enable-v2=true",
                 ],
-                resources=coordinator_resources(),
+                resources=fixed_resources(COORDINATOR),
                 security_context=CONTAINER_SECURITY,
                 readiness_probe=answers_at(ETCD_PORT),
                 volume_mounts=[VolumeMountArgs(name="data", mount_path=DATA)],

@@ -18,6 +18,8 @@ class OwnImage:
     """Path of the Dockerfile, relative to the project."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Files and folders of the project -> their paths below WORK_FOLDER."""
+    trainer_files: tuple[str, ...] = ()
+    """Files of `trainer/` that it installs from. Steps that equal the trainer image's first steps share its layers."""
     data: frozenset[str] = frozenset({"digits"})
     """Folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)

@@ -47,7 +47,8 @@ def own_image_reference(name: str) -> str:
 
 
 def _own_sources(name: str) -> list[Path]:
-    return sorted({*_files(PROJECT / OWN_IMAGES[name].folder), TRAINER / "uv.txt"})
+    own = OWN_IMAGES[name]
+    return sorted({*_files(PROJECT / own.folder), *(TRAINER / each for each in ("uv.txt", *own.trainer_files))})
 
 
 def _files(folder: Path) -> list[Path]:

@@ -18,6 +18,7 @@ from tests.golden.manifests import (
     SCRIPT,
     engine,
     manifests,
+    queued,
 )
 from workloads.kinds.indexed_job import backoff_limit
 from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES
@@ -99,8 +100,8 @@ def test_an_object_store_needs_no_volume() -> None:
 
 
 def test_accelerators_are_asked_by_workers_only() -> None:
-    for kind in ("mpi-job", "mx-job"):
-        objects = manifests(spec(GPU, kind=kind, accelerators_per_host=2), ON_GPUS)
+    for kind in KINDS:
+        objects = manifests(spec(queued(GPU, kind), accelerators_per_host=2), ON_GPUS)
         for template in pod_templates(objects).values():
             limits = template["spec"]["containers"][0]["resources"]["limits"]
             is_worker = template["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"

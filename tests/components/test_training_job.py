@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.gcp.fabrics import GIB
-from tests.components.rendered_jobs import KINDS, TORCH_KINDS, pod_templates, spec, workers
+from tests.components.rendered_jobs import KINDS, TORCH_KINDS, pod_templates, spec, values_of, workers
 from tests.golden.manifests import (
     ELASTIC,
     EVERY_KEY,
@@ -153,8 +153,7 @@ def test_programs_of_every_kind_start_from_their_hosts_profile() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pods_satisfy_the_restricted_standard(kind: JobKind) -> None:
-    values = SCRIPT if kind == "mx-job" else EVERY_KEY
-    for place, template in pod_templates(manifests(spec(values, kind=kind), ON_CLAIM)).items():
+    for place, template in pod_templates(manifests(spec(values_of(kind), kind=kind), ON_CLAIM)).items():
         pod = template["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True, place
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -166,7 +165,7 @@ def test_pods_satisfy_the_restricted_standard(kind: JobKind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_environment_names_are_unique(kind: JobKind) -> None:
-    values = {**(SCRIPT if kind == "mx-job" else EVERY_KEY), "environment": {"HOME": "/bucket", "OMP_NUM_THREADS": "1"}}
+    values = {**values_of(kind), "environment": {"HOME": "/bucket", "OMP_NUM_THREADS": "1"}}
     for template in pod_templates(manifests(spec(values, kind=kind), ON_CLAIM)).values():
         (container,) = template["spec"]["containers"]
         names = [variable["name"] for variable in container["env"]]
