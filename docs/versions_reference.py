@@ -135,6 +135,12 @@ OPERATORS = (
         rule=NEWEST_ONLY,
     ),
     Part(
+        name="KubeRay",
+        package="github.com/ray-project/kuberay/ray-operator",
+        pin="setup/go/kuberay-operator/go.mod",
+        rule=NEWEST_ONLY,
+    ),
+    Part(
         name="training-operator",
         package="github.com/kubeflow/training-operator",
         pin="setup/go/training-operator/go.mod",
@@ -214,6 +220,7 @@ IMAGES = (
         rule="retired in September 2023: https://attic.apache.org/projects/mxnet.html",
         reason="jobs of kind `mx-job` need it",
     ),
+    Part(name="Ray", package="ray", pin="images/ray/requirements.in", rule=NEWEST_ONLY),
     Part(
         name="TensorFlow for Horovod",
         package="tensorflow-cpu",

@@ -1,9 +1,9 @@
 """Commands and environment of a job's hosts. No other module sets either.
 
-A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. In an `mx-job`, under mpirun, and as the
-single process of a TPU host, the program runs without torchrun. Ranks and addresses are environment variables, not
-flags. This module does not set the variables that a kind's operator sets in its pods. torchrun reads each of its
-options from `PET_<OPTION>` (torch/distributed/argparse_util.py). Kubernetes expands `$(NAME)`, not a shell.
+A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. In an `mx-job` and a `ray-job`, under
+mpirun, and as the single process of a TPU host, the program runs without torchrun. Ranks and addresses are environment
+variables, not flags. This module does not set the variables that a kind's operator sets in its pods. torchrun reads
+each of its options from `PET_<OPTION>` (torch/distributed/argparse_util.py). Kubernetes expands `$(NAME)`, not a shell.
 """
 
 from __future__ import annotations

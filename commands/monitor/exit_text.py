@@ -19,7 +19,8 @@ TRAINER_CODES = {
 }
 """Meaning of the trainer's exit codes (trainer/exit_codes.py)."""
 FINAL_CODES = (65, 66, 69, 78)
-"""Codes after which every kind but `mpi-job` fails without a restart, a script's job too (docs/kinds.md)."""
+"""Codes after which every kind but `mpi-job` and `ray-job` fails without a restart, a script's job too
+(docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
 """Added by `trainer.launch` to codes that mean "run it again", for operators that retry only high codes."""
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}

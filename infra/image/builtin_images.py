@@ -50,6 +50,12 @@ OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
             dockerfile="images/horovod/Dockerfile",
             sources=MappingProxyType({"images/horovod/recipes": "recipes"}),
         ),
+        "ray": OwnImage(
+            folder="images/ray",
+            dockerfile="images/ray/Dockerfile",
+            sources=MappingProxyType({"images/ray/recipes": "recipes"}),
+            trainer_files=("requirements.txt", "requirements-cuda12.txt"),
+        ),
         "stores": OwnImage(
             folder="images/stores",
             dockerfile="images/stores/Dockerfile",
@@ -66,8 +72,8 @@ OWN_IMAGES: Mapping[str, OwnImage] = MappingProxyType(
 """Builtin images by the name in a job's `image`.
 
 `cuda12`: the trainer with CUDA 12, the default on V100s. `etcd`: etcd for rendezvous. `horovod`: TensorFlow and MXNet
-with Horovod over OpenMPI. `stores`: an object store for recipes. `xla`: the trainer with PyTorch/XLA, the default on
-XLA.
+with Horovod over OpenMPI. `ray`: Ray with the trainer's torch. `stores`: an object store for recipes. `xla`: the
+trainer with PyTorch/XLA, the default on XLA.
 """
 
 

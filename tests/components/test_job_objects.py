@@ -44,7 +44,8 @@ def test_no_update_waits_for_the_end_of_training_and_every_replacement_for_the_e
     kind: JobKind,
 ) -> None:
     found = main_object(SCRIPT, ON_CLAIM, kind=kind)
-    assert found["metadata"]["annotations"] == {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
+    annotations = {key: text for key, text in found["metadata"]["annotations"].items() if key.startswith("pulumi.com/")}
+    assert annotations == {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
     service = next((each for each in manifests(spec(SCRIPT, kind=kind), ON_CLAIM) if each["kind"] == "Service"), None)
     if service is not None:
         assert service["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}

@@ -13,6 +13,7 @@ from workloads.spec import JobSpec
 from workloads.validation.conflicts import conflicts
 
 SCRIPT = {"recipe": None, "script": "/opt/train.py"}
+LARGE = {"resources": {"cpu": "500m", "memory": "1Gi"}, "shared_memory": "256Mi", "image": "example.com/ray:1"}
 
 
 @pytest.mark.parametrize("key", ["environment", "secrets"])
@@ -32,6 +33,8 @@ SCRIPT = {"recipe": None, "script": "/opt/train.py"}
         ("OMPI_MCA_plm_rsh_args", job(kind="mpi-job"), "the operator"),
         ("OMPI_MCA_btl", job(kind="mpi-job"), "Trainyard"),
         ("OMPI_COMM_WORLD_RANK", job(kind="mpi-job"), "mpirun"),
+        ("RAY_ADDRESS", job(kind="ray-job", **SCRIPT, **LARGE), "the operator"),
+        ("RAY_CLUSTER_NAME", job(kind="ray-job", **SCRIPT, **LARGE), "the operator"),
     ],
 )
 def test_what_others_set_is_refused(key: str, name: str, values: dict[str, Any], who: str) -> None:
@@ -58,6 +61,7 @@ def test_xla_of_an_image_without_it() -> None:
     [
         ({"kind": "mx-job", **SCRIPT}, "DMLC_INTERFACE"),
         ({"kind": "mpi-job", **SCRIPT}, "OMPI_MCA_btl_tcp_if_include"),
+        ({"kind": "ray-job", **SCRIPT, **LARGE}, "RAY_DEDUP_LOGS"),
         ({"kind": "indexed-job", **SCRIPT}, "DMLC_ROLE"),
         ({"kind": "indexed-job", "torchrun": False, **SCRIPT}, "MASTER_ADDR"),
     ],

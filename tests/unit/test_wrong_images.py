@@ -16,6 +16,7 @@ from workloads.validation.images import CONTENTS
 
 MPI = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET = {**MPI, "kind": "mx-job"}
+RAY = {**MPI, "kind": "ray-job", "resources": {"cpu": "500m", "memory": "1Gi"}, "shared_memory": "256Mi"}
 SCRIPT = {"recipe": None, "script": "/opt/train.py"}
 LINKS = {"recipe": None, "script": "/opt/trainyard/trainer/network_check.py"}
 OF_HOROVOD = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
@@ -45,6 +46,13 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
             "write `image: horovod`",
         ),
     ),
+    "Ray without an image": (
+        job(**RAY),
+        (
+            "jobs[0].image: is missing: the trainer's image lacks Ray, which a job of kind ray-job needs",
+            "write `image: ray`",
+        ),
+    ),
     "MPI on GPUs without an image": (
         cloud(**MPI, **GPU),
         ("jobs[0].image: is missing", "the reference of an image that has OpenMPI, sshd and ssh and Python"),
@@ -63,6 +71,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
 }
 CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
+    "Ray in Horovod's image": (job(**RAY, image="horovod"), ("job.image.lacks_ray", "jobs.0.image")),
+    "a script that Ray's image lacks": (job(**RAY, image="ray"), ("job.script.not_in_image", "jobs.0.script")),
     "MPI without an image in a cloud": (on(GKE, **MPI), ("job.image.lacks_open_mpi", "jobs.0.image")),
     "a recipe under MPI": (job(kind="mpi-job"), ("job.image.lacks_open_mpi", "jobs.0.image")),
     "a recipe under MPI in a cloud": (cloud(kind="mpi-job"), ("job.image.lacks_open_mpi", "jobs.0.image")),
@@ -198,7 +208,9 @@ def test_dockerfile_copies_the_sources_and_data_of_its_image(name: str) -> None:
     image = OWN_IMAGES.get(name, TRAINER_IMAGE)
     lines = (PROJECT / image.dockerfile).read_text(encoding="utf-8").rpartition("\nFROM ")[2].splitlines()
     copied = {
-        line for line in lines if line.startswith("COPY ") and not line.startswith(("COPY --", "COPY trainer/req"))
+        line
+        for line in lines
+        if line.startswith("COPY ") and not line.startswith("COPY --") and "requirements" not in line
     }
     digits = {"COPY digits digits"} if "digits" in image.data else set()
     assert copied == {f"COPY {source} {target}" for source, target in image.sources.items()} | digits

@@ -17,6 +17,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         ("jobs[0].secrets.WANDB_API_KEY: must be the name of a secret",),
     ),
 }
+RAY: dict[str, Any] = {
+    **{"kind": "ray-job", "recipe": None, "script": "/opt/team/train.py", "image": "example.com/ray:1"},
+    **{"shared_memory": "256Mi", "resources": {"cpu": "500m", "memory": "1Gi"}},
+}
 CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
     "recipe and script": (job(script="a.py"), ("job.script.with_recipe", "jobs.0.script")),
     "args without script": (job(args=["a"]), ("job.args.without_script", "jobs.0.args")),
@@ -25,6 +29,32 @@ CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
         ("job.flags.without_recipe", "jobs.0.flags"),
     ),
     "recipe without torch": (job(kind="mx-job"), ("job.recipe.needs_torch", "jobs.0.recipe")),
+    "recipe of a RayJob": (
+        job(**{**RAY, "script": None, "recipe": "digits"}),
+        ("job.recipe.needs_torch", "jobs.0.recipe"),
+    ),
+    "RayJob on TPUs": (
+        cloud(**RAY, accelerator="v4-32"),
+        ("job.kind.not_on_tpus", "jobs.0.kind"),
+    ),
+    "elastic RayJob": (job(**RAY, elastic={"min_hosts": 1, "max_hosts": 2}), ("job.elastic.kind", "jobs.0.elastic")),
+    "rendezvous of a RayJob": (
+        job(**RAY, rendezvous="static"),
+        ("job.rendezvous.without_torchrun_kind", "jobs.0.rendezvous"),
+    ),
+    "object store of a RayJob": (
+        job(**{**RAY, "shared_memory": "100Mi"}),
+        ("job.shared_memory.of_ray_job", "jobs.0.shared_memory"),
+    ),
+    "CPUs of a RayJob": (
+        job(**{**RAY, "resources": {"cpu": "100m", "memory": "1Gi"}}),
+        ("job.resources.cpu_of_ray_job", "jobs.0.resources.cpu"),
+    ),
+    "memory of a RayJob": (
+        job(**{**RAY, "resources": {"cpu": 1, "memory": "255Mi"}, "shared_memory": "200Mi"}),
+        ("job.resources.memory_of_ray_job", "jobs.0.resources.memory"),
+    ),
+    "name too long for a RayJob": (job(**RAY, name="a" * 48), ("job.name.too_long", "jobs.0.name")),
     "accelerator on this machine": (job(accelerator="nvidia-l4"), ("job.accelerator.local", "jobs.0.accelerator")),
     "MPI on TPUs": (cloud(accelerator="v4-32", kind="mpi-job"), ("job.kind.not_on_tpus", "jobs.0.kind")),
     "PyTorchJob on TPUs": (cloud(accelerator="v4-32", kind="pytorch-job"), ("job.kind.not_on_tpus", "jobs.0.kind")),

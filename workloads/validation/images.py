@@ -17,6 +17,7 @@ from workloads.command import uses_torchrun
 from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import OPEN_MPI
 from workloads.kinds.mx_job import MXNET
+from workloads.kinds.ray_job import RAY
 from workloads.pod_folders import BUCKET_PATH, is_below
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
@@ -25,7 +26,10 @@ from workloads.validation.folders import written
 from workloads.validation.image_files import PACKAGE_FOLDERS, PROJECT, data_folders, in_image, python_files
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
-SOFTWARE = {PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla", OPEN_MPI: "open_mpi", MXNET: "mxnet"}
+SOFTWARE = {
+    **{PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla"},
+    **{OPEN_MPI: "open_mpi", MXNET: "mxnet", RAY: "ray"},
+}
 """Software -> its name in codes."""
 CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -33,6 +37,7 @@ CONTENTS: Mapping[str, frozenset[str]] = MappingProxyType(
         CUDA_12_IMAGE: frozenset({PYTHON, TORCH, RECIPES}),
         "etcd": frozenset(),
         "horovod": frozenset({PYTHON, OPEN_MPI, MXNET}),
+        "ray": frozenset({PYTHON, TORCH, RAY}),
         "stores": frozenset({PYTHON}),
         XLA_IMAGE: frozenset({PYTHON, TORCH, RECIPES, XLA}),
     }
