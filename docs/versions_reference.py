@@ -107,6 +107,7 @@ OPERATORS = (
     _go_part("Kueue", "sigs.k8s.io/kueue", "kueue"),
     _go_part("Kubeflow Trainer", "github.com/kubeflow/trainer/v2", "trainer"),
     _go_part("mpi-operator", "github.com/kubeflow/mpi-operator", "mpi-operator"),
+    _go_part("KubeRay", "github.com/ray-project/kuberay/ray-operator", "kuberay-operator"),
     _go_part(
         "training-operator",
         "github.com/kubeflow/training-operator",
@@ -173,6 +174,7 @@ IMAGES = (
         rule="retired in September 2023: https://attic.apache.org/projects/mxnet.html",
         reason="jobs of kind `mx-job` need it",
     ),
+    Part(name="Ray", package="ray", pin="images/ray/requirements.in", rule=NEWEST_ONLY),
     Part(
         name="TensorFlow for Horovod",
         package="tensorflow-cpu",

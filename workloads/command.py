@@ -1,9 +1,10 @@
 """Commands and environment variables of a job's hosts. No other module sets either.
 
 A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. The program runs without torchrun in an
-`mx-job`, under mpirun, and as the single process of a TPU host. Ranks and addresses are environment variables, not
-flags. This module omits the variables that a kind's operator sets in its pods. torchrun reads each of its options from
-`PET_<OPTION>` (torch/distributed/argparse_util.py). Commands run without a shell; Kubernetes expands `$(NAME)`.
+`mx-job` or a `ray-job`, under mpirun, and as the single process of a TPU host. Ranks and addresses are environment
+variables, not flags. This module omits the variables that a kind's operator sets in its pods. torchrun reads each of
+its options from `PET_<OPTION>` (torch/distributed/argparse_util.py). Commands run without a shell; Kubernetes expands
+`$(NAME)`.
 """
 
 from __future__ import annotations

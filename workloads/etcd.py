@@ -19,12 +19,13 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
 from infra.naming import COMPONENT_LABEL, JOB_LABEL, job_labels
 from workloads.command import ETCD_PORT, etcd_name
+from workloads.kinds.kind import COORDINATOR
 from workloads.objects import UNAWAITED
 from workloads.pod import (
     CONTAINER_SECURITY,
     POD_SECURITY,
     Placement,
-    coordinator_resources,
+    fixed_resources,
     lost_node_tolerations,
     startup_probe,
 )
@@ -80,7 +81,7 @@ def _pod(spec: JobSpec, placement: Placement) -> PodSpecArgs:
                     f"--advertise-client-urls={address}",
                     "--enable-v2=true",
                 ],
-                resources=coordinator_resources(),
+                resources=fixed_resources(COORDINATOR),
                 security_context=CONTAINER_SECURITY,
                 readiness_probe=startup_probe(ETCD_PORT),
                 volume_mounts=[VolumeMountArgs(name="data", mount_path=DATA)],

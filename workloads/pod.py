@@ -32,11 +32,11 @@ from pulumi_kubernetes.core.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
+from infra.hardware import Capacity
 from infra.hardware.provisioning_model import NcclEnvironmentScript
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
 from settings.kubernetes_values import format_cpu, format_memory
 from workloads.command import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH, Command, FieldReference
-from workloads.kinds.kind import COORDINATOR
 from workloads.spec import JobSpec
 from workloads.user_script import FOLDER_IN_POD
 
@@ -109,8 +109,8 @@ class Pod:
     """Command of its container."""
     role: str = WORKER
     """Its role in its job."""
-    is_coordinator: bool = False
-    """True if it starts or coordinates training but does not train."""
+    capacity: Capacity | None = None
+    """Requests of a pod that starts or coordinates training; None for those of a host."""
     container: str = CONTAINER
     """Name of its container, which some operators prescribe."""
     subdomain: str | None = None
@@ -212,8 +212,8 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
 
 def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequirementsArgs:
     """Return the resources of a pod. Requests equal limits, so that a host does not share its resources."""
-    if pod.is_coordinator:
-        return coordinator_resources()
+    if pod.capacity is not None:
+        return fixed_resources(pod.capacity)
     resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
     if _uses_accelerators(pod.role) and placement.accelerator_resource is not None and spec.accelerators:
         resources[placement.accelerator_resource] = str(spec.accelerators)
@@ -226,9 +226,9 @@ def startup_probe(port: int, failures: int | None = None) -> ProbeArgs:
     return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2, failure_threshold=failures)
 
 
-def coordinator_resources() -> ResourceRequirementsArgs:
-    """Return the resources of a pod that coordinates training."""
-    resources = {"cpu": format_cpu(COORDINATOR.millicores), "memory": format_memory(COORDINATOR.memory)}
+def fixed_resources(capacity: Capacity) -> ResourceRequirementsArgs:
+    """Return resources whose requests and limits are `capacity`."""
+    resources = {"cpu": format_cpu(capacity.millicores), "memory": format_memory(capacity.memory)}
     return ResourceRequirementsArgs(requests=resources, limits=resources)
 
 

@@ -32,7 +32,7 @@ from workloads.examples import example_names
 from workloads.kinds import KINDS
 from workloads.kinds.kind import COORDINATOR, Rendezvous
 
-JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"]
+JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job", "ray-job"]
 Recipe = Literal["digits", "imagenet"]
 Computation = Literal["torch", "xla"]
 
@@ -126,9 +126,10 @@ class JobSpec(Section):
     recipe: Recipe | None = Field(default=None, examples=["digits"])
     """Recipe of the trainer to run. A job has either this or `script`."""
     script: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["./train.py"])
-    """Python file to run instead of a recipe. torchrun starts it; mpirun in an `mpi-job`; the host itself in an
-    `mx-job` and on TPUs. `./train.py` is a file of this checkout, which is copied into the pods unchanged. Any other
-    path is in the image, or below /bucket if the platform mounts its bucket (`local`, a claim)."""
+    """Python file to run instead of a recipe. torchrun starts it; mpirun in an `mpi-job`; the head, once, in a
+    `ray-job`; the host itself in an `mx-job` and on TPUs. `./train.py` is a file of this checkout, which is copied into
+    the pods unchanged. Any other path is in the image, or below /bucket if the platform mounts its bucket (`local`, a
+    claim)."""
     args: tuple[Text, ...] = ()
     """Arguments of the script, one word each."""
     torchrun: bool = True
@@ -183,7 +184,8 @@ class JobSpec(Section):
     the trainer's image with torch 2.10 on CUDA 12.8, for drivers older than those of CUDA 13. It is the default for
     jobs on V100s, which CUDA 13 does not support. The local platform cannot pull images from a registry; pods with
     other images stay in ImagePullBackOff. It builds Trainyard's images that jobs name: `horovod`, TensorFlow and MXNet
-    with Horovod over OpenMPI (images/horovod), and `stores`, an object store for recipes (images/stores)."""
+    with Horovod over OpenMPI (images/horovod), `ray`, Ray with the trainer's torch (images/ray), and `stores`, an
+    object store for recipes (images/stores)."""
     min_bandwidth_gbps: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
     """Minimum bandwidth in Gbit/s, one way, between any two hosts. It is measured before training; a slower link fails
     the job at once. By default it is not measured."""
@@ -198,8 +200,8 @@ class JobSpec(Section):
     interactive: bool = False
     """Starts the hosts idle, for training by hand. Addresses, ranks and counts are in their environment."""
     deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = Field(default=None, examples=[86400])
-    """Seconds after which the job is stopped, restarts included; a `jobset` and a `train-job` count again from each
-    restart. By default there is no limit."""
+    """Seconds after which the job is stopped, restarts included; a `jobset`, a `train-job` and a `ray-job` count again
+    from each restart. By default there is no limit."""
     grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
     """Seconds that a stopped host has to write its last checkpoint."""
 

@@ -164,9 +164,10 @@ class Cluster:
 
     def jobs(self, jobs: Sequence[str]) -> dict[str, JobState]:
         """Return the jobs by name, of any kind. A job that does not exist is `absent`."""
-        objects = [*_items(self._batch.list_namespaced_job, self.namespace), *self._custom_objects()]
+        customs, intermediates = self._custom_objects()
+        objects = [*_items(self._batch.list_namespaced_job, self.namespace), *customs]
         # An operator's job is made of others: a TrainJob of a JobSet of its name, which is made of Jobs.
-        owners = {each["metadata"]["uid"]: owner for each in objects if (owner := owner_of(each))}
+        owners = {each["metadata"]["uid"]: owner for each in (*objects, *intermediates) if (owner := owner_of(each))}
         self._owners = owners
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
         if any(each.state == "queued" for each in found.values()):
@@ -190,20 +191,29 @@ class Cluster:
             for name, job in jobs.items()
         }
 
-    def _custom_objects(self) -> Iterator[Object]:
-        """Yield the operators' jobs. Kinds that are unknown or forbidden are not queried again."""
+    def _custom_objects(self) -> tuple[list[Object], list[Object]]:
+        """Return the operators' jobs, and the objects between them and their pods.
+
+        Kinds that are unknown or forbidden are not queried again.
+        """
+        jobs: list[Object] = []
+        intermediates: list[Object] = []
         for kind in list(self._kinds):
             _, resource = CUSTOM_KINDS[kind]
             group, _, version = resource.api_version.partition("/")
             call = partial(self._custom.list_namespaced_custom_object, group, version, self.namespace)
             try:
-                yield from ({**each, "kind": kind} for each in _items(call, resource.plural))
+                found = [{**each, "kind": kind} for each in _items(call, resource.plural)]
+                jobs += found
+                for plural in resource.intermediates if found else ():
+                    intermediates += _items(call, plural)
             except NotFound:
                 self._kinds.remove(kind)
             except Forbidden as error:
                 # A kind that the cluster does not have gives the same error to a user without permission.
                 self._kinds.remove(kind)
                 self._refused = error
+        return jobs, intermediates
 
     def _root(self, uid: str) -> str:
         """Return the object at the top of the chain of owners of this uid."""

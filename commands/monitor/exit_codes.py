@@ -35,7 +35,8 @@ TRAINER_CODES = {
 }
 """Meaning of the trainer's exit codes."""
 FINAL_CODES = (DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION)
-"""Codes after which every kind but `mpi-job` fails without a restart, a script's job too (docs/kinds.md)."""
+"""Codes after which every kind but `mpi-job` and `ray-job` fails without a restart, a script's job too
+(docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
 """Added by `trainer.launch` to codes that mean "run it again", for operators that retry only high codes."""
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}

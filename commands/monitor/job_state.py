@@ -84,7 +84,7 @@ def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
     An operator may leave older conditions true, so the job's end takes precedence.
     """
     meta, status = job["metadata"], job.get("status", {})
-    conditions = {each["type"]: each for each in status.get("conditions") or [] if each["status"] == "True"}
+    conditions = {each["type"]: each for each in resource.conditions(status) if each["status"] == "True"}
     state, reason, finished = "running" if resource.is_running(status) else "pending", "", ""
     if end := conditions.get(resource.complete):
         state, finished = "complete", status.get("completionTime") or end["lastTransitionTime"]

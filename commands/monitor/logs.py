@@ -16,10 +16,13 @@ from functools import partial
 
 from commands.monitor.cluster import Cluster, Unreachable
 from commands.monitor.pod_state import PodState
+from workloads.kinds import KINDS
 
 EVENTS = frozenset({"start", "train", "test", "checkpoint", "resume", "done", "restart"})
 """First words of the trainer's lines. The launcher prints `restart`."""
 
+_PREFIX = re.compile("|".join(kind.line_prefix for kind in KINDS.values() if kind.line_prefix) or "(?!)")
+"""Text that launchers put before the lines of training processes."""
 _PAIR = re.compile(r"([A-Za-z_][\w.]*)=(\S*)")
 _REPORT = re.compile(r"\s*(rank|exitcode)\s*: (-?\d+)\b")
 _ERROR = re.compile(
@@ -51,7 +54,8 @@ class Event:
 
 def parse_event(line: str) -> Event | None:
     """Return the event in a line; None for other text."""
-    name, _, rest = line.partition(" ")
+    prefix = _PREFIX.match(line)
+    name, _, rest = line[prefix.end() if prefix else 0 :].partition(" ")
     if name not in EVENTS:
         return None
     fields = dict(_PAIR.findall(rest))

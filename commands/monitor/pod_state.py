@@ -33,7 +33,7 @@ https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_con
 WORKER = "worker"
 """The role of pods that train."""
 LAUNCHER = "launcher"
-"""Role of an MPIJob's pod that runs mpirun, in a Job of the operator."""
+"""Role of a pod that starts the training of other pods, in a Job of its operator."""
 
 STUCK_REASONS = frozenset(
     {

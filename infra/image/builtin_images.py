@@ -19,6 +19,8 @@ class BuiltinImage:
     """Path of the Dockerfile, relative to the project."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Files and folders of the project -> their paths below WORK_FOLDER."""
+    trainer_files: tuple[str, ...] = ()
+    """Files of `trainer/` that it installs from. Steps that equal the trainer image's first steps share its layers."""
     data: frozenset[str] = frozenset({"digits"})
     """Names of the folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -51,6 +53,12 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
             dockerfile="images/horovod/Dockerfile",
             sources=MappingProxyType({"images/horovod/recipes": "recipes"}),
         ),
+        "ray": BuiltinImage(
+            folder="images/ray",
+            dockerfile="images/ray/Dockerfile",
+            sources=MappingProxyType({"images/ray/recipes": "recipes"}),
+            trainer_files=("requirements.txt", "requirements-cuda12.txt"),
+        ),
         "stores": BuiltinImage(
             folder="images/stores",
             dockerfile="images/stores/Dockerfile",
@@ -67,8 +75,8 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
 """Builtin images by the name in a job's `image`.
 
 `cuda12`: the trainer with CUDA 12, the default on V100s. `etcd`: etcd for rendezvous. `horovod`: TensorFlow and MXNet
-with Horovod over OpenMPI. `stores`: an object store for recipes. `xla`: the trainer with PyTorch/XLA, the default on
-XLA.
+with Horovod over OpenMPI. `ray`: Ray with the trainer's torch. `stores`: an object store for recipes. `xla`: the
+trainer with PyTorch/XLA, the default on XLA.
 """
 
 

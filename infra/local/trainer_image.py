@@ -112,7 +112,8 @@ def builtin_image_reference(name: str) -> str:
 
 
 def _builtin_sources(name: str) -> list[Path]:
-    return sorted({*_files(PROJECT / BUILTIN_IMAGES[name].folder), TRAINER / "uv.txt"})
+    image = BUILTIN_IMAGES[name]
+    return sorted({*_files(PROJECT / image.folder), *(TRAINER / each for each in ("uv.txt", *image.trainer_files))})
 
 
 def _files(folder: Path) -> list[Path]:

@@ -135,11 +135,27 @@ TRAINER = Release(
     files=(("/etc/trainer/configuration.yaml", TRAINER_CONFIGURATION),),
     requires=frozenset({"jobset"}),
 )
+KUBERAY_OPERATOR = Release(
+    name="kuberay-operator",
+    module="github.com/ray-project/kuberay/ray-operator",
+    version="v1.6.2",
+    image="quay.io/kuberay/operator:v1.6.2",
+    # The operator does not start without RayServices, although a stack has none.
+    definitions=tuple(f"config/crd/bases/ray.io_{kind}.yaml" for kind in ("rayclusters", "rayjobs", "rayservices")),
+    role="config/rbac/role.yaml",
+    # Cron jobs, autoscaling, ingresses, gateways and OpenShift.
+    unneeded=_parts("raycronjobs")
+    | {"gateways", "httproutes", "ingressclasses", "ingresses", "leases", "rolebindings", "roles", "routes"}
+    | {"endpointslices", "pods/proxy", "pods/resize", "serviceaccounts", "services/proxy"},
+    arguments=("--enable-leader-election=false", "--metrics-addr=0"),
+    health_port=8082,
+)
 QUEUED_KINDS = {
     "jobs": "batch/job",
     "jobsets": "jobset.x-k8s.io/jobset",
     "mpijobs": "kubeflow.org/mpijob",
     "pytorchjobs": "kubeflow.org/pytorchjob",
+    "rayjobs": "ray.io/rayjob",
     "trainjobs": "trainer.kubeflow.org/trainjob",
 }
 """Resource that Kueue queues -> its name in Kueue. Kueue ignores kinds until they are installed."""
@@ -201,9 +217,16 @@ KUEUE = Release(
     ),
     role="config/components/rbac/role.yaml",
     # Kinds that are not installed, kinds that are not queued directly, and resources of disabled features.
-    unneeded=_parts("appwrappers", "jaxjobs", "paddlejobs", "pods", "rayclusters", "rayjobs", "rayservices")
+    unneeded=_parts("appwrappers", "jaxjobs", "paddlejobs", "pods", "rayservices")
     | _parts("leaderworkersets", "multikueueclusters", "sparkapplications", "tfjobs", "topologies", "xgboostjobs")
-    | {"deployments", "multikueueconfigs", "replicasets", "statefulsets"}
+    | {
+        "deployments",
+        "multikueueconfigs",
+        "rayclusters/finalizers",
+        "rayclusters/status",
+        "replicasets",
+        "statefulsets",
+    }
     | {"flowschemas", "flowschemas/status", "nodes", "prioritylevelconfigurations"}
     | {"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"},
     arguments=("--zap-log-level=info", "--config=/etc/kueue/configuration.yaml"),
@@ -221,11 +244,19 @@ KUEUE = Release(
         label=QUEUE_LABEL,
     ),
     files=(("/etc/kueue/configuration.yaml", KUEUE_CONFIGURATION),),
-    follows=frozenset({"jobset", "mpi-operator", "trainer", "training-operator"}),
+    follows=frozenset({"jobset", "kuberay-operator", "mpi-operator", "trainer", "training-operator"}),
 )
 RELEASES = {
     release.name: release
-    for release in (TRAINING_OPERATOR, TRAINING_OPERATOR_MXJOB, MPI_OPERATOR, JOBSET, TRAINER, KUEUE)
+    for release in (
+        TRAINING_OPERATOR,
+        TRAINING_OPERATOR_MXJOB,
+        MPI_OPERATOR,
+        JOBSET,
+        TRAINER,
+        KUBERAY_OPERATOR,
+        KUEUE,
+    )
 }
 """Operators by name, each after those that it requires or follows."""
 

@@ -8,6 +8,7 @@ import pytest
 
 from commands.monitor.job_state import CUSTOM_KINDS, job_state, why_queued
 from commands.monitor.pod_state import latest_by_place, pod_state
+from infra.naming import QUEUE_LABEL
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import examples, manifests
 
@@ -18,14 +19,21 @@ EXAMPLES = {
     "MXJob": "script.mx-job",
     "JobSet": "slices.jobset",
     "TrainJob": "digits.train-job",
+    "RayJob": "script.ray-job",
 }
-HOSTS = {"PyTorchJob": 2, "MPIJob": 2, "MXJob": 4, "JobSet": 8, "TrainJob": 2}
+HOSTS = {"PyTorchJob": 2, "MPIJob": 2, "MXJob": 4, "JobSet": 8, "TrainJob": 2, "RayJob": 4}
+RAY_STATES = {"Succeeded": "Complete", "Restarting": "Retrying"}
+"""Condition -> the deployment status of a RayJob that stands for it, if it has another name."""
 
 
 def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any]:
     """Return a job of some kind with conditions, the older ones first."""
     found = next(each for each in manifests(*examples()[EXAMPLES[kind]]) if each["kind"] == kind)
     found["metadata"] |= {"uid": "u", "creationTimestamp": START}
+    found["metadata"]["labels"].pop(QUEUE_LABEL, None)
+    if kind == "RayJob":
+        found["status"] = {**ray_status(*conditions), **status}
+        return dict(found)
     found["status"] = {
         "conditions": [
             {"type": name, "status": value, "reason": f"{kind}{name}", "message": "why", "lastTransitionTime": END}
@@ -34,6 +42,20 @@ def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any
         **status,
     }
     return dict(found)
+
+
+def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
+    """Return the status of a RayJob for the last condition that is true. RayJobs have no conditions."""
+    true = [name for name, value in conditions if value == "True"]
+    if not true:
+        return {"jobDeploymentStatus": "Initializing"}
+    return {
+        "jobDeploymentStatus": RAY_STATES.get(true[-1], true[-1]),
+        "jobStatus": "SUCCEEDED" if true[-1] == "Succeeded" else "FAILED",
+        "reason": f"RayJob{true[-1]}",
+        "message": "why, last available logs (truncated to 20,000 chars):\nTraceback",
+        "endTime": END,
+    }
 
 
 def test_every_kind_of_the_api_is_known() -> None:
@@ -53,7 +75,7 @@ def test_states(kind: str) -> None:
     assert job_state(job(kind, ("Suspended", "False"))).state == "pending"
 
 
-QUEUED = {"kueue.x-k8s.io/queue-name": "research"}
+QUEUED = {QUEUE_LABEL: "research"}
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
@@ -88,6 +110,17 @@ def test_a_set_runs_while_a_job_of_it_does() -> None:
     assert job_state(job("TrainJob", jobsStatus=[{"name": "node", "ready": 0, "active": 1}])).state == "running"
 
 
+def test_ray_job_with_a_ready_host_is_running() -> None:
+    assert job_state(job("RayJob", rayClusterStatus={"readyWorkerReplicas": 1})).state == "running"
+    restarting = job_state(job("RayJob", ("Restarting", "True")))
+    assert (restarting.state, restarting.reason) == ("pending", "RayJobRestarting: why")
+
+
+def test_ray_job_whose_driver_was_stopped_is_failed() -> None:
+    stopped = job_state(job("RayJob", jobDeploymentStatus="Complete", jobStatus="STOPPED", message="User stopped it."))
+    assert (stopped.state, stopped.reason) == ("failed", "STOPPED: User stopped it.")
+
+
 def pod(example: str, path: str, labels: dict[str, str], environment: dict[str, str]) -> dict[str, Any]:
     """Return a pod of a golden job, with its operator's additions."""
     templates = pod_templates(manifests(*examples()[example]))
@@ -116,6 +149,13 @@ def test_roles_without_ranks_come_last() -> None:
     ]
     assert [each.label for each in latest_by_place(pods)] == ["0", "1", "scheduler", "server-0"]
     assert pod_state(pod("digits.mpi-job", "Launcher", {}, {})).label == "launcher"
+
+
+def test_hosts_of_a_ray_job_have_an_index() -> None:
+    labels = {"ray.io/worker-group-replica-index": "3", "ray.io/group": "hosts"}
+    assert pod_state(pod("script.ray-job", "workerGroupSpecs", labels, {})).label == "6-7"
+    assert pod_state(pod("script.ray-job", "headGroupSpec", {}, {})).label == "head"
+    assert pod_state(pod("script.ray-job", "submitterPodTemplate", {}, {})).has_backoff
 
 
 def test_hosts_of_slices_are_counted_through() -> None:

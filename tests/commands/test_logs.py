@@ -20,6 +20,14 @@ def test_an_event_has_its_values_and_rank() -> None:
     assert event.fields["loss"] == "0.4312"
 
 
+def test_an_event_after_a_launchers_prefix_is_found() -> None:
+    event = parse_event("(RayTrainWorker pid=114, ip=10.65.0.3) train epoch=8 step=62/62 loss=0.0440 rank=1/2")
+    assert event is not None
+    assert (event.name, event.rank) == ("train", 1)
+    assert parse_event("(RayTrainWorker pid=114) test epoch=8 accuracy=97.55 rank=0/2") is not None
+    assert parse_event("(TrainController pid=524) Started training worker group of size 2:") is None
+
+
 @pytest.mark.parametrize("line", ["", "train", "training step=1", "train of thought", "step=1 train", "  train step=1"])
 def test_other_text_is_no_event(line: str) -> None:
     assert parse_event(line) is None

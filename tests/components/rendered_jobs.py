@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from tests.golden.manifests import EVERY_KEY, ON_CLAIM, manifests
+from tests.golden.manifests import EVERY_KEY, ON_CLAIM, SCRIPT, manifests
 from workloads.kinds import KINDS as ALL_KINDS
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec
 
 KINDS: tuple[JobKind, ...] = get_args(JobKind)
 TORCH_KINDS = [kind for kind in KINDS if ALL_KINDS[kind].runs_recipes]
+
+
+def values_of(kind: JobKind) -> dict[str, Any]:
+    """Return a job with every key that a kind supports."""
+    return EVERY_KEY if ALL_KINDS[kind].runs_recipes else SCRIPT
 
 
 def spec(values: dict[str, Any] = EVERY_KEY, /, **changes: Any) -> JobSpec:
@@ -22,7 +27,7 @@ def main_object(
     values: dict[str, Any] = EVERY_KEY, placement: Placement = ON_CLAIM, /, **changes: Any
 ) -> dict[str, Any]:
     """Return the object that is the job."""
-    kinds = ("Job", "PyTorchJob", "MPIJob", "MXJob", "JobSet", "TrainJob")
+    kinds = {"Job", *(kind.resource.kind for kind in ALL_KINDS.values() if kind.resource)}
     return next(each for each in manifests(spec(values, **changes), placement) if each["kind"] in kinds)
 
 

@@ -11,7 +11,7 @@ from pulumi.runtime import rpc
 
 from infra.gcp.fabrics import GIB
 from stack import validation
-from tests.components.rendered_jobs import KINDS, TORCH_KINDS, job, main_object, pod_templates, spec, workers
+from tests.components.rendered_jobs import KINDS, TORCH_KINDS, job, main_object, pod_templates, spec, values_of, workers
 from tests.golden.manifests import (
     ELASTIC,
     EVERY_KEY,
@@ -21,6 +21,7 @@ from tests.golden.manifests import (
     SCRIPT,
     engine,
     manifests,
+    queued,
 )
 from tests.problems import problems_of
 from tests.recording import run
@@ -111,8 +112,7 @@ def test_job_sources_nccl_environment_script_in_every_kind() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_job_pods_satisfy_restricted_standard(kind: JobKind) -> None:
-    values = SCRIPT if kind == "mx-job" else EVERY_KEY
-    for place, template in pod_templates(manifests(spec(values, kind=kind), ON_CLAIM)).items():
+    for place, template in pod_templates(manifests(spec(values_of(kind), kind=kind), ON_CLAIM)).items():
         pod = template["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True, place
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -124,7 +124,7 @@ def test_job_pods_satisfy_restricted_standard(kind: JobKind) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_job_environment_names_are_unique(kind: JobKind) -> None:
-    values = {**(SCRIPT if kind == "mx-job" else EVERY_KEY), "environment": {"HOME": "/bucket", "OMP_NUM_THREADS": "1"}}
+    values = {**values_of(kind), "environment": {"HOME": "/bucket", "OMP_NUM_THREADS": "1"}}
     for template in pod_templates(manifests(spec(values, kind=kind), ON_CLAIM)).values():
         (container,) = template["spec"]["containers"]
         names = [variable["name"] for variable in container["env"]]
@@ -168,7 +168,8 @@ def test_job_update_does_not_wait_for_completion(
     kind: JobKind,
 ) -> None:
     found = main_object(SCRIPT, ON_CLAIM, kind=kind)
-    assert found["metadata"]["annotations"] == {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
+    annotations = {key: text for key, text in found["metadata"]["annotations"].items() if key.startswith("pulumi.com/")}
+    assert annotations == {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
     service = next((each for each in manifests(spec(SCRIPT, kind=kind), ON_CLAIM) if each["kind"] == "Service"), None)
     if service is not None:
         assert service["metadata"]["annotations"] == {"pulumi.com/skipAwait": "true"}
@@ -215,8 +216,8 @@ def test_exit_codes_are_as_the_api_server_wants_them() -> None:
 
 
 def test_job_accelerators_are_requested_by_workers_only() -> None:
-    for kind in ("mpi-job", "mx-job"):
-        objects = manifests(spec(GPU, kind=kind, accelerators_per_host=2), ON_GPUS)
+    for kind in KINDS:
+        objects = manifests(spec(queued(GPU, kind), accelerators_per_host=2), ON_GPUS)
         for template in pod_templates(objects).values():
             limits = template["spec"]["containers"][0]["resources"]["limits"]
             is_worker = template["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"

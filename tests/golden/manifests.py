@@ -80,7 +80,7 @@ EVERY_KEY: dict[str, Any] = {
     "deadline_seconds": 86400,
     "grace_seconds": 120,
 }
-"""Job with every key that all kinds but `mx-job` support."""
+"""Job with every key that all kinds with recipes support."""
 SCRIPT: dict[str, Any] = {
     **{key: value for key, value in EVERY_KEY.items() if key not in ("recipe", "flags")},
     "script": "/opt/team/train.py",
@@ -180,11 +180,9 @@ def queues_engine() -> RecordingEngine:
     return run(program)
 
 
-WHOLE = {
-    *(f"digits.{kind}" for kind in get_args(JobKind) if KINDS[kind].runs_recipes),
-    "script.mx-job",
-    "queues",
-}
+EACH_KIND = frozenset(f"{'digits' if KINDS[kind].runs_recipes else 'script'}.{kind}" for kind in get_args(JobKind))
+"""One example of each kind."""
+WHOLE = {*EACH_KIND, "queues"}
 """Manifests that are kept completely: one of each kind."""
 BASES = {
     "slices": "tpu",

@@ -19,7 +19,8 @@ OfOneJob = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-imag
 OfANode = Literal["node-lost", "node-dead"]
 Cause = OfOneJob | OfANode
 CAUSES: tuple[Cause, ...] = get_args(OfOneJob)
-KINDS: tuple[JobKind, ...] = get_args(JobKind)
+KINDS: tuple[JobKind, ...] = tuple(kind for kind in get_args(JobKind) if kind != "ray-job")
+"""Kinds whose pods can run a small program. The operator of a `ray-job` needs Ray: tests/end_to_end/test_ray_job.py."""
 LAUNCHER_CAUSES = ("memory", "exit-1", "exit-78")
 """Causes that affect mpirun in an `mpi-job`."""
 STARTS = "faults"

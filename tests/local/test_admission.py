@@ -22,20 +22,6 @@ from tests.local.conftest import kubectl_of, wait_for
 
 GOLDENS = rendered()
 Apply = Callable[[list[dict[str, Any]]], subprocess.CompletedProcess[str]]
-CRDS = [
-    "admissionchecks.kueue.x-k8s.io",
-    "clusterqueues.kueue.x-k8s.io",
-    "clustertrainingruntimes.trainer.kubeflow.org",
-    "jobsets.jobset.x-k8s.io",
-    "localqueues.kueue.x-k8s.io",
-    "mpijobs.kubeflow.org",
-    "mxjobs.kubeflow.org",
-    "provisioningrequestconfigs.kueue.x-k8s.io",
-    "pytorchjobs.kubeflow.org",
-    "resourceflavors.kueue.x-k8s.io",
-    "trainingruntimes.trainer.kubeflow.org",
-    "trainjobs.trainer.kubeflow.org",
-]
 
 
 def objects(name: str) -> list[dict[str, Any]]:
@@ -62,6 +48,7 @@ def dry_run(settings: ClusterSettings) -> Iterator[Apply]:
         for release in RELEASES.values()
         for definition in load_objects(release).definitions
     ]
+    names = [each["metadata"]["name"] for each in definitions]
     namespace = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -79,7 +66,7 @@ def dry_run(settings: ClusterSettings) -> Iterator[Apply]:
     }
     made = {"apiVersion": "v1", "kind": "List", "items": [*definitions, namespace, account, priority]}
     kubectl("apply", "--server-side", "-f", "-", document=made)
-    kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in CRDS))
+    kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in names))
 
     def ask(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -97,7 +84,7 @@ def dry_run(settings: ClusterSettings) -> Iterator[Apply]:
         return ask("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
 
     # A kind is established some time before the API server lists it.
-    wait_for("every kind is listed", lambda: ask("get", ",".join(CRDS), "--all-namespaces").returncode == 0)
+    wait_for("every kind is listed", lambda: ask("get", ",".join(names), "--all-namespaces").returncode == 0)
     yield run
     kubectl("delete", "namespace/training", "priorityclass/high", "--wait=true")
     kubectl("delete", "--wait=true", *(f"crd/{each['metadata']['name']}" for each in definitions))

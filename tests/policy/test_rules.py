@@ -14,11 +14,10 @@ from policy.rules import Rule, Settings, findings, pods
 from settings.problem import dotted
 from stack.config import parse
 from tests.components.cloud_program import graph
-from tests.golden.manifests import engine, examples
+from tests.golden.manifests import EACH_KIND, engine, examples
 from tests.policy.fixtures import FIXTURES
 from tests.problems import problems_of
 from tests.recording import Record
-from workloads.kinds import KINDS
 
 PROJECT = Path(__file__).parents[2]
 EXAMPLES = examples()
@@ -39,21 +38,13 @@ def test_policy_rule_accepts_good_and_rejects_bad_inputs(rule: Rule) -> None:
     assert problem.message
 
 
-@pytest.mark.parametrize(
-    "example", [name for name in EXAMPLES if name.startswith("digits.") or name == "script.mx-job"]
-)
+@pytest.mark.parametrize("example", sorted(EACH_KIND))
 def test_policy_job_rules_apply_to_pods_of_every_kind(example: str) -> None:
     spec, placement = EXAMPLES[example]
     types = {each.type for each in engine(spec, placement).records if any(pods(each.inputs))}
     assert types
     rules = [rule for rule in RULES if rule.name in ("limits-set", "no-host-access")]
     assert [(rule.name, each) for rule in rules for each in types if not rule.applies(each)] == []
-
-
-def test_policy_examples_have_every_kind() -> None:
-    assert {spec.kind for name, (spec, _) in EXAMPLES.items() if name.startswith(("digits.", "script.mx"))} == set(
-        KINDS
-    )
 
 
 def test_policy_levels_and_exceptions_of_stack_apply() -> None:

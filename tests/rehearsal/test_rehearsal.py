@@ -160,6 +160,18 @@ def test_eks_operators_create_and_place_pods() -> None:
         assert {hosts[f"{job}-worker-{index}"] for index in (0, 1)} <= {"eks-dist-cpu-0", "eks-dist-cpu-1"}
 
 
+@pytest.mark.long
+def test_hosts_of_a_ray_job_have_the_gpus_and_its_head_has_none() -> None:
+    report = rehearse("ray", "--file", str(STACKS / "ray.yaml"))
+    pools = {node["name"]: node["pool"] for node in report["nodes"]}
+    pods = [pod for pod in report["pods"] if pod["job"] == "ray"]
+    assert Counter((pools[pod["node"]], str(pod["asks"])) for pod in pods) == {
+        ("t4", str({"nvidia.com/gpu": "2"})): 2,
+        ("system", "{}"): 2,
+    }
+    assert report["problems"] == []
+
+
 @pytest.mark.parametrize(
     "fault",
     [

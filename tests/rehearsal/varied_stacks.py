@@ -6,7 +6,7 @@ from typing import Any
 
 Stack = dict[str, Any]
 IMAGE = "example.com/team/train:1"
-"""Image with the software for mpi-job and mx-job. A rehearsal does not pull images."""
+"""Image with the software for mpi-job, mx-job and ray-job. A rehearsal does not pull images."""
 BLOCK = "capacity-block:cr-0123456789abcdef0"
 
 
@@ -90,6 +90,11 @@ STACKS: dict[str, Stack] = {
         [pool("cpu", "n2-standard-16", 3)],
         job(hosts=2, kind="mx-job", script="train.py", image=IMAGE),
         job(hosts=2, kind="mpi-job", name="second", image=IMAGE),
+    ),
+    "Ray on L4": gke(
+        CENTRAL,
+        [pool("l4", "g2-standard-24")],
+        job("nvidia-l4", 2, 2, kind="ray-job", script="/opt/team/train.py", image=IMAGE),
     ),
     "v5e on four hosts": gke("us-west4-a", [slices("v5e", topology="4x4")], job("v5e", topology="4x4")),
     "v5e on one host": gke("us-west4-a", [slices("v5litepod-8")], job("v5e", topology="2x4")),

@@ -20,6 +20,10 @@ MPI_JOB = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET_JOB = {**MPI_JOB, "kind": "mx-job"}
 SCRIPT_JOB = {"recipe": None, "script": "/opt/train.py"}
 NETWORK_CHECK_JOB = {"recipe": None, "script": "/opt/trainyard/trainer/network_check.py"}
+RAY_JOB = {
+    **{"recipe": None, "script": "/opt/train.py", "kind": "ray-job"},
+    **{"resources": {"cpu": "500m", "memory": "1Gi"}, "shared_memory": "256Mi"},
+}
 HOROVOD_JOB = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
 STORES_JOB = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "stores"}
 IMAGENET = {"recipe": "imagenet"}
@@ -40,6 +44,9 @@ def imagenet(**flags: Any) -> dict[str, Any]:
 
 IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (on(GKE, **MPI_JOB), "job.image.lacks_open_mpi", "jobs.0.image"),
+    (job(**RAY_JOB), "job.image.lacks_ray", "jobs.0.image"),
+    (job(**RAY_JOB, image="horovod"), "job.image.lacks_ray", "jobs.0.image"),
+    (job(**RAY_JOB, image="ray"), "job.script.not_in_image", "jobs.0.script"),
     (job(kind="mpi-job"), "job.image.lacks_open_mpi", "jobs.0.image"),
     (job(**MXNET_JOB), "job.image.lacks_mxnet", "jobs.0.image"),
     (job(image="stores"), "job.image.lacks_trainer", "jobs.0.image"),
@@ -114,7 +121,9 @@ def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
     image = BUILTIN_IMAGES.get(name, TRAINER_IMAGE)
     lines = (PROJECT / image.dockerfile).read_text(encoding="utf-8").rpartition("\nFROM ")[2].splitlines()
     copied = {
-        line for line in lines if line.startswith("COPY ") and not line.startswith(("COPY --", "COPY trainer/req"))
+        line
+        for line in lines
+        if line.startswith("COPY ") and not line.startswith("COPY --") and "requirements" not in line
     }
     digits = {"COPY digits digits"} if "digits" in image.data else set()
     assert copied == {f"COPY {source} {target}" for source, target in image.sources.items()} | digits

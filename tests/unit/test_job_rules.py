@@ -18,6 +18,10 @@ from workloads.spec import JobKind, JobSpec
 from workloads.validation.conflicts import conflicts
 
 IMAGENET = {"recipe": "imagenet"}
+RAY: dict[str, Any] = {
+    **{"kind": "ray-job", "recipe": None, "script": "/opt/team/train.py", "image": "example.com/ray:1"},
+    **{"shared_memory": "256Mi", "resources": {"cpu": "500m", "memory": "1Gi"}},
+}
 
 
 def pair(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
@@ -39,6 +43,22 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "jobs.0.flags",
     ),
     (job(kind="mx-job"), "job.recipe.needs_torch", "jobs.0.recipe"),
+    (job(**{**RAY, "script": None, "recipe": "digits"}), "job.recipe.needs_torch", "jobs.0.recipe"),
+    (cloud(**RAY, accelerator="v4-32"), "job.kind.not_on_tpus", "jobs.0.kind"),
+    (job(**RAY, elastic={"min_hosts": 1, "max_hosts": 2}), "job.elastic.kind", "jobs.0.elastic"),
+    (job(**RAY, rendezvous="static"), "job.rendezvous.without_torchrun_kind", "jobs.0.rendezvous"),
+    (job(**{**RAY, "shared_memory": "100Mi"}), "job.shared_memory.of_ray_job", "jobs.0.shared_memory"),
+    (
+        job(**{**RAY, "resources": {"cpu": "100m", "memory": "1Gi"}}),
+        "job.resources.cpu_of_ray_job",
+        "jobs.0.resources.cpu",
+    ),
+    (
+        job(**{**RAY, "resources": {"cpu": 1, "memory": "255Mi"}, "shared_memory": "200Mi"}),
+        "job.resources.memory_of_ray_job",
+        "jobs.0.resources.memory",
+    ),
+    (job(**RAY, name="a" * 48), "job.name.too_long", "jobs.0.name"),
     (job(accelerator="nvidia-l4"), "job.accelerator.local", "jobs.0.accelerator"),
     (cloud(accelerator="v4-32", kind="mpi-job"), "job.kind.not_on_tpus", "jobs.0.kind"),
     (cloud(accelerator="v4-32", slices=2), "job.slices.kind", "jobs.0.slices"),
@@ -283,6 +303,8 @@ SCRIPT = {"recipe": None, "script": "/opt/train.py"}
         ("OMPI_MCA_plm_rsh_args", job(kind="mpi-job")),
         ("OMPI_MCA_btl", job(kind="mpi-job")),
         ("OMPI_COMM_WORLD_RANK", job(kind="mpi-job")),
+        ("RAY_ADDRESS", job(**RAY)),
+        ("RAY_CLUSTER_NAME", job(**RAY)),
     ],
 )
 def test_reserved_variable_is_rejected(name: str, values: dict[str, Any]) -> None:
@@ -309,6 +331,7 @@ def test_pjrt_device_without_xla_is_rejected() -> None:
     [
         ({"kind": "mx-job", **SCRIPT}, "DMLC_INTERFACE"),
         ({"kind": "mpi-job", **SCRIPT}, "OMPI_MCA_btl_tcp_if_include"),
+        (RAY, "RAY_DEDUP_LOGS"),
         ({"kind": "indexed-job", **SCRIPT}, "DMLC_ROLE"),
         ({"kind": "indexed-job", "torchrun": False, **SCRIPT}, "MASTER_ADDR"),
     ],

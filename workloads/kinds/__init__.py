@@ -13,6 +13,7 @@ from workloads.kinds.kind import Kind
 from workloads.kinds.mpi_job import MPIJob
 from workloads.kinds.mx_job import MXJob
 from workloads.kinds.pytorch_job import PyTorchJob
+from workloads.kinds.ray_job import RayJob
 from workloads.kinds.train_job import TrainJob
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 DEFAULT = IndexedJob()
 """Kind of a job that does not say its kind. It needs no operator."""
 KINDS: Mapping[str, Kind] = MappingProxyType(
-    {kind.name: kind for kind in (DEFAULT, PyTorchJob(), MPIJob(), MXJob(), JobSet(), TrainJob())}
+    {kind.name: kind for kind in (DEFAULT, PyTorchJob(), MPIJob(), MXJob(), JobSet(), TrainJob(), RayJob())}
 )
 """`kind` of a job -> its Kind."""
 

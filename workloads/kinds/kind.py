@@ -35,6 +35,12 @@ COMPLETION_INDEX: Mapping[str, str] = MappingProxyType({"JOB_COMPLETION_INDEX": 
 NO_INDEX = "its pods have no completion index, which tells a TPU host its place in the slice"
 
 
+def listed_conditions(status: Object) -> list[Object]:
+    """Return the conditions of a status that follows the API's conventions."""
+    found: list[Object] = status.get("conditions") or []
+    return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class Resource:
     """The custom resource that is a job, and how to read its state."""
@@ -51,6 +57,10 @@ class Resource:
     """Function of its status: True if one of its hosts runs."""
     hosts: Callable[[Object], int]
     """Function of its spec: the number of its hosts."""
+    conditions: Callable[[Object], list[Object]] = listed_conditions
+    """Function of its status: its conditions."""
+    intermediates: tuple[str, ...] = ()
+    """Plural names, in the same API, of the objects through which it owns its pods."""
 
 
 class Kind(ABC):
@@ -82,6 +92,8 @@ class Kind(ABC):
     """True if a host starts its program once."""
     restarts_in_place = False
     """True if the launchers of all hosts may start failed ranks again in their pods."""
+    line_prefix = ""
+    """Pattern of the text that its launcher puts before each line of a training process; empty for none."""
     index_label = ""
     """Label of a pod with its index in its role; empty for pods of Indexed Jobs."""
     recreates_pods = False
@@ -155,7 +167,7 @@ def numbered(role: str, count: int) -> Iterator[str]:
 def condition_is_true(condition: str) -> Callable[[Object], bool]:
     """Return a function of a status: True if it has that condition."""
     return lambda status: any(
-        each["type"] == condition and each.get("status") == "True" for each in status.get("conditions") or []
+        each["type"] == condition and each.get("status") == "True" for each in listed_conditions(status)
     )
 
 

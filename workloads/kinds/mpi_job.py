@@ -133,7 +133,7 @@ class MPIJob(Kind):
         launcher = Pod(
             command=launcher_command(spec, layout, host, placement.nccl_environment),
             role="launcher",
-            is_coordinator=True,
+            capacity=COORDINATOR,
             restart_policy=None,
         )
         worker = Pod(command=replace(host, argv=SSHD), restart_policy=None, port=SSH_PORT)

@@ -92,7 +92,8 @@ class MXJob(Kind):
         command = host_command(spec, process_layout(spec))
         counts = {"scheduler": SCHEDULERS, "server": spec.parameter_servers, "worker": spec.hosts}
         mxnet = Pod(command=command, container=CONTAINER, restart_policy=None)
-        pods = {role: replace(mxnet, role=role, is_coordinator=role == "scheduler") for role in counts}
+        capacities = {"scheduler": COORDINATOR}
+        pods = {role: replace(mxnet, role=role, capacity=capacities.get(role)) for role in counts}
         return custom_job(
             f"{name}-job",
             RESOURCE,

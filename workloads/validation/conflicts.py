@@ -152,7 +152,7 @@ def _runtime(spec: JobSpec) -> Iterator[Problem]:
         yield Problem(
             "job.runtime.without_pytorch",
             ("runtime",),
-            f"a job of kind {spec.kind} does not run PyTorch; remove it",
+            f"a job of kind {spec.kind} does not start PyTorch/XLA; remove it",
             spec.runtime,
         )
     elif spec.runtime == "xla" and spec.accelerator and spec.tpu is None and spec.image is None:

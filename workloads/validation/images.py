@@ -19,6 +19,7 @@ from workloads.command import BUCKET_PATH, is_below, uses_torchrun
 from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import OPEN_MPI
 from workloads.kinds.mx_job import MXNET
+from workloads.kinds.ray_job import RAY
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
 from workloads.user_script import checkout_path, is_in_checkout
@@ -51,7 +52,10 @@ def data_folders(image: str) -> frozenset[str]:
 
 
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
-SOFTWARE = {PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla", OPEN_MPI: "open_mpi", MXNET: "mxnet"}
+SOFTWARE = {
+    **{PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla"},
+    **{OPEN_MPI: "open_mpi", MXNET: "mxnet", RAY: "ray"},
+}
 """Software -> its name in codes."""
 IMAGE_SOFTWARE: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -59,6 +63,7 @@ IMAGE_SOFTWARE: Mapping[str, frozenset[str]] = MappingProxyType(
         CUDA_12_IMAGE: frozenset({PYTHON, TORCH, RECIPES}),
         "etcd": frozenset(),
         "horovod": frozenset({PYTHON, OPEN_MPI, MXNET}),
+        "ray": frozenset({PYTHON, TORCH, RAY}),
         "stores": frozenset({PYTHON}),
         XLA_IMAGE: frozenset({PYTHON, TORCH, RECIPES, XLA}),
     }

@@ -1,0 +1,92 @@
+"""RayJob: its head, hosts and launcher."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from infra.gcp.fabrics import GIB
+from tests.components.rendered_jobs import main_object, workers
+from tests.golden.manifests import GPU, ON_CLAIM, ON_GPUS, SCRIPT
+from workloads.kinds.ray_job import HEAD, OWN_COMMAND
+from workloads.pod import Placement
+
+ONE = {**SCRIPT, "kind": "ray-job", "queue": None}
+
+
+def container(template: dict[str, Any]) -> dict[str, Any]:
+    (found,) = template["spec"]["containers"]
+    return dict(found)
+
+
+def job(placement: Placement = ON_CLAIM, **changes: Any) -> dict[str, Any]:
+    """Return the RayJob."""
+    return main_object({**ONE, **changes}, placement)
+
+
+def test_launcher_submits_the_script_with_its_arguments() -> None:
+    launcher = container(job()["spec"]["submitterPodTemplate"])
+    assert launcher["command"] == ["sh"]
+    assert launcher["args"][2:] == ["sh", "python", "/opt/team/train.py", "--epochs", "3", "$$HOME"]
+
+
+def test_head_computes_nothing_and_has_no_accelerator() -> None:
+    head = job(ON_GPUS, **{**GPU, "kind": "ray-job", "queue": None})["spec"]["rayClusterSpec"]["headGroupSpec"]
+    assert head["rayStartParams"]["num-cpus"] == "0"
+    assert "nodeSelector" not in head["template"]["spec"]
+    assert container(head["template"])["resources"]["limits"] == {"cpu": "500m", "memory": f"{HEAD.memory >> 30}Gi"}
+
+
+def test_hosts_are_the_workers_of_every_kind_but_for_their_program() -> None:
+    (ray,) = workers(ONE)
+    (indexed,) = workers({**ONE, "kind": "indexed-job", "torchrun": False, "processes_per_host": 1})
+    for template in (ray, indexed):
+        for key in ("command", "args", "env"):
+            container(template).pop(key)
+    own = {each["name"] for each in container(ray)["env"]} - {each["name"] for each in container(indexed)["env"]}
+    assert all(name.startswith("RAY_") for name in own)
+    pod, other = ray["spec"], indexed["spec"]
+    for spec in (pod, other):
+        spec.pop("subdomain", None)
+        spec.pop("restartPolicy", None)
+        (each,) = spec["containers"]
+        for key in ("command", "args", "env"):
+            each.pop(key, None)
+    assert pod == other
+
+
+def test_ranks_of_a_host_have_a_cpu_each() -> None:
+    def params(**changes: Any) -> dict[str, str]:
+        (group,) = job(**changes)["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+        return dict(group["rayStartParams"])
+
+    assert params(processes_per_host=2, resources={"cpu": "500m", "memory": "24Gi"})["num-cpus"] == "2"
+    assert params(processes_per_host=2, resources={"cpu": "7500m", "memory": "24Gi"})["num-cpus"] == "8"
+    assert params(shared_memory="8Gi")["object-store-memory"] == str(4 * 2**30)
+
+
+def test_hosts_source_their_nccl_environment() -> None:
+    (host,) = workers({**GPU, "kind": "ray-job", "queue": None}, replace(ON_GPUS, nccl_environment=GIB))
+    assert container(host)["command"] == ["bash"]
+    assert container(host)["args"][1].startswith(f". {GIB.script} ")
+
+
+def test_variables_of_the_user_win() -> None:
+    found = container(job(environment={"RAY_DEDUP_LOGS": "1"})["spec"]["submitterPodTemplate"])["env"]
+    assert [each["value"] for each in found if each["name"] == "RAY_DEDUP_LOGS"] == ["1"]
+
+
+def test_ray_drains_within_the_grace_period() -> None:
+    for grace, drain in ((120, "115"), (3, "0")):
+        found = container(job(grace_seconds=grace)["spec"]["submitterPodTemplate"])["env"]
+        assert {"name": "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "value": drain} in found
+
+
+def test_interactive_job_has_no_launcher() -> None:
+    spec = job(interactive=True)["spec"]
+    assert (spec["submissionMode"], spec["backoffLimit"]) == ("InteractiveMode", 0)
+    assert "submitterPodTemplate" not in spec
+
+
+def test_operator_keeps_the_commands_of_the_pods() -> None:
+    assert OWN_COMMAND.items() <= job()["metadata"]["annotations"].items()

@@ -1,0 +1,37 @@
+"""Builtin images: an image that says it shares the trainer image's layers has the same first steps and versions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from infra.image.builtin_images import BUILTIN_IMAGES
+
+PROJECT = Path(__file__).parents[2]
+SHARING = [name for name, image in BUILTIN_IMAGES.items() if image.trainer_files]
+
+
+def steps(dockerfile: str) -> list[str]:
+    """Return the instructions of a Dockerfile, without comments."""
+    lines = (PROJECT / dockerfile).read_text(encoding="utf-8").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("#")).replace("\\\n", "")
+    return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+
+
+def pins(requirements: Path) -> set[str]:
+    return set(re.findall(r"^\S+==\S+", requirements.read_text(encoding="utf-8"), re.M))
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_first_steps_equal_those_of_the_trainer_image(name: str) -> None:
+    own, trainer = steps(BUILTIN_IMAGES[name].dockerfile), steps("trainer/Dockerfile")
+    equal = next(index for index, (one, other) in enumerate(zip(own, trainer, strict=False)) if one != other)
+    assert "requirements${TORCH}.txt" in own[equal - 1], "the layer of torch is not shared"
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_packages_of_the_shared_layer_are_kept(name: str) -> None:
+    own = pins(PROJECT / BUILTIN_IMAGES[name].folder / "requirements.txt")
+    assert pins(PROJECT / "trainer" / "requirements.txt") < own

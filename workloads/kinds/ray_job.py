@@ -1,0 +1,276 @@
+"""Kind `ray-job`: a RayJob (ray.io/v1) with a Ray cluster of its own: a head, and the hosts as its workers.
+
+The operator creates the head and the hosts. When all are ready, it creates the launcher, a Job that submits the script
+as a Ray driver and prints its output. The driver runs in the head. When it ends, the operator deletes the head and the
+hosts, and the launcher stays for its log. The operator recreates a deleted host at once, and Kubernetes restarts Ray in
+a host where it fails. Ray Train then continues from the last checkpoint if the script's FailureConfig allows it.
+
+`restarts` counts failed drivers. Each retry has a new Ray cluster. Exit codes make no difference. A retry also resets
+the start of `deadline_seconds`.
+
+The other modes of submission do not fit: HTTPMode has no pod with the driver's output, and the container that
+SidecarMode adds to the head has no security context, so a `restricted` namespace rejects it.
+
+Source: github.com/ray-project/kuberay v1.6.2, ray-operator/controllers/ray (rayjob_controller.go, common/job.go,
+common/pod.go, utils/validation.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from infra.hardware import Capacity, PodGroup
+from settings.kubernetes_values import parse_memory
+from settings.problem import Problem
+from workloads.kinds.kind import COORDINATOR, RANDOM_SUFFIX, Kind, Object, Resource
+from workloads.kinds.schema import Schema
+from workloads.layout import process_layout
+
+if TYPE_CHECKING:
+    from pulumi import Output, ResourceOptions
+    from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
+
+    from workloads.command import Command
+    from workloads.pod import Placement
+    from workloads.spec import JobSpec
+
+RAY = "Ray"
+RAY_VERSION = "2.60.0"
+"""Version of Trainyard's image. From 2.53 on, the operator's probes need no program of the image."""
+HEADS = LAUNCHERS = 1
+HEAD = Capacity(millicores=500, memory=3 * 2**30)
+"""Requests of the head, which runs Ray's dashboard and the driver. Both use 2.1 GiB in the example `digits-ray`."""
+HEAD_STORE_BYTES = 128 * 2**20
+"""Size of the head's object store."""
+LEAST_SHARED_MEMORY = 160 * 2**20
+"""Minimum size of /dev/shm. Half of it is the object store, and Ray requires 75 MiB."""
+GROUP = "hosts"
+"""Name of the group of workers."""
+INDEX_LABEL = "ray.io/worker-group-replica-index"
+OWN_COMMAND = {"ray.io/overwrite-container-cmd": "true"}
+"""Annotation that makes the operator keep the command of a pod."""
+START = 'eval exec "$KUBERAY_GEN_RAY_START_CMD"'
+"""Command that starts Ray in a pod. The operator sets the variable."""
+SUBMIT = (
+    'export RAY_API_SERVER_ADDRESS="http://$RAY_DASHBOARD_ADDRESS"; '
+    'until ray job submit --submission-id "$RAY_JOB_SUBMISSION_ID" --no-wait -- "$@" '
+    '|| ray job status "$RAY_JOB_SUBMISSION_ID"; do sleep 2; done; '
+    'exec ray job logs --follow "$RAY_JOB_SUBMISSION_ID"'
+)
+"""Command that submits a driver and prints its output. The operator sets the variables. A recreated launcher cannot
+submit a driver that still runs, and follows it. It waits for a head that is recreated too."""
+AGENT_PORTS = {"dashboard-agent-grpc-port": "52366", "runtime-env-agent-port": "52367"}
+"""Fixed ports of Ray's agents. With others, Ray fails if an agent does not report its port in time."""
+ENVIRONMENT = {"RAY_COLOR_PREFIX": "0", "RAY_DEDUP_LOGS": "0", "RAY_TRAIN_ENABLE_PRINT_PATCH": "0"}
+"""Variables that make the driver print each line of each rank once, without colours."""
+LEAST_OF_INIT = Capacity(millicores=200, memory=256 * 2**20)
+"""Requests of the container in which a host waits for the head."""
+CONDITIONS = {
+    "Complete": "Succeeded",
+    "Failed": "Failed",
+    "ValidationFailed": "Failed",
+    "Retrying": "Restarting",
+    "Suspended": "Suspended",
+}
+"""Deployment status of a RayJob -> the condition that it stands for."""
+
+
+def _conditions(status: Object) -> list[Object]:
+    """Return the state of a RayJob, which has no conditions, as a condition."""
+    deployment, driver = status.get("jobDeploymentStatus", ""), status.get("jobStatus", "")
+    if deployment not in CONDITIONS:
+        return []
+    # A user may stop the driver.
+    is_stopped = deployment == "Complete" and driver != "SUCCEEDED"
+    return [
+        {
+            "type": "Failed" if is_stopped else CONDITIONS[deployment],
+            "status": "True",
+            "reason": status.get("reason") or (driver if is_stopped else deployment),
+            # The end of the driver's log follows.
+            "message": status.get("message", "").partition(", last available logs")[0],
+            "lastTransitionTime": status.get("endTime") or status.get("startTime") or "",
+        }
+    ]
+
+
+RESOURCE = Resource(
+    api_version="ray.io/v1",
+    kind="RayJob",
+    plural="rayjobs",
+    is_running=lambda status: bool(status.get("rayClusterStatus", {}).get("readyWorkerReplicas")),
+    hosts=lambda spec: sum(group.get("replicas", 0) for group in spec["rayClusterSpec"]["workerGroupSpecs"]),
+    conditions=_conditions,
+    intermediates=("rayclusters",),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadGroup(Schema):
+    """The head."""
+
+    ray_start_params: dict[str, str]
+    template: PodTemplateSpecArgs
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerGroup(Schema):
+    """The hosts."""
+
+    group_name: str
+    max_replicas: int
+    min_replicas: int
+    ray_start_params: dict[str, str]
+    replicas: int
+    template: PodTemplateSpecArgs
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuthOptions(Schema):
+    """Authentication of the pods to each other. The operator generates the token."""
+
+    mode: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayClusterSpec(Schema):
+    """The Ray cluster."""
+
+    auth_options: AuthOptions
+    head_group_spec: HeadGroup
+    ray_version: str
+    worker_group_specs: tuple[WorkerGroup, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayJobSpec(Schema):
+    """The job."""
+
+    active_deadline_seconds: int | None
+    backoff_limit: int
+    ray_cluster_spec: RayClusterSpec
+    shutdown_after_job_finishes: bool
+    submission_mode: str
+    submitter_pod_template: PodTemplateSpecArgs | None
+    suspend: bool | None
+
+
+class RayJob(Kind):
+    """Kind `ray-job`."""
+
+    name = "ray-job"
+    operators = frozenset({"kuberay-operator"})
+    resource = RESOURCE
+    line_prefix = r"\(\w+ pid=\d+(?:, ip=[\w.:]+)?\) "
+    index_label = INDEX_LABEL
+    no_tpu = "Ray finds TPU slices through a webhook of GKE's add-on, which a stack does not install"
+    runs_recipes = False
+    image_software = RAY
+    operator_variables = (
+        *("FQ_RAY_IP", "RAY_IP", "RAY_ADDRESS", "RAY_PORT", "RAY_CLUSTER_NAME", "RAY_CLUSTER_NAMESPACE"),
+        *("RAY_CLOUD_INSTANCE_ID", "RAY_NODE_TYPE_NAME", "KUBERAY_GEN_RAY_START_CMD"),
+        *("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_DASHBOARD_ADDRESS", "RAY_JOB_SUBMISSION_ID"),
+        *("RAY_USAGE_STATS_KUBERAY_IN_USE", "RAY_USAGE_STATS_EXTRA_TAGS", "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE"),
+        *("RAY_REDIS_ADDRESS", "REDIS_USERNAME", "RAY_enable_autoscaler_v2"),
+    )
+
+    def extra_pods(self, spec: JobSpec) -> tuple[PodGroup, ...]:
+        head = PodGroup(count=HEADS, per_pod=HEAD, key="kind", role="head")
+        launcher = PodGroup(count=LAUNCHERS, per_pod=COORDINATOR, key="kind", role="launcher")
+        return (head,) if spec.interactive else (head, launcher)
+
+    def child_suffixes(self, spec: JobSpec) -> Iterator[str]:
+        del spec
+        yield "-head-svc"
+
+    def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
+        """Return the suffix of the longest Service that a Ray cluster may have, which limits its name."""
+        del spec
+        return (f"{RANDOM_SUFFIX}-serve-svc",)
+
+    def problems(self, spec: JobSpec) -> Iterator[Problem]:
+        if parse_memory(spec.shared_memory) < LEAST_SHARED_MEMORY:
+            message = "holds Ray's object store in a ray-job; write 160Mi or more"
+            yield Problem("job.shared_memory.of_ray_job", ("shared_memory",), message, spec.shared_memory)
+        if spec.resources.capacity.millicores < LEAST_OF_INIT.millicores:
+            message = "a host of a ray-job starts with a container that needs 200m; write 200m or more"
+            yield Problem("job.resources.cpu_of_ray_job", ("resources", "cpu"), message, spec.resources.cpu)
+        if spec.resources.capacity.memory < LEAST_OF_INIT.memory:
+            message = "a host of a ray-job starts with a container that needs 256Mi; write 256Mi or more"
+            yield Problem("job.resources.memory_of_ray_job", ("resources", "memory"), message, spec.resources.memory)
+
+    def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
+        """Create the RayJob."""
+        from workloads.command import JOIN_SECONDS, SHUTDOWN_MARGIN_SECONDS, host_command
+        from workloads.objects import CREATED_IS_READY, custom_job, metadata
+        from workloads.pod import Pod, pod_template
+
+        host = host_command(spec, process_layout(spec))
+        seconds = {
+            # The default is 30, whatever the pod's grace period.
+            "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(max(0, spec.grace_seconds - SHUTDOWN_MARGIN_SECONDS)),
+            # The default is 60, in which a host that replaces a lost one may not be ready.
+            "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(JOIN_SECONDS),
+        }
+        host = replace(host, environment={**ENVIRONMENT, **seconds, **host.environment})
+        launcher = Pod(command=replace(host, argv=_submit(spec)), role="launcher", capacity=COORDINATOR)
+        return custom_job(
+            f"{name}-job",
+            RESOURCE,
+            metadata(spec, placement, {**CREATED_IS_READY, **OWN_COMMAND}),
+            RayJobSpec(
+                active_deadline_seconds=spec.deadline_seconds,
+                backoff_limit=0 if spec.interactive else spec.restarts,
+                ray_cluster_spec=_cluster(spec, placement, host),
+                shutdown_after_job_finishes=True,
+                submission_mode="InteractiveMode" if spec.interactive else "K8sJobMode",
+                submitter_pod_template=None if spec.interactive else pod_template(spec, placement, launcher),
+                suspend=spec.suspend or None,
+            ),
+            opts,
+        )
+
+
+def _submit(spec: JobSpec) -> tuple[str, ...]:
+    from workloads.command import program
+
+    return ("sh", "-c", SUBMIT, "sh", *program(spec))
+
+
+def _cluster(spec: JobSpec, placement: Placement, host: Command) -> RayClusterSpec:
+    """Return the Ray cluster. Drivers run in the head, tasks and actors only on the hosts."""
+    from workloads.command import with_nccl_environment
+    from workloads.pod import Pod, pod_template
+
+    start = ("sh", "-c", START)
+    # Without a restart policy, Kubernetes restarts Ray in the pod. The operator would recreate a failed pod at once.
+    head = Pod(command=replace(host, argv=start), role="head", capacity=HEAD, restart_policy=None)
+    worker = Pod(
+        command=replace(host, argv=with_nccl_environment(placement.nccl_environment, start)), restart_policy=None
+    )
+    cpus = max(-(-spec.resources.capacity.millicores // 1000), spec.processes_per_host)
+    store = parse_memory(spec.shared_memory) // 2
+    hosts = WorkerGroup(
+        group_name=GROUP,
+        max_replicas=spec.hosts,
+        min_replicas=spec.hosts,
+        # A rank reserves a CPU by default. The rest of the shared memory is for the ranks.
+        ray_start_params={**AGENT_PORTS, "num-cpus": str(cpus), "object-store-memory": str(store)},
+        replicas=spec.hosts,
+        template=pod_template(spec, placement, worker),
+    )
+    return RayClusterSpec(
+        auth_options=AuthOptions(mode="token"),
+        head_group_spec=HeadGroup(
+            ray_start_params={
+                **AGENT_PORTS,
+                "num-cpus": "0",
+                "object-store-memory": str(min(store, HEAD_STORE_BYTES)),
+            },
+            template=pod_template(spec, placement, head),
+        ),
+        ray_version=RAY_VERSION,
+        worker_group_specs=(hosts,),
+    )
