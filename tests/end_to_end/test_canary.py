@@ -21,7 +21,7 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """First bytes of files in these compression formats: RFC 1952, RFC 8878."""
 SMALL_BYTES = 100_000_000
 """Maximum size of a searched layer. Larger layers contain libraries, which are older than this secret."""
-SAYS_ITS_LENGTH = """
+PRINT_SECRET_LENGTH = """
 import os
 print("the secret has", len(os.environ.get("WANDB_API_KEY", "")), "letters")
 """
@@ -62,7 +62,7 @@ def printed(checkout: Checkout) -> str:
     """Return the output of `make up` with the secret in the stack and, as many users have it, in the environment."""
     # Change the source, so that a new image is built while the secret is set.
     source = checkout.folder / "trainer" / "__init__.py"
-    source.write_text(source.read_text(encoding="utf-8") + f"\n{SAYS_ITS_LENGTH}", encoding="utf-8")
+    source.write_text(source.read_text(encoding="utf-8") + f"\n{PRINT_SECRET_LENGTH}", encoding="utf-8")
     checkout.change(flags={"epochs": 1}, secrets={"WANDB_API_KEY": "wandb"})
     checkout.run("make", "setup")
     checkout.tool(".venv/bin/python", "-c", MAKE_STACK)

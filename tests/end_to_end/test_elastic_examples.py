@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 LIGHTNING = "elastic-lightning"
 _, WITH_ETCD, SIDE_BY_SIDE = (yaml.safe_load(block) for block in yaml_blocks(LIGHTNING))
-CLOSE = """
+CLOSE_RENDEZVOUS_PROGRAM = """
 import etcd, json, os
 host, port = os.environ["PET_RDZV_ENDPOINT"].split(":")
 client, key = etcd.Client(host, int(port)), f"/torchelastic/p2p/run_{os.environ['PET_RDZV_ID']}/rdzv/active_version"
@@ -55,7 +55,9 @@ def up_with_a_killed_host(
                 if closed:
                     (pod,) = checkout.objects("pods", f"--selector={selector}")
                     name = pod["metadata"]["name"]
-                    checkout.kubectl("exec", name, "--", "/opt/trainyard/venv/bin/python", "-c", CLOSE)
+                    checkout.kubectl(
+                        "exec", name, "--", "/opt/trainyard/venv/bin/python", "-c", CLOSE_RENDEZVOUS_PROGRAM
+                    )
                 checkout.kubectl("delete", "pod", "--selector", selector, "--force", "--grace-period=0")
     after = "".join(lines[killed:])
     assert process.returncode == 0, after[-3000:]

@@ -125,12 +125,12 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
 
 def queued(values: dict[str, Any], kind: JobKind) -> dict[str, Any]:
     """Return a job of a kind, without a queue or processes if the kind does not support them."""
-    kept = {
+    golden_files = {
         key: value
         for key, value in values.items()
         if key != "processes_per_host" or not KINDS[kind].one_process_per_host
     }
-    return {**kept, "kind": kind, "queue": values["queue"] if KINDS[kind].is_queueable else None}
+    return {**golden_files, "kind": kind, "queue": values["queue"] if KINDS[kind].is_queueable else None}
 
 
 def manifests(spec: JobSpec, placement: Placement) -> list[dict[str, Any]]:
@@ -203,7 +203,7 @@ def rendered() -> dict[str, list[dict[str, Any]]]:
     return {**found, "queues": queues_engine().manifests()}
 
 
-def kept() -> set[Path]:
+def golden_files() -> set[Path]:
     """Return the golden files that exist."""
     return {*FOLDER.glob("*.yaml"), *FOLDER.glob("*.diff")}
 

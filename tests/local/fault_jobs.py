@@ -15,10 +15,10 @@ from tests.golden.manifests import manifests
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec
 
-OfOneJob = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-room"]
-OfANode = Literal["node-lost", "node-dead"]
-Cause = OfOneJob | OfANode
-CAUSES: tuple[Cause, ...] = get_args(OfOneJob)
+JobCause = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-room"]
+NodeCause = Literal["node-lost", "node-dead"]
+Cause = JobCause | NodeCause
+CAUSES: tuple[Cause, ...] = get_args(JobCause)
 KINDS: tuple[JobKind, ...] = get_args(JobKind)
 LAUNCHER_CAUSES = ("memory", "exit-1", "exit-78")
 """Causes that affect mpirun in an `mpi-job`."""
@@ -100,7 +100,7 @@ def victim(kind: JobKind, cause: Cause, name: str) -> str:
     return f"{name}-{ends.get(kind, '1')}"
 
 
-LEFT: dict[JobKind, str] = {"pytorch-job": "203", "mx-job": "143"}
+PREEMPTION_EXIT_CODES: dict[JobKind, str] = {"pytorch-job": "203", "mx-job": "143"}
 """Exit codes of a preempted program: the launcher's for that operator, and that of the signal."""
 PODS: dict[JobKind, int] = {"mpi-job": 3, "mx-job": 4}
 """Number of pods of a job of a kind, if it is not two."""
@@ -136,7 +136,7 @@ def _replace(template: dict[str, Any], kind: JobKind, cause: Cause, name: str) -
     container["command"], container["args"] = ["python", "-S", "-c", PROGRAM], []
     container["env"] += [
         {"name": "CAUSE", "value": cause},
-        {"name": "LEFT", "value": LEFT.get(kind, "75")},
+        {"name": "LEFT", "value": PREEMPTION_EXIT_CODES.get(kind, "75")},
         {"name": "ROLE", "value": "sshd" if (kind, role) == ("mpi-job", "worker") else role},
         {"name": "VICTIM", "value": victim(kind, cause, name)},
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
