@@ -185,6 +185,8 @@ WHOLE = {
     "queues",
 }
 """Manifests that are kept completely: one of each kind."""
+ALIASED_LINES = 10
+"""Minimum length of a repeated part of a manifest that a golden file has once."""
 BASES = {
     "slices": "tpu",
     "gpus": "script",
@@ -208,10 +210,25 @@ def golden_files() -> set[Path]:
     return {*FOLDER.glob("*.yaml"), *FOLDER.glob("*.diff")}
 
 
+def with_aliases(value: Any, seen: dict[str, Any]) -> Any:
+    """Return a copy in which equal long parts are one object, so that YAML has an alias instead of the second one."""
+    if isinstance(value, dict):
+        value = {key: with_aliases(each, seen) for key, each in value.items()}
+    elif isinstance(value, list):
+        value = [with_aliases(each, seen) for each in value]
+    else:
+        return value
+    text = yaml.safe_dump(value)
+    return seen.setdefault(text, value) if text.count("\n") >= ALIASED_LINES else value
+
+
 def goldens() -> dict[Path, str]:
     """Return the text of each golden file."""
     found = rendered()
-    texts = {FOLDER / f"{name}.yaml": yaml.safe_dump_all(found[name], sort_keys=True) for name in WHOLE}
+    texts = {
+        FOLDER / f"{name}.yaml": yaml.safe_dump_all([with_aliases(each, {}) for each in found[name]], sort_keys=True)
+        for name in WHOLE
+    }
     for name in sorted(found.keys() - WHOLE):
         example, _, kind = name.partition(".")
         base = f"{BASES.get(example, 'digits')}.{kind}"
