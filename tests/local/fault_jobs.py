@@ -56,7 +56,7 @@ def broken(held):
             if not each.recv(1):
                 return True
         except OSError as error:
-            # Without a number: nothing has come so far.
+            # A timeout has no number: no data has arrived so far.
             if error.errno:
                 return True
     return False
@@ -79,7 +79,7 @@ if role == "launcher":
         if broken(held):
             os._exit(1)
     sys.exit(0)
-# A lost node takes whoever is on it: there the test says when it is done.
+# The test ends the jobs of a lost node, which affects all pods on it.
 if host.startswith(victim) and not cause.startswith("node-"):
     happens()
     if again:
