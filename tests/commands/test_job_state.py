@@ -135,7 +135,7 @@ REPLICA = "training.kubeflow.org/replica-index"
 
 
 def test_ranks_of_a_pytorch_job() -> None:
-    example = "every-key.pytorch-job"
+    example = "script.pytorch-job"
     master = pod_state(pod(example, "Master", {REPLICA: "0"}, {"PET_NODE_RANK": "0"}))
     worker = pod_state(pod(example, "Worker", {REPLICA: "1"}, {"PET_NODE_RANK": "2"}))
     assert (master.label, worker.label, worker.role) == ("0-1", "4-5", "worker")

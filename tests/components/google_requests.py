@@ -27,7 +27,7 @@ SCHEMAS: Mapping[str, tuple[str, str]] = {
 }
 """Pulumi's type -> API with version, schema of the creation's body."""
 
-NOT_SENT: Mapping[str, tuple[str, ...]] = {
+OMITTED_FIELDS: Mapping[str, tuple[str, ...]] = {
     # In the URL, or used only by the provider.
     "gcp:artifactregistry/repository:Repository": ("location", "repositoryId"),
     "gcp:compute/routerNat:RouterNat": ("region", "router"),
@@ -36,7 +36,7 @@ NOT_SENT: Mapping[str, tuple[str, ...]] = {
     "gcp:storage/bucket:Bucket": ("forceDestroy",),
 }
 
-MOVED: Mapping[str, Mapping[str, str]] = {
+RENAMED_FIELDS: Mapping[str, Mapping[str, str]] = {
     "gcp:compute/firewall:Firewall": {"allows": "allowed", "allows.protocol": "allows.IPProtocol"},
     "gcp:compute/network:Network": {"routingMode": "routingConfig.routingMode"},
     "gcp:container/cluster:Cluster": {
@@ -74,10 +74,10 @@ MOVED: Mapping[str, Mapping[str, str]] = {
 
 def body(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the body with which the provider would create a resource."""
-    found = {key: value for key, value in inputs.items() if key not in ("project", *NOT_SENT.get(kind, ()))}
+    found = {key: value for key, value in inputs.items() if key not in ("project", *OMITTED_FIELDS.get(kind, ()))}
     if kind.endswith("Repository"):
         found["cleanupPolicies"] = {each["id"]: each for each in found.get("cleanupPolicies", [])}
-    moves = MOVED.get(kind, {})
+    moves = RENAMED_FIELDS.get(kind, {})
     for old in sorted(moves, key=lambda path: -path.count(".")):
         found = _moved(found, old.split("."), moves[old].split("."))
     if kind.endswith("Cluster"):

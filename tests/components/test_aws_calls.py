@@ -76,14 +76,14 @@ def records(name: str) -> list[Record]:
     return [each for each in graph(STACKS[name])[0].records if each.type.startswith("aws:")]
 
 
-def damaged(operation: str, **changes: Any) -> Call:
+def invalid_call(operation: str, **changes: Any) -> Call:
     """Return a call of a stack with other parameters."""
     calls = calls_of(records("each way to get nodes"))
     call = next(each for each in calls if each["operation"] == operation)
     return {**call, "parameters": {**call["parameters"], **changes}, "gives": {}}
 
 
-DAMAGES: dict[str, tuple[str, dict[str, Any]]] = {
+INVALID_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
     "amiType": ("create_nodegroup", {"amiType": "AL2023_NVIDIA"}),
     "desiredSize": ("create_nodegroup", {"scalingConfig": {"minSize": 1, "maxSize": 2, "desiredSize": "2"}}),
     "addonName": ("create_addon", {"addonName": None}),
@@ -96,23 +96,25 @@ def results() -> list[tuple[list[Call], dict[str, Any]]]:
     """Return the calls of each stack, one with an upgrade and one with damaged calls at its end, and their results."""
     stacks = [calls_of(records(name)) for name in STACKS]
     stacks[0] += upgrade("eks-dist", ["system", "t4", "cpu"], "1.37")
-    stacks[1] += [damaged(operation, **changes) for operation, changes in DAMAGES.values()]
+    stacks[1] += [invalid_call(operation, **changes) for operation, changes in INVALID_CALLS.values()]
     return list(zip(stacks, call_results(*stacks), strict=True))
 
 
 def test_aws_calls_are_accepted_by_botocore_and_moto(results: list[tuple[list[Call], dict[str, Any]]]) -> None:
     for index, (calls, found) in enumerate(results):
-        damages = len(DAMAGES) if index == 1 else 0
-        assert found["rejected"] == found["rejected"][-damages:] if damages else found["rejected"] == []
-        unseen = sum(f"{call['service']}.{call['operation']}" in NOT_IN_MOTO for call in calls[: len(calls) - damages])
-        assert found["accepted"] == len(calls) - unseen - damages
+        num_invalid = len(INVALID_CALLS) if index == 1 else 0
+        assert found["rejected"] == found["rejected"][-num_invalid:] if num_invalid else found["rejected"] == []
+        unseen = sum(
+            f"{call['service']}.{call['operation']}" in NOT_IN_MOTO for call in calls[: len(calls) - num_invalid]
+        )
+        assert found["accepted"] == len(calls) - unseen - num_invalid
     assert sorted({name for _calls, found in results for name in found["missing"]}) == NOT_IN_MOTO
 
 
 def test_aws_calls_with_invalid_parameters_are_rejected(results: list[tuple[list[Call], dict[str, Any]]]) -> None:
     rejected = results[1][1]["rejected"]
-    assert len(rejected) == len(DAMAGES)
-    for name, line in zip(DAMAGES, rejected, strict=True):
+    assert len(rejected) == len(INVALID_CALLS)
+    for name, line in zip(INVALID_CALLS, rejected, strict=True):
         assert name in line
 
 

@@ -126,7 +126,7 @@ EKS: dict[str, list[dict[str, Any]]] = {
 
 JOB = {"name": "digits", "recipe": "digits", "resources": {"cpu": 1, "memory": "4Gi"}}
 """Job on the trainer image, without which no image is built."""
-NO_RESOURCE = {"kind", "check_availability", "pools.check_zones"}
+VALIDATION_ONLY_KEYS = {"kind", "check_availability", "pools.check_zones"}
 """Keys that affect only validation, not resources."""
 
 
@@ -164,5 +164,5 @@ def test_eks_key_changes_the_plan(key: str) -> None:
 
 
 def test_cloud_keys_are_all_compared() -> None:
-    assert set(GKE) | NO_RESOURCE == keys(GkeConfig)
-    assert set(EKS) | NO_RESOURCE - {"pools.check_zones"} == keys(EksConfig)
+    assert set(GKE) | VALIDATION_ONLY_KEYS == keys(GkeConfig)
+    assert set(EKS) | VALIDATION_ONLY_KEYS - {"pools.check_zones"} == keys(EksConfig)

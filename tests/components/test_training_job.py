@@ -132,7 +132,7 @@ def test_job_environment_names_are_unique(kind: JobKind) -> None:
         assert {"name": "HOME", "value": "/bucket"} in container["env"]
 
 
-SET_BY_OPERATORS = {
+OPERATOR_VARIABLES = {
     "pytorch-job": {"PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT"},
     "train-job": {"PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT"},
     "elastic": {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID"}
@@ -152,7 +152,7 @@ SET_BY_OPERATORS = {
 def test_job_environment_excludes_variables_of_operators(kind: JobKind, values: dict[str, Any], which: str) -> None:
     for template in workers(values, kind=kind):
         names = {variable["name"] for variable in template["spec"]["containers"][0]["env"]}
-        assert not names & SET_BY_OPERATORS[which]
+        assert not names & OPERATOR_VARIABLES[which]
 
 
 def test_job_service_selects_and_publishes_its_pods() -> None:

@@ -21,7 +21,7 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """First bytes of files in these compression formats: RFC 1952, RFC 8878."""
 SMALL_BYTES = 100_000_000
 """Maximum size of a searched layer. Larger layers contain libraries, which are older than this secret."""
-SAYS_ITS_LENGTH = """
+PRINT_SECRET_LENGTH = """
 import os
 print("the secret has", len(os.environ.get("WANDB_API_KEY", "")), "letters")
 """
@@ -62,7 +62,7 @@ def printed(checkout: Checkout) -> str:
     """Return the output of `make up` with the secret in the stack and, as many users have it, in the environment."""
     # Change the source, so that a new image is built while the secret is set.
     source = checkout.folder / "trainer" / "__init__.py"
-    source.write_text(source.read_text(encoding="utf-8") + f"\n{SAYS_ITS_LENGTH}", encoding="utf-8")
+    source.write_text(source.read_text(encoding="utf-8") + f"\n{PRINT_SECRET_LENGTH}", encoding="utf-8")
     checkout.change(flags={"epochs": 1}, secrets={"WANDB_API_KEY": "wandb"})
     checkout.run("make", "setup")
     checkout.tool(".venv/bin/python", "-c", MAKE_STACK)
@@ -75,7 +75,7 @@ def printed(checkout: Checkout) -> str:
 def test_secret_reaches_pod_and_is_in_no_log(checkout: Checkout, printed: str) -> None:
     assert f"the secret has {len(CANARY)} letters" in printed
     (secret,) = [each for each in checkout.objects("secrets") if each["metadata"]["name"] == "digits-secrets"]
-    assert leaks(json.dumps(secret["data"])) == [FORMS[1]], "what is looked for is there"
+    assert leaks(json.dumps(secret["data"])) == [FORMS[1]], "the search finds the secret in its Secret"
     logs = checkout.kubectl("logs", "-l", "trainyard.dev/job=digits", "--tail=-1", "--all-containers")
     assert "letters" in logs
     assert leaks(printed, logs, checkout.run("make", "logs"), checkout.run("make", "status")) == []
@@ -90,7 +90,7 @@ def test_secret_is_not_in_objects_of_cluster(checkout: Checkout, printed: str) -
 def test_secret_is_not_in_image_layers(checkout: Checkout, printed: str, tmp_path: Path) -> None:  # noqa: ARG001  (the stack is up)
     (pod, *_) = checkout.objects("pods")
     layers = own_layers(pod["spec"]["containers"][0]["image"], tmp_path)
-    assert any(b"the secret has" in layer for layer in layers), "the layer with the sources is looked at"
+    assert any(b"the secret has" in layer for layer in layers), "the layer with the sources is searched"
     assert [form for form in FORMS for layer in layers if form.encode() in layer] == []
 
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 LIGHTNING = "elastic-lightning"
 _, WITH_ETCD, SIDE_BY_SIDE = (yaml.safe_load(block) for block in yaml_blocks(LIGHTNING))
-CLOSE = """
+CLOSE_RENDEZVOUS_PROGRAM = """
 import etcd, json, os
 host, port = os.environ["PET_RDZV_ENDPOINT"].split(":")
 client, key = etcd.Client(host, int(port)), f"/torchelastic/p2p/run_{os.environ['PET_RDZV_ID']}/rdzv/active_version"
@@ -55,7 +55,9 @@ def up_with_a_killed_host(
                 if closed:
                     (pod,) = checkout.objects("pods", f"--selector={selector}")
                     name = pod["metadata"]["name"]
-                    checkout.kubectl("exec", name, "--", "/opt/trainyard/venv/bin/python", "-c", CLOSE)
+                    checkout.kubectl(
+                        "exec", name, "--", "/opt/trainyard/venv/bin/python", "-c", CLOSE_RENDEZVOUS_PROGRAM
+                    )
                 checkout.kubectl("delete", "pod", "--selector", selector, "--force", "--grace-period=0")
     after = "".join(lines[killed:])
     assert process.returncode == 0, after[-3000:]
@@ -66,7 +68,7 @@ def up_with_a_killed_host(
 @pytest.mark.long
 def test_elastic_job_continues_without_host_and_readmits_it(checkout: Checkout) -> None:
     _, after = up_with_a_killed_host(checkout, "elastic", 1, 3, "JOB=elastic")
-    assert re.search(r"^elastic/\d \| resume ", after, re.M), "the rest went on from the checkpoint"
+    assert re.search(r"^elastic/\d \| resume ", after, re.M), "the other hosts resumed from the checkpoint"
     assert re.search(r"^elastic/\d \| train .* rank=\d/3 .*host=elastic-1 ", after, re.M), "the host came back"
 
 
@@ -74,7 +76,9 @@ def assert_lightning(before: str, after: str, host: int) -> None:
     """Assert that three hosts trained, two continued, and three trained again, with equal results, uploaded only by
     rank 0."""
     assert re.search(rf"^{LIGHTNING}/\d \| train .* rank=\d/3 ", before, re.M), before[-3000:]
-    assert re.search(rf"^{LIGHTNING}/\d \| resume step=\d+ ", after, re.M), "the rest went on from the checkpoint"
+    assert re.search(rf"^{LIGHTNING}/\d \| resume step=\d+ ", after, re.M), (
+        "the other hosts resumed from the checkpoint"
+    )
     returned = rf"^{LIGHTNING}/\d \| train .* rank=\d/3 host={LIGHTNING}-{host} "
     assert re.search(returned, after, re.M), "the host came back"
     ends = re.findall(rf"^{LIGHTNING}/\d \| test epoch=(\d+) (accuracy=(\S+) loss=\S+) rank=(\d)/3 ", after, re.M)
@@ -139,7 +143,7 @@ def test_lightning_with_closed_rendezvous_reopens_it(checkout: Checkout) -> None
         before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, closed=True)
     finally:
         checkout.stack_file.write_bytes(was)
-    assert "RendezvousClosedError" in after, "the others gave up, too"
+    assert "RendezvousClosedError" in after, "the other hosts gave up too"
     assert "rendezvous: it was closed by a failed or finished host" in after
     assert_lightning(before, after, 1)
 
@@ -168,4 +172,4 @@ def test_lightning_five_jobs_train_concurrently(checkout: Checkout) -> None:
             assert {each["host"].rpartition("-")[0] for each in trained} == {name}
         assert is_model(checkout.cluster.bucket / name / "model.pt")
     starts = [max(each["status"]["startTime"] for each in jobs)]
-    assert all(each["status"]["completionTime"] > starts[0] for each in jobs), "all ran at the same time"
+    assert all(each["status"]["completionTime"] > starts[0] for each in jobs), "all jobs ran at the same time"

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 DIGITS_BY_HAND = "exec python -m trainer.launch -m trainer digits --epochs=2\n"
 """Command that the test types into the shells of idle hosts."""
-OWN_SCRIPT = """
+USER_SCRIPT = """
 import torch
 import torch.distributed as dist
 
@@ -29,14 +29,14 @@ dist.destroy_process_group()
 """Script of a user. `word` distinguishes its versions."""
 RANKS = {"resnet-fake": 4, "pytorch-gloo": 3, "digits-jobset": 2, "digits-train-job": 2}
 """Example -> number of ranks that must train."""
-SHORT = "pytorch-gloo"
+SHORT_EXAMPLE = "pytorch-gloo"
 """Example to check if long tests are skipped: it needs an operator."""
-LEARNS = ("pytorch-gloo", "digits-jobset", "digits-train-job")
+LEARNED_EXAMPLES = ("pytorch-gloo", "digits-jobset", "digits-train-job")
 """Examples whose network must have learned the digits."""
 
 
 @pytest.mark.parametrize(
-    "name", [SHORT, *(pytest.param(name, marks=pytest.mark.long) for name in RANKS if name != SHORT)]
+    "name", [SHORT_EXAMPLE, *(pytest.param(name, marks=pytest.mark.long) for name in RANKS if name != SHORT_EXAMPLE)]
 )
 def test_example_every_rank_trains_to_completion(checkout: Checkout, name: str) -> None:
     text = checkout.run("make", "up", f"JOB={name}", seconds=1200)
@@ -47,7 +47,7 @@ def test_example_every_rank_trains_to_completion(checkout: Checkout, name: str) 
         )
     ended = re.search(rf"^{name}: complete after .*test accuracy ([\d.]+) %", text, re.M)
     assert ended, text[-3000:]
-    if name in LEARNS:
+    if name in LEARNED_EXAMPLES:
         assert float(ended[1]) > 90
     assert f"{name}-" in checkout.run("make", "status")
 
@@ -68,7 +68,7 @@ def test_user_script_runs_and_reruns_after_edit(checkout: Checkout) -> None:
     checkout.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
     try:
         for word in ("first", "second"):
-            (checkout.folder / "mine.py").write_text(OWN_SCRIPT.format(word=word), encoding="utf-8")
+            (checkout.folder / "mine.py").write_text(USER_SCRIPT.format(word=word), encoding="utf-8")
             text = checkout.run("make", "up", seconds=600)
             for rank in range(2):
                 assert re.search(rf"^mine/{rank} \| {word} sum=3\.0$", text, re.M), text[-3000:]

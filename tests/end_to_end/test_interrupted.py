@@ -116,11 +116,11 @@ def left_by_runs(checkout: Checkout) -> list[str]:
 
 
 TRIES = int(os.environ.get("TRAINYARD_TRIES") or (50 if ALL else 5))
-BEGINS = {"up": "Updating (", "down": "Destroying ("}
+START_TEXTS = {"up": "Updating (", "down": "Destroying ("}
 """Text that Pulumi prints at its start."""
 LONGEST_SECONDS = {"": 5.0, "Updating (": 15.0, "Destroying (": 4.0}
 """Maximum seconds after that text, and after the start of the command."""
-WHOLE_EVERY = 5
+COMPLETE_CYCLE_EVERY = 5
 """Number of interrupted commands after which a complete `up` and `down` must work."""
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 
@@ -150,13 +150,13 @@ def test_interrupted_command_leaves_nothing_and_can_be_repeated(small: Checkout)
     run(small, "down")
     for count in range(TRIES):
         target, way = moments.choice(("up", "up", "down")), WAYS[count % len(WAYS)]
-        text = moments.choice(("", BEGINS[target], BEGINS[target]))
+        text = moments.choice(("", START_TEXTS[target], START_TEXTS[target]))
         done = interrupt(small, target, way, moments.uniform(0, LONGEST_SECONDS[text]), text)
         print(f"{count}: make {target}, {way} {done.moment}: status {done.status}, {done.took:.1f} s later")
         assert "Traceback" not in done.output, done
         if way != "kill":
             assert left_by_runs(small) == [], done
-        if count % WHOLE_EVERY == WHOLE_EVERY - 1:
+        if count % COMPLETE_CYCLE_EVERY == COMPLETE_CYCLE_EVERY - 1:
             run(small, "up")
             assert left_by_runs(small) == []
             assert "nothing is left" in run(small, "down")

@@ -67,7 +67,7 @@ def test_killed_pulumi_up_converges_and_down_empties(checkout: Checkout, count: 
     checkout.change(flags={"epochs": 1})
     kill_pulumi_when(checkout, "up", lambda have: have >= count)
     printed = checkout.run("make", "up")
-    assert "look for" not in printed, "no hand work"
+    assert "look for" not in printed, "no manual step is needed"
     assert "test_accuracy=" in printed
     assert made(checkout) == RESOURCES
     kill_pulumi_when(checkout, "down", lambda have: have <= RESOURCES - count)

@@ -125,12 +125,12 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
 
 def queued(values: dict[str, Any], kind: JobKind) -> dict[str, Any]:
     """Return a job of a kind, without a queue or processes if the kind does not support them."""
-    kept = {
+    golden_files = {
         key: value
         for key, value in values.items()
         if key != "processes_per_host" or not KINDS[kind].one_process_per_host
     }
-    return {**kept, "kind": kind, "queue": values["queue"] if KINDS[kind].is_queueable else None}
+    return {**golden_files, "kind": kind, "queue": values["queue"] if KINDS[kind].is_queueable else None}
 
 
 def manifests(spec: JobSpec, placement: Placement) -> list[dict[str, Any]]:
@@ -184,6 +184,8 @@ EACH_KIND = frozenset(f"{'digits' if KINDS[kind].runs_recipes else 'script'}.{ki
 """One example of each kind."""
 WHOLE = {*EACH_KIND, "queues"}
 """Manifests that are kept completely: one of each kind."""
+ALIASED_LINES = 10
+"""Minimum length of a repeated part of a manifest that a golden file has once."""
 BASES = {
     "slices": "tpu",
     "gpus": "script",
@@ -202,15 +204,30 @@ def rendered() -> dict[str, list[dict[str, Any]]]:
     return {**found, "queues": queues_engine().manifests()}
 
 
-def kept() -> set[Path]:
+def golden_files() -> set[Path]:
     """Return the golden files that exist."""
     return {*FOLDER.glob("*.yaml"), *FOLDER.glob("*.diff")}
+
+
+def with_aliases(value: Any, seen: dict[str, Any]) -> Any:
+    """Return a copy in which equal long parts are one object, so that YAML has an alias instead of the second one."""
+    if isinstance(value, dict):
+        value = {key: with_aliases(each, seen) for key, each in value.items()}
+    elif isinstance(value, list):
+        value = [with_aliases(each, seen) for each in value]
+    else:
+        return value
+    text = yaml.safe_dump(value)
+    return seen.setdefault(text, value) if text.count("\n") >= ALIASED_LINES else value
 
 
 def goldens() -> dict[Path, str]:
     """Return the text of each golden file."""
     found = rendered()
-    texts = {FOLDER / f"{name}.yaml": yaml.safe_dump_all(found[name], sort_keys=True) for name in WHOLE}
+    texts = {
+        FOLDER / f"{name}.yaml": yaml.safe_dump_all([with_aliases(each, {}) for each in found[name]], sort_keys=True)
+        for name in WHOLE
+    }
     for name in sorted(found.keys() - WHOLE):
         example, _, kind = name.partition(".")
         base = f"{BASES.get(example, 'digits')}.{kind}"

@@ -8,23 +8,23 @@ import pytest
 import yaml
 
 from tests.golden.differences import difference
-from tests.golden.manifests import WHOLE, examples, goldens, kept, rendered
+from tests.golden.manifests import WHOLE, examples, golden_files, goldens, rendered
 from workloads.spec import JobSpec
 from workloads.validation.conflicts import conflicts
 
 
 @pytest.fixture(scope="module")
-def wanted() -> dict[Path, str]:
+def expected() -> dict[Path, str]:
     """Return the text that each golden file must have."""
     return goldens()
 
 
-def test_golden_files_are_those_of_examples(wanted: dict[Path, str]) -> None:
-    assert kept() == set(wanted), "run `make golden` and read the difference"
+def test_golden_files_are_those_of_examples(expected: dict[Path, str]) -> None:
+    assert golden_files() == set(expected), "run `make golden` and read the difference"
 
 
-def test_golden_manifests_are_current(wanted: dict[Path, str]) -> None:
-    for path, text in wanted.items():
+def test_golden_manifests_are_current(expected: dict[Path, str]) -> None:
+    for path, text in expected.items():
         kept_text = path.read_text(encoding="utf-8")
         if path.suffix == ".yaml":
             same = list(yaml.safe_load_all(text)) == list(yaml.safe_load_all(kept_text))
@@ -32,8 +32,8 @@ def test_golden_manifests_are_current(wanted: dict[Path, str]) -> None:
         assert text == kept_text, f"{path.name}: run `make golden` and read the difference"
 
 
-def test_golden_example_is_kept_once(wanted: dict[Path, str]) -> None:
-    compared = [line[4:] for text in wanted.values() for line in text.splitlines() if line.startswith("+++ ")]
+def test_golden_example_is_kept_once(expected: dict[Path, str]) -> None:
+    compared = [line[4:] for text in expected.values() for line in text.splitlines() if line.startswith("+++ ")]
     assert sorted([*compared, *WHOLE]) == sorted({*examples(), "queues"}) == sorted(rendered())
 
 

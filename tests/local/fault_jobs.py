@@ -15,10 +15,10 @@ from tests.golden.manifests import manifests
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec
 
-OfOneJob = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-room"]
-OfANode = Literal["node-lost", "node-dead"]
-Cause = OfOneJob | OfANode
-CAUSES: tuple[Cause, ...] = get_args(OfOneJob)
+JobCause = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-room"]
+NodeCause = Literal["node-lost", "node-dead"]
+Cause = JobCause | NodeCause
+CAUSES: tuple[Cause, ...] = get_args(JobCause)
 KINDS: tuple[JobKind, ...] = tuple(kind for kind in get_args(JobKind) if kind != "ray-job")
 """Kinds whose pods can run a small program. The operator of a `ray-job` needs Ray: tests/end_to_end/test_ray_job.py."""
 LAUNCHER_CAUSES = ("memory", "exit-1", "exit-78")
@@ -57,7 +57,7 @@ def broken(held):
             if not each.recv(1):
                 return True
         except OSError as error:
-            # Without a number: nothing has come so far.
+            # A timeout has no number: no data has arrived so far.
             if error.errno:
                 return True
     return False
@@ -80,7 +80,7 @@ if role == "launcher":
         if broken(held):
             os._exit(1)
     sys.exit(0)
-# A lost node takes whoever is on it: there the test says when it is done.
+# The test ends the jobs of a lost node, which affects all pods on it.
 if host.startswith(victim) and not cause.startswith("node-"):
     happens()
     if again:
@@ -101,7 +101,7 @@ def victim(kind: JobKind, cause: Cause, name: str) -> str:
     return f"{name}-{ends.get(kind, '1')}"
 
 
-LEFT: dict[JobKind, str] = {"pytorch-job": "203", "mx-job": "143"}
+PREEMPTION_EXIT_CODES: dict[JobKind, str] = {"pytorch-job": "203", "mx-job": "143"}
 """Exit codes of a preempted program: the launcher's for that operator, and that of the signal."""
 PODS: dict[JobKind, int] = {"mpi-job": 3, "mx-job": 4}
 """Number of pods of a job of a kind, if it is not two."""
@@ -137,7 +137,7 @@ def _replace(template: dict[str, Any], kind: JobKind, cause: Cause, name: str) -
     container["command"], container["args"] = ["python", "-S", "-c", PROGRAM], []
     container["env"] += [
         {"name": "CAUSE", "value": cause},
-        {"name": "LEFT", "value": LEFT.get(kind, "75")},
+        {"name": "LEFT", "value": PREEMPTION_EXIT_CODES.get(kind, "75")},
         {"name": "ROLE", "value": "sshd" if (kind, role) == ("mpi-job", "worker") else role},
         {"name": "VICTIM", "value": victim(kind, cause, name)},
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},

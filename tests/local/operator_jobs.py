@@ -9,13 +9,13 @@ from typing import Any
 
 from infra.naming import QUEUE_LABEL
 
-PRINT = "import os, socket; print('host', socket.gethostname(), sorted(os.environ))"
-STAY = "import os, time\nwhile not os.path.exists('/tmp/over'): time.sleep(0.2)"
-OVER = "open('/tmp/over', 'w').close()"
+PRINT_PROGRAM = "import os, socket; print('host', socket.gethostname(), sorted(os.environ))"
+WAIT_PROGRAM = "import os, time\nwhile not os.path.exists('/tmp/over'): time.sleep(0.2)"
+END_PROGRAM = "open('/tmp/over', 'w').close()"
 """Command that ends a waiting pod, run in it."""
-SERVE = "import threading; threading.Event().wait()"
-HOSTS = "print(open('/etc/mpi/hostfile').read())"
-DIGITS = ("-m", "trainer.launch", "-m", "trainer", "digits", "--epochs=1")
+SERVE_PROGRAM = "import threading; threading.Event().wait()"
+HOSTS_PROGRAM = "print(open('/etc/mpi/hostfile').read())"
+DIGITS_ARGUMENTS = ("-m", "trainer.launch", "-m", "trainer", "digits", "--epochs=1")
 RESTRICTED = {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
@@ -52,8 +52,8 @@ def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
         metadata = {"name": kind.lower(), "namespace": namespace}
         return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
 
-    trains = pod(image, "pytorch", *DIGITS)
-    prints = pod(image, "node", "-c", PRINT)
+    trains = pod(image, "pytorch", *DIGITS_ARGUMENTS)
+    prints = pod(image, "node", "-c", PRINT_PROGRAM)
     pytorch = {
         "nprocPerNode": "1",
         "runPolicy": {"cleanPodPolicy": "None"},
@@ -63,7 +63,7 @@ def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
         "jobMode": "MXTrain",
         "runPolicy": {"cleanPodPolicy": "None"},
         "mxReplicaSpecs": {
-            role: replicas(1, pod(image, "mxnet", "-c", PRINT)) for role in ("Scheduler", "Server", "Worker")
+            role: replicas(1, pod(image, "mxnet", "-c", PRINT_PROGRAM)) for role in ("Scheduler", "Server", "Worker")
         },
     }
     mpi = {
@@ -72,8 +72,8 @@ def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
         "launcherCreationPolicy": "WaitForWorkersReady",
         "runPolicy": {"cleanPodPolicy": "Running"},
         "mpiReplicaSpecs": {
-            "Launcher": {"replicas": 1, "template": pod(image, "launcher", "-c", HOSTS)},
-            "Worker": {"replicas": 2, "template": pod(image, "worker", "-c", SERVE, restart=None)},
+            "Launcher": {"replicas": 1, "template": pod(image, "launcher", "-c", HOSTS_PROGRAM)},
+            "Worker": {"replicas": 2, "template": pod(image, "worker", "-c", SERVE_PROGRAM, restart=None)},
         },
     }
     indexed = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 0, "template": prints}
@@ -122,11 +122,11 @@ def in_queue(document: dict[str, Any], queue: str = "research") -> dict[str, Any
     return {**document, "metadata": {**document["metadata"], "labels": {QUEUE_LABEL: queue}}}
 
 
-def two(namespace: str, image: str) -> list[dict[str, Any]]:
+def two_in_queue(namespace: str, image: str) -> list[dict[str, Any]]:
     """Return two jobs that wait for a signal in a queue, and one without a queue."""
-    stays = pod(image, "node", "-c", STAY)
+    stays = pod(image, "node", "-c", WAIT_PROGRAM)
     first, second = (in_queue(indexed(namespace, name, stays)) for name in ("first", "second"))
-    return [first, second, indexed(namespace, "free", pod(image, "node", "-c", PRINT))]
+    return [first, second, indexed(namespace, "free", pod(image, "node", "-c", PRINT_PROGRAM))]
 
 
 def queued(namespace: str, image: str) -> list[dict[str, Any]]:
@@ -135,9 +135,9 @@ def queued(namespace: str, image: str) -> list[dict[str, Any]]:
         (each for each in jobs(namespace, image) if each["kind"] != "MXJob"),
         key=lambda each: each["kind"] != "ClusterTrainingRuntime",
     )
-    large = pod(image, "node", "-c", PRINT)
+    large = pod(image, "node", "-c", PRINT_PROGRAM)
     large["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1"
-    own = [indexed(namespace, "job", pod(image, "node", "-c", PRINT)), indexed(namespace, "large", large)]
+    own = [indexed(namespace, "job", pod(image, "node", "-c", PRINT_PROGRAM)), indexed(namespace, "large", large)]
     return [runtime, *(in_queue(each) for each in (*others, *own))]
 
 
@@ -150,7 +150,7 @@ from infra.local.program_image import program_reference
 from infra.operators.releases import RELEASES
 from infra.operators.operators import Operators, OperatorsArgs
 from infra.hardware import PoolCapacity
-from tests.local.operator_jobs import jobs, queued, two
+from tests.local.operator_jobs import jobs, queued, two_in_queue
 from workloads.queues import Queues, QueuesArgs
 
 images = {{name: program_reference(name) for name in RELEASES}}
@@ -175,7 +175,7 @@ if chosen in ("two", "queued"):
     )
     options = pulumi.ResourceOptions(providers={{"kubernetes": cluster}})
     before.append(Queues("queues", args, options))
-documents = {{"each": jobs, "none": lambda *_: [], "two": two, "queued": queued}}[chosen](namespace, {image!r})
+documents = {{"each": jobs, "none": lambda *_: [], "two": two_in_queue, "queued": queued}}[chosen](namespace, {image!r})
 for document in documents:
     made = k8s.apiextensions.CustomResource(
         document["metadata"]["name"],

@@ -195,7 +195,7 @@ def test_fault_reason_is_in_status(faults: Faults, kind: JobKind) -> None:
     if documented_effects()["memory", kind].startswith("fails"):
         assert "out of memory" in whys["memory"]
     else:
-        # Between two pods of a host there is none to query.
+        # No pod exists between two pods of a host.
         def is_explained() -> bool:
             notes = faults.notes(*faults.seen(kind, "memory")).values()
             return any("137: " in note and "raise `resources.memory`" in note for note in notes)

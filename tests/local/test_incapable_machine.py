@@ -78,7 +78,7 @@ def show() -> None:
 def test_make_without_root_is_rejected_and_creates_nothing(words: list[str], message: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # Nothing else could run without the rest of the checkout.
+        # Other commands would fail without the rest of the checkout.
         for file in ("Makefile", "Pulumi.local.yaml", "setup/root"):
             (folder / file).parent.mkdir(exist_ok=True)
             shutil.copy(PROJECT / file, folder / file)

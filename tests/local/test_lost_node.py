@@ -20,7 +20,7 @@ from infra.local import leftovers
 from infra.local.api import ready_nodes
 from infra.local.repair import TAINT
 from infra.local.settings import ClusterSettings
-from tests.local.fault_jobs import KINDS, PODS, OfANode, job_name
+from tests.local.fault_jobs import KINDS, PODS, NodeCause, job_name
 from tests.local.test_faults import NAMESPACE, Faults, place_of, running_jobs, wait_for
 from workloads.pod import LOST_NODE_SECONDS
 from workloads.spec import JobKind
@@ -35,9 +35,9 @@ SLACK_SECONDS = 15.0
 class LostNode:
     """Jobs on a cluster with a permanently lost node."""
 
-    def __init__(self, settings: ClusterSettings, core: Any, cause: OfANode) -> None:
+    def __init__(self, settings: ClusterSettings, core: Any, cause: NodeCause) -> None:
         self.faults, self._core, self._settings = Faults(settings), core, settings
-        self._cause: OfANode = cause
+        self._cause: NodeCause = cause
         self.node = settings.node_names[1]
         inits = [pid for pid in leftovers.processes(settings.folder) if leftovers.is_namespace_init(pid)]
         (self.supervisor,) = (pid for pid in inits if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") is None)

@@ -21,7 +21,7 @@ from settings.types import OPERATORS_NAMESPACE
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from tests.local.conftest import wait_for
-from tests.local.operator_jobs import OVER, TEXT, jobs
+from tests.local.operator_jobs import END_PROGRAM, TEXT, jobs
 from tests.plugins.stack import ROOT, Stack
 
 # The first run on a machine builds every operator. Jobs with Ray are in tests/end_to_end/test_ray_job.py.
@@ -171,7 +171,7 @@ def test_queue_runs_one_of_two_jobs_at_a_time(stack: Stack) -> None:
     def end(job: str) -> None:
         """Make a job's pods exit."""
         for pod in names(stack, "-n", "kinds", "pods", "-l", f"job-name={job}"):
-            done = kubectl(stack, "-n", "kinds", "exec", pod, "--", "python", "-c", OVER)
+            done = kubectl(stack, "-n", "kinds", "exec", pod, "--", "python", "-c", END_PROGRAM)
             assert done.returncode == 0, done.stderr
 
     wait_for("one of two jobs runs", lambda: (False, 2) in (states()["first"], states()["second"]))

@@ -78,4 +78,4 @@ def test_policy_stacks_of_repository_follow_mandatory_rules(stack: str) -> None:
     found = findings(engine.records, RULES, settings)
     assert [str(each.problem) for each in found if each.fails] == []
     looked_at = {rule.name for rule in RULES for record in engine.records if rule.applies(record.type)}
-    assert len(looked_at) >= 10, "rules that look at nothing say nothing"
+    assert len(looked_at) >= 10, "at least ten rules apply to the stack"

@@ -27,7 +27,7 @@ from workloads.command import (
     program,
     restarts_in_place,
 )
-from workloads.kinds.mpi_job import SSHD
+from workloads.kinds.mpi_job import SSHD, launcher_command
 from workloads.layout import process_layout
 from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, PREEMPTED_EXIT_CODE
 from workloads.spec import JobSpec, Recipe
@@ -211,6 +211,20 @@ def test_host_command_single_process_gets_all_cpus(keys: dict[str, Any]) -> None
     assert not conflicts(spec)
     environment = host_command(spec, process_layout(spec)).environment
     assert (environment["TRAINYARD_PROCESSES_PER_HOST"], environment["OMP_NUM_THREADS"]) == ("1", "8")
+
+
+def test_host_command_gpu_host_runs_one_process_per_gpu() -> None:
+    assert command(accelerator="nvidia-tesla-v100", accelerators_per_host=2).environment["PET_NPROC_PER_NODE"] == "2"
+
+
+@pytest.mark.parametrize(("program", "processes"), [({"recipe": "digits"}, "2"), ({"script": "train.py"}, "8")])
+def test_mpirun_starts_recipe_once_per_host_and_script_once_per_process(
+    program: dict[str, Any], processes: str
+) -> None:
+    values = {"name": "a", "kind": "mpi-job", "hosts": 2, "processes_per_host": 4, **program}
+    spec = JobSpec.model_validate(values)
+    layout = process_layout(spec)
+    assert launcher_command(spec, layout, host_command(spec, layout)).argv[:3] == ("mpirun", "-np", processes)
 
 
 def test_sshd_command_uses_no_configuration_file_and_unprivileged_port() -> None:

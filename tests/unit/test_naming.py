@@ -24,13 +24,13 @@ def test_check_label_accepts_every_dns_label(value: str) -> None:
 
 @given(st.text(max_size=70).filter(lambda text: not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", text)))
 def test_check_label_rejects_all_other_text(value: str) -> None:
-    with pytest.raises(ValueError, match="must be a DNS label"):
+    with pytest.raises(ValueError, match="DNS label"):
         check_label(value)
 
 
 @pytest.mark.parametrize("value", ["a\n", "-a", "a-", "1a", "", "A", "a_b", "a.b", "a" * 64])
 def test_check_label_rejects_near_misses(value: str) -> None:
-    with pytest.raises(ValueError, match="must be a DNS label"):
+    with pytest.raises(ValueError, match="DNS label"):
         check_label(value)
 
 

@@ -17,7 +17,7 @@ from workloads import queues
 from workloads.kinds import KINDS
 from workloads.spec import JobSpec
 
-MODULES = Path(__file__).parents[2] / "setup" / "go"
+GO_MODULES = Path(__file__).parents[2] / "setup" / "go"
 GIBIBYTE = 2**30
 machines = st.builds(
     Capacity,
@@ -79,11 +79,11 @@ def test_needed_releases_of_unknown_operator_raises() -> None:
 @pytest.mark.parametrize("name", RELEASES)
 def test_operator_program_has_version_of_its_objects(name: str) -> None:
     release = RELEASES[name]
-    text = (MODULES / name / "go.mod").read_text(encoding="utf-8")
+    text = (GO_MODULES / name / "go.mod").read_text(encoding="utf-8")
     found = re.search(rf"{re.escape(release.module)} (v\S+)", text)
     assert found is not None
     assert found[1] == release.version
-    assert f"{release.module} {release.version} h1:" in (MODULES / name / "go.sum").read_text(encoding="utf-8")
+    assert f"{release.module} {release.version} h1:" in (GO_MODULES / name / "go.sum").read_text(encoding="utf-8")
 
 
 def test_left_for_jobs_on_two_nodes_is_whole_share() -> None:
