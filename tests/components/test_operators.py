@@ -223,5 +223,5 @@ def test_versions_are_known_when_the_operators_work() -> None:
 def test_what_set_up_has_not_left_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     version = re.escape(RELEASES["jobset"].version)
-    with pytest.raises(ValueError, match=rf"the operator jobset {version} is not set up: run `make up`, or"):
+    with pytest.raises(ValueError, match=rf"operator jobset {version} is not set up; run `make up`, or"):
         made("jobset")

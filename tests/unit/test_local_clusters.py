@@ -265,7 +265,7 @@ sys.stdin.read()
         assert process.stdin
         process.stdin.close()
     assert f"platform.port = {port}" in problem
-    assert "the cluster of stack mine in /checkout has it (`make down STACK=mine` there)" in problem
+    assert "stack mine in /checkout uses it (`make down STACK=mine` there)" in problem
     assert "remove platform.port" in problem
 
 
@@ -314,7 +314,7 @@ def test_state_of_a_copied_checkout_does_not_end_the_cluster_of_the_first(cache:
 
 
 def test_provider_whose_pulumi_is_gone_starts_nothing() -> None:
-    with pytest.raises(RuntimeError, match="has ended; nothing more is started"):
+    with pytest.raises(RuntimeError, match="has ended; no further process was started"):
         Engine().check()
 
 

@@ -68,7 +68,7 @@ def test_kueues_configuration_and_queues_are_of_one_version() -> None:
 
 
 def test_an_unknown_operator_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match="no operator is called volcano; there are training-operator, "):
+    with pytest.raises(ValueError, match="volcano is not an operator; write one of training-operator, "):
         needed_releases({"volcano", "jobset"})
 
 
