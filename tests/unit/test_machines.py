@@ -128,7 +128,7 @@ def test_gpus_that_a_node_has(machine: str, gpu: str | None, count: int | None, 
         ("n1-standard-16", "nvidia-tesla-v100", 1, "at most 12 vCPUs and 78 GiB"),
         ("n1-standard-4", "nvidia-h100-80gb", 8, "write one of a3-highgpu-1g"),
         ("n2-standard-4", "nvidia-tesla-t4", 1, "requires the N1 family"),
-        ("a3-highgpu-8g", "nvidia-l4", 8, "has nvidia-h100-80gb; write that"),
+        ("a3-highgpu-8g", "nvidia-l4", 8, "has nvidia-h100-80gb; write nvidia-h100-80gb"),
         ("a3-highgpu-8g", None, 4, "has exactly 8 GPUs"),
     ],
 )

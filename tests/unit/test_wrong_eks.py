@@ -14,7 +14,7 @@ from tests.unit.refused import assert_refused_in_one_line
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "zone that AWS has not": (
         eks(zones=["us-west-2a", "us-west-2z"]),
-        ("platform.zones", "us-west-2 has no zone us-west-2z", "us-west-2a"),
+        ("platform.zones", "us-west-2 does not have zone us-west-2z", "us-west-2a"),
     ),
     "days in quotes": (eks(log_days="30"), ('log_days = "30"', "180, 365, without quotes: 30")),
 }

@@ -24,7 +24,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     ),
     "L4 in a zone without": (
         pool(machine_type="g2-standard-8", platform_zone="me-central1-a"),
-        ("pools[0].zones", "me-central1-a has no nvidia-l4; it is in me-central2-a, me-central2-c;", "check_zones"),
+        (
+            "pools[0].zones",
+            "me-central1-a does not have nvidia-l4; write one of me-central2-a, me-central2-c;",
+            "check_zones",
+        ),
     ),
 }
 CODES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {

@@ -30,7 +30,7 @@ def test_a_protected_stack_without_a_time_to_live() -> None:
 def test_the_ranges_of_examples_are_rehearsed_and_not_brought_up() -> None:
     config = parse({"platform": eks(authorized_networks=["8.8.8.8/32", "203.0.113.128/25"]), "jobs": []})
     [line] = config.cloud.up_problems("/checkout", "eks")
-    assert "platform.authorized_networks: AWS rejects 203.0.113.128/25, a range for examples" in line
+    assert "platform.authorized_networks: AWS rejects 203.0.113.128/25, a range for documentation" in line
     assert (
         parse({"platform": eks(authorized_networks=["8.8.8.8/32"]), "jobs": []}).cloud.up_problems("/checkout", "eks")
         == []
