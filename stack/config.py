@@ -166,7 +166,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        stacks = ", ".join(sorted(each.name.split(".")[1] for each in path.parent.glob("Pulumi.*.yaml"))) or "none"
+        stacks = ", ".join(sorted(file.name.split(".")[1] for file in path.parent.glob("Pulumi.*.yaml"))) or "none"
         raise ValueError(f"{path.name}: no such file; stacks with a file: {stacks}; write one of them") from error
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); use a readable file") from error

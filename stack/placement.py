@@ -122,6 +122,6 @@ def _local_node(jobs: Jobs, nodes: int, machine: Capacity) -> Capacity:
 
 def _remaining(node: Capacity, num_nodes: int, groups: Sequence[PodGroup]) -> PoolCapacity:
     """Return the capacity of identical nodes minus the requests of some pod groups."""
-    millicores = node.millicores * num_nodes - sum(each.count * each.per_pod.millicores for each in groups)
-    memory = node.memory * num_nodes - sum(each.count * each.per_pod.memory for each in groups)
+    millicores = node.millicores * num_nodes - sum(group.count * group.per_pod.millicores for group in groups)
+    memory = node.memory * num_nodes - sum(group.count * group.per_pod.memory for group in groups)
     return PoolCapacity(name="nodes", free=Capacity(millicores=millicores, memory=memory))

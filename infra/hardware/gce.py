@@ -401,7 +401,7 @@ def gce_family(machine: MachineType) -> GceFamily:
 
 
 def disk_quota(disk_type: str) -> str:
-    """Return the quota of a disk type, except pd-standard, whose quota is never the limit."""
+    """Return the quota of a disk type other than pd-standard, whose quota is never reached first."""
     return "HYPERDISK_BALANCED_GB" if disk_type.startswith("hyperdisk") else "SSD_TOTAL_GB"
 
 
@@ -413,8 +413,8 @@ def gce_machine(name: str) -> MachineType:
 def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[str | None, int]:
     """Return model and number of a node's GPUs. Raises HardwareError with the key to change and the allowed values.
 
-    N1 supports T4 or V100 in fixed numbers. A machine type with built-in GPUs supports no other GPUs. Other families
-    support none. Rules: https://cloud.google.com/compute/docs/gpus#n1-gpus
+    N1 supports T4 or V100 in fixed numbers. A machine type with built-in GPUs does not support other GPUs. Other
+    families do not support GPUs. Rules: https://cloud.google.com/compute/docs/gpus#n1-gpus
     """
     if gpu is not None and gpu not in GPUS:
         raise HardwareError("accelerator_unknown", "accelerator", unknown_accelerator(gpu))
@@ -423,7 +423,7 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
             raise HardwareError(
                 "gpu_of_machine",
                 "machine_type",
-                f"{machine.name} has {machine.gpu}; write that or remove the accelerator",
+                f"{machine.name} has {machine.gpu}; write {machine.gpu} as accelerator, or remove the accelerator",
             )
         if count not in (None, machine.gpus):
             raise HardwareError(
@@ -436,17 +436,14 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
         return None, 0
     attachment = GPUS[gpu].attachment
     if attachment is None:
-        carriers = ", ".join(each.name for each in GCE_MACHINES.values() if each.gpu == gpu) or "no machine type of GCE"
-        raise HardwareError(
-            "gpu_of_other_machines",
-            "machine_type",
-            f"{machine.name} does not support {gpu}, which is available with {carriers}",
-        )
+        suitable = ", ".join(row.name for row in GCE_MACHINES.values() if row.gpu == gpu)
+        remedy = f"write one of {suitable}" if suitable else "no machine type of GCE does; write another accelerator"
+        raise HardwareError("gpu_of_other_machines", "machine_type", f"{machine.name} does not support {gpu}; {remedy}")
     if machine.family != "n1":
         raise HardwareError(
             "machine_without_gpus",
             "machine_type",
-            f"{machine.name} does not support GPUs; {gpu} needs the N1 family, such as n1-standard-8",
+            f"{machine.name} does not support GPUs; {gpu} requires the N1 family; write for example n1-standard-8",
         )
     number = 1 if count is None else count
     if number not in attachment.largest_machine:
@@ -459,7 +456,7 @@ def gpus_on(machine: MachineType, gpu: str | None, count: int | None) -> tuple[s
         raise HardwareError(
             "machine_too_large",
             "machine_type",
-            f"{machine.name} is too large for {number} x {gpu}: at most {vcpus} vCPUs and {memory:g} GiB; "
-            "take a smaller machine type or more GPUs",
+            f"{machine.name} is too large for {number} x {gpu}; at most {vcpus} vCPUs and {memory:g} GiB are allowed; "
+            "write a smaller machine type or more GPUs",
         )
     return gpu, number

@@ -15,18 +15,18 @@ from commands.environment import PROJECT
 from infra.local.lifecycle import check_machine
 from infra.local.settings import stack_cluster
 
-REMEDY = "use platform.kind kubeconfig with a cluster that you have"
+REMEDY = "use platform.kind kubeconfig with an existing cluster"
 SMALL_DISK = 'mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mnt && "$@" && exit; ls -A /mnt; exit 1'
 
 
 @pytest.mark.parametrize(
     ("machine", "messages"),
     [
-        (["unshare", "--user"], ["user 65534 cannot make namespaces and cgroups", "sudo make up", REMEDY]),
+        (["unshare", "--user"], ["user 65534 cannot create namespaces and cgroups", "sudo make up", REMEDY]),
         (["setarch", "i686"], ["this machine is Linux on i686", "needs Linux on x86_64 or aarch64", REMEDY]),
         (
             ["unshare", "--mount", "sh", "-c", SMALL_DISK, "sh"],
-            ["disk: 0.0 GB are free in /mnt, 30 GB are needed: make room, or set XDG_CACHE_HOME"],
+            ["disk: 0.0 GB are free in /mnt, 30 GB are needed; free space, or set XDG_CACHE_HOME"],
         ),
     ],
     ids=["no root", "eks_version_error system", "full disk"],

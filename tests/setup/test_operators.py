@@ -124,7 +124,7 @@ def test_webhooks_are_limited_to_installed_kinds_and_labelled_pods() -> None:
 
 def test_saved_objects_are_read_by_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(ValueError, match=r"operator made-up v1.0.0 is not set up: run `make up`, or"):
+    with pytest.raises(ValueError, match=r"operator made-up v1.0.0 is not set up; run `make up`, or"):
         load_objects(RELEASE)
     objects = operators.objects_of(RELEASE, files("jobs"))
     save_objects(RELEASE, objects)
@@ -171,7 +171,7 @@ def test_an_image_is_named_by_the_sources_of_its_program(tmp_path: Path, monkeyp
 
 def test_an_image_that_is_not_set_up_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(RuntimeError, match="is not set up: run `make up`, or"):
+    with pytest.raises(RuntimeError, match="is not set up; run `make up`, or"):
         program_image.stored_writer(program_image.program_reference(JOBSET.name))
 
 
