@@ -1,5 +1,53 @@
-"""Recording engine of the previews, under the name that tests use."""
+"""Recording engine of the previews, with lookups for tests."""
 
-from commands.review.recorded import LOCAL_CLUSTER, Record, RecordingEngine, run
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pulumi.runtime import rpc
+from pulumi.runtime.proto import resource_pb2
+
+from commands.review import recorded
+from commands.review.recorded import LOCAL_CLUSTER, Record
 
 __all__ = ["LOCAL_CLUSTER", "Record", "RecordingEngine", "run"]
+
+
+class RecordingEngine(recorded.RecordingEngine):
+    """Recording engine whose records tests look up by type and name."""
+
+    @property
+    def requests(self) -> Mapping[str, resource_pb2.RegisterResourceRequest]:
+        """Registration requests by resource name. If several resources share a name, the last one wins."""
+        return {each.name: each for each in self.registered}
+
+    def of_type(self, suffix: str) -> list[Record]:
+        """Return the records whose type ends with `suffix`."""
+        return [record for record in self.records if record.type.endswith(suffix)]
+
+    def manifests(self) -> list[dict[str, Any]]:
+        """Return the Kubernetes objects as the API server would get them, in a stable order."""
+        kubernetes = [record for record in self.records if record.type.startswith("kubernetes:")]
+        return [_plain(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
+
+
+def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
+    """Run a program with an engine (by default a new one) until every registration is resolved."""
+    engine = engine or RecordingEngine()
+    recorded.run(program, engine)
+    return engine
+
+
+def _plain(value: Any) -> Any:
+    """Return `value` with whole floats as integers, because the protocol has only floats.
+
+    Removes the marks of secrets.
+    """
+    if isinstance(value, dict):
+        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
+            return _plain(value["value"])
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

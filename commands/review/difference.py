@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from commands.review.plan import BY_PROVIDER, Action, Step, is_within, value_at
+from commands.review.plan import BY_PROVIDER, Action, Step, is_selected, value_at
 from commands.review.recorded import Record, key_of
 from simulation.cloud.checking import Changes, changes
 from simulation.cloud.fact_table import fact_table
@@ -109,11 +109,7 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
     else:
         changed = tuple(sorted(key for key in {*before, *after} if before.get(key) != after.get(key)))
         found = Changes(changed=changed, replaced=_fixed_fields(record.type, before, after))
-    by_option = [
-        path
-        for path in found.paths or found.changed
-        if any(option == "*" or is_within(path, option) for option in record.replace_on_changes)
-    ]
+    by_option = [path for path in found.paths or found.changed if is_selected(path, record.replace_on_changes)]
     return replace(found, replaced=tuple(by_option)) if by_option and not found.replaced else found
 
 

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from commands.review.difference import with_unknown_outputs, without_ignored
-from commands.review.plan import Action, Step, is_within, value_at
+from commands.review.plan import Action, Step, is_selected, is_within, value_at
 from commands.review.plugin import (
     Plugin,
     PluginDied,
@@ -263,7 +263,7 @@ def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str
     """
     every = list(changes)
     options = list(replace_on_changes)
-    replaced = [each.path for each in every if each.replaces or any(_is_asked(each.path, name) for name in options)]
+    replaced = [each.path for each in every if each.replaces or is_selected(each.path, options)]
     if replaced:
         return "replace", replaced
     return ("update", [each.path for each in every if each.path]) if every else ("same", [])
@@ -282,7 +282,3 @@ def _changes(found: Any) -> list[PlannedChange]:
     if found.changes == found.DIFF_SOME and not changes:
         changes.append(PlannedChange("", replaces=False))
     return changes
-
-
-def _is_asked(path: str, option: str) -> bool:
-    return option == "*" or is_within(path, option)

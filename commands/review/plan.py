@@ -158,3 +158,8 @@ def value_at(value: Any, path: str, default: Any = None) -> Any:
 def is_within(path: str, outer: str) -> bool:
     """Return True if a path equals the outer path or is below it."""
     return path == outer or path.startswith((f"{outer}.", f"{outer}["))
+
+
+def is_selected(path: str, options: Iterable[str]) -> bool:
+    """Return True if one of the paths of Pulumi's option `replace_on_changes` selects a path."""
+    return any(option == "*" or is_within(path, option) for option in options)

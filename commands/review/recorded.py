@@ -21,7 +21,6 @@ from unittest import mock
 
 import pulumi
 import yaml
-from pulumi.runtime import rpc
 from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks
 from pulumi.runtime.proto import resource_pb2
 
@@ -143,11 +142,6 @@ class RecordingEngine(Mocks):
     registered: list[resource_pb2.RegisterResourceRequest] = field(default_factory=list)
     """The registration requests, with parents and options."""
 
-    @property
-    def requests(self) -> Mapping[str, resource_pb2.RegisterResourceRequest]:
-        """Registration requests by resource name. If several resources share a name, the last one wins."""
-        return {each.name: each for each in self.registered}
-
     def new_resource(self, args: MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         """Keep the resource. Its inputs become its outputs."""
         inputs, answers = args.inputs, dict[str, Any]()
@@ -170,29 +164,6 @@ class RecordingEngine(Mocks):
     def call(self, args: MockCallArgs) -> tuple[dict[Any, Any], list[tuple[str, str]] | None]:
         """Reject the call: the program calls no provider function."""
         raise NotImplementedError(args.token)
-
-    def of_type(self, suffix: str) -> list[Record]:
-        """Return the records whose type ends with `suffix`."""
-        return [record for record in self.records if record.type.endswith(suffix)]
-
-    def manifests(self) -> list[dict[str, Any]]:
-        """Return the Kubernetes objects as the API server would get them, in a stable order."""
-        kubernetes = [record for record in self.records if record.type.startswith("kubernetes:")]
-        return [_plain(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
-
-
-def _plain(value: Any) -> Any:
-    """Return `value` with whole floats as integers, because the protocol has only floats.
-
-    Removes the marks of secrets.
-    """
-    if isinstance(value, dict):
-        if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
-            return _plain(value["value"])
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class _Monitor(MockMonitor):
