@@ -141,7 +141,7 @@ class Report:
 
 UNKNOWN = (
     "whether the account has enough quota and permissions, and whether the zones have capacity",
-    "which inputs the cloud's API rejects or changes by rules that neither its provider nor its documentation states",
+    "which inputs of a single resource only the cloud's API rejects or changes",
     "whether images, drivers and network adapters work on the real nodes, and how fast they are",
     "how long the cloud takes: the durations above are typical values",
 )
