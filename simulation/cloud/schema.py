@@ -57,7 +57,7 @@ def arguments_class(token: str) -> type:
 
 
 def problems(token: str, inputs: Properties) -> list[Problem]:
-    """Return the inputs that the SDK's classes do not allow. Raises NoSuchType."""
+    """Return the inputs that the SDK's classes do not allow. Raises UnknownType."""
     found = _object(arguments_class(token), inputs, "")
     package = token.partition(":")[0]
     code = f"rehearsal.{package.replace('-', '_')}.provider_schema"
@@ -133,5 +133,5 @@ def _is_plain(expected: type, value: Any) -> bool:
 
 
 def property_names(token: str) -> frozenset[str]:
-    """Return the names of a resource's inputs. Raises NoSuchType."""
+    """Return the names of a resource's inputs. Raises UnknownType."""
     return frozenset(_properties(arguments_class(token)))

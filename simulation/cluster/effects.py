@@ -64,7 +64,7 @@ class ClusterEffects(Effects):
 
 
 def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
-    """Return the nodes of an EKS node group. Raises Refused for an unknown instance type."""
+    """Return the nodes of an EKS node group. Raises Rejected for an unknown instance type."""
     group = record.inputs
     machine = machine_of(group, state)
     if machine is None:

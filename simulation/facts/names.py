@@ -23,7 +23,7 @@ class SdkClass:
 
     @classmethod
     def of(cls, token: str) -> SdkClass:
-        """Return the inputs of a resource type. Raises schema.NoSuchType."""
+        """Return the inputs of a resource type. Raises schema.UnknownType."""
         return cls(arguments_class(token))
 
     def name(self, terraform: str) -> str | None:
