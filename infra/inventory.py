@@ -203,7 +203,6 @@ ID_TEMPLATES: Mapping[str, str] = {
     "aws:eks/addon:Addon": "{clusterName}:{addonName}",
     "aws:eks/accessEntry:AccessEntry": "{clusterName}:{principalArn}",
     "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": "{clusterName}#{principalArn}#{policyArn}",
-    "aws:kms/alias:Alias": "{name}",
     "aws:iam/role:Role": "{name}",
     "aws:iam/rolePolicy:RolePolicy": "{role}:{name}",
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": "{role}/{policyArn}",

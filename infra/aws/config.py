@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -123,7 +124,7 @@ class EksPoolConfig(Section):
     disk_type: Literal["gp3", "io2"] = "gp3"
     """Type of each node's boot disk."""
 
-    @property
+    @cached_property
     def model(self) -> ProvisioningModel:
         """Provisioning model of the nodes."""
         return ProvisioningModel.parse(self.capacity)

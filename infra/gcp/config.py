@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -165,7 +166,7 @@ class GkePoolConfig(Section):
     preloaded_image_disk: DiskImage | None = None
     """Disk image with container images, attached as a secondary boot disk so that nodes need not pull them."""
 
-    @property
+    @cached_property
     def models(self) -> tuple[ProvisioningModel, ...]:
         """Provisioning models in fallback order."""
         return tuple(map(ProvisioningModel.parse, self.capacity))
