@@ -163,7 +163,7 @@ def observed_effect(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
     others = set(starts.values())
     if job.state == "complete":
         if hit == 2 and others == {1}:
-            return "goes on" if launcher == 1 else "mpirun again"
+            return "continues" if launcher == 1 else "mpirun again"
         return f"complete after {hit}, {others}"
     if job.state == "failed":
         return "fails at once" if hit == 1 else "fails after restarts"
