@@ -94,7 +94,7 @@ def test_without_a_module_proxy_it_says_what_to_do(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("GOPROXY", "http://127.0.0.1:9")
     assert preview.main(["--stack=eks", "--base=HEAD"]) == 2
-    assert "set GOPROXY to a module proxy that this machine reaches" in capsys.readouterr().err
+    assert "set GOPROXY to a module proxy that this machine can reach" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
