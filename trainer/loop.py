@@ -18,12 +18,12 @@ from trainer.data.sampler import EpochSampler
 from trainer.evaluation import evaluate
 from trainer.exit_codes import DataError, PreemptedError, StorageError, diverged
 from trainer.models import build_model, build_optimizer, learning_rate, signature
-from trainer.profile import StepProfile, XlaStepProfile
 from trainer.reporter import Reporter, node_name
 from trainer.runtime import Runtime
 from trainer.runtime.base import Decision
 from trainer.sinks import CLOSE_SECONDS, PREEMPTED_CLOSE_SECONDS
 from trainer.step_log import StepLog
+from trainer.step_profile import StepProfile, XlaStepProfile
 from trainer.storage import Folder
 from trainer.watchdog import Watchdog
 
