@@ -1,4 +1,4 @@
-"""Stacks that a change affects."""
+"""Selection of the stacks that a change affects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from commands.affected_stacks import PROGRAM, affected, removed
 from commands.environment import PROJECT
 
 STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
-LOADED = """
+PRINT_LOADED_FILES = """
 import pathlib, runpy, sys
 runpy.run_path("__main__.py", run_name="program")
 root = pathlib.Path.cwd()
@@ -20,7 +20,7 @@ print(*(file.relative_to(root) for file in files if file.is_relative_to(root) an
 """
 
 
-def test_affected_stack_file_gives_its_stack() -> None:
+def test_affected_of_a_stack_file_gives_its_stack() -> None:
     assert affected(["Pulumi.dev.yaml", "README.md"], STACKS) == ["dev"]
 
 
@@ -35,17 +35,19 @@ def test_affected_stack_file_gives_its_stack() -> None:
         "settings/types.py",
     ],
 )
-def test_affected_file_of_a_package_of_the_program_gives_all(path: str) -> None:
+def test_affected_of_a_program_file_gives_all_stacks(path: str) -> None:
     assert affected([path], STACKS) == ["dev", "eks"]
 
 
-def test_affected_module_at_the_root_gives_all() -> None:
+def test_affected_of_the_main_module_gives_all_stacks() -> None:
     assert {path.name for path in PROJECT.glob("*.py")} == {"__main__.py"}
     assert affected(["__main__.py"], STACKS) == ["dev", "eks"]
 
 
-def test_program_covers_every_file_that_python_loads_for_the_program() -> None:
-    done = subprocess.run([sys.executable, "-c", LOADED], cwd=PROJECT, capture_output=True, text=True, check=True)
+def test_program_paths_cover_every_file_that_python_loads() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PRINT_LOADED_FILES], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
     loaded = done.stdout.split()
     assert "stack/placement.py" in loaded
     assert [path for path in loaded if not path.startswith(PROGRAM)] == []
@@ -54,7 +56,7 @@ def test_program_covers_every_file_that_python_loads_for_the_program() -> None:
 @pytest.mark.parametrize(
     "path", ["docs/tour.md", "Pulumi.gone.yaml", "commands/rehearse/run.py", "docs/recipes/mnist-spmd.md"]
 )
-def test_affected_other_file_gives_none(path: str) -> None:
+def test_affected_of_an_unrelated_file_gives_no_stack(path: str) -> None:
     assert affected([path], STACKS) == []
 
 
@@ -62,9 +64,9 @@ def test_affected_other_file_gives_none(path: str) -> None:
     ("path", "stack"),
     [("train.py", "dev"), ("docs/recipes/elastic.md", "eks"), ("docs/recipes/elastic-lightning.md", "dev")],
 )
-def test_affected_file_that_settings_name_gives_their_stack(path: str, stack: str) -> None:
+def test_affected_of_a_file_named_in_settings_gives_their_stack(path: str, stack: str) -> None:
     assert affected([path], STACKS) == [stack]
 
 
-def test_removed_stack_file_gives_its_stack() -> None:
+def test_removed_of_a_deleted_stack_file_gives_its_stack() -> None:
     assert removed(["docs/tour.md", "Pulumi.gone.yaml", "Pulumi.dev.yaml"], STACKS) == ["gone"]

@@ -1,4 +1,4 @@
-"""Pull requests that change the program, a script or the list of stacks, previewed in a separate repository."""
+"""Preview of pull requests that change the program, a script or the list of stacks, in a temporary repository."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Edit = Callable[[str, Callable[[str], str]], None]
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a repository with a copy of the project and a stack with its own script."""
+    """Return a repository with a copy of the project and a stack that runs a user's script."""
     folder = tmp_path_factory.mktemp("project")
     words = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(words, cwd=PROJECT, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -41,13 +41,13 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def edit(project: Path) -> Edit:
-    """Return a function that edits a file of the original project."""
+    """Check out `main`. Return a function that edits one of its files."""
     git(project, "checkout", "--quiet", "--force", "main")
 
     def edited(name: str, change: Callable[[str], str]) -> None:
         path = project / name
         text = path.read_text(encoding="utf-8")
-        assert change(text) != text, f"nothing of {name} is changed"
+        assert change(text) != text, f"{name} is not changed"
         path.write_text(change(text), encoding="utf-8")
 
     return edited
@@ -59,7 +59,7 @@ def git(folder: Path, *words: str) -> None:
 
 
 def preview(folder: Path, stack: str = "mine", base: str = "main") -> str:
-    """Return the report for a reviewer."""
+    """Return the Markdown report of `make preview`."""
     shutil.rmtree(folder / "report", ignore_errors=True)
     words = [
         sys.executable,
@@ -77,35 +77,35 @@ def preview(folder: Path, stack: str = "mine", base: str = "main") -> str:
     return (folder / "report" / "report.md").read_text(encoding="utf-8")
 
 
-def test_the_same_program_changes_nothing(project: Path, edit: Edit) -> None:
+def test_preview_of_the_same_program_shows_no_change(project: Path, edit: Edit) -> None:
     edit("README.md", lambda text: text + "\n")
     found = preview(project)
     assert "unchanged." in found
     assert not [word for word in ("Update", "Create", "REPLACE", "DELETE", "compared:") if word in found]
 
 
-def test_a_bucket_that_the_program_opens_is_an_update(project: Path, edit: Edit) -> None:
+def test_preview_of_a_bucket_opened_by_the_program_shows_an_update(project: Path, edit: Edit) -> None:
     edit("infra/gcp/storage.py", lambda text: text.replace('"enforced"', '"inherited"'))
     found = preview(project)
     assert "Update 1: 1 Bucket" in found
     assert "publicAccessPrevention" in found
 
 
-def test_an_edited_script_is_a_new_run_of_its_job(project: Path, edit: Edit) -> None:
+def test_preview_of_an_edited_script_replaces_its_job(project: Path, edit: Edit) -> None:
     edit("train.py", lambda text: text.replace("one", "two"))
     found = preview(project)
     assert "**REPLACE**" in found
     assert "1 Job" in found
 
 
-def test_another_trainer_is_another_image_and_a_new_run_of_its_jobs(project: Path, edit: Edit) -> None:
+def test_preview_of_an_edited_trainer_rebuilds_the_image_and_replaces_its_job(project: Path, edit: Edit) -> None:
     edit("trainer/Dockerfile", lambda text: text + "\n# another\n")
     found = preview(project, "dev")
     assert "- `image-build`: contextHash" in found
     assert "- `tiny-imagenet-job`: spec.template" in found.partition("**REPLACE**")[2]
 
 
-def test_a_program_that_could_not_be_recorded_is_told(project: Path, edit: Edit) -> None:
+def test_preview_with_a_broken_base_program_compares_only_the_settings(project: Path, edit: Edit) -> None:
     git(project, "checkout", "--quiet", "-B", "broken")
     edit("infra/gcp/storage.py", lambda text: text + "\nraise RuntimeError('broken then')\n")
     git(project, "commit", "--quiet", "--all", "--message=broken")
@@ -117,7 +117,7 @@ def test_a_program_that_could_not_be_recorded_is_told(project: Path, edit: Edit)
 
 
 @pytest.mark.usefixtures("edit")
-def test_a_removed_stack_is_told_to_be_destroyed_first(project: Path) -> None:
+def test_preview_of_a_removed_stack_warns_that_its_resources_remain(project: Path) -> None:
     (project / "Pulumi.mine.yaml").unlink()
     found = preview(project)
     assert "Nothing destroys what it has" in found

@@ -3,7 +3,7 @@
 from commands.check import verdict
 
 
-def test_a_package_that_nobody_knows_is_not_called_safe() -> None:
+def test_verdict_counts_skipped_packages_separately_from_checked_ones() -> None:
     vulnerability = {"id": "PYSEC-1", "fix_versions": ["2.0"]}
     answer = {
         "dependencies": [

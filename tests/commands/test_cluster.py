@@ -1,4 +1,4 @@
-"""Local clusters as the follower sees them."""
+"""Detection of a removed local cluster by the follower."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from commands.monitor.cluster import LocalCluster
 
 
-def test_a_cluster_whose_folder_is_gone_is_removed(tmp_path: Path) -> None:
+def test_local_cluster_without_its_settings_file_is_removed(tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
     settings.write_text("{}", encoding="utf-8")
     cluster = LocalCluster.of_kubeconfig(str(tmp_path / "keys" / "admin.kubeconfig"))

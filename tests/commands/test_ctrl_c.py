@@ -1,4 +1,4 @@
-"""Ctrl-C in the commands that only read a stack: one sentence, status 130, no traceback."""
+"""Ctrl-C in commands that only read a stack: one line of output, status 130, no traceback."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from commands.environment import PROJECT
 from commands.interrupts import STILL_RUNNING
 
 
-def stack_on(port: int, folder: Path) -> dict[str, str]:
-    """Return the environment of a deployed stack, by its outputs, on a server that listens at `port`."""
+def deployed_stack_environment(port: int, folder: Path) -> dict[str, str]:
+    """Return the environment of a deployed stack whose API server is `127.0.0.1:port`."""
     kubeconfig = folder / "kubeconfig"
     content = {
         "current-context": "there",
@@ -64,9 +64,9 @@ def stack_on(port: int, folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("module", ["status", "follow", "exec"])
-def test_ctrl_c_while_the_cluster_is_asked_ends_with_a_sentence(tmp_path: Path, module: str) -> None:
+def test_ctrl_c_during_a_cluster_request_prints_one_line_and_exits_130(tmp_path: Path, module: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        environment = stack_on(server.getsockname()[1], tmp_path)
+        environment = deployed_stack_environment(server.getsockname()[1], tmp_path)
         words = [sys.executable, "-m", f"commands.{module}"]
         with subprocess.Popen(
             words, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -82,8 +82,8 @@ def test_ctrl_c_while_the_cluster_is_asked_ends_with_a_sentence(tmp_path: Path, 
     assert "job digits continues" in text or STILL_RUNNING in text
 
 
-def test_ctrl_c_ends_tensorboard_with_a_sentence(tmp_path: Path) -> None:
-    environment = stack_on(9, tmp_path)
+def test_ctrl_c_in_tensorboard_prints_one_line_and_exits_130(tmp_path: Path) -> None:
+    environment = deployed_stack_environment(9, tmp_path)
     program = tmp_path / "tensorboard"
     program.write_text("#!/bin/sh\necho serves\nexec sleep 600\n", encoding="utf-8")
     program.chmod(0o755)

@@ -1,5 +1,4 @@
-"""Consequences of a change: resources that are replaced because others are, or because their provider has a new
-target."""
+"""Resources that are replaced because a dependency is replaced or because their provider has a new target."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ EKS: dict[str, Any] = {
 
 
 def eks(**platform: Any) -> dict[str, Any]:
-    """Return the EKS stack with other values of its platform."""
+    """Return the EKS stack with these changes of its platform."""
     return {**EKS, "platform": {**EKS["platform"], **platform}}
 
 
@@ -35,14 +34,14 @@ def steps(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Step]:
     return {each.name: each for each in found if not each.component}
 
 
-def test_nothing_changed_draws_nothing_along() -> None:
+def test_difference_of_equal_stacks_changes_no_resource() -> None:
     assert {each.action for each in steps(EKS, EKS).values()} == {"same"}
 
 
-def test_another_region_makes_everything_again() -> None:
+def test_difference_of_another_region_replaces_all_but_the_image() -> None:
     found = steps(EKS, eks(region="us-east-1"))
     stays = {name for name, each in found.items() if each.action in ("same", "update")}
-    assert stays == {"image-build"}, "a recording knows no other address of the registry"
+    assert stays == {"image-build"}, "the address of the registry is the same in both recordings"
     assert found["cluster-eks"].changed == ("provider aws",)
     assert found["train-bucket"].action == "replace"
     assert found["train-bucket"].kept
@@ -50,14 +49,14 @@ def test_another_region_makes_everything_again() -> None:
     assert found["training-account"].provider == "kubernetes"
 
 
-def test_another_zone_takes_the_cluster_with_all_that_is_in_it() -> None:
+def test_difference_of_another_zone_replaces_the_cluster_and_its_contents() -> None:
     found = report({**STACK, "platform": {**STACK["platform"], "zone": "us-central1-b"}})
     happens = {each.name: each.action for each in found.steps}
     assert happens["cluster-control-plane"] == happens["gpus-nodes"] == happens["digits-job"] == "replace"
     assert happens["network-vpc"] == "same"
 
 
-def test_a_network_that_goes_takes_what_is_in_it() -> None:
+def test_difference_of_a_replaced_network_replaces_its_dependents() -> None:
     found = steps(EKS, eks(network={"vpc": "10.99.0.0/16"}))
     assert found["network-vpc"].changed == ("cidrBlock",)
     assert "vpcId" in found["network-endpoints"].changed
@@ -65,12 +64,12 @@ def test_a_network_that_goes_takes_what_is_in_it() -> None:
     assert found["train-bucket"].action == "same"
 
 
-def test_an_update_draws_nothing_along() -> None:
+def test_difference_of_an_update_replaces_no_resource() -> None:
     found = report(changed({"nodes": 4}))
     assert [each.name for each in found.steps if each.action == "replace"] == []
 
 
-def test_who_stands_between_is_followed() -> None:
+def test_difference_of_a_replaced_resource_replaces_indirect_dependents() -> None:
     first = Record("gcp:compute/network:Network", "net", {"autoCreateSubnetworks": False})
     second = Record("gcp:compute/router:Router", "router", {"network": "net-id"}, depends={"network": (urn(first),)})
     third = Record(
@@ -86,12 +85,12 @@ def urn(record: Record) -> str:
 
 
 @pytest.mark.parametrize(
-    "said", ["`cluster-control-plane`: location", "more of the provider `kubernetes`", "`digits-job`"]
+    "expected", ["`cluster-control-plane`: location", "more of the provider `kubernetes`", "`digits-job`"]
 )
-def test_the_report_names_what_matters_and_counts_the_rest(said: str) -> None:
-    assert said in text({**STACK, "platform": {**STACK["platform"], "zone": "us-central1-b"}})
+def test_report_of_many_replacements_names_the_main_ones_and_counts_the_rest(expected: str) -> None:
+    assert expected in text({**STACK, "platform": {**STACK["platform"], "zone": "us-central1-b"}})
 
 
-def test_the_report_says_of_a_bucket_that_it_stays() -> None:
+def test_report_of_a_replaced_bucket_says_that_the_old_one_stays() -> None:
     found = text({**STACK, "platform": {**STACK["platform"], "name": "other"}})
     assert "-bucket`; the existing one stays in the cloud and continues to cost" in found

@@ -1,4 +1,4 @@
-"""Pod that `make exec` opens, and its error if there is none."""
+"""Selection of the pod and the command of `make exec`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from commands.exec import job_named, kubectl_command, pod_of
 from commands.monitor.cluster import StackNotFound, StackOutputs
 from commands.monitor.pod_state import PodState
 
-FOUND = StackOutputs(kubeconfig_path="/k", namespace="training", jobs=("a", "b"), context="c")
+OUTPUTS = StackOutputs(kubeconfig_path="/k", namespace="training", jobs=("a", "b"), context="c")
 HOST = PodState(uid="0", name="a-0-x", job="a", index=0, processes=2, node="n", state="running")
 PODS = [
     HOST,
@@ -23,26 +23,26 @@ PODS = [
 @pytest.mark.parametrize(
     ("rank", "name"), [("0", "a-0-x"), ("3", "a-1-x"), ("2-3", "a-1-x"), ("launcher", "a-launcher-x")]
 )
-def test_the_pod_of_a_rank(rank: str, name: str) -> None:
+def test_pod_of_a_running_rank_returns_its_pod(rank: str, name: str) -> None:
     assert pod_of(PODS, rank).name == name
 
 
 @pytest.mark.parametrize("rank", ["4", "7", "x"])
-def test_a_rank_that_does_not_run(rank: str) -> None:
+def test_pod_of_a_rank_that_does_not_run_lists_the_running_ranks(rank: str) -> None:
     with pytest.raises(StackNotFound, match=f"RANK={rank}: no such rank runs; running: 0-1, 2-3, launcher"):
         pod_of(PODS, rank)
 
 
-def test_the_job_is_needed_where_there_are_several() -> None:
-    assert job_named(FOUND, "b") == "b"
-    assert job_named(replace(FOUND, jobs=("a",)), "") == "a"
+def test_job_named_without_a_name_requires_a_single_job() -> None:
+    assert job_named(OUTPUTS, "b") == "b"
+    assert job_named(replace(OUTPUTS, jobs=("a",)), "") == "a"
     with pytest.raises(StackNotFound, match="JOB is missing; write JOB= one of a, b"):
-        job_named(FOUND, "")
+        job_named(OUTPUTS, "")
     with pytest.raises(StackNotFound, match="JOB=c: no such job"):
-        job_named(FOUND, "c")
+        job_named(OUTPUTS, "c")
 
 
-def test_the_command_is_kubectls() -> None:
-    found = kubectl_command(FOUND, HOST, ["env"])
+def test_kubectl_command_selects_context_namespace_and_pod() -> None:
+    found = kubectl_command(OUTPUTS, HOST, ["env"])
     assert found[:5] == ["kubectl", "--context", "c", "--namespace", "training"]
     assert found[-3:] == ["a-0-x", "--", "env"]

@@ -1,4 +1,4 @@
-"""Following and status on a real cluster: jobs that run, wait, fail, restart or vanish, and an API server that dies."""
+"""`make logs` and `make status` on a real cluster: jobs that run, wait, fail, restart or are deleted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.stack_settings import JOB, PLATFORM
 
 pytestmark = pytest.mark.cluster
 
-TRAIN = """
+TRAIN_SCRIPT = """
 echo "start rank=$JOB_COMPLETION_INDEX/2 host=$JOB_COMPLETION_INDEX"
 for i in 1 2 3 4 5 6 7 8; do
   echo "train epoch=1 step=$i/8 loss=0.$i rank=$JOB_COMPLETION_INDEX/2"
@@ -40,7 +40,7 @@ done
 echo "done test_accuracy=97.93 best_accuracy=98.01 rank=$JOB_COMPLETION_INDEX/2"
 """
 
-FOLLOW = """
+FOLLOW_PROGRAM = """
 import sys
 from commands.follow import follow
 from commands.monitor.cluster import StackOutputs
@@ -56,7 +56,7 @@ def outputs_of(kubeconfig: str, *jobs: str) -> StackOutputs:
 
 
 def run(cluster: Cluster, *names: str) -> tuple[int, str]:
-    """Follow to the end. Return the status and the output."""
+    """Follow the jobs until they end. Return the exit status and the output."""
     out = io.StringIO()
     status = Follower(cluster, names, Screen(out)).run()
     return status, out.getvalue()
@@ -70,8 +70,8 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def test_both_ranks_are_followed_to_the_end(local: ClusterSettings, apply: Apply) -> None:
-    apply(job("both", TRAIN, hosts=2))
+def test_follow_prints_every_line_of_both_ranks_and_the_summary(local: ClusterSettings, apply: Apply) -> None:
+    apply(job("both", TRAIN_SCRIPT, hosts=2))
     out = io.StringIO()
     assert follow(outputs_of(str(local.kubeconfig), "both"), ["both"], Screen(out)) == 0
     lines = out.getvalue().splitlines()
@@ -82,7 +82,7 @@ def test_both_ranks_are_followed_to_the_end(local: ClusterSettings, apply: Apply
     assert lines[-1].endswith("test accuracy 97.93 % (best 98.01 %); restarts 0")
 
 
-def test_a_finished_job_is_shown_again(cluster: Cluster, apply: Apply) -> None:
+def test_follow_of_a_finished_job_prints_its_log_again(cluster: Cluster, apply: Apply) -> None:
     apply(job("again", "echo 'train step=1'"))
     assert run(cluster, "again")[0] == 0
     status, text = run(cluster, "again")
@@ -90,11 +90,11 @@ def test_a_finished_job_is_shown_again(cluster: Cluster, apply: Apply) -> None:
     assert text.count("train step=1") == 1
 
 
-def test_a_killed_api_server_loses_no_line(
+def test_follow_with_a_killed_api_server_loses_no_line(
     cluster: Cluster, apply: Apply, local: ClusterSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow_module, "SILENT_SECONDS", 0.0)
-    apply(job("killed", TRAIN))
+    apply(job("killed", TRAIN_SCRIPT))
     out = io.StringIO()
     results: list[int] = []
     thread = threading.Thread(
@@ -109,7 +109,9 @@ def test_a_killed_api_server_loses_no_line(
     assert [line.split("step=")[1][0] for line in out.getvalue().splitlines() if "train" in line] == list("12345678")
 
 
-def test_killed_node_fails_the_job_of_its_host(cluster: Cluster, apply: Apply, local: ClusterSettings) -> None:
+def test_follow_with_a_killed_node_reports_its_job_failed(
+    cluster: Cluster, apply: Apply, local: ClusterSettings
+) -> None:
     apply(job("node-killed", "echo 'train step=1'; exec /usr/bin/sleep 600"))
     out = io.StringIO()
     thread = threading.Thread(target=Follower(cluster, ["node-killed"], Screen(out)).run, daemon=True)
@@ -122,11 +124,11 @@ def test_killed_node_fails_the_job_of_its_host(cluster: Cluster, apply: Apply, l
     wait_for("the job's end is shown", lambda: "node-killed: failed" in out.getvalue())
 
 
-def test_a_deleted_namespace_ends_following_with_the_next_command(
+def test_follow_of_a_deleted_namespace_stops_and_names_make_up(
     apply: Apply, kubectl: Callable[..., str], local: ClusterSettings
 ) -> None:
     apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "taken"}})
-    # Its pod is killed before the job is deleted. Without retries the job would fail first.
+    # The pod is killed before the job is deleted. Without retries, the job would fail first.
     document = job("taken", "exec /usr/bin/sleep 600", backoffLimit=6)
     document["metadata"]["namespace"] = "taken"
     apply(document)
@@ -142,12 +144,12 @@ def test_a_deleted_namespace_ends_following_with_the_next_command(
     )
 
 
-def test_a_job_that_ended_before_up_is_reported_and_not_followed(
+def test_report_finished_of_a_job_that_ended_before_up_prints_no_log(
     cluster: Cluster, apply: Apply, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     apply(job("over", "echo 'train step=1'; exit 3"))
-    wait_for("it has ended", lambda: cluster.jobs(["over"])["over"].is_over)
+    wait_for("the job has ended", lambda: cluster.jobs(["over"])["over"].is_over)
     record = {"bucket_prefix": "over", "checkpoints": "checkpoints/over"}
     brought = {"bucket_url": "file:///bucket", "run_records": {"over": record}}
     config = parse({"platform": PLATFORM, "jobs": [{**JOB, "name": "over"}]})
@@ -160,7 +162,7 @@ def test_a_job_that_ended_before_up_is_reported_and_not_followed(
     assert "train step=1" not in text
 
 
-def test_restarts_failure_and_its_exit_code(cluster: Cluster, apply: Apply) -> None:
+def test_follow_of_a_failing_job_reports_restarts_and_exit_code(cluster: Cluster, apply: Apply) -> None:
     apply(job("fails", "echo attempt; echo 'trainer: no space left'; exit 74", backoffLimit=1))
     status, text = run(cluster, "fails")
     assert status == 1
@@ -174,15 +176,15 @@ def test_restarts_failure_and_its_exit_code(cluster: Cluster, apply: Apply) -> N
     assert "`make logs`" in summary
 
 
-def test_a_job_of_a_queue_in_a_cluster_without_kueue_says_so(cluster: Cluster, apply: Apply) -> None:
+def test_queued_job_without_kueue_says_that_kueue_is_missing(cluster: Cluster, apply: Apply) -> None:
     queued = job("nobody-admits", suspend=True)
     queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
     apply(queued)
-    wait_for("suspended", lambda: cluster.jobs(["nobody-admits"])["nobody-admits"].state == "queued")
+    wait_for("the job is queued", lambda: cluster.jobs(["nobody-admits"])["nobody-admits"].state == "queued")
     assert cluster.jobs(["nobody-admits"])["nobody-admits"].reason == f"waits in queue research: {NO_KUEUE}"
 
 
-def test_out_of_memory(cluster: Cluster, apply: Apply) -> None:
+def test_follow_of_a_job_out_of_memory_reports_oomkilled(cluster: Cluster, apply: Apply) -> None:
     document = job("memory", "exec /usr/bin/tail /dev/zero")
     document["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"memory": "40Mi"}
     apply(document)
@@ -191,7 +193,7 @@ def test_out_of_memory(cluster: Cluster, apply: Apply) -> None:
     assert "OOMKilled" in text
 
 
-def test_a_rank_killed_in_its_pod_names_the_memory_limit(cluster: Cluster, apply: Apply) -> None:
+def test_follow_of_a_rank_killed_in_its_pod_names_the_memory_limit(cluster: Cluster, apply: Apply) -> None:
     document = job("in-place", "echo 'restart number=1 counted=1/3 failed_rank=0 exit_code=-9'")
     document["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = {"memory": "40Mi"}
     apply(document)
@@ -200,7 +202,7 @@ def test_a_rank_killed_in_its_pod_names_the_memory_limit(cluster: Cluster, apply
     assert "raise `resources.memory` of job in-place from 40Mi to more" in text
 
 
-def test_a_job_that_cannot_be_scheduled_says_why_until_it_is_deleted(
+def test_follow_of_an_unschedulable_job_says_why_and_stops_when_it_is_deleted(
     cluster: Cluster, apply: Apply, kubectl: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow_module, "ABSENT_SECONDS", 2.0)
@@ -210,7 +212,7 @@ def test_a_job_that_cannot_be_scheduled_says_why_until_it_is_deleted(
 
     def delete() -> None:
         try:
-            wait_for("it says why", lambda: why in out.getvalue())
+            wait_for("the reason is shown", lambda: why in out.getvalue())
         finally:
             kubectl("delete", "job", "large", "--wait=true")
 
@@ -221,7 +223,7 @@ def test_a_job_that_cannot_be_scheduled_says_why_until_it_is_deleted(
     assert "no longer following: job large was deleted (for 2 s); `make up" in out.getvalue()
 
 
-def test_a_missing_image_is_given_up(cluster: Cluster, apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_of_a_missing_image_gives_up(cluster: Cluster, apply: Apply, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow_module, "STUCK_SECONDS", 12.0)
     apply(job("imageless", image="trainyard.local/absent:1"))
     status, text = run(cluster, "imageless")
@@ -230,7 +232,9 @@ def test_a_missing_image_is_given_up(cluster: Cluster, apply: Apply, monkeypatch
     assert text.count("imageless/0 pending") <= 4, text
 
 
-def test_refused_pods_are_explained(apply: Apply, local: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_of_pods_rejected_by_pod_security_says_why(
+    apply: Apply, local: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follow_module, "STUCK_SECONDS", 2.0)
     apply(
         {
@@ -247,7 +251,9 @@ def test_refused_pods_are_explained(apply: Apply, local: ClusterSettings, monkey
     assert "violates PodSecurity" in text
 
 
-def test_a_deleted_pod_is_replaced_and_followed(cluster: Cluster, apply: Apply, kubectl: Callable[..., str]) -> None:
+def test_follow_of_a_deleted_pod_continues_with_its_replacement(
+    cluster: Cluster, apply: Apply, kubectl: Callable[..., str]
+) -> None:
     script = "echo 'train step=1/2'; [ $AGAIN ] || exec /usr/bin/sleep 600; echo 'train step=2/2'"
     document = job("replaced", script, backoffLimit=1)
     (container,) = document["spec"]["template"]["spec"]["containers"]
@@ -269,9 +275,11 @@ def test_a_deleted_pod_is_replaced_and_followed(cluster: Cluster, apply: Apply, 
     assert out.getvalue().count("step=2/2") == 1
 
 
-def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster, apply: Apply) -> None:
+def test_follow_stopped_by_ctrl_c_leaves_the_job_running(
+    local: ClusterSettings, cluster: Cluster, apply: Apply
+) -> None:
     apply(job("left"))
-    words = [sys.executable, "-c", FOLLOW, str(local.kubeconfig)]
+    words = [sys.executable, "-c", FOLLOW_PROGRAM, str(local.kubeconfig)]
     environment = {**os.environ, "STACK": "other"}
     with subprocess.Popen(
         words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -291,12 +299,12 @@ def test_ctrl_c_leaves_the_job_running(local: ClusterSettings, cluster: Cluster,
     wait_for("the job runs", lambda: cluster.jobs(["left"])["left"].state == "running")
 
 
-def test_status_shows_nodes_and_every_job(cluster: Cluster, apply: Apply) -> None:
+def test_status_of_three_jobs_shows_nodes_and_every_job(cluster: Cluster, apply: Apply) -> None:
     apply(job("table", "echo 'train epoch=1 step=5/9 loss=0.5 rate=10 rank=0/1'; exec /usr/bin/sleep 600"))
     apply(job("wide", cpu="64"))
     wait_for("the pod runs", lambda: any(pod.state == "running" for pod in cluster.pods(["table"])))
-    wait_for("it has printed", lambda: bool(cluster.log(cluster.pods(["table"])[0])))
-    wait_for("the other says why", lambda: any(pod.reason for pod in cluster.pods(["wide"])))
+    wait_for("the pod has a log", lambda: bool(cluster.log(cluster.pods(["table"])[0])))
+    wait_for("the other pod has a reason", lambda: any(pod.reason for pod in cluster.pods(["wide"])))
     out = io.StringIO()
     show(cluster, ("table", "wide", "none"), out)
     lines = out.getvalue().splitlines()
@@ -307,7 +315,7 @@ def test_status_shows_nodes_and_every_job(cluster: Cluster, apply: Apply) -> Non
     assert "absent" in rows["none"]
 
 
-def test_no_cluster_is_said_at_once(tmp_path: Path) -> None:
+def test_follow_without_a_kubeconfig_fails_at_once(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="is missing"):
         Cluster(str(tmp_path / "none"), "default")
     out = io.StringIO()
@@ -315,7 +323,9 @@ def test_no_cluster_is_said_at_once(tmp_path: Path) -> None:
     assert "make up" in out.getvalue()
 
 
-def test_a_dead_cluster_is_given_up(local: ClusterSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_of_an_unreachable_cluster_gives_up(
+    local: ClusterSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follow_module, "UNREACHABLE_SECONDS", 4.0)
     config = tmp_path / "config"
     config.write_text(local.kubeconfig.read_text(encoding="utf-8").replace(f":{local.port}", ":9"), encoding="utf-8")
@@ -324,7 +334,7 @@ def test_a_dead_cluster_is_given_up(local: ClusterSettings, tmp_path: Path, monk
     assert "does not answer" in text
 
 
-def test_a_job_that_the_stack_has_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_of_an_unknown_job_lists_the_jobs_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     found = StackOutputs(kubeconfig_path="none", namespace="training", jobs=("digits",))
     monkeypatch.setattr(follow_module, "stack_outputs", lambda: found)
     monkeypatch.setattr("sys.argv", ["follow"])

@@ -1,4 +1,4 @@
-"""The roles that `commands.permissions` prints for GKE permit exactly the calls of Google's provider."""
+"""Comparison of the roles that `commands.permissions` prints for GKE with the calls of Google's provider."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.commands.platforms import gke, permissions_of
 from tests.components.google_requests import methods
 
 STACKS = {
-    "walk-through": gke("train"),
+    "tutorial": gke("train"),
     "fabric": gke("train", pools=[{"name": "a3", "nodes": 2, "machine_type": "a3-highgpu-8g"}]),
     "ironwood": gke("train", zone="us-central1-c", pools=[{"name": "tpus", "accelerator": "v7x", "topology": "2x4x4"}]),
     "image elsewhere": gke("train", image={"prebuilt": f"example.com/trainer@sha256:{'1' * 64}"}),
 }
 
 
-def needed(types: set[str]) -> dict[str, set[str]]:
+def required_permissions(types: set[str]) -> dict[str, set[str]]:
     """Return type -> permissions for its creation, update, deletion and import."""
     return {
         kind: {each for method in CALLS[kind].methods for each in PERMISSIONS[method]} | set(CALLS[kind].more)
@@ -34,33 +34,35 @@ def types_of(name: str) -> set[str]:
     return {each.type for each in records if each.type.startswith("gcp:")}
 
 
-def test_every_type_has_its_calls() -> None:
+def test_calls_and_roles_cover_the_same_resource_types() -> None:
     assert set(CALLS) == set(ROLES_BY_TYPE)
 
 
 @pytest.mark.parametrize("kind", sorted(CALLS))
-def test_calls_are_methods_of_their_api(kind: str) -> None:
+def test_calls_of_a_type_are_methods_of_its_api(kind: str) -> None:
     assert CALLS[kind].methods - methods(CALLS[kind].api) == set()
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_printed_roles_hold_every_call(name: str) -> None:
+def test_printed_roles_of_a_stack_permit_every_call(name: str) -> None:
     granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]}
     allowed = {permission for role in granted for permission in ROLES.get(role, ())}
-    assert {kind: lacking for kind, found in needed(types_of(name)).items() if (lacking := found - allowed)} == {}
+    assert {
+        kind: lacking for kind, found in required_permissions(types_of(name)).items() if (lacking := found - allowed)
+    } == {}
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_no_printed_role_is_idle(name: str) -> None:
+def test_printed_roles_of_a_stack_are_all_needed(name: str) -> None:
     granted = {each["role"] for each in permissions_of(STACKS[name])["bindings"]} - set(VIEWER_ROLES.values())
-    wanted = {permission for found in needed(types_of(name)).values() for permission in found}
+    wanted = {permission for found in required_permissions(types_of(name)).values() for permission in found}
     for role in granted:
         others = {permission for other in granted - {role} for permission in ROLES[other]}
         assert wanted & set(ROLES[role]) - others, f"{role} adds nothing"
 
 
 @pytest.mark.parametrize("kind", sorted(CALLS))
-def test_roles_of_a_type_hold_its_own_calls(kind: str) -> None:
+def test_roles_of_a_type_permit_its_calls(kind: str) -> None:
     allowed = {permission for role in ROLES_BY_TYPE[kind] for permission in ROLES[role]}
     # Every role except those of services has the permission to read the project.
-    assert needed({kind})[kind] - allowed - {"resourcemanager.projects.get"} == set()
+    assert required_permissions({kind})[kind] - allowed - {"resourcemanager.projects.get"} == set()

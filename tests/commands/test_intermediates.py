@@ -1,4 +1,4 @@
-"""Pods that a job owns through another object of its operator belong to the job."""
+"""Ownership of pods that belong to a job through another object of its operator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LABELS = {"trainyard.dev/job": "ray"}
 
 
 def item(name: str, uid: str, owner: str = "", **parts: Any) -> dict[str, Any]:
-    """Return an object with an owner."""
+    """Return an object of the API, with an owner if `owner` is set."""
     metadata = {"name": name, "uid": uid, "creationTimestamp": CREATED, "labels": LABELS}
     return {"metadata": {**metadata, "ownerReferences": [{"uid": owner}] if owner else []}, **parts}
 
@@ -30,29 +30,29 @@ OBJECTS = {
 }
 
 
-def listed(plural: str) -> SimpleNamespace:
+def list_response(plural: str) -> SimpleNamespace:
     return SimpleNamespace(data=json.dumps({"items": OBJECTS[plural]}).encode())
 
 
-def cluster() -> Cluster:
-    """Return a client of an API that has these objects."""
+def ray_cluster_client() -> Cluster:
+    """Return a client of an API server that has `OBJECTS`."""
     made = Cluster.__new__(Cluster)
     made.namespace = "training"
     made.__dict__ |= {
         "_kinds": ["RayJob"],
         "_refused": None,
         "_owners": {},
-        "_batch": SimpleNamespace(list_namespaced_job=lambda _namespace, **_options: listed("jobs")),
-        "_core": SimpleNamespace(list_namespaced_pod=lambda _namespace, **_options: listed("pods")),
+        "_batch": SimpleNamespace(list_namespaced_job=lambda _namespace, **_options: list_response("jobs")),
+        "_core": SimpleNamespace(list_namespaced_pod=lambda _namespace, **_options: list_response("pods")),
         "_custom": SimpleNamespace(
-            list_namespaced_custom_object=lambda _group, _version, _namespace, plural, **_options: listed(plural)
+            list_namespaced_custom_object=lambda _group, _version, _namespace, plural, **_options: list_response(plural)
         ),
     }
     return made
 
 
-def test_pods_of_a_ray_cluster_belong_to_its_job() -> None:
-    found = cluster()
+def test_pods_of_a_ray_cluster_have_its_ray_job_as_owner() -> None:
+    found = ray_cluster_client()
     job = found.jobs(["ray"])["ray"]
     assert (job.kind, job.hosts, job.uid) == ("ray-job", 2, "job")
     assert {pod.name: pod.owner for pod in found.pods(["ray"])} == {

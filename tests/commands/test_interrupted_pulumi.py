@@ -1,4 +1,4 @@
-"""Interruption of Pulumi itself during a creation: its lock, its state and the command's report about them."""
+"""Interruption of Pulumi during a creation: its lock, its state and the report of `make up`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def slow(tmp_path: Path) -> Iterator[Slow]:
     assert orphans_of(run_mark(tmp_path, "dev")) == []
 
 
-def test_interrupted_group_finishes_what_is_being_created(slow: Slow) -> None:
+def test_up_interrupted_once_finishes_the_current_creation(slow: Slow) -> None:
     process = slow.start_and_wait()
     os.killpg(process.pid, signal.SIGINT)
     slow.until_said(process, "still waiting for creating first")
@@ -36,7 +36,7 @@ def test_interrupted_group_finishes_what_is_being_created(slow: Slow) -> None:
     assert slow.created == ["first", "second"]
 
 
-def test_interrupted_twice_names_what_is_pending(slow: Slow) -> None:
+def test_up_interrupted_twice_names_the_unfinished_operations(slow: Slow) -> None:
     process = slow.start_and_wait()
     process.send_signal(signal.SIGINT)
     slow.until_said(process, "stopping: Pulumi finishes")
@@ -47,7 +47,7 @@ def test_interrupted_twice_names_what_is_pending(slow: Slow) -> None:
     assert (slow.created, slow.pending, slow.locks) == ([], ["first"], [])
 
 
-def test_interrupted_three_times_leaves_what_the_next_command_clears(slow: Slow) -> None:
+def test_up_interrupted_three_times_leaves_a_lock_that_the_next_up_removes(slow: Slow) -> None:
     process = slow.start_and_wait()
     for text in ("still waiting for creating first", "giving up"):
         process.send_signal(signal.SIGSTOP)
@@ -64,7 +64,7 @@ def test_interrupted_three_times_leaves_what_the_next_command_clears(slow: Slow)
     assert slow.locks == []
 
 
-def test_second_command_names_the_first(slow: Slow) -> None:
+def test_up_during_another_up_fails_and_names_its_pid(slow: Slow) -> None:
     first = slow.start_and_wait()
     said = slow.end(slow.start(), 1)
     assert f"make up: stack dev: `make up` (pid {first.pid}) has been working on it since" in said
@@ -73,7 +73,7 @@ def test_second_command_names_the_first(slow: Slow) -> None:
     slow.end(first, 0)
 
 
-def test_killed_engine_leaves_no_process_and_its_lock_goes(slow: Slow) -> None:
+def test_up_after_a_killed_engine_removes_its_lock(slow: Slow) -> None:
     process = slow.start_and_wait()
     engine = next(pid for pid in processes() if is_pulumi_in(pid, slow.folder))
     os.kill(engine, signal.SIGKILL)
@@ -84,7 +84,7 @@ def test_killed_engine_leaves_no_process_and_its_lock_goes(slow: Slow) -> None:
     assert slow.locks == []
 
 
-def test_killed_command_is_waited_for(slow: Slow) -> None:
+def test_up_after_a_killed_command_waits_for_its_pulumi(slow: Slow) -> None:
     process = slow.start_and_wait()
     process.kill()
     second = slow.start()

@@ -1,5 +1,4 @@
-"""Signals reach a child program once, when it is ready for them. This child records them; tests/end_to_end has real
-ones."""
+"""Delivery of signals to a child program that records them. tests/end_to_end has tests with real programs."""
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT_SECONDS = 30.0
-COMMAND = """
+TIMEOUT_SECONDS = 30.0
+COMMAND_PROGRAM = """
 import sys
 from pathlib import Path
 from commands import interrupts
@@ -40,7 +39,7 @@ def main():
 interrupts.REPORT_SECONDS = 0.2
 sys.exit(interrupts.run_command("make up", main))
 """
-CHILD = """
+CHILD_PROGRAM = """
 import signal, sys, time
 from pathlib import Path
 folder = Path(sys.argv[1])
@@ -70,7 +69,7 @@ class Running:
     process: subprocess.Popen[str]
 
     def until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + LIMIT_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not condition():
             assert time.monotonic() < deadline, self.signals
             time.sleep(0.01)
@@ -80,7 +79,7 @@ class Running:
 
     @property
     def signals(self) -> str:
-        """Return the signals that the child has received."""
+        """Names of the signals that the child has received."""
         path = self.folder / "signals"
         return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 
@@ -88,16 +87,16 @@ class Running:
         """Let the child end. Return the command's status and output."""
         (self.folder / "listen").touch()
         (self.folder / "end").touch()
-        _, said = self.process.communicate(timeout=LIMIT_SECONDS)
+        _, said = self.process.communicate(timeout=TIMEOUT_SECONDS)
         assert "Traceback" not in said
         return self.process.returncode, said
 
 
 @pytest.fixture(params=["plain"])
 def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    """Yield the command with a child that runs but does not listen yet."""
-    (tmp_path / "child.py").write_text(CHILD, encoding="utf-8")
-    words = [sys.executable, "-c", COMMAND, str(tmp_path), request.param]
+    """Yield the command with a child that runs but does not handle SIGINT yet."""
+    (tmp_path / "child.py").write_text(CHILD_PROGRAM, encoding="utf-8")
+    words = [sys.executable, "-c", COMMAND_PROGRAM, str(tmp_path), request.param]
     with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         found = Running(tmp_path, process)
         found.until_child("begun")
@@ -107,7 +106,7 @@ def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]
         process.kill()
 
 
-def test_signal_before_the_child_listens_waits_and_comes_once(running: Running) -> None:
+def test_signal_before_the_child_is_ready_reaches_it_once_later(running: Running) -> None:
     running.process.send_signal(signal.SIGINT)
     assert running.process.stderr is not None
     assert "stopping: Pulumi finishes what it has begun" in running.process.stderr.readline()
@@ -121,7 +120,7 @@ def test_signal_before_the_child_listens_waits_and_comes_once(running: Running) 
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_other_signals_interrupt_too(running: Running, number: signal.Signals, expected: int) -> None:
+def test_sigterm_and_sighup_interrupt_the_child(running: Running, number: signal.Signals, expected: int) -> None:
     (running.folder / "listen").touch()
     running.until_child("listening")
     running.process.send_signal(number)
@@ -129,7 +128,7 @@ def test_other_signals_interrupt_too(running: Running, number: signal.Signals, e
     assert running.end()[0] == expected
 
 
-def test_second_signal_interrupts_again_and_third_kills(running: Running) -> None:
+def test_second_signal_interrupts_the_child_again_and_third_kills_it(running: Running) -> None:
     (running.folder / "listen").touch()
     running.until_child("listening")
     running.process.send_signal(signal.SIGINT)
@@ -137,12 +136,12 @@ def test_second_signal_interrupts_again_and_third_kills(running: Running) -> Non
     running.process.send_signal(signal.SIGINT)
     running.until(lambda: running.signals == "SIGINT SIGINT")
     running.process.send_signal(signal.SIGINT)
-    _, said = running.process.communicate(timeout=LIMIT_SECONDS)
+    _, said = running.process.communicate(timeout=TIMEOUT_SECONDS)
     assert running.process.returncode == 130
     assert "make up: stopped; Pulumi ended with -9" in said
 
 
-def test_second_signal_terminates_a_child_that_does_not_listen(running: Running) -> None:
+def test_second_signal_terminates_a_child_that_is_not_ready(running: Running) -> None:
     running.process.send_signal(signal.SIGINT)
     assert running.process.stderr is not None
     running.process.stderr.readline()
@@ -152,7 +151,7 @@ def test_second_signal_terminates_a_child_that_does_not_listen(running: Running)
 
 
 @pytest.mark.parametrize("running", ["finishing"], indirect=True)
-def test_finished_first_keeps_the_first_signal_from_the_child(running: Running) -> None:
+def test_finish_first_keeps_the_first_signal_from_the_child(running: Running) -> None:
     (running.folder / "listen").touch()
     running.until_child("listening")
     running.process.send_signal(signal.SIGINT)
@@ -164,7 +163,7 @@ def test_finished_first_keeps_the_first_signal_from_the_child(running: Running) 
     assert "make up: stopped; nothing has changed" in said
 
 
-def test_killed_command_interrupts_its_child(running: Running) -> None:
+def test_killed_command_sends_its_child_sigint(running: Running) -> None:
     (running.folder / "listen").touch()
     running.until_child("listening")
     running.process.kill()
@@ -174,7 +173,7 @@ def test_killed_command_interrupts_its_child(running: Running) -> None:
 
 @pytest.fixture
 def stopping(tmp_path: Path) -> Iterator[Running]:
-    """Yield `make down` during the removal of a cluster, which ends when the file `end` exists."""
+    """Yield `make down` while it removes a cluster. The removal ends when the file `end` exists."""
     script = """
 import sys, time
 from pathlib import Path
@@ -202,7 +201,7 @@ sys.exit(interrupts.run_command("make down", lambda: int(not down.stop_cluster(s
         process.kill()
 
 
-def test_signal_while_down_removes_the_cluster_says_what_it_waits_for_and_finishes(stopping: Running) -> None:
+def test_first_signal_during_down_reports_progress_and_finishes_the_removal(stopping: Running) -> None:
     stopping.process.send_signal(signal.SIGINT)
     assert stopping.process.stderr is not None
     assert "make down finishes the removal of the cluster of stack mine" in stopping.process.stderr.readline()
@@ -212,26 +211,26 @@ def test_signal_while_down_removes_the_cluster_says_what_it_waits_for_and_finish
     assert (stopping.folder / "finished").exists()
 
 
-def test_second_signal_while_down_removes_the_cluster_gives_up(stopping: Running) -> None:
+def test_second_signal_during_down_aborts_the_removal(stopping: Running) -> None:
     stopping.process.send_signal(signal.SIGINT)
     assert stopping.process.stderr is not None
     stopping.process.stderr.readline()
     stopping.process.send_signal(signal.SIGINT)
-    _, said = stopping.process.communicate(timeout=LIMIT_SECONDS)
+    _, said = stopping.process.communicate(timeout=TIMEOUT_SECONDS)
     assert stopping.process.returncode == 130
     assert "Traceback" not in said
     assert not (stopping.folder / "finished").exists()
 
 
-def test_key_in_a_terminal_interrupts_the_child_once(tmp_path: Path) -> None:
-    (tmp_path / "child.py").write_text(CHILD, encoding="utf-8")
+def test_ctrl_c_in_a_terminal_interrupts_the_child_once(tmp_path: Path) -> None:
+    (tmp_path / "child.py").write_text(CHILD_PROGRAM, encoding="utf-8")
     (tmp_path / "listen").touch()
-    words = [sys.executable, "-c", COMMAND, str(tmp_path), "plain"]
+    words = [sys.executable, "-c", COMMAND_PROGRAM, str(tmp_path), "plain"]
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
         os.execv(words[0], words)
-    deadline = time.monotonic() + LIMIT_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not (tmp_path / "listening").exists():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -249,13 +248,13 @@ def test_key_in_a_terminal_interrupts_the_child_once(tmp_path: Path) -> None:
     assert (tmp_path / "signals").read_text(encoding="utf-8") == "SIGINT "
 
 
-def test_interrupted_import_ends_in_a_line() -> None:
+def test_import_interrupted_by_sigint_prints_one_line() -> None:
     words = [sys.executable, "-c", "import commands, os, signal; os.kill(os.getpid(), signal.SIGINT)"]
     done = subprocess.run(words, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "stopped\n")
 
 
-def test_interrupted_start_of_python_under_make_ends_in_a_line() -> None:
+def test_python_start_interrupted_under_make_prints_one_line() -> None:
     start = next(line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "BLOCK :=" in line)
     code = "import sys; print(flush=True); sys.stdin.read(); import commands"
     words = ["env", "--block-signal=INT", sys.executable, "-c", code]
@@ -265,5 +264,5 @@ def test_interrupted_start_of_python_under_make_ends_in_a_line() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=LIMIT_SECONDS)
+        _, said = process.communicate(timeout=TIMEOUT_SECONDS)
     assert (process.returncode, said) == (-signal.SIGINT, "stopped\n")

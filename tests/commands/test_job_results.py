@@ -1,4 +1,4 @@
-"""Record of a run: its sources and its cost."""
+"""Record of a run: its source state, its price and its storage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stack.config import parse
 from stack.run_record import plan_digest, run_records, source_state
 from tests.commands.pull_requests import JOB, STACK, changed
 
-OVER = JobState(
+FINISHED_JOB = JobState(
     name="digits",
     kind="indexed-job",
     state="complete",
@@ -28,7 +28,7 @@ OVER = JobState(
 )
 
 
-def test_a_record_says_what_a_job_ran_from() -> None:
+def test_run_record_holds_source_state_pools_chips_and_price() -> None:
     config = parse(STACK)
     found = run_records(config, "", {})[config.jobs[0].name]
     assert {key: found[key] for key in ("commit", "dirty", "diff_digest")} == asdict(source_state())
@@ -52,7 +52,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     source_state.cache_clear()
 
 
-def test_source_state_of_a_clean_checkout_is_not_dirty(checkout: Path) -> None:
+def test_source_state_with_only_settings_changed_is_not_dirty(checkout: Path) -> None:
     (checkout / "Pulumi.dev.yaml").write_text("config: {key: value}", encoding="utf-8")
     found = source_state(checkout)
     assert (len(found.commit), found.dirty, found.diff_digest) == (40, False, None)
@@ -81,7 +81,7 @@ def test_source_state_without_git_is_unknown(checkout: Path, tmp_path: Path, mon
     assert asdict(source_state(checkout)) == unknown
 
 
-def test_hosts_that_share_a_node_share_its_price() -> None:
+def test_run_record_of_hosts_that_share_a_node_divides_its_price() -> None:
     config = parse(STACK)
     whole = run_records(config, "", {})[config.jobs[0].name]["usd_per_hour"]
     halves = parse(changed(jobs=[{**JOB, "accelerators_per_host": 1, "hosts": 2}]))
@@ -90,7 +90,7 @@ def test_hosts_that_share_a_node_share_its_price() -> None:
     assert found["usd_per_hour"] == pytest.approx(whole / 2, abs=0.001)
 
 
-def test_the_plan_changes_with_the_settings_and_with_nothing_else() -> None:
+def test_plan_digest_changes_only_with_the_settings() -> None:
     config = parse(STACK)
     digest = plan_digest(config, config.jobs[0])
     assert plan_digest(parse(STACK), parse(STACK).jobs[0]) == digest
@@ -100,18 +100,18 @@ def test_the_plan_changes_with_the_settings_and_with_nothing_else() -> None:
     assert plan_digest(other, other.jobs[0]) != digest
 
 
-def test_what_has_no_price_has_none_in_the_record() -> None:
+def test_run_record_of_a_machine_without_a_price_has_no_price() -> None:
     platform = {"kind": "eks", "pools": [{"name": "h200", "machine_type": "p5e.48xlarge", "nodes": 1}]}
     job = {**JOB, "accelerator": "nvidia-h200-141gb", "accelerators_per_host": 8, "hosts": 1}
     config = parse({"platform": platform, "jobs": [job]})
     found = run_records(config, "", {})[config.jobs[0].name]
     assert (found["pools"], found["chips"], found["usd_per_hour"]) == (["h200"], 8, None)
-    assert complete_record(found, OVER)["usd"] is None
+    assert complete_record(found, FINISHED_JOB)["usd"] is None
 
 
-def test_a_run_that_is_over_is_written_with_its_chip_hours_and_price(tmp_path: Path) -> None:
+def test_write_record_of_a_finished_run_stores_chip_hours_and_price(tmp_path: Path) -> None:
     config = parse(STACK)
-    found = complete_record(run_records(config, "", {})[config.jobs[0].name], OVER)
+    found = complete_record(run_records(config, "", {})[config.jobs[0].name], FINISHED_JOB)
     assert (found["hours"], found["chip_hours"]) == (1.5, 6.0)
     assert found["usd"] == pytest.approx(1.5 * found["usd_per_hour"], abs=0.001)
     written = write_record(f"file://{tmp_path}", found)
@@ -121,17 +121,19 @@ def test_a_run_that_is_over_is_written_with_its_chip_hours_and_price(tmp_path: P
 
 def _record() -> dict[str, Any]:
     config = parse(STACK)
-    return complete_record(run_records(config, "", {})[config.jobs[0].name], OVER)
+    return complete_record(run_records(config, "", {})[config.jobs[0].name], FINISHED_JOB)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away, and only root has a local cluster")
-def test_a_job_that_never_wrote_anything_can_write_beside_its_record(tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can change the owner of a folder, and only root has a local cluster"
+)
+def test_write_record_gives_its_folder_to_the_owner_of_the_bucket(tmp_path: Path) -> None:
     os.chown(tmp_path, 1000, 1000)
     written = Path(write_record(f"file://{tmp_path}", _record()).removeprefix("file://"))
     assert [(made.stat().st_uid, made.stat().st_gid) for made in (written, written.parent)] == [(1000, 1000)] * 2
 
 
-def test_a_bucket_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_record_to_an_unwritable_bucket_names_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = _record()
     (tmp_path / "digits").write_text("in the way", encoding="utf-8")
     with pytest.raises(WriteFailed, match=r"digits/run-record\.json cannot be written: .*File exists"):
@@ -144,7 +146,7 @@ def test_a_bucket_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("scheme", "is_here", "said"), [("file", False, ""), ("file", True, "in file:///"), ("gs", False, "alone: gs:/")]
 )
-def test_records_are_written_where_that_is_this_machines_to_do(
+def test_write_records_writes_only_to_a_bucket_on_this_machine(
     scheme: str,
     is_here: bool,
     said: str,
@@ -154,7 +156,7 @@ def test_records_are_written_where_that_is_this_machines_to_do(
 ) -> None:
     brought = {"bucket_url": f"{scheme}://{tmp_path}", "run_records": {"digits": _record()}}
     monkeypatch.setenv("PATH", str(tmp_path))
-    write_records({"digits": OVER}, brought, is_here=is_here)
+    write_records({"digits": FINISHED_JOB}, brought, is_here=is_here)
     printed = capsys.readouterr()
     assert said in printed.out + printed.err
     assert bool(printed.out + printed.err) == bool(said)

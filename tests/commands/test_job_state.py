@@ -1,4 +1,4 @@
-"""States of the operators' jobs, and the places of their pods, from objects that the operators' own code writes."""
+"""States of the operators' jobs and labels of their pods, for objects as the operators write them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ EXAMPLES = {
 }
 HOSTS = {"PyTorchJob": 2, "MPIJob": 2, "MXJob": 4, "JobSet": 8, "TrainJob": 2, "RayJob": 4}
 RAY_STATES = {"Succeeded": "Complete", "Restarting": "Retrying"}
-"""Condition -> the deployment status of a RayJob that stands for it, if it has another name."""
+"""Condition -> the deployment status of a RayJob with the same meaning, if the names differ."""
 
 
 def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any]:
-    """Return a job of some kind with conditions, the older ones first."""
+    """Return a job of this kind with conditions, the oldest first."""
     found = next(each for each in manifests(*examples()[EXAMPLES[kind]]) if each["kind"] == kind)
     found["metadata"] |= {"uid": "u", "creationTimestamp": START}
     found["metadata"]["labels"].pop(QUEUE_LABEL, None)
@@ -58,12 +58,12 @@ def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
     }
 
 
-def test_every_kind_of_the_api_is_known() -> None:
+def test_custom_kinds_all_have_an_example() -> None:
     assert set(CUSTOM_KINDS) == set(EXAMPLES)
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_states(kind: str) -> None:
+def test_job_state_follows_its_conditions(kind: str) -> None:
     name, resource = CUSTOM_KINDS[kind]
     new = job_state(job(kind))
     assert (new.state, new.kind, new.hosts, new.started) == ("pending", name, HOSTS[kind], START)
@@ -75,21 +75,21 @@ def test_states(kind: str) -> None:
     assert job_state(job(kind, ("Suspended", "False"))).state == "pending"
 
 
-QUEUED = {QUEUE_LABEL: "research"}
+QUEUE_LABELS = {QUEUE_LABEL: "research"}
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
-def test_a_job_that_its_queue_has_not_admitted(kind: str) -> None:
+def test_job_state_of_a_suspended_job_with_a_queue_is_queued(kind: str) -> None:
     waiting = job(kind, ("Suspended", "True"))
-    waiting["metadata"]["labels"] |= QUEUED
+    waiting["metadata"]["labels"] |= QUEUE_LABELS
     found = job_state(waiting)
     assert (found.state, found.reason, found.is_over) == ("queued", "waits in queue research", False)
     over = job(kind, ("Suspended", "True"), (CUSTOM_KINDS[kind][1].complete, "True"))
-    over["metadata"]["labels"] |= QUEUED
+    over["metadata"]["labels"] |= QUEUE_LABELS
     assert job_state(over).state == "complete"
 
 
-def test_what_kueue_says_of_a_job_that_waits() -> None:
+def test_why_queued_returns_the_message_of_quota_or_admission_check() -> None:
     reserved = {"type": "QuotaReserved", "status": "False", "message": "insufficient quota for cpu\n in flavor nodes"}
     assert why_queued({"status": {"conditions": [reserved]}}) == "insufficient quota for cpu in flavor nodes"
     assert why_queued({}) == ""
@@ -99,30 +99,30 @@ def test_what_kueue_says_of_a_job_that_waits() -> None:
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob", "MXJob"])
-def test_running_and_restarting(kind: str) -> None:
+def test_job_state_of_a_restarting_job_is_pending(kind: str) -> None:
     assert job_state(job(kind, ("Created", "True"), ("Running", "True"))).state == "running"
     restarting = job_state(job(kind, ("Running", "False"), ("Restarting", "True")))
     assert (restarting.state, restarting.reason) == ("pending", f"{kind}Restarting: why")
 
 
-def test_a_set_runs_while_a_job_of_it_does() -> None:
+def test_job_state_of_a_set_with_a_ready_or_active_job_is_running() -> None:
     assert job_state(job("JobSet", replicatedJobsStatus=[{"name": "worker", "ready": 1}])).state == "running"
     assert job_state(job("TrainJob", jobsStatus=[{"name": "node", "ready": 0, "active": 1}])).state == "running"
 
 
-def test_ray_job_with_a_ready_host_is_running() -> None:
+def test_job_state_of_a_ray_job_is_running_with_a_ready_host_and_pending_at_a_restart() -> None:
     assert job_state(job("RayJob", rayClusterStatus={"readyWorkerReplicas": 1})).state == "running"
     restarting = job_state(job("RayJob", ("Restarting", "True")))
     assert (restarting.state, restarting.reason) == ("pending", "RayJobRestarting: why")
 
 
-def test_ray_job_whose_driver_was_stopped_is_failed() -> None:
+def test_job_state_of_a_ray_job_with_a_stopped_driver_is_failed() -> None:
     stopped = job_state(job("RayJob", jobDeploymentStatus="Complete", jobStatus="STOPPED", message="User stopped it."))
     assert (stopped.state, stopped.reason) == ("failed", "STOPPED: User stopped it.")
 
 
 def pod(example: str, path: str, labels: dict[str, str], environment: dict[str, str]) -> dict[str, Any]:
-    """Return a pod of a golden job, with its operator's additions."""
+    """Return a pod of a golden job, with the labels and variables that its operator adds."""
     templates = pod_templates(manifests(*examples()[example]))
     template = next(each for place, each in templates.items() if path in place)
     template["metadata"] |= {"name": "p", "uid": str(labels), "creationTimestamp": START}
@@ -131,34 +131,34 @@ def pod(example: str, path: str, labels: dict[str, str], environment: dict[str, 
     return {**template, "status": {}}
 
 
-REPLICA = "training.kubeflow.org/replica-index"
+REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"
 
 
-def test_ranks_of_a_pytorch_job() -> None:
+def test_pod_label_of_a_pytorch_job_gives_its_ranks() -> None:
     example = "script.pytorch-job"
-    master = pod_state(pod(example, "Master", {REPLICA: "0"}, {"PET_NODE_RANK": "0"}))
-    worker = pod_state(pod(example, "Worker", {REPLICA: "1"}, {"PET_NODE_RANK": "2"}))
+    master = pod_state(pod(example, "Master", {REPLICA_INDEX_LABEL: "0"}, {"PET_NODE_RANK": "0"}))
+    worker = pod_state(pod(example, "Worker", {REPLICA_INDEX_LABEL: "1"}, {"PET_NODE_RANK": "2"}))
     assert (master.label, worker.label, worker.role) == ("0-1", "4-5", "worker")
 
 
-def test_roles_without_ranks_come_last() -> None:
+def test_latest_by_place_sorts_roles_without_ranks_last() -> None:
     example = "script.mx-job"
     pods = [
-        pod_state(pod(example, role.capitalize(), {REPLICA: index, "r": role}, {}))
+        pod_state(pod(example, role.capitalize(), {REPLICA_INDEX_LABEL: index, "r": role}, {}))
         for role, index in (("server", "0"), ("scheduler", "0"), ("worker", "1"), ("worker", "0"))
     ]
     assert [each.label for each in latest_by_place(pods)] == ["0", "1", "scheduler", "server-0"]
     assert pod_state(pod("digits.mpi-job", "Launcher", {}, {})).label == "launcher"
 
 
-def test_hosts_of_a_ray_job_have_an_index() -> None:
+def test_pod_label_of_a_ray_job_gives_ranks_or_role() -> None:
     labels = {"ray.io/worker-group-replica-index": "3", "ray.io/group": "hosts"}
     assert pod_state(pod("script.ray-job", "workerGroupSpecs", labels, {})).label == "6-7"
     assert pod_state(pod("script.ray-job", "headGroupSpec", {}, {})).label == "head"
     assert pod_state(pod("script.ray-job", "submitterPodTemplate", {}, {})).has_backoff
 
 
-def test_hosts_of_slices_are_counted_through() -> None:
+def test_pod_index_of_slices_continues_across_slices() -> None:
     labels = {"jobset.sigs.k8s.io/job-index": "1", "jobset.sigs.k8s.io/replicatedjob-replicas": "2"}
     index = {"batch.kubernetes.io/job-completion-index": "3"}
     assert pod_state(pod("slices.jobset", "JobSet", {**labels, **index}, {})).index == 7

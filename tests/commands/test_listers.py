@@ -1,4 +1,4 @@
-"""Reading of the clouds' answers, and queries for data that the listings lack."""
+"""Parsing of the output of the clouds' commands, and requests for data that the listings lack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infra.inventory import clusters_in, resources_in
 from tests.commands.platforms import cloud, eks, gke, known, listing
 
 
-def test_the_answers_of_gcloud_and_aws_are_read() -> None:
+def test_resources_in_reads_the_output_of_gcloud_and_aws() -> None:
     answer = [{"name": "gke-dist-1", "labels": {"goog-k8s-cluster-name": "gke-dist"}, "sizeGb": "10"}]
     (disk,) = resources_in(listing("disk", GOOGLE), answer)
     assert (disk.name, disk.labels, disk.facts["sizeGb"]) == ("gke-dist-1", answer[0]["labels"], "10")
@@ -29,7 +29,7 @@ def test_the_answers_of_gcloud_and_aws_are_read() -> None:
 
 
 class Account:
-    """Answers of a cloud's command, by the words that the command begins with."""
+    """Fake of a cloud's command. Each answer belongs to the first words of a command line."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers, self.asked = answers, list[str]()
@@ -39,7 +39,7 @@ class Account:
         return next((value for key, value in self.answers.items() if self.asked[-1].startswith(key)), None)
 
 
-def test_tags_are_asked_for_where_the_listing_has_none() -> None:
+def test_role_lister_requests_the_tags_that_its_listing_lacks() -> None:
     account = Account(
         {
             "aws iam list-roles": {"Roles": [{"RoleName": "nodes-role-0a1b2c3"}, {"RoleName": "somebody"}]},
@@ -54,8 +54,8 @@ def test_tags_are_asked_for_where_the_listing_has_none() -> None:
     ]
 
 
-@pytest.mark.parametrize(("state", "there"), [("Enabled", 1), ("PendingDeletion", 0)])
-def test_a_key_that_waits_for_its_deletion_is_gone(state: str, there: int) -> None:
+@pytest.mark.parametrize(("state", "count"), [("Enabled", 1), ("PendingDeletion", 0)])
+def test_key_lister_omits_a_key_pending_deletion(state: str, count: int) -> None:
     arn, tags = "arn:aws:kms:us-west-2:1:key/k", [{"Key": "trainyard-cluster", "Value": "a.us-west-2"}]
     account = Account(
         {
@@ -64,12 +64,12 @@ def test_a_key_that_waits_for_its_deletion_is_gone(state: str, there: int) -> No
         }
     )
     keys = list(cloud(eks("a")).lister(known(eks("a")), account)(listing("key", AMAZON)))
-    assert [known(eks("a")).has(key, ()) for key in keys] == [True] * there
-    assert [key.id for key in keys] == ["k"] * there
+    assert [known(eks("a")).has(key, ()) for key in keys] == [True] * count
+    assert [key.id for key in keys] == ["k"] * count
     assert "Values=a.us-west-2" in account.asked[0]
 
 
-def test_bindings_are_the_members_of_the_projects_policy() -> None:
+def test_binding_lister_returns_the_members_of_the_project_policy() -> None:
     members = ["serviceAccount:a-nodes@p-12345.iam.gserviceaccount.com", "user:someone@example.com"]
     account = Account({"gcloud projects get-iam-policy p-12345": {"bindings": [{"role": "r", "members": members}]}})
     found = list(cloud(gke("a")).lister(known(gke("a")), account)(listing("binding", GOOGLE)))

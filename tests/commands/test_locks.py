@@ -1,4 +1,4 @@
-"""Locks of a stack: Pulumi's in a folder backend, of dead and living owners, and this checkout's own."""
+"""Locks of a stack: Pulumi's in a folder backend, and the lock of this checkout."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from commands.locks import explain, free_locks, only_command, owners_in
 
 MARK = "/checkout:dev"
 SINCE = "2026-11-24T10:00:00Z"
-LOCKS = ".pulumi/locks/organization/trainyard/dev"
-ERROR = f"""error: the stack is currently locked by 2 lock(s). Either wait for the other process(es) to end or delete \
-the lock file with `pulumi cancel`.
-  s3://bucket/{LOCKS}/a.json: created by ann@elsewhere (pid 7) at {SINCE}
-  file:///a%20b/{LOCKS}/b.json: created by bob@{socket.gethostname()} (pid 1) at {SINCE}
+LOCK_FOLDER = ".pulumi/locks/organization/trainyard/dev"
+LOCKED_ERROR = f"""error: the stack is currently locked by 2 lock(s). Either wait for the other process(es) to end or \
+delete the lock file with `pulumi cancel`.
+  s3://bucket/{LOCK_FOLDER}/a.json: created by ann@elsewhere (pid 7) at {SINCE}
+  file:///a%20b/{LOCK_FOLDER}/b.json: created by bob@{socket.gethostname()} (pid 1) at {SINCE}
 """
 
 
@@ -62,19 +62,19 @@ def free_all(folder: Path, *, is_shared: bool = False) -> list[str]:
     return free_locks(folder, "trainyard", "dev", MARK, is_shared=is_shared)
 
 
-def test_free_dead_owner_removes_its_lock(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
+def test_free_locks_of_a_dead_owner_removes_the_lock(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
     lock(lock_folder, dead_pid)
     (said,) = free_all(tmp_path)
     assert f"removed the lock of a `pulumi` (pid {dead_pid}, since {SINCE}) that is dead" in said
     assert list(lock_folder.iterdir()) == []
 
 
-def test_free_id_that_another_program_has_removes_the_lock(tmp_path: Path, lock_folder: Path) -> None:
+def test_free_locks_with_a_pid_reused_by_another_program_removes_the_lock(tmp_path: Path, lock_folder: Path) -> None:
     lock(lock_folder, os.getpid())
     assert len(free_all(tmp_path)) == 1
 
 
-def test_free_living_owner_raises_and_keeps_the_lock(
+def test_free_locks_of_a_running_owner_raises_and_keeps_the_lock(
     tmp_path: Path, lock_folder: Path, engine: subprocess.Popen[bytes]
 ) -> None:
     path = lock(lock_folder, engine.pid)
@@ -84,7 +84,7 @@ def test_free_living_owner_raises_and_keeps_the_lock(
     assert path.exists()
 
 
-def test_free_owner_on_another_machine_raises_and_keeps_the_lock(
+def test_free_locks_of_an_owner_on_another_machine_raises_and_keeps_the_lock(
     tmp_path: Path, lock_folder: Path, dead_pid: int
 ) -> None:
     path = lock(lock_folder, dead_pid, host="elsewhere")
@@ -94,7 +94,9 @@ def test_free_owner_on_another_machine_raises_and_keeps_the_lock(
 
 
 @pytest.mark.parametrize("text", ["", '{"pid": 1, "user', "[]", '{"pid": 1}'])
-def test_free_damaged_lock_is_removed_or_explained(tmp_path: Path, lock_folder: Path, text: str) -> None:
+def test_free_locks_removes_a_damaged_lock_except_on_a_shared_backend(
+    tmp_path: Path, lock_folder: Path, text: str
+) -> None:
     path = lock_folder / "a.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(StackBusy, match="is cut off and names no owner; if no `pulumi` works on the stack"):
@@ -103,25 +105,25 @@ def test_free_damaged_lock_is_removed_or_explained(tmp_path: Path, lock_folder: 
     assert not path.exists()
 
 
-def test_free_leaves_other_projects(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
+def test_free_locks_keeps_the_locks_of_other_projects(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
     path = lock(lock_folder, dead_pid)
     assert free_locks(tmp_path, "other", "dev", MARK, is_shared=False) == []
     assert path.exists()
 
 
-def test_owners_in_error_of_pulumi() -> None:
-    first, second = owners_in(ERROR)
+def test_owners_in_a_pulumi_error_returns_every_owner() -> None:
+    first, second = owners_in(LOCKED_ERROR)
     assert (first.user, first.host, first.pid, first.since) == ("ann", "elsewhere", 7, SINCE)
     assert (first.is_here, second.is_here) == (False, True)
     assert owners_in("error: no stack named 'dev' found") == []
 
 
-def test_explain_dead_owner_on_shared_backend_gives_the_command() -> None:
-    _, dead = owners_in(ERROR)
+def test_explain_of_a_dead_owner_on_a_shared_backend_names_the_command() -> None:
+    _, dead = owners_in(LOCKED_ERROR)
     assert "it is dead; remove its lock with `make shell STACK=dev`" in explain("dev", [dead], MARK)
 
 
-HOLD = """
+HOLDER_PROGRAM = """
 import sys, time
 from pathlib import Path
 from commands import locks
@@ -138,8 +140,8 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "STATE", tmp_path)
 
 
-def test_second_command_learns_the_holder(tmp_path: Path) -> None:
-    words = [sys.executable, "-c", HOLD, str(tmp_path)]
+def test_only_command_held_by_another_process_names_its_holder(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", HOLDER_PROGRAM, str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, cwd=ROOT, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
@@ -150,12 +152,12 @@ def test_second_command_learns_the_holder(tmp_path: Path) -> None:
             pass
         holder.kill()
         holder.wait()
-        # The text of the dead holder no longer applies.
+        # The dead holder no longer has the lock.
         with only_command("dev", "make down"):
             pass
 
 
-def test_holder_that_has_written_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_command_with_an_unreadable_holder_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "READ_SECONDS", 0.0)
     with only_command("dev", "make up"):
         (tmp_path / "locks" / "dev").write_text('{"command": "ma', encoding="utf-8")
@@ -163,7 +165,7 @@ def test_holder_that_has_written_nothing_is_not_waited_for(tmp_path: Path, monke
             pass
 
 
-def test_lock_names_this_process(tmp_path: Path) -> None:
+def test_only_command_writes_its_pid_and_clears_it_afterwards(tmp_path: Path) -> None:
     with only_command("dev", "make up"):
         assert f'"pid": {os.getpid()}' in (tmp_path / "locks" / "dev").read_text(encoding="utf-8")
     assert (tmp_path / "locks" / "dev").read_text(encoding="utf-8") == ""

@@ -12,7 +12,7 @@ TORCHRUN = (Path(__file__).parent / "torchrun_failure.txt").read_text(encoding="
 """Output of torchrun 2.15 with two processes, of which rank 1 exits with 78."""
 
 
-def test_an_event_has_its_values_and_rank() -> None:
+def test_parse_event_returns_name_fields_and_rank() -> None:
     event = parse_event("train epoch=1 step=40/125 loss=0.4312 accuracy=86.21 rate=812.3 rank=3/8 host=digits-0")
     assert event is not None
     assert (event.name, event.rank) == ("train", 3)
@@ -20,7 +20,7 @@ def test_an_event_has_its_values_and_rank() -> None:
     assert event.fields["loss"] == "0.4312"
 
 
-def test_an_event_after_a_launchers_prefix_is_found() -> None:
+def test_parse_event_after_a_launcher_prefix_finds_the_event() -> None:
     event = parse_event("(RayTrainWorker pid=114, ip=10.65.0.3) train epoch=8 step=62/62 loss=0.0440 rank=1/2")
     assert event is not None
     assert (event.name, event.rank) == ("train", 1)
@@ -29,11 +29,11 @@ def test_an_event_after_a_launchers_prefix_is_found() -> None:
 
 
 @pytest.mark.parametrize("line", ["", "train", "training step=1", "train of thought", "step=1 train", "  train step=1"])
-def test_other_text_is_no_event(line: str) -> None:
+def test_parse_event_of_other_text_returns_none(line: str) -> None:
     assert parse_event(line) is None
 
 
-def test_progress_is_that_of_the_first_rank_in_the_log() -> None:
+def test_progress_with_several_ranks_follows_the_lowest_rank() -> None:
     progress = Progress()
     for line in (
         "train step=1/9 loss=3.0 rank=1/2",
@@ -47,19 +47,19 @@ def test_progress_is_that_of_the_first_rank_in_the_log() -> None:
     assert progress.value("test_accuracy", "done") == ""
 
 
-def test_torchruns_report_gives_each_ranks_own_exit_code() -> None:
+def test_exit_codes_of_a_torchrun_report_gives_one_per_rank() -> None:
     assert exit_codes(TORCHRUN) == {0: -15, 1: 78}
     assert exit_codes(["rank : none", "exitcode  : 78"]) == {}
 
 
-def test_the_lines_before_the_report_end_with_the_error() -> None:
+def test_before_report_returns_the_lines_before_the_torchrun_report() -> None:
     lines = before_report(TORCHRUN)
     assert "trainer: --epochs 'x': must be a number" in lines
     assert not any("Traceback" in line or "exitcode" in line for line in lines)
     assert before_report(["one", "two"]) == ["one", "two"]
 
 
-def test_errors_are_told_from_other_text() -> None:
+def test_looks_like_an_error_distinguishes_errors_from_other_text() -> None:
     assert looks_like_an_error("RuntimeError: Connection closed by peer")
     assert looks_like_an_error("trainer: disk full: checkpoint refused")
     assert not looks_like_an_error("downloading weights")

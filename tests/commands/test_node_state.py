@@ -1,4 +1,4 @@
-"""States of nodes and their effect on the pods there, from objects of a real API server (1.34)."""
+"""States of nodes and their effect on pods, for objects of a real API server (1.34)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from commands.monitor.pod_state import lost_node_advice, lost_pods, node_line, pod_state
 
 API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
-SILENT = {
+NO_ANSWER = {
     "status": "Unknown",
     "reason": "NodeStatusUnknown",
     "message": "Kubelet stopped posting node status.",
     "lastTransitionTime": "2026-11-21T10:00:00Z",
 }
-REFUSES = {"status": "False", "reason": "KubeletNotReady", "message": "container runtime is down"}
+NOT_READY = {"status": "False", "reason": "KubeletNotReady", "message": "container runtime is down"}
 
 
 def node(**ready: str) -> dict[str, Any]:
@@ -29,29 +29,31 @@ def node(**ready: str) -> dict[str, Any]:
     return found
 
 
-def test_a_node_that_is_well() -> None:
+def test_node_that_is_ready_has_no_advice_and_no_lost_pods() -> None:
     assert node_line(node()) == ("follow-0 ready", True)
     assert lost_node_advice([node()]) == ""
     assert lost_pods([pod_state(API["pods"]["running"][0])], [node()]) == {}
 
 
-def test_a_node_that_says_why_it_is_not_ready_is_not_lost() -> None:
-    assert node_line(node(**REFUSES)) == ("follow-0 not ready (KubeletNotReady: container runtime is down)", False)
-    assert lost_node_advice([node(**REFUSES)]) == ""
-    assert lost_pods([pod_state(API["pods"]["running"][0])], [node(**REFUSES)]) == {}
+def test_node_that_reports_not_ready_is_not_lost() -> None:
+    assert node_line(node(**NOT_READY)) == ("follow-0 not ready (KubeletNotReady: container runtime is down)", False)
+    assert lost_node_advice([node(**NOT_READY)]) == ""
+    assert lost_pods([pod_state(API["pods"]["running"][0])], [node(**NOT_READY)]) == {}
 
 
-def test_a_node_that_does_not_answer_says_since_when_and_what_to_do() -> None:
-    words, is_ready = node_line(node(**SILENT))
+def test_node_that_does_not_answer_gives_time_and_advice() -> None:
+    words, is_ready = node_line(node(**NO_ANSWER))
     assert not is_ready
     assert "follow-0 has not answered since 2026-11-21T10:00:00Z (NodeStatusUnknown: Kubelet stopped" in words
-    assert "`kubectl delete node follow-0`" in lost_node_advice([node(**SILENT)])
+    assert "`kubectl delete node follow-0`" in lost_node_advice([node(**NO_ANSWER)])
 
 
-def test_pods_on_it_and_on_nodes_that_are_no_more_are_named_but_not_those_that_have_ended() -> None:
+def test_lost_pods_on_silent_or_removed_nodes_excludes_ended_pods() -> None:
     running, ended = pod_state(API["pods"]["running"][0]), pod_state(API["pods"]["complete"][0])
     ended = replace(ended, node=running.node)
     assert running.node == "follow-0"
-    assert "has not answered since 2026-11-21T10:00:00Z" in lost_pods([running, ended], [node(**SILENT)])[running.uid]
+    assert (
+        "has not answered since 2026-11-21T10:00:00Z" in lost_pods([running, ended], [node(**NO_ANSWER)])[running.uid]
+    )
     assert lost_pods([running], []) == {running.uid: "its node follow-0 is gone; the pod is recreated within a minute"}
-    assert ended.uid not in lost_pods([running, ended], [node(**SILENT)])
+    assert ended.uid not in lost_pods([running, ended], [node(**NO_ANSWER)])

@@ -1,4 +1,4 @@
-"""Checks and plans of the official plugins: rejections, different plans, warnings, and missing plugins."""
+"""Review by the official plugins: rejections, different plans, warnings and missing plugins."""
 
 from __future__ import annotations
 
@@ -28,76 +28,78 @@ from simulation.cloud.values import UNKNOWN
 from tests.commands.pull_requests import STACK, TODAY, changed, report
 
 ROOT = Path(__file__).resolve().parents[2]
-PLUGIN = """#!/bin/sh
+PLUGIN_SCRIPT = """#!/bin/sh
 PYTHONPATH={root} exec {root}/.venv/bin/python -m tests.commands.plugin_on_command {commands} "$@"
 """
 VERSION = metadata.version("pulumi-gcp")
 
 
-class Home:
-    """Home of Pulumi with a plugin for Google that follows instructions."""
+class PulumiHome:
+    """Home folder of Pulumi with a fake plugin for Google that obeys instructions."""
 
     def __init__(self, folder: Path) -> None:
         self.seen = folder / "seen.json"
         self._commands = folder / "commands.json"
         program = folder / "plugins" / f"resource-gcp-v{VERSION}" / "pulumi-resource-gcp"
         program.parent.mkdir(parents=True)
-        program.write_text(PLUGIN.format(root=ROOT, commands=self._commands), encoding="utf-8")
+        program.write_text(PLUGIN_SCRIPT.format(root=ROOT, commands=self._commands), encoding="utf-8")
         program.chmod(0o755)
 
-    def asked(self, after: dict[str, Any], **commands: Any) -> PluginReview:
-        """Return the plugin's review of a change of the stack when it gets these instructions."""
+    def review(self, after: dict[str, Any], **commands: Any) -> PluginReview:
+        """Review a change of the stack with a plugin that gets these instructions."""
         self._commands.write_text(json.dumps({"seen": str(self.seen), **commands}), encoding="utf-8")
         olds, news = record_program(STACK, ()), record_program(after, ())
         return review_by_plugins(olds, news, difference(olds, news))
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """Return the home that Pulumi's environment sets."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PulumiHome:
+    """Return the folder that `PULUMI_HOME` names."""
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
-    return Home(tmp_path)
+    return PulumiHome(tmp_path)
 
 
-def test_agreeing_plugin_passes(home: Home) -> None:
-    found = home.asked(changed({"nodes": 4}))
+def test_review_with_an_equal_plan_of_the_plugin_passes(home: PulumiHome) -> None:
+    found = home.review(changed({"nodes": 4}))
     assert found.failures == []
     assert list(found.asked) == [f"gcp {VERSION}"]
     assert found.asked[f"gcp {VERSION}"] > 20
     assert found.lines()[-1].endswith("resources as Trainyard did.")
 
 
-def test_refusal_is_a_defect(home: Home) -> None:
+def test_review_with_a_rejected_input_fails(home: PulumiHome) -> None:
     wrong = ["upgradeSettings", "expected strategy to be one of SURGE, BLUE_GREEN"]
-    found = home.asked(changed({"nodes": 4}), refuse={"gpus-nodes": wrong})
+    found = home.review(changed({"nodes": 4}), refuse={"gpus-nodes": wrong})
     [line] = found.failures
     assert line == f"a defect of Trainyard: gpus-nodes: gcp rejects {wrong[0]}: {wrong[1]}"
 
 
-def test_other_plan_is_a_defect(home: Home) -> None:
-    found = home.asked(changed({"nodes": 4}), replace={"gpus-nodes": ["autoscaling"]})
+def test_review_with_a_different_plan_of_the_plugin_fails(home: PulumiHome) -> None:
+    found = home.review(changed({"nodes": 4}), replace={"gpus-nodes": ["autoscaling"]})
     [line] = found.differences
     assert line == f"gpus-nodes: gcp {VERSION} plans replace (autoscaling), Trainyard update"
 
 
-def test_values_that_only_the_cloud_knows_are_not_a_change(home: Home) -> None:
+def test_review_ignores_changes_of_computed_values(home: PulumiHome) -> None:
     computed = {"cluster-control-plane": ["masterAuth"], "network-nat": ["natIps"], "gpus-nodes": ["placementPolicy"]}
-    found = home.asked(changed({"nodes": 4}), compute=computed, compute_replaces=["placementPolicy"])
+    found = home.review(changed({"nodes": 4}), compute=computed, compute_replaces=["placementPolicy"])
     assert found.failures == []
 
 
-def test_input_that_changes_counts_among_values_that_the_cloud_knows(home: Home) -> None:
-    found = home.asked(STACK, compute={"gpus-nodes": ["autoscaling"]})
+def test_review_of_a_changed_input_that_is_also_computed_fails(home: PulumiHome) -> None:
+    found = home.review(STACK, compute={"gpus-nodes": ["autoscaling"]})
     assert found.failures == []
-    found = home.asked(changed({"nodes": 4}), compute={"gpus-nodes": ["autoscaling"]}, compute_replaces=["autoscaling"])
+    found = home.review(
+        changed({"nodes": 4}), compute={"gpus-nodes": ["autoscaling"]}, compute_replaces=["autoscaling"]
+    )
     [line] = found.differences
     assert line == f"gpus-nodes: gcp {VERSION} plans replace (autoscaling), Trainyard update"
 
 
-def test_replaced_resource_draws_along_what_depends_on_it(home: Home) -> None:
+def test_review_of_a_replaced_resource_compares_its_dependents(home: PulumiHome) -> None:
     after = {**STACK, "platform": {**STACK["platform"], "network": {"nodes": "10.200.0.0/20"}}}
     replaced = {"network-subnet": ["ipCidrRange"], "cluster-control-plane": ["subnetwork"], "gpus-nodes": ["cluster"]}
-    found = home.asked(after, replace=replaced)
+    found = home.review(after, replace=replaced)
     plans = {each.partition(":")[0]: each for each in found.differences}
     ours = {each.name: each.action for each in difference(record_program(STACK, ()), record_program(after, ()))}
     for name, [key] in replaced.items():
@@ -105,19 +107,21 @@ def test_replaced_resource_draws_along_what_depends_on_it(home: Home) -> None:
         assert plans.get(name) == (None if ours[name] == "replace" else said)
 
 
-def test_crash_is_a_defect_with_its_panic(home: Home) -> None:
+def test_review_with_a_crashing_plugin_fails_with_its_panic(home: PulumiHome) -> None:
     after = {**STACK, "platform": {**STACK["platform"], "name": "other"}}
     replaced = {"cluster-control-plane": ["name"]}
-    found = home.asked(after, replace=replaced, crash_at_unknown="cluster")
+    found = home.review(after, replace=replaced, crash_at_unknown="cluster")
     assert any(
         "the plugin crashes: Diff" in line and "panic: can't use ElementIterator" in line for line in found.failures
     )
 
 
-def test_plugin_gets_no_credentials_and_no_way_out(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_environment_has_no_credentials_and_a_closed_proxy(
+    home: PulumiHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("GOOGLE_CREDENTIALS", "GOOGLE_APPLICATION_CREDENTIALS", "AWS_ACCESS_KEY_ID", "CLOUDSDK_CONFIG"):
         monkeypatch.setenv(name, "secret")
-    home.asked(changed({"nodes": 4}))
+    home.review(changed({"nodes": 4}))
     seen = json.loads(home.seen.read_text(encoding="utf-8"))
     assert "secret" not in seen["environment"].values()
     assert seen["environment"]["HTTPS_PROXY"] == plugin.CLOSED_PROXY
@@ -126,13 +130,13 @@ def test_plugin_gets_no_credentials_and_no_way_out(home: Home, monkeypatch: pyte
     assert seen["variables"]["gcp:config:accessToken"] == "none"
 
 
-def test_warning_is_shown_and_does_not_fail(home: Home) -> None:
-    found = home.asked(changed({"nodes": 4}), warn="this field is deprecated")
+def test_review_with_a_warning_shows_it_and_passes(home: PulumiHome) -> None:
+    found = home.review(changed({"nodes": 4}), warn="this field is deprecated")
     assert found.warnings == ("this field is deprecated",)
     assert found.failures == []
 
 
-def test_missing_plugin_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_review_without_the_plugin_reports_it_and_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
     monkeypatch.setattr(plugin, "RELEASE_URL", "https://plugins.invalid")
     monkeypatch.setattr(plugin, "has_cli", lambda: True)
@@ -144,11 +148,11 @@ def test_missing_plugin_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "**Not checked** by gcp" in "\n".join(found.lines())
 
 
-def test_stack_without_cloud_asks_no_plugin() -> None:
+def test_review_of_a_stack_without_a_cloud_uses_no_plugin() -> None:
     assert review_by_plugins([], [Record("kubernetes:core/v1:Namespace", "training", {})], ()).lines() == []
 
 
-def test_report_fails_with_the_defect_and_shows_both_plans() -> None:
+def test_report_with_a_different_plan_fails_and_shows_both_plans() -> None:
     found = replace(
         report(changed({"nodes": 4})),
         plugins=PluginReview(asked={"gcp 1": 3}, differences=["gpus-nodes: gcp 1 plans replace (x), Trainyard update"]),
@@ -160,7 +164,7 @@ def test_report_fails_with_the_defect_and_shows_both_plans() -> None:
     assert as_json(found, TODAY)["passes"] is False
 
 
-def test_placeholders_of_outputs_are_not_judged() -> None:
+def test_with_original_values_replaces_placeholders_of_outputs() -> None:
     hidden = {"network": UNKNOWN, "name": "x", "list": [{"a": UNKNOWN}]}
     given = {"network": "network-vpc-id", "name": "x", "list": [{"a": "b"}]}
     assert _with_original_values(hidden, given) == given
@@ -168,24 +172,26 @@ def test_placeholders_of_outputs_are_not_judged() -> None:
 
 KINDS = provider_pb2.PropertyDiff.Kind
 POOL = {"nodeConfig": {"diskSizeGb": 100, "guestAccelerators": [{"type": "nvidia-l4"}]}}
-COMPUTED = {"nodeConfig.imageType": "UPDATE", "placementPolicy.policyName": "UPDATE_REPLACE"}
+COMPUTED_PATHS = {"nodeConfig.imageType": "UPDATE", "placementPolicy.policyName": "UPDATE_REPLACE"}
 
 
 def answer(detailed: dict[str, str], **summary: Any) -> provider_pb2.DiffResponse:
-    """Return a response with these paths and kinds."""
+    """Return a response with these paths and their kinds of change."""
     paths = {path: provider_pb2.PropertyDiff(kind=KINDS.Value(kind)) for path, kind in detailed.items()}
     some = provider_pb2.DiffResponse.DIFF_SOME if detailed or summary else provider_pb2.DiffResponse.DIFF_NONE
     return provider_pb2.DiffResponse(changes=some, detailedDiff=paths, **summary)
 
 
-def test_plan_of_unchanged_inputs_is_no_change() -> None:
-    computed = answer(COMPUTED, diffs=["nodeConfig", "placementPolicy"], replaces=["placementPolicy"])
+def test_planned_changes_of_unchanged_inputs_are_empty() -> None:
+    computed = answer(COMPUTED_PATHS, diffs=["nodeConfig", "placementPolicy"], replaces=["placementPolicy"])
     assert planned_changes(computed, computed, POOL, POOL) == []
 
 
-def test_changed_input_remains_among_computed_ones() -> None:
-    unchanged = answer(COMPUTED, diffs=["nodeConfig", "placementPolicy"], replaces=["placementPolicy"])
-    found = answer(COMPUTED | {"nodeConfig.diskSizeGb": "UPDATE"}, diffs=["nodeConfig"], replaces=["placementPolicy"])
+def test_planned_changes_of_a_changed_input_exclude_computed_paths() -> None:
+    unchanged = answer(COMPUTED_PATHS, diffs=["nodeConfig", "placementPolicy"], replaces=["placementPolicy"])
+    found = answer(
+        COMPUTED_PATHS | {"nodeConfig.diskSizeGb": "UPDATE"}, diffs=["nodeConfig"], replaces=["placementPolicy"]
+    )
     news = {"nodeConfig": {**POOL["nodeConfig"], "diskSizeGb": 200}}
     changes = planned_changes(found, unchanged, POOL, news)
     assert changes == [PlannedChange("nodeConfig.diskSizeGb", replaces=False)]
@@ -194,26 +200,26 @@ def test_changed_input_remains_among_computed_ones() -> None:
     assert action_of(changes, ["node"])[0] == "update"
 
 
-def test_computed_path_that_begins_to_replace_is_a_change() -> None:
+def test_planned_changes_of_a_computed_path_that_now_replaces_include_it() -> None:
     found = planned_changes(
         answer({"name": "UPDATE_REPLACE"}), answer({"name": "UPDATE"}), {"name": "a"}, {"name": "a"}
     )
     assert action_of(found, ()) == ("replace", ["name"])
 
 
-def test_summary_counts_where_the_details_lack_it() -> None:
+def test_planned_changes_without_details_use_the_summary() -> None:
     found = planned_changes(answer({}, diffs=["a", "b"], replaces=["b"]), answer({}), {}, {})
     assert action_of(found, ()) == ("replace", ["b"])
     assert action_of(planned_changes(answer({}, diffs=["a"]), answer({}), {}, {}), ()) == ("update", ["a"])
 
 
-def test_change_without_a_path_is_an_update() -> None:
+def test_planned_changes_without_a_path_give_an_update() -> None:
     some = provider_pb2.DiffResponse(changes=provider_pb2.DiffResponse.DIFF_SOME)
     assert action_of(planned_changes(some, answer({}), {}, {}), ()) == ("update", [])
     assert action_of(planned_changes(some, some, {}, {}), ()) == ("same", [])
 
 
-def test_value_at_follows_lists_and_quoted_keys() -> None:
+def test_value_at_a_path_follows_lists_and_quoted_keys() -> None:
     value = {**POOL, "labels": {"a.b/c": "x"}, "later": UNKNOWN}
     assert value_at(value, "nodeConfig.guestAccelerators[0].type") == "nvidia-l4"
     assert value_at(value, 'labels["a.b/c"]') == "x"

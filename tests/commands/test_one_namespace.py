@@ -1,4 +1,4 @@
-"""Status and following on a real cluster, for a user with permissions in only one namespace."""
+"""`make status` and `make logs` on a real cluster, for a user with permissions in only one namespace."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ NAMESPACE = "team-a"
 
 @pytest.fixture
 def member(local: ClusterSettings, kubectl: Callable[..., str], tmp_path: Path) -> Iterator[str]:
-    """Yield the kubeconfig of a user with Kubernetes' role `edit` in one namespace. Remove the namespace's objects
-    afterwards."""
+    """Yield the kubeconfig of a user with the role `edit` in one namespace. Delete the namespace afterwards."""
     kubectl("create", "namespace", NAMESPACE)
     kubectl("create", "serviceaccount", "member", "-n", NAMESPACE)
     account = f"--serviceaccount={NAMESPACE}:member"
@@ -40,38 +39,38 @@ def member(local: ClusterSettings, kubectl: Callable[..., str], tmp_path: Path) 
     kubectl("delete", "namespace", NAMESPACE, "--wait")
 
 
-def shown(kubeconfig: str, name: str) -> str:
+def status_of(kubeconfig: str, name: str) -> str:
     """Return the output of `make status` for a job."""
     out = io.StringIO()
     show(Cluster(kubeconfig, NAMESPACE), (name,), out)
     return out.getvalue()
 
 
-def test_a_job_is_followed_and_shown(member: str, kubectl: Callable[..., str]) -> None:
+def test_follow_and_status_without_node_permissions_show_the_job(member: str, kubectl: Callable[..., str]) -> None:
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=job("mine", "echo 'train epoch=1 step=3/8 loss=0.25'"))
     out = io.StringIO()
     found = StackOutputs(kubeconfig_path=member, namespace=NAMESPACE, jobs=("mine",))
     assert follow(found, found.jobs, Screen(out)) == 0
     assert "loss=0.25" in out.getvalue()
-    text = shown(member, "mine")
+    text = status_of(member, "mine")
     assert "complete" in text
     assert "nodes: you may not see them: the API server answers 403" in text
 
 
-def test_what_runs_is_not_taken_for_lost(member: str, kubectl: Callable[..., str]) -> None:
+def test_status_without_node_permissions_does_not_report_the_pod_lost(member: str, kubectl: Callable[..., str]) -> None:
     script = "echo 'train epoch=1 step=3/8 loss=0.25'; exec /usr/bin/sleep 600"
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=job("runs", script))
     kubectl("wait", "-n", NAMESPACE, "job/runs", "--for=jsonpath={.status.ready}=1", "--timeout=60s")
-    wait_for("the step is shown", lambda: "3/8 of epoch 1" in shown(member, "runs"))
-    assert "is gone; the pod" not in shown(member, "runs")
+    wait_for("the step is shown", lambda: "3/8 of epoch 1" in status_of(member, "runs"))
+    assert "is gone; the pod" not in status_of(member, "runs")
 
 
-def test_what_may_not_be_seen_is_said(member: str, kubectl: Callable[..., str]) -> None:
+def test_status_without_permissions_names_what_it_cannot_read(member: str, kubectl: Callable[..., str]) -> None:
     queued = job("waits", suspend=True)
     queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=queued)
     kubectl("wait", "-n", NAMESPACE, "job/waits", "--for=condition=Suspended", "--timeout=60s")
-    assert "you may not read Kueue's reason" in " ".join(shown(member, "waits").split())
-    text = " ".join(shown(member, "none").split())
+    assert "you may not read Kueue's reason" in " ".join(status_of(member, "waits").split())
+    text = " ".join(status_of(member, "none").split())
     assert "absent" in text
     assert "or of a kind that you may not list: the API server answers 403" in text
