@@ -37,12 +37,12 @@ def statements(policy: dict[str, Any]) -> dict[str, Any]:
     return {each["Sid"]: each for each in policy["Statement"]}
 
 
-def test_every_kind_of_the_clouds_has_its_rights() -> None:
+def test_permissions_actions_and_roles_cover_every_cloud_kind() -> None:
     kinds = {kind for kind in KINDS if kind.startswith(("aws:", "gcp:"))}
     assert kinds == set(ACTIONS) | set(ROLES)
 
 
-def test_every_action_is_a_call_of_its_service() -> None:
+def test_eks_permissions_actions_exist_in_botocore() -> None:
     allowed = {each for found in permissions_of(eks("train"))["Statement"] for each in found["Action"]}
     allowed |= {each for actions in ACTIONS.values() for each in actions}
     # S3's actions have other names than its calls, and passing a role is not a call.
@@ -54,7 +54,7 @@ def test_every_action_is_a_call_of_its_service() -> None:
     assert [each for each in called if each.partition(":")[2] not in operations[each.partition(":")[0]]] == []
 
 
-def test_amazon_has_no_wildcard_and_touches_its_own_roles_alone() -> None:
+def test_eks_permissions_have_no_wildcard_action_and_only_stack_roles() -> None:
     found = statements(permissions_of(eks("train", region="us-west-2")))
     assert not [each for statement in found.values() for each in statement["Action"] if "*" in each]
     assert "ec2:CreateVpc" in found["Change"]["Action"]
@@ -73,7 +73,7 @@ def test_amazon_has_no_wildcard_and_touches_its_own_roles_alone() -> None:
     assert passed == ["ec2.amazonaws.com", "eks.amazonaws.com", "pods.eks.amazonaws.com"]
 
 
-LATER: dict[str, set[str]] = {
+UPDATE_AND_DELETE_CALLS: dict[str, set[str]] = {
     # Calls of the provider after a creation, from its source in internal/service.
     "aws:kms/key:Key": {"kms:UpdateKeyDescription", "kms:DisableKeyRotation"},  # kms/key.go, update
     "aws:ec2/subnet:Subnet": {"ec2:DetachNetworkInterface", "ec2:DeleteNetworkInterface"},  # ec2/vpc_subnet.go, delete
@@ -92,19 +92,19 @@ LATER: dict[str, set[str]] = {
 }
 
 
-def test_rights_include_the_calls_of_updates_and_deletions() -> None:
-    for kind, calls in LATER.items():
+def test_eks_permissions_include_calls_of_updates_and_deletions() -> None:
+    for kind, calls in UPDATE_AND_DELETE_CALLS.items():
         assert calls <= set(ACTIONS[kind]), kind
 
 
-def test_looking_changes_nothing() -> None:
-    looked = statements(permissions_of(eks("train")))["Read"]["Action"]
-    assert "iam:ListRoleTags" in looked
-    assert "tag:GetResources" in looked
-    assert not [each for each in looked if re.search(r":(Create|Put|Delete|Update|Modify|Attach|Tag)", each)]
+def test_eks_permissions_read_statement_has_no_write_action() -> None:
+    actions = statements(permissions_of(eks("train")))["Read"]["Action"]
+    assert "iam:ListRoleTags" in actions
+    assert "tag:GetResources" in actions
+    assert not [each for each in actions if re.search(r":(Create|Put|Delete|Update|Modify|Attach|Tag)", each)]
 
 
-def test_google_has_no_primitive_role_and_grants_only_what_the_stack_grants() -> None:
+def test_gke_permissions_have_no_basic_role_and_limit_grantable_roles() -> None:
     found = {each["role"]: each.get("condition") for each in permissions_of(gke("train", pools=[A3]))["bindings"]}
     assert not {"roles/owner", "roles/editor", "roles/viewer"} & set(found)
     condition = found["roles/resourcemanager.projectIamAdmin"]
@@ -113,25 +113,25 @@ def test_google_has_no_primitive_role_and_grants_only_what_the_stack_grants() ->
     assert "roles/compute.networkAdmin" in found
 
 
-def test_a_stack_gets_only_the_rights_that_it_needs() -> None:
+def test_gke_permissions_without_fabric_omit_security_admin() -> None:
     plain = {each["role"] for each in permissions_of(gke("train"))["bindings"]}
     more = {each["role"] for each in permissions_of(gke("train", pools=[A3]))["bindings"]}
     assert more - plain == {"roles/compute.securityAdmin"}
 
 
 @pytest.mark.parametrize(
-    ("stack", "code", "said"),
+    ("stack", "code", "expected_text"),
     [("eks", 0, '"Version"'), ("dev", 0, '"bindings"'), ("local", 2, "no permissions"), ("x", 2, "x")],
 )
-def test_the_command(stack: str, code: int, said: str) -> None:
+def test_permissions_command_prints_policy_or_error(stack: str, code: int, expected_text: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "commands.permissions", stack], cwd=PROJECT, capture_output=True, text=True, check=False
     )
     assert done.returncode == code
-    assert said in (done.stdout if code == 0 else done.stderr)
+    assert expected_text in (done.stdout if code == 0 else done.stderr)
 
 
-def test_the_page_of_the_workflows_names_what_they_read() -> None:
+def test_workflows_page_lists_all_variables_and_secrets_of_workflows() -> None:
     page = (PROJECT / "docs" / "workflows.md").read_text(encoding="utf-8")
     texts = [each.read_text(encoding="utf-8") for each in (PROJECT / ".github" / "workflows").glob("*.yml")]
     read = {name for text in texts for name in re.findall(r"\b(?:vars|secrets)\.([A-Z_]+)", text)}

@@ -1,4 +1,4 @@
-"""Reading of a preview: actions, replacements counted once, and the guard of pools and buckets."""
+"""Steps of a preview: actions, replacements counted once, and protection of pools and buckets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def state(name: str, **more: Any) -> dict[str, Any]:
     return {"inputs": {"name": name}, **more}
 
 
-def test_a_replacement_counts_once() -> None:
+def test_by_kind_replacement_counts_once() -> None:
     text = preview(
         ("delete-replaced", POOL, "gpus-nodes", state("gpus")),
         ("replace", POOL, "gpus-nodes", state("gpus")),
@@ -39,13 +39,13 @@ def test_a_replacement_counts_once() -> None:
     assert next(iter(by_kind(steps_of(text)))) == "replace"
 
 
-def test_an_operation_that_nobody_knows_is_an_error() -> None:
+def test_steps_of_unknown_operation_raises() -> None:
     with pytest.raises(ValueError, match="would explode"):
         steps_of(preview(("explode", POOL, "gpus-nodes", state("gpus"))))
 
 
 @pytest.mark.parametrize("operation", ["delete", "replace"])
-def test_a_pool_under_a_job_is_guarded(operation: str) -> None:
+def test_forbidden_pool_with_running_job_is_reported(operation: str) -> None:
     steps = steps_of(preview((operation, POOL, "gpus-nodes", state("gpus"))))
     (found,) = forbidden(steps, {"gpus": ["digits"]}, ())
     assert "pool gpus, on which digits runs" in found
@@ -63,7 +63,7 @@ def test_a_pool_under_a_job_is_guarded(operation: str) -> None:
         (POOL, {"nodeConfig": {"machineType": "n1-standard-4"}}, {"nodeConfig": {"machineType": "n1-standard-8"}}),
     ],
 )
-def test_nodes_that_are_recycled_under_a_job_are_guarded(
+def test_forbidden_recycled_nodes_with_running_job_are_reported(
     kind: str, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     name = {"nodeGroupName" if kind == GROUP else "name": "gpus"}
@@ -82,7 +82,7 @@ def update(kind: str, before: dict[str, Any], after: dict[str, Any]) -> str:
     return json.dumps({"steps": [step]})
 
 
-def test_a_bucket_is_guarded_unless_it_is_kept() -> None:
+def test_forbidden_deleted_bucket_is_reported_unless_retained() -> None:
     steps = steps_of(preview(("delete", BUCKET, "bucket", state("checkpoints"))))
     assert "bucket checkpoints" in forbidden(steps, {}, ())[0]
     assert forbidden(steps, {}, ["checkpoints"]) == []
@@ -90,6 +90,6 @@ def test_a_bucket_is_guarded_unless_it_is_kept() -> None:
     assert forbidden(kept, {}, ()) == []
 
 
-def test_growing_a_pool_is_not_guarded() -> None:
+def test_forbidden_pool_update_is_not_reported() -> None:
     steps = steps_of(preview(("update", POOL, "gpus-nodes", state("gpus"))))
     assert forbidden(steps, {"gpus": ["digits"]}, ()) == []

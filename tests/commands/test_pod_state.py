@@ -33,39 +33,39 @@ def pod(name: str) -> dict[str, Any]:
 
 
 def state_of(**changes: Any) -> PodState:
-    """Return the state of a running pod with some facts changed."""
+    """Return the state of a running pod with changed fields."""
     return replace(pod_state(pod("running")), **{"runs_script": False, **changes})
 
 
-def test_running() -> None:
+def test_pod_state_running_pod_has_node_job_and_log() -> None:
     state = pod_state(pod("running"))
     assert (state.state, state.why, state.node, state.job) == ("running", "", "follow-0", "wait")
     assert state.has_log
     assert not state.is_over
 
 
-def test_unschedulable_gives_the_schedulers_reason() -> None:
+def test_pod_state_unschedulable_pod_has_the_schedulers_reason() -> None:
     state = pod_state(pod("unschedulable"))
     assert (state.state, state.node, state.has_log) == ("pending", "", False)
     assert state.why.startswith("Unschedulable: 0/2 nodes are available: 2 Insufficient cpu")
 
 
-def test_a_missing_image_is_named_and_does_not_pass_by_itself() -> None:
+def test_pod_state_missing_image_is_a_stuck_reason_with_image_name() -> None:
     state = pod_state(pod("no_image"))
     assert state.state == "pending"
     assert state.reason in STUCK_REASONS
     assert "trainyard.local/absent:1" in state.message
 
 
-def running(name: str, *words: str) -> dict[str, Any]:
-    """Return one pod's object with another program."""
+def pod_running_command(name: str, *words: str) -> dict[str, Any]:
+    """Return one pod's object with another command."""
     found = pod(name)
     found["spec"]["containers"][0] |= {"command": [words[0]], "args": list(words[1:])}
     return found
 
 
-def test_exit_code_of_the_trainer_has_its_meaning() -> None:
-    state = pod_state(running("failed", "python", "-m", "trainer.launch", "-m", "trainer", "digits"))
+def test_pod_state_exit_code_of_trainer_is_explained() -> None:
+    state = pod_state(pod_running_command("failed", "python", "-m", "trainer.launch", "-m", "trainer", "digits"))
     assert (state.state, state.exit_code, state.is_over) == ("failed", 78, True)
     assert state.why == f"exit code 78: {TRAINER_CODES[78]}"
 
@@ -73,14 +73,14 @@ def test_exit_code_of_the_trainer_has_its_meaning() -> None:
 @pytest.mark.parametrize(
     ("code", "signal"), [(137, "SIGKILL"), (247, "SIGKILL"), (-9, "SIGKILL"), (139, "SIGSEGV"), (245, "SIGSEGV")]
 )
-def test_a_signal_is_named_however_it_is_given(code: int, signal: str) -> None:
+def test_explain_exit_every_encoding_of_a_signal_names_it(code: int, signal: str) -> None:
     assert explain_exit(code, state_of()).startswith(f"ended by {signal}")
 
 
 @pytest.mark.parametrize(
     ("earlier", "seconds", "until"), [(0, 10, "00:00:10"), (2, 40, "00:00:40"), (9, 600, "00:10:00")]
 )
-def test_the_back_off_of_a_failed_pod_says_until_when_and_why(earlier: int, seconds: int, until: str) -> None:
+def test_backoff_failed_indexed_pod_has_end_delay_and_failure_number(earlier: int, seconds: int, until: str) -> None:
     failed = pod("failed")
     assert pod_state(failed).backoff(earlier) == "", "its Job counts all failures together"
     failed["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = "0"
@@ -89,21 +89,21 @@ def test_the_back_off_of_a_failed_pod_says_until_when_and_why(earlier: int, seco
     assert said == f"Kubernetes replaces it at {until} UTC: {seconds} s after failure {earlier + 1} of this host"
 
 
-def test_a_pod_that_has_not_failed_has_no_back_off() -> None:
+def test_backoff_running_pod_is_empty() -> None:
     running = pod("running")
     running["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = "1"
     assert pod_state(running).backoff(1) == ""
 
 
-def test_exit_code_of_a_script_is_the_scripts_own() -> None:
-    state = pod_state(running("failed", "python", "-m", "trainer.launch", "/script/train.py"))
+def test_explain_exit_user_script_code_is_not_explained_as_the_trainers() -> None:
+    state = pod_state(pod_running_command("failed", "python", "-m", "trainer.launch", "/script/train.py"))
     assert state.why == "exit code 78: the script's own code; Kubernetes does not restart a job after it"
     assert explain_exit(3, state_of(runs_script=True)) == "the script's own code"
     assert explain_exit(78, state_of(runs_script=True, role="launcher")) == "the script's own code"
     assert explain_exit(1, state_of(runs_script=True)) == TRAINER_CODES[1]
 
 
-def test_out_of_memory_names_the_limit_and_the_key_to_raise() -> None:
+def test_pod_state_oom_killed_names_limit_and_settings_key() -> None:
     state = pod_state(pod("out_of_memory"))
     assert state.exit_code == 137
     assert state.why == (
@@ -112,7 +112,7 @@ def test_out_of_memory_names_the_limit_and_the_key_to_raise() -> None:
     )
 
 
-def test_sigkill_without_an_oom_kill_names_the_node_and_the_limit() -> None:
+def test_pod_state_sigkill_without_oom_kill_names_node_and_limit() -> None:
     killed = pod("out_of_memory")
     killed["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "Error"
     state = pod_state(killed)
@@ -122,7 +122,7 @@ def test_sigkill_without_an_oom_kill_names_the_node_and_the_limit() -> None:
     )
 
 
-def test_sigkill_of_a_rank_while_its_container_runs_names_the_limit() -> None:
+def test_explain_exit_sigkill_in_running_container_names_limit() -> None:
     unknown = explain_exit(-9, state_of(job="digits", memory_limit="2Gi"))
     assert unknown == (
         "ended by SIGKILL: the container reached its limit of 2Gi "
@@ -131,17 +131,17 @@ def test_sigkill_of_a_rank_while_its_container_runs_names_the_limit() -> None:
 
 
 @pytest.mark.parametrize("runs_script", [False, True])
-def test_code_255_names_the_runtime_process(runs_script: bool) -> None:
+def test_explain_exit_code_255_names_containerd_shim(runs_script: bool) -> None:
     text = explain_exit(255, state_of(node="local-1", runs_script=runs_script, reason="Error", exit_code=255))
     assert "the container's runtime process (containerd-shim) or all of local-1 died" in text
     assert ("the script's own code, or" in text) == runs_script
 
 
-def test_codes_that_the_launcher_raises_keep_their_meaning() -> None:
+def test_explain_exit_trainer_code_plus_128_is_the_trainers_code() -> None:
     assert explain_exit(75 + 128, state_of()) == TRAINER_CODES[75]
 
 
-def test_eviction_explains_more_than_the_containers_end() -> None:
+def test_pod_state_evicted_pod_has_eviction_message_and_node() -> None:
     evicted = pod("failed")
     evicted["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
     del evicted["status"]["containerStatuses"]
@@ -151,7 +151,7 @@ def test_eviction_explains_more_than_the_containers_end() -> None:
     )
 
 
-def test_a_lost_node_is_named_as_the_reason() -> None:
+def test_pod_state_lost_node_is_ending_with_taint_manager_reason() -> None:
     lost = pod("running")
     lost["metadata"]["deletionTimestamp"] = "2026-11-21T09:10:09Z"
     target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
@@ -160,7 +160,7 @@ def test_a_lost_node_is_named_as_the_reason() -> None:
     assert (state.state, state.why) == ("ending", "Terminating: DeletionByTaintManager")
 
 
-def test_creating_waits_without_a_reason() -> None:
+def test_pod_state_creating_container_has_no_reason() -> None:
     creating = pod("no_image")
     creating["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ContainerCreating"}}
     assert (pod_state(creating).state, pod_state(creating).why) == ("creating", "")
@@ -168,19 +168,19 @@ def test_creating_waits_without_a_reason() -> None:
     assert pod_state(creating).state == "creating"
 
 
-def test_a_pod_without_any_status_is_pending() -> None:
+def test_pod_state_empty_status_is_pending() -> None:
     bare = pod("unschedulable")
     bare["status"] = {}
     assert (pod_state(bare).state, pod_state(bare).why) == ("pending", "")
 
 
-def test_ranks_of_a_host_with_many_processes() -> None:
+def test_pod_state_host_with_four_processes_has_four_ranks() -> None:
     second = copy.deepcopy(API["pods"]["complete"][1])
     second["spec"]["containers"][0]["env"] = [{"name": "PET_NPROC_PER_NODE", "value": "4"}]
     assert list(pod_state(second).ranks) == [4, 5, 6, 7]
 
 
-def test_restarts_are_counted_and_the_newest_pod_of_a_host_counts() -> None:
+def test_restarted_pods_are_counted_and_latest_by_place_keeps_the_newest() -> None:
     pods = [pod_state(each) for each in API["pods"]["restarted"]]
     assert count_restarts(pods) == 2
     (newest,) = latest_by_place(pods)
@@ -192,18 +192,18 @@ def test_restarts_are_counted_and_the_newest_pod_of_a_host_counts() -> None:
     ("name", "state"),
     [("complete", "complete"), ("failed", "failed"), ("unschedulable", "pending"), ("running", "running")],
 )
-def test_job_states(name: str, state: str) -> None:
+def test_job_state_matches_job_conditions(name: str, state: str) -> None:
     assert job_state(API["jobs"][name]).state == state
 
 
-def test_a_failed_job_says_why_and_when() -> None:
+def test_job_state_failed_job_has_reason_and_times() -> None:
     state = job_state(API["jobs"]["failed"])
     assert state.reason == "BackoffLimitExceeded: Job has reached the specified backoff limit"
     assert seconds_between(state.started, state.finished) == 4
     assert seconds_between(state.started, "") is None
 
 
-def test_codes_mean_the_same_as_in_the_trainer() -> None:
+def test_exit_code_tables_match_trainer_and_workloads() -> None:
     codes = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
     assert codes <= TRAINER_CODES.keys()
     assert FINAL_CODES == FINAL_EXIT_CODES
@@ -211,7 +211,7 @@ def test_codes_mean_the_same_as_in_the_trainer() -> None:
     assert "SIGTERM" in explain_exit(143, state_of())
 
 
-def test_the_ends_of_pods_that_an_operator_made_again_are_in_its_events() -> None:
+def test_exit_codes_of_pods_takes_last_code_of_recreated_pod_from_events() -> None:
     def event(message: str, time: str) -> dict[str, str]:
         return {"reason": "ExitedWithCode", "message": message, "lastTimestamp": time}
 

@@ -35,34 +35,32 @@ def origin(tmp_path: Path) -> Path:
     return folder
 
 
-def earlier(folder: Path, monkeypatch: pytest.MonkeyPatch, base: str | None = None) -> str | None:
+def base_settings(folder: Path, monkeypatch: pytest.MonkeyPatch, base: str | None = None) -> str | None:
     monkeypatch.setattr(preview, "PROJECT", folder)
     return preview._earlier(FILE, preview._base(base))
 
 
-def test_main_is_compared_with(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert earlier(origin, monkeypatch) == "main"
+def test_base_default_is_main(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert base_settings(origin, monkeypatch) == "main"
 
 
-def test_a_clone_of_one_branch_has_main_at_its_origin(
+def test_base_in_single_branch_clone_is_origin_main(
     origin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     git(tmp_path, "clone", "--branch=change", str(origin), "clone")
-    assert earlier(tmp_path / "clone", monkeypatch) == "main"
+    assert base_settings(tmp_path / "clone", monkeypatch) == "main"
 
 
-def test_without_history_a_stack_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert earlier(tmp_path, monkeypatch) is None
+def test_base_without_git_history_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert base_settings(tmp_path, monkeypatch) is None
 
 
-def test_a_base_that_is_not_there_is_named(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base_unknown_revision_raises_with_its_name(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="--base gone"):
-        earlier(origin, monkeypatch, "gone")
+        base_settings(origin, monkeypatch, "gone")
 
 
-def test_describe_base_names_the_commit_and_says_that_it_is_not_what_is_up(
-    origin: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_describe_base_names_commit_and_suggests_engine(origin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preview, "PROJECT", origin)
     done = subprocess.run(
         ["git", "rev-parse", "--short", "main"], cwd=origin, capture_output=True, text=True, check=True
@@ -76,7 +74,7 @@ def test_describe_base_names_the_commit_and_says_that_it_is_not_what_is_up(
     assert preview.describe_base(commit, is_new=False, engine=True).startswith("Changes: against what is up.")
 
 
-def test_a_machine_where_nothing_was_set_up_previews_a_stack_with_operators(
+def test_preview_with_empty_cache_builds_operator_objects_and_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -88,7 +86,7 @@ def test_a_machine_where_nothing_was_set_up_previews_a_stack_with_operators(
     assert "objects of training-operator, training-operator-mxjob, mpi-operator" in said.err
 
 
-def test_without_a_module_proxy_it_says_what_to_do(
+def test_preview_unreachable_module_proxy_fails_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -98,7 +96,7 @@ def test_without_a_module_proxy_it_says_what_to_do(
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("--running", "{gpus", "write pools with lists of jobs as JSON"),
         ("--running", '["digits"]', "write pools with lists of jobs as JSON"),
@@ -107,10 +105,12 @@ def test_without_a_module_proxy_it_says_what_to_do(
         ("--rehearsal", FILE, "write one that `python -m commands.rehearse STACK --json` has printed"),
     ],
 )
-def test_options_that_cannot_be_read(option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_invalid_value_exits_with_advice(
+    option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         preview._options([option, value])
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def pod(job: str, node: str, state: str = "running") -> PodState:
@@ -124,11 +124,11 @@ def node(name: str, pool: str | None) -> dict[str, Any]:
 NODES = [node("a", "gpus"), node("b", "gpus"), node("c", "tpus"), node("d", None)]
 
 
-def test_jobs_are_on_the_pools_of_their_nodes() -> None:
+def test_jobs_by_pool_maps_active_pods_to_pools_of_their_nodes() -> None:
     pods = [pod("digits", "a"), pod("digits", "b"), pod("more", "b", "pending"), pod("spmd", "c")]
     assert jobs_by_pool(pods, NODES) == {"gpus": ["digits", "more"], "tpus": ["spmd"]}
 
 
-def test_what_is_over_waiting_or_elsewhere_guards_no_pool() -> None:
+def test_jobs_by_pool_omits_ended_unscheduled_and_unpooled_pods() -> None:
     pods = [pod("done", "a", "succeeded"), pod("lost", "a", "failed"), pod("waits", "", "pending"), pod("x", "d")]
     assert jobs_by_pool(pods, NODES) == {}

@@ -1,6 +1,7 @@
-"""Effect of a change of settings on each resource: the rows of issue 26 with wrong previews, and others.
+"""Action of each resource after a change of settings, including those that earlier previews got wrong (issue 26).
 
-The expected effects are those of the real providers: Google's was built and run, AWS's source was read.
+The expected actions are those of the real providers. They come from running Google's provider and from reading the
+source of AWS's.
 """
 
 from __future__ import annotations
@@ -122,20 +123,20 @@ def outcome(step: Step) -> str:
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), GKE)
-def test_a_change_on_gke_does_what_the_provider_does(
+def test_difference_gke_change_has_the_providers_actions(
     before: dict[str, Any], after: dict[str, Any], expected: dict[str, str]
 ) -> None:
     assert {name: outcome(each) for name, each in steps("gke", before, after).items()} == expected
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), EKS)
-def test_a_change_on_eks_does_what_the_provider_does(
+def test_difference_eks_change_has_the_providers_actions(
     before: dict[str, Any], after: dict[str, Any], expected: dict[str, str]
 ) -> None:
     assert {name: outcome(each) for name, each in steps("eks", before, after).items()} == expected
 
 
-def test_a_new_range_of_a_fabric_replaces_subnets_and_pool() -> None:
+def test_difference_new_fabric_range_replaces_subnets_and_pool() -> None:
     after = {**pools(A3), "network": {"accelerators": "10.128.0.0/16"}}
     found = {name: outcome(each) for name, each in steps("gke", pools(A3), after).items()}
     assert {name for name, each in found.items() if each == "replace"} >= {f"fabric-gpu-nic-{n}" for n in range(4)}
@@ -143,20 +144,20 @@ def test_a_new_range_of_a_fabric_replaces_subnets_and_pool() -> None:
     assert CLUSTER not in found
 
 
-def test_one_host_of_a_fabric_updates_the_cluster_alone() -> None:
+def test_difference_fabric_pool_with_one_host_does_not_replace_the_cluster() -> None:
     found = steps("gke", pools({**A3, "nodes": 2}), pools({**A3, "nodes": 1}))
     assert found["gpus-nodes"].action == "replace"
     assert CLUSTER not in found or found[CLUSTER].action == "update"
     assert "system-nodes" not in found
 
 
-def test_a_new_vpc_updates_the_gateway_and_the_cluster() -> None:
+def test_difference_new_vpc_range_updates_gateway_and_cluster_and_replaces_the_rest() -> None:
     found = {name: outcome(each) for name, each in steps("eks", {}, {"network": {"vpc": "10.1.0.0/16"}}).items()}
     assert found["network-internet"] == found["cluster-eks"] == "update"
     assert found["network-vpc"] == found["network-nat-us-west-2a"] == found["gpus-nodes"] == "replace"
 
 
-def test_other_zones_update_the_cluster_and_the_endpoints() -> None:
+def test_difference_other_zones_update_cluster_and_endpoints_and_replace_system_nodes() -> None:
     found = {name: outcome(each) for name, each in steps("eks", {}, {"zones": ["us-west-2a", "us-west-2d"]}).items()}
     assert found["cluster-eks"] == found["network-ecr.api"] == found["network-s3"] == "update"
     assert found["system-nodes"] == "replace"
@@ -165,24 +166,24 @@ def test_other_zones_update_the_cluster_and_the_endpoints() -> None:
 NODES = Record("gcp:container/nodePool:NodePool", "pool", {"name": "pool", "cluster": "c", "initialNodeCount": 1})
 
 
-def one(before: Record, **inputs: Any) -> Step:
+def step_of_change(before: Record, **inputs: Any) -> Step:
     (step,) = difference([before], [replace(before, inputs={**before.inputs, **inputs})])
     return step
 
 
-def test_a_count_that_replaces_is_ignored_if_the_program_says_so() -> None:
-    assert one(NODES, initialNodeCount=2).action == "replace"
-    assert one(replace(NODES, ignore_changes=("initialNodeCount",)), initialNodeCount=2).action == "same"
+def test_difference_ignore_changes_suppresses_replacement() -> None:
+    assert step_of_change(NODES, initialNodeCount=2).action == "replace"
+    assert step_of_change(replace(NODES, ignore_changes=("initialNodeCount",)), initialNodeCount=2).action == "same"
 
 
-def test_an_update_replaces_if_the_program_says_so() -> None:
+def test_difference_replace_on_changes_turns_update_into_replacement() -> None:
     placed = replace(NODES, inputs={**NODES.inputs, "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x2x4"}})
     change = {"placementPolicy": {"type": "COMPACT", "tpuTopology": "2x4x4"}}
-    assert one(placed, **change).action == "update"
-    assert one(replace(placed, replace_on_changes=("placementPolicy",)), **change).action == "replace"
+    assert step_of_change(placed, **change).action == "update"
+    assert step_of_change(replace(placed, replace_on_changes=("placementPolicy",)), **change).action == "replace"
 
 
-def test_a_dependent_of_what_is_deleted_first_is_replaced_with_it() -> None:
+def test_difference_firewall_of_replaced_network_is_updated_in_place() -> None:
     network = Record("gcp:compute/network:Network", "net", {"name": "net", "mtu": 1460}, outputs={"id": "net-id"})
     urn = "urn:pulumi:test::trainyard::gcp:compute/network:Network::net"
     firewall = Record(
@@ -193,7 +194,7 @@ def test_a_dependent_of_what_is_deleted_first_is_replaced_with_it() -> None:
     assert found == {"net": "replace", "inside": "update"}, "a firewall's network is changed in place"
 
 
-def test_a_plan_that_crashes_the_provider_says_so() -> None:
+def test_difference_change_that_crashes_the_provider_reports_the_crash() -> None:
     subnet = Record(
         "gcp:compute/subnetwork:Subnetwork",
         "nic",

@@ -44,7 +44,7 @@ def report(before: dict[str, Any], after: dict[str, Any], **more: Any) -> Report
     )
 
 
-def test_growing_a_pool_fits_a_screen_and_says_what_it_costs() -> None:
+def test_markdown_grown_pool_fits_a_screen_and_shows_cost_and_quota() -> None:
     found = report(values(), values(pool={"nodes": 4}))
     text = markdown(found, TODAY)
     assert "Update 1: 1 NodePool\n- `cpus-nodes`: nodeCount" in text
@@ -57,10 +57,10 @@ def test_growing_a_pool_fits_a_screen_and_says_what_it_costs() -> None:
     assert found.failures == []
 
 
-def test_renaming_a_pool_is_loud_and_guarded_under_a_job() -> None:
+def test_report_renamed_pool_with_running_job_fails_and_lists_deletion_first() -> None:
     found = report(values(), values(pool={"name": "other"}), running={"cpus": ["digits"]})
     text = markdown(found, TODAY)
-    assert "**DELETE** 1: 1 NodePool" in text, "its component is nothing beside it"
+    assert "**DELETE** 1: 1 NodePool" in text, "the component does not count"
     assert text.index("**DELETE") < text.index("Create")
     assert "would delete pool cpus, on which digits runs" in text
     assert "fails" in text.splitlines()[0]
@@ -81,7 +81,7 @@ def eks_report(change: dict[str, Any], **more: Any) -> Report:
     return report(before, {**before, "platform": changed}, **more)
 
 
-def test_recycled_nodes_are_named_and_guarded_under_a_job() -> None:
+def test_report_recycled_nodes_with_running_job_fail_with_pool_name() -> None:
     for change in ({"pool": {"disk_size_gb": 200}}, {"kubernetes_version": "1.36"}):
         found = eks_report(change, running={"cpus": ["digits"]})
         line = next(each for each in markdown(found, TODAY).splitlines() if each.startswith("- `cpus-nodes`"))
@@ -92,7 +92,7 @@ def test_recycled_nodes_are_named_and_guarded_under_a_job() -> None:
     assert "drained" not in markdown(grown, TODAY)
 
 
-def test_changes_that_aws_refuses_fail_the_preview() -> None:
+def test_report_eks_change_rejected_by_aws_fails_with_key_and_advice() -> None:
     for change, key in (
         ({"zones": ["us-west-2a", "us-west-2b"]}, "platform.zones"),
         ({"network": {"vpc": "10.1.0.0/16"}}, "platform.network.vpc"),
@@ -103,7 +103,7 @@ def test_changes_that_aws_refuses_fail_the_preview() -> None:
     assert eks_report({"kubernetes_version": "1.36"}).failures == []
 
 
-def test_an_exception_that_excuses_nothing_is_named() -> None:
+def test_markdown_unused_policy_exception_is_listed() -> None:
     rule, reason = "deletion-protection", "a stack of an afternoon"
     exceptions = [{"rule": rule, "resource": name, "reason": reason} for name in ("cluster-control-plane", "nope")]
     text = markdown(report(values(), values(policy={"exceptions": exceptions})), TODAY)
@@ -112,18 +112,18 @@ def test_an_exception_that_excuses_nothing_is_named() -> None:
     assert f"(excused: {reason})" in text
 
 
-def test_a_budget_fails_the_preview() -> None:
+def test_report_cost_above_budget_fails() -> None:
     (failure,) = report(values(), values(budget=0.1)).failures
     assert "more than `budget: 0.1`" in failure
 
 
-def test_an_added_job_shows_its_command() -> None:
+def test_markdown_added_job_shows_its_command() -> None:
     more = {**JOB, "name": "more", "hosts": 1, "flags": {"batch_size": 64}}
     text = markdown(report(values(), values(jobs=[JOB, more], platform={}, pool={"nodes": 4})), TODAY)
     assert "- more: `python -m trainer.launch -m trainer digits --batch-size=64`" in text
 
 
-def test_json_has_the_same_verdict() -> None:
+def test_as_json_failed_report_has_passes_false_and_findings() -> None:
     found = as_json(report(values(), values(budget=0.1)), TODAY)
     assert found["passes"] is False
     assert found["source"] == "recording"
@@ -133,7 +133,7 @@ def test_json_has_the_same_verdict() -> None:
     ]
 
 
-def test_the_engine_is_named_where_it_spoke() -> None:
+def test_markdown_only_recorded_changes_are_marked_uncertain() -> None:
     step = Step(action="update", type="t:t:T", name="a", inputs={})
     config = parse(values())
     found = Report(stack="s", after=config, before=config, steps=[step], is_from_engine=False, findings=[], running={})
@@ -141,7 +141,7 @@ def test_the_engine_is_named_where_it_spoke() -> None:
     assert "may turn out to be" not in markdown(replace(found, is_from_engine=True), TODAY)
 
 
-def test_a_comment_ends_where_github_would_refuse_it() -> None:
+def test_comment_longer_than_github_allows_is_cut_at_a_line() -> None:
     short = "one line\n"
     assert comment(short) == short
     long = "".join(f"- `resource-{count}`\n" for count in range(10_000))
@@ -181,15 +181,17 @@ SECRET = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270"
         ("provider aws", {}, {}, "provider aws"),
     ],
 )
-def test_a_change(path: str, before: dict[str, Any], after: dict[str, Any], expected: str) -> None:
+def test_format_change_shows_old_and_new_value(
+    path: str, before: dict[str, Any], after: dict[str, Any], expected: str
+) -> None:
     assert format_change(path, before, after) == expected
 
 
 @pytest.mark.parametrize("secret", [SECRET, "[secret]"])
-def test_a_secret_is_not_spelled(secret: Any) -> None:
+def test_format_change_secret_value_is_omitted(secret: Any) -> None:
     assert format_change("a", {"a": {"b": secret}}, {"a": {"b": "other"}}) == "a"
     assert format_change("a", {"a": {"b": "other"}}, {"a": {"b": secret}}) == "a"
 
 
-def test_what_is_known_later_is_not_spelled() -> None:
+def test_format_change_unknown_value_is_omitted() -> None:
     assert format_change("a", {"a": "b"}, {"a": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}) == "a"

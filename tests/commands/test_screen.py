@@ -17,7 +17,7 @@ FIRST, SECOND = (replace(pod_state(each), state="running") for each in API["pods
 FAILED = replace(pod_state(pod("failed")), job="digits", exit_code=1, processes=2, runs_script=False)
 
 
-def shown(lines: list[str], ranks: int, only_rank: int | None = None) -> list[str]:
+def shown_lines(lines: list[str], ranks: int, only_rank: int | None = None) -> list[str]:
     """Return the shown lines of both hosts, one host after the other."""
     out = io.StringIO()
     screen = Screen(out, only_rank=only_rank)
@@ -27,48 +27,48 @@ def shown(lines: list[str], ranks: int, only_rank: int | None = None) -> list[st
     return out.getvalue().splitlines()
 
 
-def test_one_rank_has_no_prefix_and_long_lines_stay_whole() -> None:
+def test_screen_single_rank_has_no_prefix_and_does_not_wrap() -> None:
     line = "train " + " ".join(f"key{number}={number}" for number in range(100))
     out = io.StringIO()
     Screen(out).line(FIRST, line, 1)
     assert out.getvalue() == line + "\n"
 
 
-def test_a_few_ranks_are_all_shown_with_their_names() -> None:
-    assert shown(["[bold]text[/bold] :smile:"], 2) == [
+def test_screen_two_ranks_show_all_lines_with_prefix() -> None:
+    assert shown_lines(["[bold]text[/bold] :smile:"], 2) == [
         "ok/0 | [bold]text[/bold] :smile:",
         "ok/1 | [bold]text[/bold] :smile:",
     ]
 
 
-def test_of_many_ranks_the_first_is_whole_and_of_others_what_matters() -> None:
+def test_screen_many_ranks_show_all_lines_of_the_first_and_key_lines_of_others() -> None:
     lines = ["noise", "start host=x", "train step=1", "RuntimeError: lost"]
-    assert shown(lines, 8) == [
+    assert shown_lines(lines, 8) == [
         *(f"ok/0 | {line}" for line in lines),
         "ok/1 | start host=x",
         "ok/1 | RuntimeError: lost",
     ]
 
 
-def test_one_rank_can_be_asked_for() -> None:
-    assert shown(["noise", "train step=1 rank=0/2", "train step=1 rank=1/2"], 2, only_rank=1) == [
+def test_screen_only_rank_shows_lines_of_that_rank() -> None:
+    assert shown_lines(["noise", "train step=1 rank=0/2", "train step=1 rank=1/2"], 2, only_rank=1) == [
         "ok/1 | train step=1 rank=1/2",
         "ok/1 | noise",
         "ok/1 | train step=1 rank=1/2",
     ]
 
 
-def test_colour_codes_of_a_log_do_not_reach_a_plain_stream() -> None:
-    assert shown(["\x1b[31mred\x1b[0m"], 1) == ["red", "red"]
+def test_screen_plain_stream_strips_colour_codes() -> None:
+    assert shown_lines(["\x1b[31mred\x1b[0m"], 1) == ["red", "red"]
 
 
-def test_descriptions() -> None:
+def test_describe_pod_has_state_node_and_restarts() -> None:
     assert describe(pod_state(pod("unschedulable")), 0).startswith("big/0 pending: Unschedulable: 0/2 nodes")
     assert describe(FIRST, 2) == "ok/0 running on follow-1 (restart 2)"
     assert describe_many("ok", [FIRST, SECOND, FAILED]).startswith("ok: 1 failed (exit code 1")
 
 
-def test_summary_of_success_has_accuracy_duration_and_restarts() -> None:
+def test_summary_complete_job_has_accuracy_duration_and_restarts() -> None:
     progress = Progress()
     progress.read("done test_accuracy=98.61 best_accuracy=98.70 epochs=5 seconds=71.2 rank=0/2")
     job = job_state(API["jobs"]["complete"])
@@ -76,20 +76,20 @@ def test_summary_of_success_has_accuracy_duration_and_restarts() -> None:
     assert line == "ok: complete after 5 s; test accuracy 98.61 % (best 98.70 %); restarts 0"
 
 
-def test_summary_counts_restarts_in_place() -> None:
+def test_summary_complete_job_counts_restarts_in_place() -> None:
     progress = Progress()
     progress.read("restart number=2 counted=2/3 failed_rank=1 exit_code=-9")
     (line,) = summary(job_state(API["jobs"]["complete"]), [FIRST, SECOND], progress, {})
     assert line == "ok: complete after 5 s; restarts 2"
 
 
-def test_a_back_off_is_described_while_the_job_goes_on() -> None:
+def test_describe_backoff_is_shown_only_until_the_job_is_over() -> None:
     waiting = replace(FAILED, has_backoff=True, finished="2026-01-01T00:00:00Z")
     assert describe(waiting, 0).endswith("Kubernetes replaces it at 00:00:10 UTC: 10 s after failure 1 of this host")
     assert "replaces" not in describe(waiting, 0, is_job_over=True)
 
 
-def test_summary_of_failure_has_each_ranks_code_and_the_last_lines_of_the_one_to_blame() -> None:
+def test_summary_failed_job_has_all_exit_codes_and_last_lines_of_the_failing_rank() -> None:
     job = job_state(API["jobs"]["failed"])
     lost = replace(FAILED, uid="other", index=1, finished="2000-01-01T00:00:00Z")
     tails = {FAILED.uid: TORCHRUN, lost.uid: ["RuntimeError: Connection closed by peer"]}
@@ -103,7 +103,7 @@ def test_summary_of_failure_has_each_ranks_code_and_the_last_lines_of_the_one_to
     assert "ChildFailedError" not in text
 
 
-def test_status_rows() -> None:
+def test_job_rows_running_job_has_step_rate_loss_and_accuracy() -> None:
     progress = Progress()
     progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2")
     job = job_state(API["jobs"]["running"])
@@ -117,14 +117,14 @@ def test_status_rows() -> None:
     assert "reason" not in headers
 
 
-def test_status_of_a_restarted_host_says_why_its_last_pod_failed() -> None:
+def test_job_rows_restarted_host_has_failure_of_its_last_pod() -> None:
     now = pod_state(pod("running"))
     killed = replace(pod_state(pod("out_of_memory")), job=now.job, index=now.index, created="2000-01-01T00:00:00Z")
     (row,) = job_rows(job_state(API["jobs"]["running"]), [killed, now], {}, {})
     assert row[-1].startswith("restarted after exit code 137: out of memory: the container reached its limit of 40Mi")
 
 
-def test_status_of_ranks_restarted_in_place_says_why() -> None:
+def test_job_rows_ranks_restarted_in_place_have_exit_code_and_rank() -> None:
     now = replace(pod_state(pod("running")), memory_limit="2Gi", job="digits")
     progress = Progress()
     progress.read("restart number=1 counted=1/3 failed_rank=1 exit_code=-9")
@@ -135,7 +135,7 @@ def test_status_of_ranks_restarted_in_place_says_why() -> None:
     )
 
 
-def test_status_of_a_job_without_pods_says_what_events_say() -> None:
+def test_job_rows_job_without_pods_has_reason_from_events() -> None:
     job = job_state(API["jobs"]["unschedulable"])
     (row,) = job_rows(job, [], {}, {job.uid: "FailedCreate: forbidden"})
     assert row[0] == "big"

@@ -23,7 +23,7 @@ LOCKS = ".pulumi/locks/organization/slow/dev"
 SIGNATURE = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 
 
-def ask(url: str, method: str = "GET", body: bytes | None = None) -> str:
+def request(url: str, method: str = "GET", body: bytes | None = None) -> str:
     headers = {"Authorization": SIGNATURE, "Content-Type": "application/octet-stream"}
     with urlopen(Request(url, body, headers, method=method), timeout=10) as answer:
         found: bytes = answer.read()
@@ -41,7 +41,7 @@ def store() -> Iterator[str]:
         deadline = time.monotonic() + LIMIT_SECONDS
         while True:
             try:
-                ask(f"http://127.0.0.1:{port}/state", "PUT")
+                request(f"http://127.0.0.1:{port}/state", "PUT")
                 break
             except URLError:
                 assert time.monotonic() < deadline
@@ -63,29 +63,29 @@ def slow(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterato
     found.close()
 
 
-def locks(slow: Slow, store: str) -> bool:
-    return LOCKS in ask(f"{store}/state?list-type=2&prefix={slow.folder.name}/.pulumi/locks")
+def has_lock(slow: Slow, store: str) -> bool:
+    return LOCKS in request(f"{store}/state?list-type=2&prefix={slow.folder.name}/.pulumi/locks")
 
 
-def test_lock_of_another_machine_is_named(slow: Slow, store: str) -> None:
+def test_up_locked_by_another_machine_fails_with_owner(slow: Slow, store: str) -> None:
     owner = {"pid": 7, "username": "ann", "hostname": "elsewhere", "timestamp": "2026-11-24T10:00:00Z"}
     url = f"{store}/state/{slow.folder.name}/{LOCKS}/a.json"
-    ask(url, "PUT", json.dumps(owner).encode())
+    request(url, "PUT", json.dumps(owner).encode())
     said = slow.end(slow.start(), 1)
     assert "locked since 2026-11-24T10:00:00Z by `pulumi` (pid 7) of ann on elsewhere; wait until it ends" in said
-    assert locks(slow, store)
+    assert has_lock(slow, store)
 
 
-def test_interrupted_run_leaves_no_lock(slow: Slow, store: str) -> None:
+def test_up_interrupted_removes_its_lock(slow: Slow, store: str) -> None:
     process = slow.start_and_wait()
     process.send_signal(signal.SIGINT)
     slow.until_said(process, "still waiting for Pulumi to end")
     (slow.folder / "end").touch()
     assert "make up: stopped" in slow.end(process, 130)
-    assert not locks(slow, store)
+    assert not has_lock(slow, store)
 
 
-def test_dead_owner_is_named_with_the_command_that_removes_its_lock(slow: Slow, store: str) -> None:
+def test_up_locked_by_dead_process_fails_with_pid_and_cancel_command(slow: Slow, store: str) -> None:
     process = slow.start_and_wait()
     engine = next(pid for pid in processes() if is_pulumi_in(pid, slow.folder))
     os.kill(engine, signal.SIGKILL)
@@ -93,4 +93,4 @@ def test_dead_owner_is_named_with_the_command_that_removes_its_lock(slow: Slow, 
     said = slow.end(slow.start(), 1)
     assert f"(pid {engine})" in said
     assert "it is dead; remove its lock with `make shell STACK=dev` and in it `pulumi cancel" in said
-    assert locks(slow, store)
+    assert has_lock(slow, store)

@@ -18,7 +18,7 @@ from commands.environment import PROJECT, stack_environment
 from commands.shell import context_file
 from infra.local.settings import cache_folder
 
-WITH_A_CLUSTER: dict[str, Any] = {
+STACK_EXPORT: dict[str, Any] = {
     "version": 3,
     "deployment": {
         "manifest": {"time": "2026-01-01T00:00:00Z", "magic": "", "version": ""},
@@ -33,7 +33,7 @@ WITH_A_CLUSTER: dict[str, Any] = {
 }
 
 
-RC = """
+START_FILE = """
 export PATH="$HOME/others:$PATH" KUBECONFIG="$HOME/another.kubeconfig"
 alias kubectl=kubecolor
 python() { command python2 "$@"; }
@@ -66,7 +66,7 @@ def settings_for(folder: Path, shell: str = "/bin/sh") -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "KUBECONFIG"} | own
 
 
-def said(folder: Path, *commands: str) -> list[str]:
+def shell_output(folder: Path, *commands: str) -> list[str]:
     """Return the shell's output of commands, for a stack whose state is in `folder`."""
     done = subprocess.run(
         [sys.executable, "-m", "commands.shell"],
@@ -81,7 +81,7 @@ def said(folder: Path, *commands: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def said_at_terminal(environment: dict[str, str], *commands: str) -> str:
+def terminal_output(environment: dict[str, str], *commands: str) -> str:
     """Return the shell's output on a terminal, where it reads its start files and shows prompts."""
     master, slave = os.openpty()
     words = [sys.executable, "-m", "commands.shell"]
@@ -99,37 +99,37 @@ def said_at_terminal(environment: dict[str, str], *commands: str) -> str:
     return printed.decode(errors="replace").replace("\r", "")
 
 
-def stack_that_is_up(folder: Path, kubeconfig: Path) -> Path:
+def backend_of_deployed_stack(folder: Path, kubeconfig: Path) -> Path:
     """Return the backend of a stack with the outputs of a deployed one."""
-    exported = copy.deepcopy(WITH_A_CLUSTER)
+    exported = copy.deepcopy(STACK_EXPORT)
     (resource,) = exported["deployment"]["resources"]
     resource["outputs"] = {"kubeconfig_path": str(kubeconfig), "namespace": "training"}
     state = folder / "deployment.json"
     state.write_text(json.dumps(exported), encoding="utf-8")
     backend = folder / "backend"
     backend.mkdir()
-    said(backend, f"pulumi stack import --file {state}")
+    shell_output(backend, f"pulumi stack import --file {state}")
     return backend
 
 
-def test_pulumi_is_at_the_stack(tmp_path: Path) -> None:
+def test_shell_pulumi_selects_the_stack(tmp_path: Path) -> None:
     backend = tmp_path / "backend"
     backend.mkdir()
-    assert said(backend, "pulumi stack --show-name")[-1] == "tests"
+    assert shell_output(backend, "pulumi stack --show-name")[-1] == "tests"
 
 
-def test_kubectl_is_at_the_stacks_cluster(tmp_path: Path) -> None:
-    backend = stack_that_is_up(tmp_path, Path("/clusters/mine.kubeconfig"))
-    assert said(backend, "echo $KUBECONFIG")[-1] == "/clusters/mine.kubeconfig"
+def test_shell_kubeconfig_is_the_stacks(tmp_path: Path) -> None:
+    backend = backend_of_deployed_stack(tmp_path, Path("/clusters/mine.kubeconfig"))
+    assert shell_output(backend, "echo $KUBECONFIG")[-1] == "/clusters/mine.kubeconfig"
 
 
 @pytest.mark.parametrize("name", ["bash", "dash", "zsh"])
-def test_shell_keeps_the_stacks_programs_whatever_start_files_do(tmp_path: Path, name: str) -> None:
+def test_shell_start_files_do_not_override_path_and_kubeconfig(tmp_path: Path, name: str) -> None:
     if name not in SHELLS:
         pytest.skip(f"{name} is not installed")
     kubeconfig = tmp_path / "there.kubeconfig"
     kubeconfig.write_text(json.dumps(KUBECONFIG), encoding="utf-8")
-    environment = settings_for(stack_that_is_up(tmp_path, kubeconfig), SHELLS[name])
+    environment = settings_for(backend_of_deployed_stack(tmp_path, kubeconfig), SHELLS[name])
     for program in ("others", "shims"):
         folder = tmp_path / "home" / program
         folder.mkdir()
@@ -137,11 +137,11 @@ def test_shell_keeps_the_stacks_programs_whatever_start_files_do(tmp_path: Path,
             (folder / each).write_text("#!/bin/sh\necho not the stack\n", encoding="utf-8")
             (folder / each).chmod(0o755)
     for file in (".bashrc", ".zshrc", ".shrc"):
-        (tmp_path / "home" / file).write_text(RC, encoding="utf-8")
+        (tmp_path / "home" / file).write_text(START_FILE, encoding="utf-8")
     environment |= {"ENV": str(tmp_path / "home" / ".shrc")}
     commands = [f'echo "<$(command -v {each})>"' for each in ("python", "pulumi", "kubectl")]
     view = "kubectl config view --minify --output=jsonpath='<{.contexts[0].context.namespace}>'"
-    printed = said_at_terminal(environment, *commands, 'echo "<$KUBECONFIG>"', view)
+    printed = terminal_output(environment, *commands, 'echo "<$KUBECONFIG>"', view)
     python, pulumi, kubectl, configs, namespace = re.findall(r"<([/\w][^<>\n]*)>", printed)
     path = stack_environment()["PATH"]
     assert python == str(PROJECT / ".venv" / "bin" / "python")
@@ -151,5 +151,5 @@ def test_shell_keeps_the_stacks_programs_whatever_start_files_do(tmp_path: Path,
     assert namespace == "training"
 
 
-def test_context_file_takes_the_context_that_the_stack_names() -> None:
+def test_context_file_without_existing_kubeconfig_is_none() -> None:
     assert context_file(["/nowhere"], None, "training") is None

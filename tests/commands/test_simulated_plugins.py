@@ -1,4 +1,4 @@
-"""The simulated plugins, used as official ones, plan what a preview shows, including dependents and options."""
+"""The simulated plugins, in the place of official ones, plan the changes that a preview shows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_plugin_plans_what_the_preview_says(change: str, home: Path) -> None:
+def test_review_by_plugins_agrees_with_difference(change: str, home: Path) -> None:
     assert os.environ["PULUMI_HOME"] == str(home)
     before, after, replaced, kept = CHANGES[change]
     olds, news = (

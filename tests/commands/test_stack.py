@@ -17,7 +17,9 @@ SALT_KEY = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6or
 """Salt of an unknown passphrase."""
 
 
-def test_the_salt_of_another_checkout_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ensure_stack_salt_of_another_checkout_raises_with_file_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = tmp_path / "state"
     state.mkdir()
     (tmp_path / "Pulumi.yaml").write_text("name: salted\nruntime: python\n", encoding="utf-8")
@@ -29,7 +31,7 @@ def test_the_salt_of_another_checkout_is_explained(tmp_path: Path, monkeypatch: 
         stack.ensure_stack("mine")
 
 
-def test_a_settings_file_is_as_it_was_after_pulumi_wrote_its_salt_and_numbers_as_text(
+def test_ensure_stack_restores_settings_file_and_config_set_changes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "# Ours.\nconfig:\n  salted:budget: 20\n  salted:ttl_hours: 1.50\n  salted:platform: {nodes: 2}\n"
@@ -43,12 +45,10 @@ def test_a_settings_file_is_as_it_was_after_pulumi_wrote_its_salt_and_numbers_as
     stack.ensure_stack("mine")
     assert settings.read_text(encoding="utf-8") == text
     stack.pulumi("config", "set", "salted:budget", "30", "--stack", "mine", quiet=True)
-    assert "30" in settings.read_text(encoding="utf-8"), "what was changed on purpose stays"
+    assert "30" in settings.read_text(encoding="utf-8"), "an explicit change stays"
 
 
-def test_the_kubeconfig_of_a_cloud_is_written_where_this_checkout_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kubeconfig_of_cloud_stack_writes_missing_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
 
     def pulumi(*words: str, **_: object) -> str:
@@ -67,7 +67,7 @@ def test_the_kubeconfig_of_a_cloud_is_written_where_this_checkout_has_none(
 
 
 @pytest.mark.parametrize("path", ["", "/clusters/local/admin.kubeconfig", "/one:/two"])
-def test_other_kubeconfigs_are_where_they_are(path: str) -> None:
+def test_kubeconfig_of_other_paths_returns_them_unchanged(path: str) -> None:
     assert stack.kubeconfig_of("local", {"kubeconfig_path": path}) == path
 
 
@@ -102,7 +102,9 @@ def test_stack_exists_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> N
         stack.stack_exists("dev")
 
 
-def test_pulumi_provider_files_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pulumi_uses_separate_provider_folders_and_removes_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     seen: list[Path] = []
 
     def run_child(_words: Sequence[str], *, env: dict[str, str], **_: object) -> Child:
@@ -148,7 +150,7 @@ def state_of(project: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("text", ["", '{"version": 3, "checkpoint": {"sta'])
-def test_ensure_stack_broken_other_stack_is_no_hindrance(project: Path, text: str) -> None:
+def test_ensure_stack_ignores_broken_state_of_other_stack(project: Path, text: str) -> None:
     stack.ensure_stack("one")
     state_of(project, "one").write_text(text, encoding="utf-8")
     stack.ensure_stack("two")

@@ -22,13 +22,13 @@ def state(tmp_path: Path) -> Path:
     return folder / "dev.json"
 
 
-def test_repair_whole_files_stay(state: Path, tmp_path: Path) -> None:
+def test_repair_whole_files_changes_nothing(state: Path, tmp_path: Path) -> None:
     assert StateFiles(tmp_path, PROJECT, "dev").repair() == []
     assert state.read_text(encoding="utf-8") == '{"new": 1}'
     assert Path(f"{state}.attrs").exists()
 
 
-def test_repair_broken_attributes_are_removed(state: Path, tmp_path: Path) -> None:
+def test_repair_broken_attributes_removes_them(state: Path, tmp_path: Path) -> None:
     Path(f"{state}.attrs").write_text("", encoding="utf-8")
     assert StateFiles(tmp_path, PROJECT, "dev").repair() == ["dev.json.attrs was cut off and is removed"]
     assert not Path(f"{state}.attrs").exists()

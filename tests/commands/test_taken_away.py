@@ -21,7 +21,7 @@ from tests.commands.conftest import SETTINGS, job
 
 pytestmark = pytest.mark.cluster
 
-AWAY = replace(SETTINGS, stack="away", name="away", nodes=1, port=16998)
+LOST_CLUSTER = replace(SETTINGS, stack="away", name="away", nodes=1, port=16998)
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:
@@ -35,17 +35,17 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
 @pytest.fixture
 def away() -> Iterator[ClusterSettings]:
     """Yield a cluster of one node with a waiting job."""
-    lifecycle.stop(AWAY)
-    lifecycle.start(AWAY, lambda _text: None)
+    lifecycle.stop(LOST_CLUSTER)
+    lifecycle.start(LOST_CLUSTER, lambda _text: None)
     document = job("waits", "echo 'train step=1'; exec /usr/bin/sleep 600")
     document["metadata"]["namespace"] = "default"
-    apply(AWAY, "/apis/batch/v1/namespaces/default/jobs/waits", document)
-    yield AWAY
-    lifecycle.stop(AWAY)
+    apply(LOST_CLUSTER, "/apis/batch/v1/namespaces/default/jobs/waits", document)
+    yield LOST_CLUSTER
+    lifecycle.stop(LOST_CLUSTER)
 
 
-def followed_while(settings: ClusterSettings, act: Callable[[io.StringIO], object]) -> tuple[int, list[str]]:
-    """Follow the job and act once it has printed. Return the status and the lines of the screen."""
+def follow_during(settings: ClusterSettings, act: Callable[[io.StringIO], object]) -> tuple[int, list[str]]:
+    """Follow the job and call `act` once it has printed a step. Return the status and the lines of the screen."""
     out = io.StringIO()
     with ThreadPoolExecutor(1) as threads:
         status = threads.submit(Follower(Cluster(str(settings.kubeconfig), "default"), ["waits"], Screen(out)).run)
@@ -54,11 +54,11 @@ def followed_while(settings: ClusterSettings, act: Callable[[io.StringIO], objec
         return status.result(120), out.getvalue().splitlines()
 
 
-def test_removed_cluster_ends_following_with_the_next_command(
+def test_follow_removed_cluster_ends_with_advice_to_recreate_it(
     away: ClusterSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STACK", "other")
-    status, lines = followed_while(away, lambda _out: lifecycle.stop(away))
+    status, lines = follow_during(away, lambda _out: lifecycle.stop(away))
     assert status == 1
     assert lines[-1] == (
         "no longer following: the stack's cluster was removed, as `make down STACK=other` does; "
@@ -66,11 +66,11 @@ def test_removed_cluster_ends_following_with_the_next_command(
     )
 
 
-def test_stopped_cluster_ends_following_with_the_next_command(
+def test_follow_stopped_cluster_ends_with_advice_to_restart_it(
     away: ClusterSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow_module, "GONE_SECONDS", 1.0)
-    status, lines = followed_while(away, lambda _out: leftovers.end_processes(away.folder))
+    status, lines = follow_during(away, lambda _out: leftovers.end_processes(away.folder))
     assert status == 1
     assert lines[-1] == (
         "no longer following: the stack's cluster has stopped: none of its processes runs any more (for 1 s); "
@@ -78,11 +78,11 @@ def test_stopped_cluster_ends_following_with_the_next_command(
     )
 
 
-def test_cluster_with_new_keys_is_followed_on(away: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_cluster_with_new_keys_continues(away: ClusterSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow_module, "SILENT_SECONDS", 0.0)
     monkeypatch.setattr(follow_module, "GONE_SECONDS", 60.0)
     before = away.kubeconfig.read_bytes()
-    status, lines = followed_while(away, lambda _out: lifecycle.start(replace(away, nodes=2), lambda _text: None))
+    status, lines = follow_during(away, lambda _out: lifecycle.start(replace(away, nodes=2), lambda _text: None))
     assert away.kubeconfig.read_bytes() != before
     # The job's host ended with the cluster, and the job has no retries.
     assert status == 1

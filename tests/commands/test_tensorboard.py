@@ -23,7 +23,7 @@ from trainer.storage import Folder
 START_SECONDS = 90.0
 
 
-def ask(address: str) -> Any:
+def get_json(address: str) -> Any:
     """Return the server's JSON response, once it answers."""
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -54,14 +54,14 @@ def server(tmp_path: Path) -> Iterator[str]:
     process.wait(timeout=30)
 
 
-def test_curves_and_the_profiler_are_served(server: str) -> None:
-    assert "profile" in ask(f"{server}/data/plugins_listing")
+def test_server_serves_scalars_and_profile_plugin(server: str) -> None:
+    assert "profile" in get_json(f"{server}/data/plugins_listing")
     deadline = time.monotonic() + START_SECONDS
-    while not (tags := ask(f"{server}/data/plugin/scalars/tags")):
+    while not (tags := get_json(f"{server}/data/plugin/scalars/tags")):
         assert time.monotonic() < deadline
         time.sleep(0.5)
     assert list(tags) == ["digits/tensorboard"]
-    points = ask(f"{server}/data/plugin/scalars/scalars?run=digits/tensorboard&tag=train/loss")
+    points = get_json(f"{server}/data/plugin/scalars/scalars?run=digits/tensorboard&tag=train/loss")
     assert [step for _, step, _ in points] == [1, 2, 3]
 
 
@@ -73,11 +73,11 @@ def test_curves_and_the_profiler_are_served(server: str) -> None:
         ("s3://team", "", "s3://team"),
     ],
 )
-def test_the_bucket_is_a_path_here_and_a_url_elsewhere(bucket: str, job: str, expected: str) -> None:
+def test_log_folder_local_bucket_is_a_path_and_remote_is_a_url(bucket: str, job: str, expected: str) -> None:
     assert log_folder(bucket, job) == expected
 
 
-def test_stack_that_is_not_up_raises_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_main_stack_not_up_raises_with_make_up_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STACK", "never-made")
     with pytest.raises(StackNotFound, match="stack never-made is not up; run `make up STACK=never-made`"):
         main()

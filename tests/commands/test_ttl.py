@@ -10,29 +10,29 @@ from commands.ttl import first_up, is_expired
 from settings.problems import ConfigError
 from stack.config import parse
 
-BEGUN = datetime(2026, 11, 20, 12, tzinfo=UTC)
+FIRST_UP = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def entry(kind: str, hour: int, result: str = "succeeded") -> dict[str, str]:
     return {"kind": kind, "startTime": f"2026-11-20T{hour:02}:00:00.000Z", "result": result}
 
 
-def test_the_time_runs_from_the_first_up_after_the_last_destroy() -> None:
+def test_first_up_is_the_first_success_after_the_last_destroy() -> None:
     history = [entry("update", 15), entry("update", 12, "failed"), entry("destroy", 11), entry("update", 9)]
-    assert first_up(history) == BEGUN
+    assert first_up(history) == FIRST_UP
     assert first_up([entry("destroy", 16), *history]) is None
-    assert first_up([entry("destroy", 16, "failed"), *history]) == BEGUN
+    assert first_up([entry("destroy", 16, "failed"), *history]) == FIRST_UP
     assert first_up([]) is None
 
 
-def test_a_stack_is_expired_after_its_ttl_and_never_without_one() -> None:
-    assert not is_expired(BEGUN, 8, BEGUN + timedelta(hours=7.9))
-    assert is_expired(BEGUN, 8, BEGUN + timedelta(hours=8.1))
-    assert not is_expired(BEGUN, None, BEGUN + timedelta(days=300))
-    assert not is_expired(None, 8, BEGUN)
+def test_is_expired_only_after_ttl_and_never_without_one() -> None:
+    assert not is_expired(FIRST_UP, 8, FIRST_UP + timedelta(hours=7.9))
+    assert is_expired(FIRST_UP, 8, FIRST_UP + timedelta(hours=8.1))
+    assert not is_expired(FIRST_UP, None, FIRST_UP + timedelta(days=300))
+    assert not is_expired(None, 8, FIRST_UP)
 
 
-def test_the_key_of_the_settings() -> None:
+def test_parse_ttl_hours_must_be_positive() -> None:
     values = {"platform": {"kind": "local", "nodes": 1}, "jobs": []}
     assert parse(values).ttl_hours is None
     assert parse({**values, "ttl_hours": 8}).ttl_hours == 8

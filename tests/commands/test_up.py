@@ -1,4 +1,4 @@
-"""Follow-up of `make up` on existing jobs, and its display of the stack's outputs."""
+"""Jobs that `make up` does not follow, and the stack outputs that it prints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stack.config import parse
 from tests.unit.stack_settings import JOB, PLATFORM
 
 
-def test_jobs_that_do_not_end_by_themselves_are_not_followed() -> None:
+def test_unfollowed_interactive_and_suspended_jobs_have_reasons() -> None:
     changes = {"trains": {}, "idle": {"interactive": True}, "sleeps": {"suspend": True, "interactive": True}}
     config = parse({"platform": PLATFORM, "jobs": [{**JOB, "name": name, **more} for name, more in changes.items()]})
     assert unfollowed(config) == {
@@ -19,7 +19,7 @@ def test_jobs_that_do_not_end_by_themselves_are_not_followed() -> None:
     }
 
 
-def test_outputs_are_shown_one_a_line_without_what_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+def test_print_outputs_prints_one_line_each_without_empty_values(capsys: pytest.CaptureFixture[str]) -> None:
     print_outputs(
         {
             "jobs": ["digits", "other"],

@@ -1,5 +1,4 @@
-"""Leftovers of a destroyed stack: read from the clouds' listings, distinguished from others' resources, and in a
-receipt."""
+"""Leftovers of a destroyed stack: the clouds' listings, ownership of each resource, and the receipt."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from simulation.cloud.kinds import KINDS
 from simulation.cloud.state import Record, edit_state, new_state
 from tests.commands.platforms import cloud, eks, gke, known
 
-WITH_THEIR_OWNERS = {
+UNLISTED_TYPES = {
     "gcp:projects/service:Service": "stays enabled for others in the project",
     "gcp:storage/bucketIAMMember:BucketIAMMember": "bucket",
     "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": "image repository",
@@ -43,9 +42,9 @@ WITH_THEIR_OWNERS = {
     "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": "VPC",
     "aws:ec2/routeTableAssociation:RouteTableAssociation": "route table",
 }
-"""Types without a listing -> the reason why they disappear or stay."""
+"""Types without a listing -> the kind whose deletion removes them, or the reason why they stay."""
 KIND_OF = {type_: listing.kind for listing in (*GOOGLE, *AMAZON) for type_ in listing.types}
-MADE = {
+TYPES_OF_EVERY_STACK = {
     "gke": {
         "gcp:compute/network:Network",
         "gcp:compute/router:Router",
@@ -70,16 +69,16 @@ MADE = {
 """Types that every stack creates, by platform."""
 
 
-def test_every_kind_that_a_stack_makes_is_listed_or_goes_with_another() -> None:
+def test_inventory_lists_every_kind_or_names_its_owner() -> None:
     listed = {each for listing in (*GOOGLE, *AMAZON) for each in listing.types}
-    missing = {each for each in KINDS if each not in listed and each not in WITH_THEIR_OWNERS}
+    missing = {each for each in KINDS if each not in listed and each not in UNLISTED_TYPES}
     assert {each for each in missing if not each.startswith("aws:s3/")} == set(), (
         "list it in infra/gcp/inventory.py or infra/aws/inventory.py"
     )
-    assert not listed & WITH_THEIR_OWNERS.keys()
+    assert not listed & UNLISTED_TYPES.keys()
 
 
-def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recorded.Record]) -> None:
+def add_records(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recorded.Record]) -> None:
     """Add resources of a platform to the simulated cloud."""
     tags = cloud_labels(platform.cluster_label) if isinstance(platform, EksConfig) else {}
     with edit_state(folder) as state:
@@ -94,8 +93,8 @@ def put(folder: Path, platform: GkeConfig | EksConfig, records: Iterable[recorde
             state.resources[record.key] = record
 
 
-def made(platform: GkeConfig | EksConfig) -> list[recorded.Record]:
-    """Return what a platform declares in its cloud."""
+def declared_records(platform: GkeConfig | EksConfig) -> list[recorded.Record]:
+    """Return the resources that a platform declares in its cloud."""
     return recorded.run(cloud(platform).declare).records
 
 
@@ -113,23 +112,25 @@ V7X = {"name": "tpus", "accelerator": "v7x", "topology": "2x4x4"}
         (eks, {"pools": [P4D]}, {"aws:ec2/placementGroup:PlacementGroup"}),
     ],
 )
-def test_each_leak_is_named_and_a_stack_of_a_longer_name_is_not(
+def test_verify_reports_each_leak_but_no_resource_of_a_stack_with_longer_name(
     make: Callable[..., Any], more: dict[str, Any], types: set[str], tmp_path: Path
 ) -> None:
     first, second = (make(name, bucket={"keep": False}, **more) for name in ("a", "a-2"))
-    found, others = ([each for each in made(platform) if each.type in KIND_OF] for platform in (first, second))
-    assert {each.type for each in found} >= MADE[first.kind] | types
+    found, others = (
+        [each for each in declared_records(platform) if each.type in KIND_OF] for platform in (first, second)
+    )
+    assert {each.type for each in found} >= TYPES_OF_EVERY_STACK[first.kind] | types
     for each in found:
-        folder = new_books(tmp_path)
-        put(folder, second, others)
+        folder = new_cloud(tmp_path)
+        add_records(folder, second, others)
         assert verify("a", cloud(first), "simulated", simulated(folder), known(first)).left == ()
-        put(folder, first, [each])
+        add_records(folder, first, [each])
         (left,) = verify("a", cloud(first), "simulated", simulated(folder), known(first)).left
         assert left.startswith(f"{KIND_OF[each.type]} "), each
     assert len(verify("a-2", cloud(second), "simulated", simulated(folder), known(second)).left) == len(others)
 
 
-def new_books(folder: Path) -> Path:
+def new_cloud(folder: Path) -> Path:
     new_state(folder / "clouds")
     return folder / "clouds"
 
@@ -144,7 +145,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def exists(project: Path, kind: str, name: str) -> None:
+def add_resource(project: Path, kind: str, name: str) -> None:
     record = Record(id=name, type=kind, urn="urn", inputs={}, outputs={"name": name})
     with edit_state(project / "clouds") as state:
         state.resources[record.key] = record
@@ -155,22 +156,22 @@ def run(project: Path) -> tuple[int, dict[str, object]]:
     return status, json.loads((project / "receipt.json").read_text(encoding="utf-8"))
 
 
-def test_a_kept_bucket_is_named_and_does_not_count(project: Path) -> None:
-    exists(project, "gcp:storage/bucket:Bucket", "gke-dist-bucket-0a1b2c3")
-    exists(project, "gcp:compute/network:Network", "default")
+def test_verify_empty_kept_bucket_is_listed_and_passes(project: Path) -> None:
+    add_resource(project, "gcp:storage/bucket:Bucket", "gke-dist-bucket-0a1b2c3")
+    add_resource(project, "gcp:compute/network:Network", "default")
     status, receipt = run(project)
     assert (status, receipt["empty"], receipt["left"]) == (0, True, [])
     assert receipt["kept"] == ["bucket gke-dist-bucket-0a1b2c3"]
     assert receipt["source"] == "simulated"
 
 
-def test_one_leaked_resource_fails(project: Path) -> None:
-    exists(project, "gcp:compute/router:Router", "gke-dist")
+def test_verify_empty_leaked_router_fails(project: Path) -> None:
+    add_resource(project, "gcp:compute/router:Router", "gke-dist")
     status, receipt = run(project)
     assert (status, receipt["empty"], receipt["left"]) == (1, False, ["router gke-dist"])
 
 
-def test_a_cloud_that_cannot_be_asked_is_not_called_empty(
+def test_verify_empty_without_gcloud_fails(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(project))
@@ -179,7 +180,7 @@ def test_a_cloud_that_cannot_be_asked_is_not_called_empty(
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "mine"),
+    ("kind", "name", "is_owned"),
     [
         ("cluster", "a", True),
         ("cluster", "a-2", False),
@@ -202,12 +203,12 @@ def test_a_cloud_that_cannot_be_asked_is_not_called_empty(
         ("image repository", "gcr.io", False),
     ],
 )
-def test_a_name_is_held_to_those_that_the_stack_makes(kind: str, name: str, mine: bool) -> None:
-    assert known(gke("a")).has(CloudResource(kind=kind, name=name, labels={}), ()) == mine
+def test_gke_ownership_by_name_matches_only_the_stacks_names(kind: str, name: str, is_owned: bool) -> None:
+    assert known(gke("a")).has(CloudResource(kind=kind, name=name, labels={}), ()) == is_owned
 
 
 @pytest.mark.parametrize(
-    ("labels", "mine"),
+    ("labels", "is_owned"),
     [
         ({"trainyard-cluster": "a"}, True),
         ({"trainyard-cluster": "a-2"}, False),
@@ -216,20 +217,20 @@ def test_a_name_is_held_to_those_that_the_stack_makes(kind: str, name: str, mine
         ({"part-of": "trainyard"}, False),
     ],
 )
-def test_a_label_decides_before_a_name(labels: dict[str, str], mine: bool) -> None:
-    assert known(gke("a")).has(CloudResource(kind="disk", name="pvc-0f8d", labels=labels), ()) == mine
+def test_gke_ownership_label_overrides_name(labels: dict[str, str], is_owned: bool) -> None:
+    assert known(gke("a")).has(CloudResource(kind="disk", name="pvc-0f8d", labels=labels), ()) == is_owned
     named = CloudResource(kind="cluster", name="a", labels={"trainyard-cluster": "a-2"})
     assert not known(gke("a")).has(named, ())
 
 
-@pytest.mark.parametrize(("network", "mine"), [("a", True), ("a-2", False)])
-def test_what_is_in_the_stacks_network_is_the_stacks(network: str, mine: bool) -> None:
+@pytest.mark.parametrize(("network", "is_owned"), [("a", True), ("a-2", False)])
+def test_gke_ownership_by_network_matches_only_the_stacks_network(network: str, is_owned: bool) -> None:
     url = f"https://www.googleapis.com/compute/v1/projects/p-12345/global/networks/{network}"
     rule = CloudResource(kind="endpoint group", name="k8s1-5f3c", labels={}, facts={"network": url})
-    assert known(gke("a")).has(rule, ()) == mine
+    assert known(gke("a")).has(rule, ()) == is_owned
 
 
-def test_names_that_gke_cuts() -> None:
+def test_gke_ownership_matches_names_shortened_by_gke() -> None:
     long = "training-of-the-large-model"
     assert known(gke(long)).has(
         CloudResource(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
@@ -240,7 +241,7 @@ def test_names_that_gke_cuts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "labels", "mine"),
+    ("kind", "name", "labels", "is_owned"),
     [
         ("bucket", "a-bucket-0a1b2c3", {}, True),
         ("bucket", "a-2-bucket-0a1b2c3", {}, False),
@@ -265,5 +266,7 @@ def test_names_that_gke_cuts() -> None:
         ("address", "eipalloc-1", {"Name": "a-nat"}, False),
     ],
 )
-def test_what_is_the_stacks_in_aws(kind: str, name: str, labels: dict[str, str], mine: bool) -> None:
-    assert known(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == mine
+def test_eks_ownership_by_name_and_label_matches_only_the_stacks(
+    kind: str, name: str, labels: dict[str, str], is_owned: bool
+) -> None:
+    assert known(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == is_owned
