@@ -226,5 +226,5 @@ def test_operator_versions_are_outputs() -> None:
 def test_operator_without_set_up_objects_names_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
     version = re.escape(RELEASES["jobset"].version)
-    with pytest.raises(ValueError, match=rf"the operator jobset {version} is not set up: run `make up`, or"):
+    with pytest.raises(ValueError, match=rf"operator jobset {version} is not set up; run `make up`, or"):
         operator_graph("jobset")
