@@ -116,6 +116,11 @@ def test_job_state_of_a_ray_job_is_running_with_a_ready_host_and_pending_at_a_re
     assert (restarting.state, restarting.reason) == ("pending", "RayJobRestarting: why")
 
 
+def test_job_state_of_an_interactive_ray_job_is_running_while_it_waits_for_a_driver() -> None:
+    status = {"jobDeploymentStatus": "Waiting", "rayClusterStatus": {"desiredWorkerReplicas": 1}}
+    assert job_state(job("RayJob", **status)).state == "running"
+
+
 def test_job_state_of_a_ray_job_with_a_stopped_driver_is_failed() -> None:
     stopped = job_state(job("RayJob", jobDeploymentStatus="Complete", jobStatus="STOPPED", message="User stopped it."))
     assert (stopped.state, stopped.reason) == ("failed", "STOPPED: User stopped it.")

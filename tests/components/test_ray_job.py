@@ -88,5 +88,13 @@ def test_interactive_job_has_no_launcher() -> None:
     assert "submitterPodTemplate" not in spec
 
 
+def test_interactive_job_ends_at_its_deadline() -> None:
+    """The operator checks only this deadline while the hosts wait for a user."""
+    idle, busy = (job(interactive=interactive, deadline_seconds=600)["spec"] for interactive in (True, False))
+    assert idle["preRunningDeadlineSeconds"] == 600
+    assert busy["activeDeadlineSeconds"] == 600
+    assert "preRunningDeadlineSeconds" not in busy
+
+
 def test_operator_keeps_the_commands_of_the_pods() -> None:
     assert OWN_COMMAND.items() <= job()["metadata"]["annotations"].items()

@@ -8,6 +8,9 @@ a host where it fails. Ray Train then continues from the last checkpoint if the 
 `restarts` counts failed drivers. Each retry has a new Ray cluster. Exit codes make no difference. A retry also resets
 the start of `deadline_seconds`.
 
+An interactive job has no launcher and stays in the operator's state Waiting. There the operator ignores `suspend` and
+`activeDeadlineSeconds`, and checks `preRunningDeadlineSeconds`.
+
 The other modes of submission do not fit: HTTPMode has no pod with the driver's output, and the container that
 SidecarMode adds to the head has no security context, so a `restricted` namespace rejects it.
 
@@ -96,11 +99,17 @@ def _conditions(status: Object) -> list[Object]:
     ]
 
 
+def _is_running(status: Object) -> bool:
+    """Return True if a host is ready. The operator no longer updates the hosts of an interactive job once all are."""
+    is_ready = bool(status.get("rayClusterStatus", {}).get("readyWorkerReplicas"))
+    return is_ready or status.get("jobDeploymentStatus") == "Waiting"
+
+
 RESOURCE = Resource(
     api_version="ray.io/v1",
     kind="RayJob",
     plural="rayjobs",
-    is_running=lambda status: bool(status.get("rayClusterStatus", {}).get("readyWorkerReplicas")),
+    is_running=_is_running,
     hosts=lambda spec: sum(group.get("replicas", 0) for group in spec["rayClusterSpec"]["workerGroupSpecs"]),
     conditions=_conditions,
     intermediates=("rayclusters",),
@@ -150,6 +159,8 @@ class RayJobSpec(Schema):
 
     active_deadline_seconds: int | None
     backoff_limit: int
+    pre_running_deadline_seconds: int | None
+    """Limit of an interactive job."""
     ray_cluster_spec: RayClusterSpec
     shutdown_after_job_finishes: bool
     submission_mode: str
@@ -223,6 +234,7 @@ class RayJob(Kind):
             RayJobSpec(
                 active_deadline_seconds=spec.deadline_seconds,
                 backoff_limit=0 if spec.interactive else spec.restarts,
+                pre_running_deadline_seconds=spec.deadline_seconds if spec.interactive else None,
                 ray_cluster_spec=_cluster(spec, placement, host),
                 shutdown_after_job_finishes=True,
                 submission_mode="InteractiveMode" if spec.interactive else "K8sJobMode",
