@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from infra.gcp.fabrics import GIB
-from tests.components.rendered_jobs import main_object, workers
-from tests.golden.manifests import GPU, ON_CLAIM, ON_GPUS, SCRIPT
+from tests.components.rendered_jobs import main_object, spec, workers
+from tests.golden.manifests import GPU, ON_CLAIM, ON_GPUS, SCRIPT, engine
 from workloads.kinds.ray_job import HEAD, OWN_COMMAND
 from workloads.pod import Placement
 
@@ -46,10 +46,10 @@ def test_hosts_are_the_workers_of_every_kind_but_for_their_program() -> None:
     own = {each["name"] for each in container(ray)["env"]} - {each["name"] for each in container(indexed)["env"]}
     assert all(name.startswith("RAY_") for name in own)
     pod, other = ray["spec"], indexed["spec"]
-    for spec in (pod, other):
-        spec.pop("subdomain", None)
-        spec.pop("restartPolicy", None)
-        (each,) = spec["containers"]
+    for pod_spec in (pod, other):
+        pod_spec.pop("subdomain", None)
+        pod_spec.pop("restartPolicy", None)
+        (each,) = pod_spec["containers"]
         for key in ("command", "args", "env"):
             each.pop(key, None)
     assert pod == other
@@ -86,6 +86,16 @@ def test_interactive_job_has_no_launcher() -> None:
     spec = job(interactive=True)["spec"]
     assert (spec["submissionMode"], spec["backoffLimit"]) == ("InteractiveMode", 0)
     assert "submitterPodTemplate" not in spec
+
+
+def test_interactive_job_is_replaced_when_it_is_suspended() -> None:
+    """The operator does not suspend a job while its hosts wait for a user."""
+    idle, busy = (
+        engine(spec(ONE, interactive=interactive, suspend=True), ON_CLAIM).requests["resnet-job"]
+        for interactive in (True, False)
+    )
+    assert "spec.suspend" in idle.replaceOnChanges
+    assert "spec.suspend" not in busy.replaceOnChanges
 
 
 def test_interactive_job_ends_at_its_deadline() -> None:

@@ -214,6 +214,8 @@ class RayJob(Kind):
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the RayJob."""
+        from pulumi import ResourceOptions
+
         from workloads.command import JOIN_SECONDS, SHUTDOWN_MARGIN_SECONDS, host_command
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
         from workloads.pod import Pod, pod_template
@@ -227,6 +229,8 @@ class RayJob(Kind):
         }
         host = replace(host, environment={**ENVIRONMENT, **seconds, **host.environment})
         launcher = Pod(command=replace(host, argv=_submit(spec)), role="launcher", capacity=COORDINATOR)
+        if spec.interactive:
+            opts = ResourceOptions.merge(opts, ResourceOptions(replace_on_changes=["spec.suspend"]))
         return custom_job(
             f"{name}-job",
             RESOURCE,
