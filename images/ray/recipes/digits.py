@@ -46,16 +46,16 @@ def network() -> nn.Module:
     )
 
 
-def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Load the last checkpoint, if there is one. Return the number of finished epochs."""
+def resume(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[int, float]:
+    """Load the last checkpoint, if there is one. Return the number of finished epochs and the test accuracy."""
     checkpoint = train.get_checkpoint()
     if checkpoint is None:
-        return 0
+        return 0, 0.0
     with checkpoint.as_directory() as folder:
         state = torch.load(Path(folder, STATE), map_location=ray_torch.get_device(), weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-    return int(state["epoch"])
+    return int(state["epoch"]), float(state["accuracy"])
 
 
 def save(model: nn.Module, optimizer: torch.optim.Optimizer, epoch: int, accuracy: float) -> None:
@@ -63,8 +63,10 @@ def save(model: nn.Module, optimizer: torch.optim.Optimizer, epoch: int, accurac
     with TemporaryDirectory() as folder:
         checkpoint = None
         if train.get_context().get_world_rank() == 0:
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
-            torch.save(state, Path(folder, STATE))
+            progress = {"epoch": epoch, "accuracy": accuracy}
+            torch.save(
+                {"model": model.state_dict(), "optimizer": optimizer.state_dict(), **progress}, Path(folder, STATE)
+            )
             checkpoint = train.Checkpoint.from_directory(folder)
         train.report({"epoch": epoch, "accuracy": accuracy}, checkpoint=checkpoint)
 
@@ -96,10 +98,10 @@ def train_rank(config: dict[str, Any]) -> None:
     share = images[num_test + rank :: size], labels[num_test + rank :: size]
     model = ray_torch.prepare_model(network())
     optimizer = torch.optim.SGD(model.parameters(), lr=config["learning_rate"], momentum=0.9)
-    first = resume(model, optimizer) + 1
+    epochs, accuracy = resume(model, optimizer)
+    first = epochs + 1
     name = "resume" if first > 1 else "start"
     print(f"{name} epoch={first} device={device} node={os.environ['TRAINYARD_NODE']} rank={rank}/{size}", flush=True)
-    accuracy = 0.0
     for epoch in range(first, config["epochs"] + 1):
         begun = time.monotonic()
         loss = train_epoch(model, optimizer, share, epoch, steps)
