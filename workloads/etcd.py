@@ -27,7 +27,7 @@ from workloads.pod import (
     Placement,
     fixed_resources,
     lost_node_tolerations,
-    startup_probe,
+    port_probe,
 )
 from workloads.spec import JobSpec
 
@@ -83,7 +83,7 @@ def _pod(spec: JobSpec, placement: Placement) -> PodSpecArgs:
                 ],
                 resources=fixed_resources(COORDINATOR),
                 security_context=CONTAINER_SECURITY,
-                readiness_probe=startup_probe(ETCD_PORT),
+                readiness_probe=port_probe(ETCD_PORT),
                 volume_mounts=[VolumeMountArgs(name="data", mount_path=DATA)],
             )
         ],

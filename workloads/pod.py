@@ -199,7 +199,7 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
         resources=_resources(spec, placement, pod),
         security_context=CONTAINER_SECURITY,
         # Use a startup probe: a readiness probe would make sshd log a line every period.
-        startup_probe=None if pod.port is None else startup_probe(pod.port, failures=MAX_STARTUP_FAILURES),
+        startup_probe=None if pod.port is None else port_probe(pod.port, failures=MAX_STARTUP_FAILURES),
         volume_mounts=[
             VolumeMountArgs(name="dshm", mount_path=SHARED_MEMORY_PATH),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
@@ -221,7 +221,7 @@ def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequire
     return ResourceRequirementsArgs(requests=resources, limits=resources)
 
 
-def startup_probe(port: int, failures: int | None = None) -> ProbeArgs:
+def port_probe(port: int, failures: int | None = None) -> ProbeArgs:
     """Return a probe that succeeds when the port accepts connections. It fails after `failures` attempts."""
     return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2, failure_threshold=failures)
 
