@@ -77,7 +77,7 @@ class HostFolder(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class FallbackComputeClassArgs:
-    """Inputs of `CapacityLadder`."""
+    """Inputs of `FallbackComputeClass`."""
 
     pool: str
     """Name of the pool in the settings, and of the ComputeClass."""

@@ -124,7 +124,7 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
 
     If the nodes must share a zone, each zone has a separate node pool.
     """
-    machine, gpu, gpus = hardware_of(pool)
+    machine, gpu, num_gpus = hardware_of(pool)
     tpu = slice_of(pool)
     multi_host = tpu is not None and tpu.hosts > 1
     zones = pool.zones or (config.zone,)
@@ -149,7 +149,7 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
                     has_fallback=has_fallback,
                     machine=machine,
                     gpu=gpu,
-                    gpus=gpus,
+                    gpus=num_gpus,
                     tpu=tpu,
                     nodes=num_nodes(pool) // (pool.slices if multi_host else 1),
                     min_nodes=_min_nodes(pool, model, has_fallback=has_fallback),
@@ -218,6 +218,7 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
 
 
 GPU_LABEL = "cloud.google.com/gke-accelerator"
+"""Label of nodes with their GPU model: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus"""
 DRIVER_LIBRARIES = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
 """Folder of the NVIDIA driver on GKE nodes, which the trainer image does not search by default.
 
