@@ -29,7 +29,7 @@ SMALL_DISK = 'mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mn
             ["disk: 0.0 GB are free in /mnt, 30 GB are needed; free space, or set XDG_CACHE_HOME"],
         ),
     ],
-    ids=["no root", "eks_version_error system", "full disk"],
+    ids=["no root", "unsupported system", "full disk"],
 )
 def test_up_on_incapable_machine_is_rejected_with_remedy(machine: list[str], messages: list[str]) -> None:
     environment = {**os.environ, "STACK": "local"}

@@ -48,7 +48,7 @@ def kueue_configuration() -> dict[str, Any]:
 
 
 def test_kueue_frameworks_equal_queueable_kinds() -> None:
-    """Kueue would leave a job of an eks_version_error kind suspended."""
+    """Kueue would leave a job of an unsupported kind suspended."""
     frameworks = {each.partition("/")[2] for each in kueue_configuration()["integrations"]["frameworks"]}
     kinds = {kind.replace("-", "").removeprefix("indexed") for kind in KINDS if KINDS[kind].is_queueable}
     assert frameworks == kinds
