@@ -47,7 +47,7 @@ HEAD = Capacity(millicores=500, memory=3 * 2**30)
 """Requests of the head, which runs Ray's dashboard and the driver. Both use 2.1 GiB in the example `digits-ray`."""
 HEAD_STORE_BYTES = 128 * 2**20
 """Size of the head's object store."""
-LEAST_SHARED_MEMORY = 160 * 2**20
+MIN_SHARED_MEMORY_BYTES = 160 * 2**20
 """Minimum size of /dev/shm. Half of it is the object store, and Ray requires 75 MiB."""
 GROUP = "hosts"
 """Name of the group of workers."""
@@ -68,7 +68,7 @@ AGENT_PORTS = {"dashboard-agent-grpc-port": "52366", "runtime-env-agent-port": "
 """Fixed ports of Ray's agents. With others, Ray fails if an agent does not report its port in time."""
 ENVIRONMENT = {"RAY_COLOR_PREFIX": "0", "RAY_DEDUP_LOGS": "0", "RAY_TRAIN_ENABLE_PRINT_PATCH": "0"}
 """Variables that make the driver print each line of each rank once, without colours."""
-LEAST_OF_INIT = Capacity(millicores=200, memory=256 * 2**20)
+INIT_REQUEST = Capacity(millicores=200, memory=256 * 2**20)
 """Requests of the container in which a host waits for the head."""
 CONDITIONS = {
     "Complete": "Succeeded",
@@ -202,13 +202,13 @@ class RayJob(Kind):
         return (f"{RANDOM_SUFFIX}-serve-svc",)
 
     def problems(self, spec: JobSpec) -> Iterator[Problem]:
-        if parse_memory(spec.shared_memory) < LEAST_SHARED_MEMORY:
+        if parse_memory(spec.shared_memory) < MIN_SHARED_MEMORY_BYTES:
             message = "holds Ray's object store in a ray-job; write 160Mi or more"
             yield Problem("job.shared_memory.of_ray_job", ("shared_memory",), message, spec.shared_memory)
-        if spec.resources.capacity.millicores < LEAST_OF_INIT.millicores:
+        if spec.resources.capacity.millicores < INIT_REQUEST.millicores:
             message = "a host of a ray-job starts with a container that needs 200m; write 200m or more"
             yield Problem("job.resources.cpu_of_ray_job", ("resources", "cpu"), message, spec.resources.cpu)
-        if spec.resources.capacity.memory < LEAST_OF_INIT.memory:
+        if spec.resources.capacity.memory < INIT_REQUEST.memory:
             message = "a host of a ray-job starts with a container that needs 256Mi; write 256Mi or more"
             yield Problem("job.resources.memory_of_ray_job", ("resources", "memory"), message, spec.resources.memory)
 
