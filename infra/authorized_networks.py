@@ -19,7 +19,7 @@ def open_to_internet_problems(networks: Sequence[str]) -> Iterator[Problem]:
         others = "" if ranges[widest].prefixlen == 0 else ", together with the other ranges"
         message = f"covers the whole internet{others}; write only the ranges of your clients, or remove it"
         yield Problem(
-            "cloud.authorized_networks.open_to_internet",
+            "cloud.authorized_networks.open_to_all",
             ("platform", "authorized_networks", widest),
             message,
             networks[widest],

@@ -27,12 +27,12 @@ EKS_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (eks(network={"services": "100.64.0.0/16"}), "eks.network.public", "platform.network.services"),
     (
         eks(authorized_networks=["0.0.0.0/0"]),
-        "cloud.authorized_networks.open_to_internet",
+        "cloud.authorized_networks.open_to_all",
         "platform.authorized_networks.0",
     ),
     (
         eks(authorized_networks=["0.0.0.0/1", "128.0.0.0/1"]),
-        "cloud.authorized_networks.open_to_internet",
+        "cloud.authorized_networks.open_to_all",
         "platform.authorized_networks.0",
     ),
     (eks(authorized_networks=["10.1.0.0/16"]), "eks.authorized_networks.private", "platform.authorized_networks.0"),

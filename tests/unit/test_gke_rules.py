@@ -33,7 +33,7 @@ GKE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (gke(network={"nodes": "8.8.0.0/20"}), "gke.network.public", "platform.network.nodes"),
     (
         gke(authorized_networks=["0.0.0.0/0"]),
-        "cloud.authorized_networks.open_to_internet",
+        "cloud.authorized_networks.open_to_all",
         "platform.authorized_networks.0",
     ),
     (
