@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
@@ -43,18 +44,21 @@ class AcceleratorNetwork(pulumi.ComponentResource):
     def __init__(self, name: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:AcceleratorNetwork", name, None, opts)
         child = pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS)
-        vpcs = {vpc: self._vpc(name, vpc, args, child) for vpc in args.fabric.vpcs}
+        vpcs: dict[str, gcp.compute.Network] = {}
+        for vpc in args.fabric.vpcs:
+            vpcs[vpc] = self._vpc(name, vpc, args, _after_first(vpcs, child))
         region = args.zone.rpartition("-")[0]
         self.names, pairs = [], []
+        created: dict[str, gcp.compute.Subnetwork] = {}
         for interface in args.fabric.interfaces:
-            subnet = gcp.compute.Subnetwork(
+            subnet = created[interface.name] = gcp.compute.Subnetwork(
                 f"{name}-{interface.name}",
                 name=fit_name(args.cluster, interface.name, NAME_LIMIT),
                 project=args.project,
                 region=region,
                 network=vpcs[interface.vpc].id,
                 ip_cidr_range=subnets(args.fabric, args.network)[interface.name],
-                opts=child,
+                opts=_after_first(created, child),
             )
             self.names.append(
                 (fit_name(args.cluster, interface.vpc, NAME_LIMIT), fit_name(args.cluster, interface.name, NAME_LIMIT))
@@ -97,6 +101,16 @@ class AcceleratorNetwork(pulumi.ComponentResource):
                 opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["network"])),
             )
         return network
+
+
+def _after_first(created: Mapping[str, pulumi.Resource], opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
+    """Return options that make a resource wait for the first of `created`.
+
+    Before the engine replaces the first network, it deletes the pools that use it. It replaces networks that do not
+    wait for each other in parallel, and would delete the others while the pools still use them, which Google rejects.
+    """
+    first = next(iter(created.values()), None)
+    return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=None if first is None else [first]))
 
 
 @dataclass(frozen=True, kw_only=True)

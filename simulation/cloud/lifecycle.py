@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ CALL_FAULTS = ("denied", "crash")
 """Faults that accept the number of the call at which they happen."""
 SLOW_FACTOR = 20
 """Factor by which a slow creation takes longer."""
+DELETION_SPEEDUP = 500
+"""Simulated seconds of a deletion per real second. Resources are deleted in parallel, so a deletion takes real time: a
+program that deletes a network while the pool on it is deleted must fail as on a real cloud."""
 FAULT_MESSAGES = {
     "stockout": "ZONE_RESOURCE_POOL_EXHAUSTED: the zone has too few resources for the request",
     "quota": "QUOTA_EXCEEDED: the quota of this region is used up",
@@ -140,10 +144,11 @@ class Cloud:
         if error:
             raise Rejected(error)
         self._effects.deleted(record)
+        seconds = kind_of(record.type).delete_seconds
+        time.sleep(seconds / DELETION_SPEEDUP)
         with edit_state(self.folder) as state:
             for each in [*_owned(state, record), record]:
                 state.resources.pop(each.key, None)
-            seconds = kind_of(record.type).delete_seconds
             state.operations.append(Operation(verb="delete", type=record.type, urn=urn, id=id_, seconds=seconds))
         if crashes:
             self._crash()
