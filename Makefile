@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup xla up rehearse logs status exec tensorboard down verify-empty preview test check bench bench-trainer shell lock image golden clean
+.PHONY: help setup xla up rehearse logs status exec tensorboard down verify-empty preview test test-rest test-all check bench bench-trainer shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -70,12 +70,22 @@ preview: ## show a change of a stack: resources, cost, quota, broken rules; no c
 xla: ## install PyTorch/XLA for the trainer's tests and benchmark, 6 GB (x86-64); make test then runs them too
 	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
 
-test: ## run unit, component, golden, plugin and trainer tests, and an end-to-end test on a real local cluster
+test: ## run the fast tests and one test of each promise of README; LANE=fast for a lane, FILES=tests/unit for named tests
 	@setup/root test
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
-	@$(DEV)/python -m commands.test
+	@$(DEV)/python -m commands.test $(or $(FILES),$(if $(LANE),--lane=$(LANE),--core))
+
+test-rest: test ## run make test, then all other tests but those that take minutes each
+	@$(DEV)/python -m commands.test --rest
+
+test-all: ## run all tests, also those that take minutes each
+	@setup/root test
+	@setup/python .venv requirements.txt
+	@setup/python .venv-dev requirements-dev.txt
+	@$(PYTHON) -m setup
+	@TRAINYARD_TESTS=all $(DEV)/python -m commands.test
 
 check: ## run ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor, hadolint, detect-secrets, pip-audit
 	@setup/python .venv-dev requirements-dev.txt

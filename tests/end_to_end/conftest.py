@@ -93,7 +93,7 @@ class Checkout:
 
 
 def copy_project(folder: Path) -> None:
-    """Copy the project's files, both tracked and new, into a new checkout."""
+    """Copy the project's files, both tracked and new, into a new checkout that uses this one's Python environment."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=PROJECT,
@@ -106,6 +106,7 @@ def copy_project(folder: Path) -> None:
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
+    (folder / ".venv").symlink_to(PROJECT / ".venv")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
-import os
 import socket
 import subprocess
 import time
@@ -16,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from setup.stores import s3_server
+from tests.conftest import ALL
 from tests.stores.proxy import Proxy
 from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
 
-ALL = os.environ.get("TRAINYARD_ALL_FAULTS") == "1"
 SEEDS, LEAVES, CLEAN = (20, 20, 10) if ALL else (2, 4, 1)
 """Numbers of runs with killed ranks, with preempted ranks, and without faults."""
 KILLS = 2
@@ -89,15 +88,6 @@ def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
     connection.close()
     proxy.requests.clear()
     return f"{request.param}://{name}"
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Report which faults were not tried."""
-    if not ALL and any("test_faults" in report.nodeid for report in terminalreporter.getreports("passed")):
-        terminalreporter.write_line(
-            f"trainer faults: {SEEDS} of 20 seeds of kills, {LEAVES} of 20 leaves and {CLEAN} of 10 runs without a "
-            "false alarm were tried; the others are NOT RUN (TRAINYARD_ALL_FAULTS=1 tries all)"
-        )
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
+
+from tests.trainer.fork_server import ForkedProcess
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -39,7 +39,7 @@ class Ended:
 class Printed:
     """The output of a process, read continuously, because a full pipe would block the process."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: ForkedProcess) -> None:
         self.lines: list[str] = []
         self._over = False
         self._more = threading.Condition()
@@ -77,7 +77,7 @@ class Printed:
 class Running:
     """A run in progress: one process without a launcher, or one launcher per host."""
 
-    def __init__(self, start: Callable[[int], subprocess.Popen[str]], hosts: int) -> None:
+    def __init__(self, start: Callable[[int], ForkedProcess], hosts: int) -> None:
         self._start = start
         self.hosts = [start(host) for host in range(hosts)]
         self._printed = [Printed(host) for host in self.hosts]
@@ -142,16 +142,9 @@ def started(
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TMPDIR": scratch}
         commands = _commands(program.split(), hosts, processes, restarts)
 
-        def start(host: int) -> subprocess.Popen[str]:
-            return subprocess.Popen(
-                [sys.executable, "-u", "-m", *commands[host], recipe, *flags],
-                cwd=PROJECT,
-                env={**environment, "TRAINYARD_NODE": f"node-{host}"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
+        def start(host: int) -> ForkedProcess:
+            program = [*commands[host], recipe, *flags]
+            return ForkedProcess(program, str(PROJECT), {**environment, "TRAINYARD_NODE": f"node-{host}"})
 
         running = Running(start, hosts)
         try:

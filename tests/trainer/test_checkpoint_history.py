@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from tests.conftest import ALL
+from tests.conftest import SOAK
 from tests.trainer.history import WRITING, CrashError, InProcess, Run, Store, TwoRanks, two_ranks
 from tests.trainer.saving import newest, save, tensor_file
 from trainer.checkpoints.checkpoint import Checkpoints
@@ -290,7 +290,7 @@ def check_histories(start: Callable[[int, str, int], Run], where: str, *, exampl
     run_state_machine_as_test(
         lambda: Histories(f"{where}/{next(numbers)}", start),  # type: ignore[arg-type]  # takes any factory
         settings=settings(
-            max_examples=examples * (20 if ALL else 1),
+            max_examples=examples * (20 if SOAK else 1),
             stateful_step_count=12,
             deadline=None,
             suppress_health_check=list(HealthCheck),

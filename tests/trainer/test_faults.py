@@ -1,7 +1,6 @@
 """Faults of clusters: killed and preempted ranks, full disks, silent services.
 
-By default few of each fault run, to keep the suite short; TRAINYARD_ALL_FAULTS=1 runs all twenty. The summary at the
-end names the faults that did not run (tests/trainer/conftest.py).
+By default few of each fault run, to keep the suite short. `make test-all` runs all twenty.
 """
 
 from __future__ import annotations

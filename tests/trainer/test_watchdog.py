@@ -16,6 +16,9 @@ from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat
 
 BOUND = 4
 FLAGS = ("--epochs=1000", "--batch-size=8", "--log-steps=5", f"--process-group-timeout={BOUND}")
+SPEEDUP = 5
+SHORT_WINDOW = f"trainer.watchdog.WINDOW_SECONDS={WINDOW_SECONDS / SPEEDUP}"
+"""Setting of `tests.trainer.faulty` that shortens the windows in which ranks are compared."""
 MARGIN = 10
 """Seconds that a busy machine may take to notice, print and exit."""
 
@@ -78,7 +81,7 @@ def test_rank_that_is_three_times_as_slow_is_reported(rank: int, words: tuple[st
         processes=1,
         data=digits,
         recipe=recipe,
-        program=f"tests.trainer.faulty slow {rank}",
+        program=f"tests.trainer.faulty slow {rank} {SHORT_WINDOW}",
     ) as running:
         named = running.wait_for("straggler")
     assert f"slow_rank={rank} " in named
@@ -89,10 +92,11 @@ def test_rank_that_is_three_times_as_slow_is_reported(rank: int, words: tuple[st
 @pytest.mark.parametrize("run", range(CLEAN))
 def test_run_without_faults_raises_no_alarm(run: int, digits: Path) -> None:
     flags = ("--epochs=1000", "--log-steps=5", f"--seed={run}")
-    with started(*flags, hosts=2, processes=1, data=digits, recipe="digits") as running:
+    program = f"tests.trainer.faulty none 0 {SHORT_WINDOW}"
+    with started(*flags, hosts=2, processes=1, data=digits, recipe="digits", program=program) as running:
         running.wait_for("train ")
         # Long enough for a slow rank to be reported, and then some more.
-        until = time.monotonic() + (SLOW_WINDOWS + 2) * WINDOW_SECONDS
+        until = time.monotonic() + (SLOW_WINDOWS + 2) * WINDOW_SECONDS / SPEEDUP
         while time.monotonic() < until:
             running.wait_for("test ")
         os.kill(running.rank_process(1), signal.SIGTERM)
