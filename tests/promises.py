@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from tests.promise_rows import clouds, faults, jobs, local, readme, recipes, trainer
+from tests.promise_rows import architecture, clouds, faults, guides, jobs, readme, recipes, rehearsal, trainer
 
 PROJECT = Path(__file__).resolve().parents[1]
 PAGE = PROJECT / "docs" / "promises.md"
@@ -39,11 +39,16 @@ class Promise:
 
 def _promises() -> tuple[Promise, ...]:
     """Return the promises of all documents, those of README.md first."""
-    rows: Mapping[str, tuple[tuple[str, ...], ...]] = {
-        **readme.ROWS,
-        **dict(sorted({**local.ROWS, **faults.ROWS, **jobs.ROWS, **trainer.ROWS, **clouds.ROWS}.items())),
-        **recipes.ROWS,
+    pages: Mapping[str, tuple[tuple[str, ...], ...]] = {
+        **architecture.ROWS,
+        **clouds.ROWS,
+        **faults.ROWS,
+        **guides.ROWS,
+        **jobs.ROWS,
+        **rehearsal.ROWS,
+        **trainer.ROWS,
     }
+    rows = {**readme.ROWS, **dict(sorted(pages.items())), **recipes.ROWS}
     return tuple(Promise(document, row[0], row[1:]) for document in rows for row in rows[document])
 
 

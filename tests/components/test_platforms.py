@@ -60,6 +60,12 @@ def test_readme_lists_outputs_of_program() -> None:
     ]
 
 
+def test_status_output_shows_jobs_and_pods() -> None:
+    status = program(LOCAL)[1]["status"]
+    assert status.startswith("kubectl --kubeconfig /cluster/admin.kubeconfig -n training get jobs,pods ")
+    assert status.endswith("--selector app.kubernetes.io/part-of=trainyard")
+
+
 def test_console_output_is_empty_without_cloud(existing: dict[str, Any]) -> None:
     assert program(LOCAL)[1]["console"] == program(existing)[1]["console"] == {}
     for platform in (GKE, EKS):

@@ -1,4 +1,4 @@
-"""Promises about cloud stacks: resources, rehearsals, reviews, policy and permissions.
+"""Promises about cloud stacks: resources, policy, workflows and permissions.
 
 The traps in docs/clouds.md have their tests in a table of that page, which tests/unit/test_docs.py checks.
 """
@@ -107,20 +107,6 @@ ROWS = {
             "tests/commands/test_report.py::test_report_eks_change_rejected_by_aws_fails_with_key_and_advice",
         ),
     ),
-    "docs/extending.md": (
-        (
-            "Facts have no defaults",
-            "tests/unit/test_hardware_tables.py::test_hardware_table_row_has_no_defaults",
-        ),
-        (
-            "compares the two",
-            "tests/unit/test_source_conventions.py::test_kind_registry_has_every_job_kind",
-        ),
-        (
-            "each with a fixture that satisfies it and one that breaks it",
-            "tests/policy/test_rules.py::test_policy_rules_have_fixtures",
-        ),
-    ),
     "docs/policy.md": (
         (
             "A `mandatory` finding fails the preview; an `advisory` one is shown.",
@@ -141,134 +127,6 @@ ROWS = {
             "tests/unit/test_docs.py::test_generated_page_is_current[policy.md]",
             "tests/policy/test_rules.py::test_policy_rule_accepts_good_and_rejects_bad_inputs",
             "tests/policy/test_rules.py::test_policy_stacks_of_repository_follow_mandatory_rules",
-        ),
-    ),
-    "docs/rehearsal.md": (
-        (
-            "reports the placement of pods on nodes, destroys the stack, and checks that nothing is left",
-            "tests/rehearsal/test_rehearsal.py::test_dev_stack_has_two_hosts_with_two_gpus_each",
-        ),
-        (
-            "The exit status is 0 if the stack would work.",
-            "tests/rehearsal/test_rehearsal.py::test_dev_stack_has_two_hosts_with_two_gpus_each",
-            "tests/rehearsal/test_rehearsal.py::test_quota_too_small_fails_with_its_name",
-        ),
-        (
-            "make rehearse STACK=dev NAME=another # while another rehearsal runs",
-            "tests/rehearsal/test_folder.py::test_only_one_rejects_a_name_in_use",
-            "tests/rehearsal/test_folder.py::test_reserve_port_returns_a_port_of_its_own_for_each_process_and_name",
-        ),
-        (
-            "simulated by kwok, with the labels, taints, capacity and allocatable of their machine type",
-            "tests/rehearsal/test_nodes.py::test_gke_gpu_nodes_have_gkes_labels_and_taints",
-            "tests/unit/test_node_capacity.py::test_gke_allocatable_equals_simulated_node",
-        ),
-        (
-            "scheduled by the real scheduler, simulated by kwok",
-            "tests/rehearsal/test_rehearsal.py::test_pod_that_no_node_fits_fails_the_rehearsal",
-            "tests/rehearsal/test_simulated_pods.py::test_pods_run_also_after_kwok_was_killed",
-        ),
-        (
-            "the real programs, each with its own address",
-            "tests/rehearsal/test_rehearsal.py::test_eks_operators_create_and_place_pods",
-        ),
-        (
-            "the server rejects the deletion of a bucket with objects",
-            "tests/rehearsal/test_object_store.py::test_delete_bucket_with_objects_is_rejected",
-        ),
-        (
-            "replaced by a placeholder, because only their owner can decrypt them",
-            "tests/rehearsal/test_folder.py::test_write_settings_quotes_texts_that_look_like_numbers",
-        ),
-        (
-            "The rehearsal checks the inputs of resources against tables of facts",
-            "tests/rehearsal/test_engine.py::test_preview_rejects_a_wrong_input_with_its_rule",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_googles_provider_rejects",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_awss_provider_rejects",
-        ),
-        (
-            "Each table names the commit, and each fact the line.",
-            "tests/rehearsal/test_facts.py::test_each_table_is_complete",
-        ),
-        (
-            "prints the facts that differ from a provider's checkout",
-            "tests/rehearsal/test_reading_facts.py::test_changes_lists_changed_facts",
-        ),
-        (
-            "the project has not enabled the API",
-            "tests/rehearsal/test_lifecycle.py::test_create_without_an_enabled_api_is_rejected",
-        ),
-        (
-            "an input refers to a resource that does not exist",
-            "tests/rehearsal/test_lifecycle.py::test_create_with_a_missing_reference_is_rejected",
-        ),
-        (
-            "the name already exists",
-            "tests/rehearsal/test_lifecycle.py::test_create_with_an_existing_name_is_rejected",
-        ),
-        (
-            "a network to delete still has users",
-            "tests/rehearsal/test_lifecycle.py::test_delete_network_with_users_is_rejected",
-        ),
-        (
-            "is exceeded",
-            "tests/rehearsal/test_rehearsal.py::test_quota_too_small_fails_with_its_name",
-        ),
-        (
-            "After `up`, a pending pod fails the rehearsal with the scheduler's message.",
-            "tests/rehearsal/test_rehearsal.py::test_pod_that_no_node_fits_fails_the_rehearsal",
-        ),
-        (
-            "If `up` itself fails, the report has Pulumi's errors and the resources that were created before.",
-            "tests/rehearsal/test_rehearsal.py::test_quota_too_small_fails_with_its_name",
-            "tests/rehearsal/test_report.py::test_report_of_a_failed_up_has_no_placement",
-        ),
-        (
-            "The report ends with the limits of every rehearsal",
-            "tests/rehearsal/test_report.py::test_report_ends_with_unknowns",
-        ),
-        (
-            "`up` then runs again and must succeed, and `destroy` must empty the cloud.",
-            "tests/rehearsal/test_faults.py::test_a_second_up_converges",
-            "tests/rehearsal/test_rehearsal.py::test_after_a_fault_a_second_up_converges[crash:nodepool]",
-        ),
-        (
-            "hits the first node pool of pool `gpus`",
-            "tests/rehearsal/test_lifecycle.py::test_fault_with_a_name_hits_only_that_resource",
-        ),
-        (
-            "the client stops waiting; the cloud completes the creation",
-            "tests/rehearsal/test_lifecycle.py::test_create_with_a_timeout_keeps_the_resource",
-        ),
-        (
-            "creation takes twenty times as long",
-            "tests/rehearsal/test_lifecycle.py::test_slow_create_exceeds_the_timeout",
-        ),
-        (
-            "Pulumi is killed after the cloud has created the resource and before it answers",
-            "tests/rehearsal/test_lifecycle.py::test_crash_happens_after_the_creation",
-        ),
-        (
-            "the first resource that refers to the new resource fails",
-            "tests/rehearsal/test_lifecycle.py::test_eventual_fault_hides_a_new_resource_once",
-        ),
-        (
-            "the cloud reports a deletion but keeps the resource: the rehearsal must fail",
-            "tests/rehearsal/test_killed.py::test_verify_empty_names_a_leaked_resource",
-            "tests/rehearsal/test_report.py::test_report_with_leftovers_does_not_pass",
-        ),
-        (
-            "the seventh call that changes something lacks the permission",
-            "tests/rehearsal/test_lifecycle.py::test_fault_happens_once",
-        ),
-        (
-            "the next commands must converge and leave nothing",
-            "tests/rehearsal/test_killed.py::test_up_and_destroy_after_a_kill_converge",
-            "tests/rehearsal/test_killed.py::test_destroy_after_a_killed_update_leaves_nothing",
-        ),
-        (
-            "along the longest chain of dependent resources",
-            "tests/rehearsal/test_recovery.py::test_longest_chain_adds_its_durations",
         ),
     ),
     "docs/workflows.md": (

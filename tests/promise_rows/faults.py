@@ -19,7 +19,7 @@ ROWS = {
         ),
         (
             "`has items without a price`",
-            "tests/unit/test_cost.py::test_over_budget_rejects_higher_and_unknown_prices",
+            "tests/commands/test_report.py::test_report_item_without_price_is_listed_and_fails_budget",
         ),
         (
             "`would replace pool ... on which ... runs`",
@@ -50,13 +50,18 @@ ROWS = {
             "tests/commands/test_follow.py::test_report_finished_of_a_job_that_ended_before_up_prints_no_log",
         ),
         (
-            "another terminal deleted the cluster, its namespace or the job; the line has the command that recreates it",
+            "another terminal deleted the cluster, its namespace or the job; the line has the command that recreates "
+            "it",
             "tests/commands/test_taken_away.py::test_follow_removed_cluster_ends_with_advice_to_recreate_it",
             "tests/commands/test_follow.py::test_follow_of_a_deleted_namespace_stops_and_names_make_up",
         ),
         (
             "`needs ... more of ..., of which ... are left`",
             "tests/commands/test_pull_requests.py::test_report_count_beyond_quota_fails_with_missing_quota",
+        ),
+        (
+            "`may exist in the cloud without being in the state`",
+            "tests/rehearsal/test_recovery.py::test_adopt_pending_names_what_the_user_must_look_for",
         ),
         (
             "each first cleans up after the dead run",

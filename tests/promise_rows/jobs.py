@@ -1,119 +1,8 @@
-"""Promises about settings, kinds of job, operators and recipes."""
+"""Promises about kinds of job and operators."""
 
 from __future__ import annotations
 
 ROWS = {
-    "docs/config.md": (
-        (
-            "checks a file; `make up` and `pulumi up` check it first",
-            "tests/unit/test_stack_config.py::test_stack_config_command_is_fast_and_reports_problems",
-            "tests/end_to_end/test_local_stack.py::test_up_with_invalid_setting_changes_nothing",
-            "tests/components/test_program.py::test_program_invalid_settings_are_rejected_together",
-        ),
-        (
-            "An unknown key is an error. A key without a default is required.",
-            "tests/unit/test_setting_rules.py::test_invalid_setting_has_code_and_path",
-            "tests/unit/test_setting_rules.py::test_unknown_key_suggests_intended_key",
-        ),
-        (
-            "An entry of `trainyard:jobs` is a job, or the name of one of the",
-            "tests/unit/test_stack_config.py::test_jobs_may_be_names_of_examples",
-        ),
-        (
-            "`make preview` fails if the cost is higher or an item has no price",
-            "tests/commands/test_report.py::test_report_cost_above_budget_fails",
-            "tests/unit/test_cost.py::test_over_budget_rejects_higher_and_unknown_prices",
-        ),
-        (
-            "until the scheduled workflow `destroy` destroys the stack; by default never",
-            "tests/commands/test_ttl.py::test_is_expired_only_after_ttl_and_never_without_one",
-        ),
-        (
-            "Number of nodes; each has an equal share of this machine's CPUs and memory.",
-            "tests/local/test_cluster.py::test_cluster_two_nodes_share_cpus_equally",
-        ),
-        (
-            "by default a free port, which the cluster keeps",
-            "tests/unit/test_local_clusters.py::test_start_without_port_keeps_last_port_unless_in_use",
-        ),
-        (
-            "`false` uses an existing namespace and keeps its labels and other objects",
-            "tests/components/test_program.py::test_program_existing_namespace_is_not_created",
-        ),
-        (
-            "`present` uses the operators of the cluster",
-            "tests/components/test_program.py::test_program_present_operators_are_not_installed",
-        ),
-        (
-            "Bucket of an object store, which the trainer image opens by its URL.",
-            "tests/components/test_program.py::test_program_existing_cluster_with_object_store_has_no_claim",
-            "tests/trainer/test_stores.py::test_run_in_a_bucket_saves_resumes_and_cleans_up",
-        ),
-        (
-            "Reject versions, regions and zones that are not in Trainyard's tables of 2026-11.",
-            "tests/unit/test_gke_rules.py::test_gke_invalid_setting_has_code_and_path",
-            "tests/unit/test_gke_rules.py::test_gke_valid_settings_are_accepted",
-        ),
-        (
-            "Cloud KMS key that additionally encrypts Kubernetes Secrets",
-            "tests/components/test_gke.py::test_gke_secrets_are_encrypted_with_given_key",
-        ),
-        (
-            "by default it has none, and clients use its DNS name with IAM",
-            "tests/components/test_gke.py::test_gke_api_server_is_limited_to_dns_endpoint_or_authorized_networks",
-        ),
-        (
-            "Id of the only AWS account that the stack may change",
-            "tests/components/test_eks.py::test_eks_account_limits_provider",
-        ),
-        (
-            "an existing cluster upgrades one minor version at a time",
-            "tests/unit/test_eks_rules.py::test_update_problems_of_unsupported_change_have_code_and_path",
-            "tests/unit/test_eks_rules.py::test_update_problems_of_supported_change_are_empty",
-        ),
-        (
-            "by default there is no public endpoint",
-            "tests/components/test_eks.py::test_eks_control_plane_is_private_encrypted_and_logged",
-            "tests/components/test_eks.py::test_eks_public_endpoint_is_limited_to_authorized_networks",
-        ),
-        (
-            "jobs can access only objects with this prefix",
-            "tests/components/test_eks.py::test_eks_job_role_is_limited_to_bucket_prefix",
-        ),
-        (
-            "Number of times that the whole job may restart from its last checkpoint after a failure.",
-            "tests/trainer/test_restarts.py::test_rank_killed_beyond_restarts_ends_job",
-            "tests/components/test_training_job.py::test_job_backoff_limit_is_restarts_times_hosts",
-        ),
-        (
-            "`batch_size: 64` becomes `--batch-size=64`, `amp: true` becomes `--amp`",
-            "tests/unit/test_command.py::test_host_command_flags_become_arguments",
-        ),
-        (
-            "reads the secret that `pulumi config set --secret secrets:wandb` stored",
-            "tests/unit/test_stack_config.py::test_load_file_secret_must_be_encrypted",
-            "tests/components/test_training_job.py::test_job_secrets_are_only_in_its_secret",
-        ),
-        (
-            "It is measured before training; a slower link fails the job at once.",
-            "tests/trainer/test_network_check.py::test_slow_link_ends_job_before_training",
-            "tests/trainer/test_network_check.py::test_good_links_are_printed_and_training_runs",
-        ),
-        (
-            "Creates the job without starting it, or stops its hosts",
-            "tests/components/test_training_job.py::test_job_queue_deadline_and_suspension_apply_to_every_kind",
-        ),
-        (
-            "Starts the hosts idle, for training by hand.",
-            "tests/unit/test_command.py::test_idle_command_waits_until_sigterm",
-            "tests/components/test_training_job.py::test_interactive_job_differs_in_arguments_only",
-        ),
-        (
-            "The flags of each recipe.",
-            "tests/unit/test_trainer_flags.py::test_flag_texts_are_accepted_alike_by_stack_and_trainer",
-            "tests/trainer/test_config.py::test_command_line_is_frozen",
-        ),
-    ),
     "docs/kinds.md": (
         (
             "The workers' containers are the same in all kinds",
@@ -128,6 +17,7 @@ ROWS = {
             "Exit codes 65 (diverged), 66 (data), 69 (slow link) and 78 (configuration) do this",
             "tests/components/test_training_job.py::test_job_failure_policy_ends_job_on_launcher_exit",
             "tests/unit/test_command.py::test_final_exit_codes_equal_those_of_trainer",
+            "tests/golden/test_golden.py::test_golden_manifests_are_current",
         ),
         (
             "`make status` says what it waits for",

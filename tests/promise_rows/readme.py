@@ -145,8 +145,12 @@ ROWS = {
             "tests/components/test_program.py::test_program_local_stack_has_expected_resources",
         ),
         (
-            "sources of each job: commit, uncommitted changes (`dirty`, with a digest), plan digest, image, pools, chips, "
-            "price",
+            "command that shows jobs and pods",
+            "tests/components/test_platforms.py::test_status_output_shows_jobs_and_pods",
+        ),
+        (
+            "sources of each job: commit, uncommitted changes (`dirty`, with a digest), plan digest, image, pools, "
+            "chips, price",
             "tests/commands/test_job_results.py::test_run_record_holds_source_state_pools_chips_and_price",
             "tests/commands/test_job_results.py::test_source_state_of_changed_files_is_dirty_with_a_digest",
         ),
@@ -212,7 +216,8 @@ ROWS = {
             "tests/end_to_end/test_local_stack.py::test_down_leaves_nothing_and_can_be_repeated",
         ),
         (
-            "list leftovers of a destroyed stack by the cloud's API, with a JSON receipt; exit status 1 if there are any",
+            "list leftovers of a destroyed stack by the cloud's API, with a JSON receipt; exit status 1 if there are "
+            "any",
             "tests/commands/test_verify_empty.py::test_verify_empty_leaked_router_fails",
             "tests/commands/test_verify_empty.py::test_verify_empty_kept_bucket_is_listed_and_passes",
         ),

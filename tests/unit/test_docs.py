@@ -149,7 +149,7 @@ def test_page_links_lead_to_existing_places(page: Path) -> None:
 def upgraded(header: str) -> list[list[str]]:
     """Return the rows of the table in docs/upgrading.md with this header."""
     text = (DOCS / "upgrading.md").read_text(encoding="utf-8")
-    rows = text.partition(f"{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
+    rows = text.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
     assert rows
     return [re.findall(r"`([^`]+)`", row) for row in rows]
 

@@ -1,4 +1,4 @@
-"""README.md: its stacks are what the table says, its smallest machine and job are enough, and its folder is the cache."""
+"""README.md: its stacks are as in the table, its smallest machine and job are enough, its folder is the cache."""
 
 from __future__ import annotations
 
