@@ -174,6 +174,10 @@ ROWS = {
             "tests/commands/test_changed_program.py::test_preview_of_a_removed_stack_warns_that_its_resources_remain",
         ),
         (
+            "Pull requests from forks get only the summary",
+            "tests/unit/test_workflows.py::test_pull_requests_from_forks_get_only_the_summary",
+        ),
+        (
             "Code of a pull request never runs with credentials.",
             "tests/unit/test_workflows.py::test_pull_request_workflow_has_no_credentials",
         ),

@@ -281,6 +281,10 @@ ROWS = {
             "tests/trainer/test_image_cache.py::test_cache_that_is_damaged_is_replaced",
         ),
         (
+            "If the disk is too small, the run prints the required size.",
+            "tests/trainer/test_image_cache.py::test_cache_on_too_small_disk_is_rejected",
+        ),
+        (
             "A tenth of the disk stays free; on a disk that is fuller than that, 99 % of the free space does.",
             "tests/trainer/test_image_cache.py::test_cache_on_full_disk_must_be_small",
         ),

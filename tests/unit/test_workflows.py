@@ -31,6 +31,14 @@ def test_pull_request_workflow_has_no_credentials() -> None:
     assert text.count("actions/checkout@") == text.count("persist-credentials: false")
 
 
+def test_pull_requests_from_forks_get_only_the_summary() -> None:
+    steps = workflow("preview")["jobs"]["report"]["steps"]
+    (comment,) = [step for step in steps if "GH_TOKEN" in step.get("env", {})]
+    assert "github.event.pull_request.head.repo.full_name == github.repository" in comment["if"]
+    (summary,) = [step for step in steps if "GITHUB_STEP_SUMMARY" in step.get("run", "")]
+    assert "head.repo" not in summary["if"]
+
+
 @pytest.mark.parametrize(("name", "command"), [("up", "make up"), ("destroy", "make down")])
 def test_jobs_with_credentials_need_approval_of_their_stack(name: str, command: str) -> None:
     jobs = workflow(name)["jobs"].values()
