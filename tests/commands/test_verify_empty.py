@@ -165,6 +165,14 @@ def test_verify_empty_kept_bucket_is_listed_and_passes(project: Path) -> None:
     assert receipt["source"] == "simulated"
 
 
+def test_verify_empty_writes_receipt_below_state_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verify_empty.STATE.name == ".trainyard"
+    monkeypatch.setattr(verify_empty, "STATE", project / ".trainyard")
+    assert main(["--stack", "dev", "--simulated", str(project / "clouds")]) == 0
+    receipt = json.loads((project / ".trainyard" / "receipts" / "dev.json").read_text(encoding="utf-8"))
+    assert (receipt["stack"], receipt["empty"]) == ("dev", True)
+
+
 def test_verify_empty_leaked_router_fails(project: Path) -> None:
     add_resource(project, "gcp:compute/router:Router", "gke-dist")
     status, receipt = run(project)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from commands import adopt_orphans
 from commands.adopt_orphans import REPEATABLE, adopt, find_in_cloud
 from commands.rehearse.report import format_duration, longest_chain, reversed_graph
 from infra.aws.config import EksConfig
@@ -97,6 +98,23 @@ def test_adopt_replacement_whose_old_resource_is_there_is_returned(pulumi: Pulum
     pulumi.deployment["resources"] = [{"urn": "urn:aws:s3/bucket:Bucket", "type": "aws:s3/bucket:Bucket", "id": "old"}]
     assert "urn:aws:s3/bucket:Bucket" in adopt(pulumi.exported, pulumi.run)
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["old"]
+
+
+def test_adopt_pending_names_what_the_user_must_look_for(
+    pulumi: Pulumi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str, **_named: object) -> str:
+        *command, _, _ = words
+        if "--file" in words or words[0] == "refresh":
+            pulumi.run(*command)
+        return json.dumps(pulumi.exported)
+
+    monkeypatch.setattr(adopt_orphans, "PROJECT", tmp_path)
+    monkeypatch.setattr(adopt_orphans, "pulumi", run)
+    adopt_orphans.adopt_pending("dev")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("stack dev: urn:aws:ec2/vpc:Vpc may exist in the cloud without being in the state; look for")
+    assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
 
 
 def lister(*found: CloudResource) -> Lister:
