@@ -234,7 +234,7 @@ class Store:
         return sorted(int(path.rstrip("/").rsplit("-", 1)[-1]) for path in self.files.ls(self.path, detail=False))
 
     def manifest(self, step: int) -> dict[str, Any] | None:
-        """Return the manifest, or None if it is missing or damaged."""
+        """Return the manifest, or None if it is missing, damaged or a copy of another step's."""
         path = f"{self.place(step)}/{MANIFEST}"
         if not self.files.isfile(path):
             return None
@@ -242,7 +242,7 @@ class Store:
         if hashlib.sha256(content).hexdigest().encode() != digest:
             return None
         found: dict[str, Any] = json.loads(content)
-        return found
+        return found if found["facts"]["step"] == step else None
 
     def value(self, step: int) -> float | None:
         """Return the common value of all tensors, or None if the checkpoint is not complete."""
