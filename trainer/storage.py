@@ -20,20 +20,19 @@ from trainer.exit_codes import StorageError
 
 UNFINISHED_SUFFIX = ".unfinished"
 """Ending of an incomplete file."""
-BUCKETS = ("gs", "s3", "az")
-"""Kinds of buckets. obstore is their client, because it supports all three and retries failed requests."""
+BUCKETS = ("gs", "s3")
+"""Kinds of buckets. obstore is their client, because it supports both and retries failed requests."""
 ATTEMPTS = 3
 """Number of attempts before a bucket's failure counts. Its client retries within each attempt."""
 RETRY_LIMIT_SECONDS = 60.0
 """Seconds after which a request is not repeated. A silent bucket blocks its client for three minutes."""
 RETRY_PAUSE_SECONDS = 0.5
 """Seconds before the second attempt. Each later pause is twice as long."""
-METADATA_SERVER_PATHS = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
+METADATA_SERVER_PATHS = re.compile(r"/latest/api/token|/computeMetadata/")
 """Addresses that a bucket's client asks for credentials if no variable provides any."""
 CREDENTIAL_VARIABLES = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
 PERMANENT_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors that a retry does not fix."""
