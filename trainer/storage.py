@@ -145,9 +145,8 @@ class Folder:
         start, cut = f"{self._path}/{below}", len(f"{self._path}/")
         with self._translate_errors("cannot be listed", below):
             if self.is_local:
-                paths = sorted(
-                    f"{place}/{name}" for place, _, names in os.walk(start, followlinks=True) for name in names
-                )
+                folders = os.walk(start, onerror=_raise_not_listed, followlinks=True)
+                paths = sorted(f"{place}/{name}" for place, _, names in folders for name in names)
                 return {path[cut:]: _local_facts(path) for path in paths}
             found = self._retry(lambda: self._filesystem.find(start, detail=True))
         return {path[cut:]: _facts(info) for path, info in sorted(found.items())}
@@ -259,6 +258,11 @@ class Folder:
             return line
         names = CREDENTIAL_VARIABLES[self.url.partition("://")[0]]
         return f"no credentials: set {names}, or give this pod's service account access to the bucket ({line})"
+
+
+def _raise_not_listed(error: OSError) -> None:
+    """Raise StorageError for a folder that os.walk would skip, because training would lack its images."""
+    raise StorageError(f"{error.filename} cannot be listed: {error.strerror}")
 
 
 def _last_part(path: str) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import shutil
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, jpegs, tiny_imagenet
 from trainer.data.sampler import EpochSampler
-from trainer.exit_codes import DataError
+from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder
 
 HERE = ReaderRank()
@@ -163,6 +165,20 @@ def test_hidden_files_are_neither_classes_nor_images(tmp_path: Path, capsys: pyt
     assert (data.classes, data.num_samples, data.num_tests) == (2, 2, 2)
     assert sorted(data._train.labels) == [0, 1]
     assert f"{tmp_path}/train has 3 files that are hidden" in capsys.readouterr().err
+
+
+def test_unreadable_class_folder_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
+    scandir = os.scandir
+
+    def fail(path: str) -> Iterator[os.DirEntry[str]]:
+        if path.endswith("/train/n00000001"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    with pytest.raises(StorageError, match=r"/train/n00000001 cannot be listed: Permission denied"):
+        find_images(Folder(str(tmp_path)), "train", HERE)
 
 
 def test_images_of_one_class_are_rejected(tmp_path: Path) -> None:
