@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
@@ -65,24 +65,15 @@ class Host(Printed):
 
 
 @contextmanager
-def host(number: int, port: int, bucket: Path, data: Path) -> Iterator[Host]:
-    """Start a launcher in a new process group, which is killed at the end. The launchers meet at host 0."""
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(PROJECT),
-        "TRAINYARD_DATA": str(data),
-        "TRAINYARD_BUCKET": bucket.as_uri(),
-        "TRAINYARD_JOB": "lightning",
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "TMPDIR": str(bucket),
-    }
-    meeting = (*OPTIONS, f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
-    flags = ("--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
+def launched(*words: str, data: Path, **variables: str) -> Iterator[Host]:
+    """Start a launcher in a new process group, which is killed at the end."""
+    # The launcher sets this variable itself.
+    inherited = {name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT), "TRAINYARD_DATA": str(data), **variables}
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "trainer.launch", *meeting, SCRIPT, *flags],
+        [sys.executable, "-u", "-m", "trainer.launch", *words],
         cwd=PROJECT,
-        env=environment,
+        env=inherited | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -93,6 +84,14 @@ def host(number: int, port: int, bucket: Path, data: Path) -> Iterator[Host]:
         yield started
     finally:
         started.kill()
+
+
+def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextManager[Host]:
+    """Start a launcher that meets the other one at host 0."""
+    rendezvous = (f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
+    flags = ("--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
+    variables = {"TRAINYARD_BUCKET": bucket.as_uri(), "TRAINYARD_JOB": "lightning", "TMPDIR": str(bucket)}
+    return launched(*OPTIONS, *rendezvous, SCRIPT, *flags, data=data, **variables)
 
 
 @pytest.fixture
@@ -170,33 +169,15 @@ def test_newest_checkpoint_is_found(tmp_path: Path) -> None:
 
 
 def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, digits: Path) -> None:
-    environment = {
-        **{name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"},
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(PROJECT),
-        "TRAINYARD_DATA": str(digits),
-    }
     options = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--max-restarts=1", "--shutdown-timeout=3")
     flags = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=5", f"--bucket={tmp_path.as_uri()}")
-    words = [sys.executable, "-u", "-m", "trainer.launch", "--nproc-per-node=2", *options, SCRIPT, *flags]
-    process = subprocess.Popen(
-        words,
-        cwd=PROJECT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    started = Host(process)
-    try:
+    with launched("--nproc-per-node=2", *options, SCRIPT, *flags, data=digits) as started:
         begun = started.wait_for(r"^train epoch=1 step=1[05]/\d+ .* rank=1/2 ")
-        ranks = [child for child in descendants(process.pid) if SCRIPT in Path(f"/proc/{child}/cmdline").read_text()]
+        processes = descendants(started.process.pid)
+        ranks = [child for child in processes if SCRIPT in Path(f"/proc/{child}/cmdline").read_text()]
         os.kill(ranks[-1], signal.SIGKILL)
         started.wait_for(r"^resume step=\d+ .* rank=\d/2 ", after=begun)
         assert started.end() == 0, "".join(started.lines[-60:])
-    finally:
-        started.kill()
 
 
 @pytest.mark.parametrize(
