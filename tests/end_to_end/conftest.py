@@ -66,7 +66,7 @@ class Checkout:
             )
         except subprocess.TimeoutExpired as late:
             output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-            raise AssertionError(f"{' '.join(words)} is not done after {seconds:.0f} s; it said:\n{output}") from None
+            raise AssertionError(f"{' '.join(words)} is not done after {seconds:.0f} s:\n{output}") from None
         assert status is None or done.returncode == status, f"{done.stdout}\n{done.stderr or ''}"
         return done.stdout
 

@@ -17,6 +17,7 @@ import pytest
 
 from setup.stores import s3_server
 from tests.stores.proxy import Proxy
+from tests.trainer.processes import free_port
 from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
 
@@ -41,9 +42,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def store() -> Iterator[int]:
     """Port of an S3 server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

@@ -71,9 +71,9 @@ def test_preempted_run_saves_current_step_in_time(tmp_path: Path, digits: Path) 
             running.wait_for("train ")
             time.sleep(chance.uniform(0, 1))
             # The kubelet signals the launcher, which signals the ranks; an operator may also signal a single rank.
-            told = running.hosts[0].pid if leave % 2 else running.rank_process(chance.randrange(2))
+            process = running.hosts[0].pid if leave % 2 else running.rank_process(chance.randrange(2))
             began = time.monotonic()
-            os.kill(told, signal.SIGTERM)
+            os.kill(process, signal.SIGTERM)
             ended = running.end()
             assert time.monotonic() - began < BUDGET
         assert ended.codes == [PREEMPTED], ended.output
@@ -166,13 +166,13 @@ def test_wandb_does_not_delay_training(
         for row in rows
         for item in row.item
     }
-    said = [
+    records = [
         record
         for record in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
         if record["event"] in ("train", "test")
     ]
-    assert len(said) == len(ended.events("train")) + len(ended.events("test")) > 5
-    for record in said:
+    assert len(records) == len(ended.events("train")) + len(ended.events("test")) > 5
+    for record in records:
         for name in ("loss", "accuracy"):
             assert points[record["global_step"], f"{record['event']}/{name}"] == record[name]
 

@@ -148,11 +148,11 @@ def test_files_that_are_not_images_are_counted(tmp_path: Path, capsys: pytest.Ca
         (path / name).touch()
     for rank in (0, 1):
         find_images(Folder(str(tmp_path)), "train", ReaderRank(rank=rank, world=2))
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert f"warning: {tmp_path}/train has 2 files that are hidden or not images by their endings" in said[0]
-    assert f"{path.name}/a.npy" in said[0]
-    assert ".png" in said[0]
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 1
+    assert f"warning: {tmp_path}/train has 2 files that are hidden or not images by their endings" in warnings[0]
+    assert f"{path.name}/a.npy" in warnings[0]
+    assert ".png" in warnings[0]
 
 
 def test_hidden_files_are_neither_classes_nor_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +246,7 @@ def test_shard_images_with_dots_in_their_names_are_counted(tmp_path: Path, capsy
     for rank in (0, 1):
         images, _ = find_images(Folder(str(tmp_path)), "train", ReaderRank(rank=rank, world=2))
         assert [image.label for image in images] == [1]
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert "train-0.tar has 1 skipped images" in said[0]
-    assert "the first: 'a.v1.jpg'" in said[0]
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 1
+    assert "train-0.tar has 1 skipped images" in warnings[0]
+    assert "the first: 'a.v1.jpg'" in warnings[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.processes import PROJECT, Printed, descendants
+from tests.trainer.processes import PROJECT, Printed, descendants, free_port
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
@@ -94,16 +93,8 @@ def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextMan
     return launched(*OPTIONS, *rendezvous, SCRIPT, *flags, data=data, **variables)
 
 
-@pytest.fixture
-def port() -> int:
-    """Return a port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
-
-
-def test_remaining_hosts_continue_and_accept_a_returning_host(port: int, tmp_path: Path, digits: Path) -> None:
+def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, digits: Path) -> None:
+    port = free_port()
     with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
         # The checkpoint of five steps before is complete. That of this step may not be, and without one there is no
         # resume.
@@ -181,12 +172,13 @@ def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, d
 
 
 @pytest.mark.parametrize(
-    ("flag", "said"), [("--bucket=", "bucket is ''; allowed is file:///"), ("--epochs=0", "epochs is 0; allowed is 1")]
+    ("flag", "message"),
+    [("--bucket=", "bucket is ''; allowed is file:///"), ("--epochs=0", "epochs is 0; allowed is 1")],
 )
-def test_settings_that_lightning_accepts_wrongly_are_rejected(flag: str, said: str, tmp_path: Path) -> None:
+def test_settings_that_lightning_accepts_wrongly_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
     words = [sys.executable, SCRIPT, f"--bucket={tmp_path.as_uri()}", flag]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     ended = subprocess.run(words, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == BAD_CONFIGURATION, ended.stderr
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import PROJECT, Running, descendants, run, started
+from tests.trainer.processes import PROJECT, Running, descendants, free_port, run, started
 from tests.trainer.test_faults import BUDGET
 from trainer.exit_codes import DONE, PREEMPTED
 
@@ -52,9 +51,7 @@ def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, digits: Path)
 
 
 def test_preempted_rank_that_waits_for_others_stops() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     # Not rank 0, whose name this process may have by now, and its child until it runs another program.
     environment = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     words = [sys.executable, "-u", "-m", "trainer", "digits", "--device=cpu"]
@@ -65,10 +62,10 @@ def test_preempted_rank_that_waits_for_others_stops() -> None:
         time.sleep(0.1)
     began = time.monotonic()
     rank.terminate()
-    _, said = rank.communicate(timeout=BUDGET)
+    _, errors = rank.communicate(timeout=BUDGET)
     assert time.monotonic() - began < BUDGET
-    assert rank.returncode == PREEMPTED, said
-    assert "preempted before the first step; nothing is lost (rank 1, exit code 75)" in said
+    assert rank.returncode == PREEMPTED, errors
+    assert "preempted before the first step; nothing is lost (rank 1, exit code 75)" in errors
 
 
 def test_preempted_launcher_before_start_stops(digits: Path) -> None:

@@ -150,11 +150,11 @@ def test_killed_and_preempted_run_ends_with_the_same_result(
         resumed = second.wait_for("resume")
         second.wait_for("train epoch=4")
         os.kill(second.rank_process(1), signal.SIGTERM)
-        told = second.end()
-    assert told.codes == [PREEMPTED], told.output
+        preempted = second.end()
+    assert preempted.codes == [PREEMPTED], preempted.output
     assert "step=0" not in resumed
-    left_at = int(told.events("checkpoint")[-1]["step"])
-    assert f"preempted at step {left_at} " in told.output
+    left_at = int(preempted.events("checkpoint")[-1]["step"])
+    assert f"preempted at step {left_at} " in preempted.output
     assert left_at < LAST
 
     third = run(*flags, processes=2, data=digits, recipe="digits")
