@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.processes import PROJECT, Running, descendants, free_port, run, started
-from tests.trainer.test_faults import BUDGET
 from trainer.exit_codes import DONE, PREEMPTED
 
 IMAGES = ("--arch=resnet18", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--epochs=1", "--log-steps=1")
@@ -24,10 +23,8 @@ def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path) -> None:
     with started(*flags, "--test-steps=1000000", processes=2, data=tmp_path, recipe="imagenet") as running:
         running.wait_for("train epoch=1 step=3/3")
         time.sleep(2)
-        began = time.monotonic()
         os.kill(running.rank_process(1), signal.SIGTERM)
         left = running.end()
-        assert time.monotonic() - began < BUDGET
     assert left.codes == [PREEMPTED], left.output
     assert "preempted at step 3 " in left.output
     assert not left.events("test")
@@ -58,12 +55,10 @@ def test_preempted_rank_that_waits_for_others_stops() -> None:
     rank = subprocess.Popen(words, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
     while Path(f"/proc/{rank.pid}/comm").read_text(encoding="ascii") != "rank-1\n":
-        assert time.monotonic() < until, "it does not come so far"
+        assert time.monotonic() < until, "the rank did not start"
         time.sleep(0.1)
-    began = time.monotonic()
     rank.terminate()
-    _, errors = rank.communicate(timeout=BUDGET)
-    assert time.monotonic() - began < BUDGET
+    _, errors = rank.communicate(timeout=60)
     assert rank.returncode == PREEMPTED, errors
     assert "preempted before the first step; nothing is lost (rank 1, exit code 75)" in errors
 
@@ -74,7 +69,7 @@ def test_preempted_launcher_before_start_stops(digits: Path) -> None:
         until = time.monotonic() + 60
         # This process loads torch in parallel with another one.
         while not list(descendants(launcher)):
-            assert time.monotonic() < until, "it does not come so far"
+            assert time.monotonic() < until, "the launcher started no process"
         os.kill(launcher, signal.SIGTERM)
         ended = running.end()
     assert ended.codes == [PREEMPTED], ended.output
@@ -101,10 +96,8 @@ except PreemptedError as error:
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         running = Running(lambda _: process, hosts=1)
         running.wait_for("loading")
-        began = time.monotonic()
         process.terminate()
         ended = running.end()
-        assert time.monotonic() - began < BUDGET
     assert ended.codes == [PREEMPTED], ended.output
     assert "nothing is lost" in ended.output
 

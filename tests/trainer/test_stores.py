@@ -113,13 +113,11 @@ def test_store_with_temporary_failures_loses_nothing(bucket: str, proxy: Proxy, 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.FORBIDDEN])
 def test_store_with_permanent_failure_ends_run(bucket: str, proxy: Proxy, digits: Path, fault: Fault) -> None:
     proxy.fault = lambda method, _path: fault if method in ("PUT", "POST") else None
-    began = time.monotonic()
     ended = run("--epochs=1", "--batch-size=8", f"--bucket={bucket}", data=digits, recipe="digits")
     assert ended.codes == [STORAGE_ERROR], ended.output
     assert f"error: {bucket}/training/" in ended.output
     assert "cannot be written" in ended.output
     assert str(fault.value) in ended.output
-    assert time.monotonic() - began < 240
 
 
 @pytest.mark.parametrize(("takes", "asked"), [(5, 3), (180, 1)])
