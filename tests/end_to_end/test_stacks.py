@@ -87,7 +87,7 @@ class Stacks(RuleBasedStateMachine):
             stack.write_settings(nodes=1)
 
     def running_stacks(self) -> list[Stack]:
-        """Stacks whose cluster must run."""
+        """Return the stacks whose cluster must run."""
         return [stack for stack in self.stacks if stack.init is not None]
 
     def make(self, stack: Stack, target: str, status: int | None = 0, stop: Callable[[int], None] | None = None) -> str:

@@ -32,7 +32,7 @@ NUMBERS = count()
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of 500 real digits in IDX files."""
+    """Return a folder of 500 real digits in IDX files."""
     folder = tmp_path_factory.mktemp("digits")
     for packed in DATA.glob("*.gz"):
         (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
@@ -41,7 +41,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store() -> Iterator[int]:
-    """Port of an S3 server."""
+    """Yield the port of an S3 server."""
     port = free_port()
     server = subprocess.Popen(
         [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -61,7 +61,7 @@ def store() -> Iterator[int]:
 
 @pytest.fixture
 def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy in front of the store, which the clients of both clouds use."""
+    """Yield a proxy in front of the store, which the clients of both clouds use."""
     with Proxy(store) as found:
         account = tmp_path / "account.json"
         keys = ("client_email", "private_key", "private_key_id")
@@ -80,7 +80,7 @@ def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 @pytest.fixture(params=["s3", "gs"])
 def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
-    """URL of a new bucket."""
+    """Return the URL of a new bucket."""
     name = f"bucket-{next(NUMBERS)}"
     connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"))
     connection.request("PUT", f"/{name}")
@@ -101,5 +101,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="module")
 def runtime() -> Runtime:
-    """This process as the only rank."""
+    """Return this process as the only rank."""
     return start_runtime(parse(["digits", "--device=cpu"]))

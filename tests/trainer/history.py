@@ -221,7 +221,7 @@ class Store:
         self.path = f"{path}/checkpoints"
 
     def place(self, step: int) -> str:
-        """Path of a step's folder."""
+        """Return the path of a step's folder."""
         return f"{self.path}/step-{step:09d}"
 
     def steps(self) -> list[int]:

@@ -107,7 +107,7 @@ def test_restarts_with_two_one_two_ranks_take_every_sample_once(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of four MiB. A checkpoint of the digits network has over five."""
+    """Yield a disk of four MiB. A checkpoint of the digits network has over five."""
     subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], check=True)
     yield tmp_path
     subprocess.run(["umount", "-n", str(tmp_path)], check=True)
@@ -182,7 +182,7 @@ def test_profile_contains_requested_steps(tmp_path: Path, digits: Path) -> None:
         path = tmp_path / "profiles" / "training" / f"rank-{rank}" / "steps-3-5.json.gz"
         names = [event.get("name") for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]]
         assert names.count("Optimizer.step#AdamW.step") == 3
-    assert "ERROR" not in ended.output, "a machine without a GPU is none"
+    assert "ERROR" not in ended.output, "a machine without a GPU is not an error"
 
 
 def profiled(path: Path) -> int:

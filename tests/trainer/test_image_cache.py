@@ -27,7 +27,7 @@ HERE = ReaderRank()
 
 
 def made(tmp_path: Path) -> Path:
-    """A data set in folders."""
+    """Return a data set in folders."""
     imagenet(tmp_path / "data", classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
     return tmp_path / "data"
 
@@ -44,7 +44,7 @@ def place_of(cache: Path) -> Path:
 
 
 def pixels(source: Folder, cache: Path) -> bytes:
-    """The decoded training set."""
+    """Return the decoded training set."""
     images, _ = find_images(source, "train", HERE)
     return load_cached(source, images, SIDE, cache, is_builder=True, heartbeat=lambda: None).pixels.tobytes()
 

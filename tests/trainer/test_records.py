@@ -21,7 +21,7 @@ from trainer.storage import Folder
 
 
 def no_constant(name: str) -> float:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not JSON")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -58,10 +58,10 @@ def test_original_error_is_reported_instead_of_cleanup_errors(tmp_path: Path, mo
             report.event("train", global_step=1, loss=1.0)
 
         def run(self) -> None:
-            raise DataError("the first of all")
+            raise DataError("the original error")
 
     monkeypatch.setattr(loop, "Training", Broken)
-    with pytest.raises(DataError, match="the first of all"):
+    with pytest.raises(DataError, match="the original error"):
         loop.train(config, start_runtime(config), lambda: False)
     assert [line["loss"] for line in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")] == [1.0]
 

@@ -64,7 +64,7 @@ class Asked(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def keys() -> Iterator[Keys]:
-    """A server without keys."""
+    """Yield a server without keys."""
     with Keys() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

@@ -18,11 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
-from torch._C._distributed_c10d import (  # torch.distributed's own; exported there without types
-    PrefixStore,
-    Store,  # torch.distributed's own; exported there without types
-    TCPStore,
-)
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # torch.distributed's own; no types there
 from torch.distributed.elastic.rendezvous.api import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 
 STATE = "state"
@@ -192,7 +188,7 @@ class Rounds(RendezvousHandler):
         return self._run_id
 
     def is_closed(self) -> bool:
-        """Return False: rounds go on until the job ends."""
+        """Return False: rounds continue until the job ends."""
         return False
 
     def set_closed(self) -> None:
