@@ -69,9 +69,7 @@ def test_gpu_runs_compatible_targets(built_for: tuple[str, ...], capability: tup
     assert gpu.has_kernels(built_for, *capability) is runs
 
 
-def test_use_gpu_without_driver_for_this_torch_raises(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_use_gpu_without_driver_for_this_torch_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(gpu, "DRIVER_FILE", tmp_path / "nvidiactl")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
