@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from setup.stores import s3_server
-from tests.stores.proxy import Proxy
 from tests.trainer.processes import free_port
+from tests.trainer.proxy import Proxy
 from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
 

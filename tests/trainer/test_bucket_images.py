@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import torch
 
-from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import Ended, run
+from tests.trainer.proxy import Fault, Proxy, at_first
 from tests.trainer.ranks import ReaderRank
 from trainer.config import ImagenetConfig
 from trainer.data.image_files import find_images

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import run, started
+from tests.trainer.proxy import Fault, Proxy, at_first
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.tensor_files import MANIFEST
