@@ -174,22 +174,19 @@ def test_wandb_does_not_delay_training(
             assert points[record["global_step"], f"{record['event']}/{name}"] == record[name]
 
 
+def profiled(path: Path) -> int:
+    """Return the number of steps in a trace."""
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    return sum(event.get("name") == "Optimizer.step#AdamW.step" for event in events)
+
+
 def test_profile_contains_requested_steps(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-5", "--batch-size=8", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
     assert ended.codes == [DONE], ended.output
     for rank in (0, 1):
-        path = tmp_path / "profiles" / "training" / f"rank-{rank}" / "steps-3-5.json.gz"
-        names = [event.get("name") for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]]
-        assert names.count("Optimizer.step#AdamW.step") == 3
+        assert profiled(tmp_path / "profiles" / "training" / f"rank-{rank}" / "steps-3-5.json.gz") == 3
     assert "ERROR" not in ended.output, "a machine without a GPU is not an error"
-
-
-def profiled(path: Path) -> int:
-    """Return the number of steps in a trace."""
-    return [event.get("name") for event in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]].count(
-        "Optimizer.step#AdamW.step"
-    )
 
 
 def test_profile_of_short_run_contains_existing_steps(tmp_path: Path, digits: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.trainer.ranks import ReaderRank
+from tests.trainer.image_sets import HERE, ReaderRank
 from trainer.config import ImagenetConfig
 from trainer.data.image_cache import try_decode
 from trainer.data.image_files import find_images
@@ -24,7 +24,6 @@ from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder
 
-HERE = ReaderRank()
 PICTURE = next(jpegs(1, 1, 32, 0))[1]
 
 
