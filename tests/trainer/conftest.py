@@ -22,7 +22,7 @@ from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
 
 ALL = os.environ.get("TRAINYARD_ALL_FAULTS") == "1"
-SEEDS, LEAVES, CLEAN = (20, 20, 10) if ALL else (2, 4, 1)
+SEEDS, PREEMPTIONS, CLEAN_RUNS = (20, 20, 10) if ALL else (2, 4, 1)
 """Numbers of runs with killed ranks, with preempted ranks, and without faults."""
 KILLS = 2
 """Number of kills in such a run."""
@@ -94,8 +94,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Report which faults were not tried."""
     if not ALL and any("test_faults" in report.nodeid for report in terminalreporter.getreports("passed")):
         terminalreporter.write_line(
-            f"trainer faults: {SEEDS} of 20 seeds of kills, {LEAVES} of 20 leaves and {CLEAN} of 10 runs without a "
-            "false alarm were tried; the others are NOT RUN (TRAINYARD_ALL_FAULTS=1 tries all)"
+            f"trainer faults: {SEEDS} of 20 seeds of kills, {PREEMPTIONS} of 20 preemptions, {CLEAN_RUNS} of 10 runs "
+            "without a false alarm were tried; the others are NOT RUN (TRAINYARD_ALL_FAULTS=1 tries all)"
         )
 
 

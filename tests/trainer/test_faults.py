@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import KILLS, LEAVES, SEEDS
+from tests.trainer.conftest import KILLS, PREEMPTIONS, SEEDS
 from tests.trainer.processes import json_lines, run, started
 from tests.trainer.test_gallery import recorded
 from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, saved
@@ -63,16 +63,16 @@ def test_preempted_run_saves_current_step(tmp_path: Path, digits: Path) -> None:
     chance = random.Random(0)
     steps = [0]
     flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", f"--bucket=file://{tmp_path}")
-    for leave in range(LEAVES):
+    for number in range(PREEMPTIONS):
         with started(*flags, processes=2, data=digits, recipe="digits") as running:
             running.wait_for("train ")
             time.sleep(chance.uniform(0, 1))
             # The kubelet signals the launcher, which signals the ranks; an operator may also signal a single rank.
-            process = running.hosts[0].pid if leave % 2 else running.rank_process(chance.randrange(2))
+            process = running.hosts[0].pid if number % 2 else running.rank_process(chance.randrange(2))
             began = time.monotonic()
             os.kill(process, signal.SIGTERM)
             ended = running.end()
-            print(f"preempted run {leave} ended after {time.monotonic() - began:.1f} s")
+            print(f"preempted run {number} ended after {time.monotonic() - began:.1f} s")
         assert ended.codes == [PREEMPTED], ended.output
         step = int(ended.events("checkpoint")[-1]["step"])
         assert (tmp_path / "checkpoints" / "training" / f"step-{step:09d}" / "checkpoint.json").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.conftest import CLEAN
+from tests.trainer.conftest import CLEAN_RUNS
 from tests.trainer.processes import started
 from trainer.exit_codes import HANG, PREEMPTED
 from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers
@@ -73,11 +73,9 @@ def test_rank_that_is_three_times_as_slow_is_reported(rank: int, words: tuple[st
     ) as running:
         named = running.wait_for("straggler")
     assert f"slow_rank={rank} " in named
-    before = [line for line in running.lines if line.startswith("train ")]
-    assert before
 
 
-@pytest.mark.parametrize("run", range(CLEAN))
+@pytest.mark.parametrize("run", range(CLEAN_RUNS))
 def test_run_without_faults_raises_no_alarm(run: int, digits: Path) -> None:
     flags = ("--epochs=1000", "--log-steps=5", f"--seed={run}")
     with started(*flags, hosts=2, processes=1, data=digits, recipe="digits") as running:
