@@ -109,7 +109,7 @@ shell: ## open a shell with the stack's pulumi, kubectl and python
 	@$(PYTHON) -m commands.shell
 
 golden: ## rewrite the golden manifests from the current code
-	@$(DEV)/python -m tests.golden.rewrite
+	@$(DEV)/python -m tests.golden.manifests
 
 lock: ## compile requirements*.in into hash-locked requirements*.txt
 	@setup/lock

@@ -87,25 +87,12 @@ class Stacks(RuleBasedStateMachine):
             stack.write_settings(nodes=1)
 
     def running_stacks(self) -> list[Stack]:
-        """Stacks whose cluster must run."""
+        """Return the stacks whose cluster must run."""
         return [stack for stack in self.stacks if stack.init is not None]
-
-    def start(self, stack: Stack, target: str) -> subprocess.Popen[str]:
-        """Start a make target as a terminal does, in its own process group."""
-        return subprocess.Popen(
-            ["make", target, f"STACK={stack.name}"],
-            cwd=stack.checkout.folder,
-            env=stack.checkout.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
 
     def make(self, stack: Stack, target: str, status: int | None = 0, stop: Callable[[int], None] | None = None) -> str:
         """Run a make target, call `stop` with its process group meanwhile, and return its output."""
-        process = self.start(stack, target)
+        process = stack.checkout.start("make", target, f"STACK={stack.name}", own_group=True)
         if stop:
             stop(process.pid)
         try:

@@ -16,11 +16,12 @@ import pytest
 
 from setup.stores import s3_server
 from tests.conftest import ALL
-from tests.stores.proxy import Proxy
+from tests.trainer.processes import free_port
+from tests.trainer.proxy import Proxy
 from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
 
-SEEDS, LEAVES, CLEAN = (20, 20, 10) if ALL else (2, 4, 1)
+SEEDS, PREEMPTIONS, CLEAN_RUNS = (20, 20, 10) if ALL else (2, 4, 1)
 """Numbers of runs with killed ranks, with preempted ranks, and without faults."""
 KILLS = 2
 """Number of kills in such a run."""
@@ -30,7 +31,7 @@ NUMBERS = count()
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of 500 real digits in IDX files."""
+    """Return a folder of 500 real digits in IDX files."""
     folder = tmp_path_factory.mktemp("digits")
     for packed in DATA.glob("*.gz"):
         (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
@@ -39,10 +40,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store() -> Iterator[int]:
-    """Port of an S3 server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """Yield the port of an S3 server."""
+    port = free_port()
     server = subprocess.Popen(
         [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -61,7 +60,7 @@ def store() -> Iterator[int]:
 
 @pytest.fixture
 def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy in front of the store, which the clients of both clouds use."""
+    """Yield a proxy in front of the store, which the clients of both clouds use."""
     with Proxy(store) as found:
         account = tmp_path / "account.json"
         keys = ("client_email", "private_key", "private_key_id")
@@ -80,7 +79,7 @@ def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 @pytest.fixture(params=["s3", "gs"])
 def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
-    """URL of a new bucket."""
+    """Return the URL of a new bucket."""
     name = f"bucket-{next(NUMBERS)}"
     connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"))
     connection.request("PUT", f"/{name}")
@@ -92,5 +91,5 @@ def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
 
 @pytest.fixture(scope="module")
 def runtime() -> Runtime:
-    """This process as the only rank."""
+    """Return this process as the only rank."""
     return start_runtime(parse(["digits", "--device=cpu"]))

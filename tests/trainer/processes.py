@@ -170,6 +170,13 @@ def descendants(process: int) -> Iterator[int]:
             yield from descendants(int(child))
 
 
+def free_port() -> int:
+    """Return a port of this machine without a listener."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def json_lines(path: Path) -> list[Any]:
     """Return the records in a file, one per line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -178,9 +185,7 @@ def json_lines(path: Path) -> list[Any]:
 def _commands(program: list[str], hosts: int, processes: int, restarts: int) -> Sequence[list[str]]:
     if not processes:
         return [program]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     common = [f"--nnodes={hosts}", f"--nproc-per-node={processes}", "--rdzv-backend=static", "--shutdown-timeout=15"]
     common.append(f"--max-restarts={restarts}")
     return [

@@ -80,6 +80,15 @@ def cut(store: Store, path: str, *, left: int = -1) -> None:
     store.edit(path, store.files.cat_file(path)[:left])
 
 
+def copy_to_next(store: Store, step: int) -> None:
+    """Copy a checkpoint to the next step's name, and break the original."""
+    if store.files.exists(store.place(step + 1)):
+        store.remove(store.place(step + 1))
+    for name in store.names(step):
+        store.edit(f"{store.place(step + 1)}/{name}", store.files.cat_file(f"{store.place(step)}/{name}"))
+    store.remove(f"{store.place(step)}/{MANIFEST}")
+
+
 DAMAGE: dict[str, Callable[[Store, int], None]] = {
     "flipped byte": flip,
     "tensors cut short": lambda store, step: cut(store, store.tensor_file(step)),
@@ -87,6 +96,7 @@ DAMAGE: dict[str, Callable[[Store, int], None]] = {
     "tensors missing": lambda store, step: store.remove(store.tensor_file(step)),
     "manifest cut short": lambda store, step: cut(store, f"{store.place(step)}/{MANIFEST}"),
     "manifest missing": lambda store, step: store.remove(f"{store.place(step)}/{MANIFEST}"),
+    "copy of another step": copy_to_next,
 }
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.stores.proxy import Fault, Proxy, at_first
 from tests.trainer.processes import run, started
+from tests.trainer.proxy import Fault, Proxy, at_first
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.tensor_files import MANIFEST
@@ -55,9 +55,9 @@ def test_run_in_a_bucket_saves_resumes_and_cleans_up(bucket: str, digits: Path) 
     with started(*flags, "--log-steps=5", processes=2, data=digits, recipe="digits") as first:
         first.wait_for("checkpoint ")
         os.kill(first.rank_process(1), signal.SIGTERM)
-        told = first.end()
-    assert told.codes == [PREEMPTED], told.output
-    left_at = told.events("checkpoint")[-1]["step"]
+        preempted = first.end()
+    assert preempted.codes == [PREEMPTED], preempted.output
+    left_at = preempted.events("checkpoint")[-1]["step"]
     ended = run(*flags, data=digits, recipe="digits", processes=2)
     assert ended.codes == [DONE], ended.output
     assert {event["step"] for event in ended.events("resume")} == {left_at}

@@ -55,7 +55,7 @@ class Proxy:
         self._server.server_close()
 
     def faults(self) -> int:
-        """Number of requests with a fault."""
+        """Return the number of requests with a fault."""
         return sum(fault is not None for _, _, fault in self.requests)
 
 
