@@ -203,12 +203,9 @@ def main(folder: Path, binaries: Path, listener: int) -> None:
             # Nodes are created ready, and nothing renews that status, so it must not expire.
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver":
-            program.argv = [
-                f"{word},{GKE_ADMISSION_PLUGIN}"
-                if cloud == "gke" and word.startswith("--enable-admission-plugins=")
-                else word
-                for word in [*program.argv, ALLOW_PRIVILEGED]
-            ]
+            program.argv = [*program.argv, ALLOW_PRIVILEGED]
+            if cloud == "gke":
+                program.argv = [_with_gke_plugin(word) for word in program.argv]
     webhooks = [webhook(settings)] if cloud == "gke" else []
     keep_running([*programs, kwok(settings), kubelet(settings), *webhooks])
 
