@@ -20,7 +20,7 @@ from simulation.cluster import control_plane
 from simulation.cluster.nodes import GKE_POOL_LABEL, gke_nodes
 
 HOSTS = 1024
-WARM_UP = 64
+WARM_UP_HOSTS = 64
 """Hosts of the warm-up pair, which loads programs and the API server's caches and does not count."""
 GOAL = 1.2
 JOB = "large"
@@ -106,7 +106,7 @@ class LargeJob:
         """Measure the time from the command until all pods run and until all pods are gone, and the peak memory."""
         kubectl(SETTINGS, "create", "namespace", NAMESPACE)
         for side in ("ours", "theirs"):
-            self._once(side, WARM_UP)
+            self._once(side, WARM_UP_HOSTS)
         for number in range(1, PAIRS + 1):
             # Alternate the order of the sides, because the API server's memory grows with each run.
             for side in ("ours", "theirs") if number % 2 else ("theirs", "ours"):

@@ -55,11 +55,11 @@ PROMISED_SECONDS = 120.0
 START_SECONDS = 60
 """Maximum seconds until the S3 server listens."""
 RESULT_FILE = PROJECT / ".trainyard" / "bench-trainer.json"
-NOT_TAKEN = {
+UNMEASURED_GOALS = {
     "data wait of a cloud's own bucket": "no cloud here: data-wait-bucket has an S3 server on this machine",
 }
 """Goals that this bench does not measure, with the reason."""
-NOT_TAKEN_WITHOUT_GPU = dict.fromkeys(
+UNMEASURED_WITHOUT_GPU = dict.fromkeys(
     (
         "loop floor, and our loop against torchvision's, pytorch/examples' and timm's, on a GPU",
         "H200, ResNet-50: images/s, floor 4,000, goal 5,800",
@@ -281,11 +281,11 @@ def main() -> int:
     except BenchError as error:
         print(f"make bench-trainer: {error}", file=sys.stderr)
         return 2
-    not_taken = NOT_TAKEN | ({} if torch.cuda.is_available() else NOT_TAKEN_WITHOUT_GPU)
-    for what, why in not_taken.items():
+    unmeasured = UNMEASURED_GOALS | ({} if torch.cuda.is_available() else UNMEASURED_WITHOUT_GPU)
+    for what, why in unmeasured.items():
         print(f"NOT MEASURED  {what}: {why}")
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    result = {"machine": machine(), "measures": [one.record() for one in found], "not_measured": not_taken}
+    result = {"machine": machine(), "measures": [one.record() for one in found], "not_measured": unmeasured}
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 0 if all(one.is_held for one in found) else 1
 

@@ -142,7 +142,7 @@ class Report:
         rows = []
         for pod in self.pods:
             place = pod.node or f"PENDING: {pod.why_pending or 'no reason is known'}"
-            rows.append(f"  {pod.namespace}/{pod.name}{_amounts(pod.asks)} -> {place}")
+            rows.append(f"  {pod.namespace}/{pod.name}{_amounts(pod.accelerators)} -> {place}")
             facts = [f"{key}={pod.environment[key]}" for key in SHOWN_VARIABLES if key in pod.environment]
             if facts:
                 rows.append(f"      {' '.join(facts)}")

@@ -121,7 +121,7 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Return the reasons to refuse the plan: it would remove pools under running jobs, or buckets.
+    """Return the reasons to reject the plan: it would remove pools under running jobs, or buckets.
 
     `running` is pool -> jobs that run there now. Resources in `may_replace` are allowed.
     """

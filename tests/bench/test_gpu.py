@@ -116,5 +116,5 @@ def test_without_a_gpu_its_measures_are_named_as_not_taken(
     monkeypatch.setattr("sys.argv", ["bench.trainer", f"--json={tmp_path}/found.json"])
     assert trainer.main() == 0
     said = capsys.readouterr().out
-    for what in trainer.NOT_TAKEN_WITHOUT_GPU:
+    for what in trainer.UNMEASURED_WITHOUT_GPU:
         assert f"NOT MEASURED  {what}: no GPU here" in said
