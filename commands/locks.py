@@ -22,7 +22,7 @@ from typing import TextIO
 
 from commands.environment import STATE, StackBusy
 from commands.interrupts import print_notice
-from commands.state_files import ATTRIBUTES
+from commands.state_files import ATTRIBUTES_SUFFIX
 from infra.local import leftovers
 
 RUN_VARIABLE = "TRAINYARD_RUN"
@@ -150,7 +150,7 @@ def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: 
         if not lock.exists():
             continue
         lock.unlink()
-        Path(f"{lock}{ATTRIBUTES}").unlink(missing_ok=True)
+        Path(f"{lock}{ATTRIBUTES_SUFFIX}").unlink(missing_ok=True)
         done.append(
             f"stack {stack}: removed the lock of a `pulumi` (pid {owner.pid}, since {owner.since}) that is dead"
             if owner

@@ -25,7 +25,7 @@ PACKAGES = ("gcp", "aws")
 PROVIDERS = "pulumi:providers:"
 ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
 """Provider settings that the provider can only check by asking the cloud."""
-DEFECT = "a defect of Trainyard: "
+DEFECT_PREFIX = "a defect of Trainyard: "
 REPLACE_KINDS = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
 
 
@@ -47,7 +47,7 @@ class PluginReview:
     @property
     def failures(self) -> list[str]:
         """Reasons not to merge the change."""
-        return [f"{DEFECT}{each}" for each in (*self.rejected, *self.differences)]
+        return [f"{DEFECT_PREFIX}{each}" for each in (*self.rejected, *self.differences)]
 
     def lines(self) -> list[str]:
         """Return this part of the report."""

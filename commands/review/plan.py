@@ -31,7 +31,7 @@ BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 """Suffixes of the types of buckets."""
 _KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]+)')
 """Parts of a path."""
-BY_PROVIDER = "provider "
+PROVIDER_PREFIX = "provider "
 """Prefix of a reason that is a change of the resource's provider, not of the resource."""
 
 
@@ -67,7 +67,7 @@ class Step:
     def provider(self) -> str:
         """Provider whose change is the only reason for this step; empty for other reasons."""
         reason = self.changed[0] if len(self.changed) == 1 else ""
-        return reason.removeprefix(BY_PROVIDER) if reason.startswith(BY_PROVIDER) else ""
+        return reason.removeprefix(PROVIDER_PREFIX) if reason.startswith(PROVIDER_PREFIX) else ""
 
     @property
     def kind(self) -> str:
