@@ -165,8 +165,8 @@ def removal(stack: str, before: StackConfig) -> str:
     price = f" It costs **{found.total}{more} an hour** while it is up." if found.lines else ""
     return (
         f"### Stack `{stack}` loses its settings\n\n"
-        f"**Nothing destroys what it has**, and without its file neither `make down STACK={stack}` nor the workflow "
-        f"`destroy` can: run one of them before this is merged.{price}\n"
+        f"**Its resources remain.** Run `make down STACK={stack}` or the workflow `destroy` before the merge: without "
+        f"the file, `make verify-empty` cannot list leftovers, and `ttl_hours` has no effect.{price}\n"
     )
 
 
