@@ -181,9 +181,9 @@ def queues_engine() -> RecordingEngine:
 
 
 EACH_KIND = frozenset(f"{'digits' if KINDS[kind].runs_recipes else 'script'}.{kind}" for kind in get_args(JobKind))
-"""One example of each kind."""
+"""Example of each kind."""
 WHOLE = {*EACH_KIND, "queues"}
-"""Manifests that are kept completely: one of each kind."""
+"""Manifests that are kept completely: that of each kind."""
 ALIASED_LINES = 10
 """Minimum length of a repeated part of a manifest that a golden file has once."""
 BASES = {

@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 class ReaderRank(Runtime):
-    """One of several ranks, which does not communicate with the others."""
+    """Rank of several that does not communicate with the others."""
 
     def __init__(self, *, rank: int = 0, world: int = 1, local_rank: int = 0) -> None:
         self.rank, self.world, self.local_rank = rank, world, local_rank
