@@ -6,16 +6,13 @@ import gzip
 import http.client
 import json
 import os
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from setup.stores import s3_server
+from simulation.object_store import SETTINGS_KEY, running
 from tests.stores.proxy import Proxy
 from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
@@ -41,23 +38,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def store() -> Iterator[int]:
     """Port of an S3 server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        for _ in range(600):
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                time.sleep(0.1)
-        yield port
-    finally:
-        server.kill()
-        server.wait()
+    with running("s3") as server:
+        yield int(server[SETTINGS_KEY]["port"])
 
 
 @pytest.fixture
