@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.api_server import free_port
+from bench.measure import free_port
 from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]

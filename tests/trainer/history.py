@@ -6,7 +6,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import fsspec
 import torch
 
+from bench.measure import free_port
 from trainer.checkpoints.checkpoint import Checkpoints, SavedState
 from trainer.checkpoints.run_checkpoints import RunLease
 from trainer.checkpoints.tensor_files import MANIFEST
@@ -193,9 +193,7 @@ def two_ranks() -> Iterator[list[Connection]]:
     """Start two ranks and yield a pipe to each."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.trainer.history", "torch.distributed.checkpoint"])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     pipes, processes = [], []
     for rank in range(2):
         here, there = context.Pipe()

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
+
+from bench.measure import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -185,9 +186,7 @@ def json_lines(path: Path) -> list[Any]:
 def _commands(program: list[str], hosts: int, processes: int, restarts: int) -> Sequence[list[str]]:
     if not processes:
         return [program]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     common = [f"--nnodes={hosts}", f"--nproc-per-node={processes}", "--rdzv-backend=static", "--shutdown-timeout=15"]
     common.append(f"--max-restarts={restarts}")
     return [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.measure import free_port
 from tests.trainer.processes import PROJECT, Printed, descendants
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
@@ -98,10 +98,7 @@ def host(number: int, port: int, bucket: Path, data: Path) -> Iterator[Host]:
 @pytest.fixture
 def port() -> int:
     """Return a port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
+    return free_port()
 
 
 def test_remaining_hosts_continue_and_accept_a_returning_host(port: int, tmp_path: Path, digits: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.measure import free_port
 from tests.trainer.processes import PROJECT, Running, descendants, run, started
 from tests.trainer.test_faults import BUDGET
 from trainer.exit_codes import DONE, PREEMPTED
@@ -52,9 +52,7 @@ def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, digits: Path)
 
 
 def test_preempted_rank_that_waits_for_others_stops() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     # Not rank 0, whose name this process may have by now, and its child until it runs another program.
     environment = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     words = [sys.executable, "-u", "-m", "trainer", "digits", "--device=cpu"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.measure import free_port
 from trainer.exit_codes import DONE, PREEMPTED, RESTARTS_USED
 
 PROJECT = Path(__file__).parents[2]
@@ -34,9 +34,7 @@ class Job:
     def __init__(self, folder: Path, hosts: int, restarts: int) -> None:
         self.folder, self.number, self.restarts = folder, hosts, restarts
         (folder / "script.py").write_text(SCRIPT, encoding="ascii")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self.hosts = [self.launch(host) for host in range(hosts)]
 
     def launch(self, host: int) -> subprocess.Popen[bytes]:

@@ -6,12 +6,13 @@ import json
 import math
 import os
 import re
-import socket
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from bench.measure import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
@@ -139,7 +140,7 @@ def run_until_saved(data: Path, *flags: str) -> Ended:
 
 
 def test_replicas_average_their_gradients(digits: Path, unsharded: Ended) -> None:
-    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", free_port(), "-m", "trainer")
+    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", str(free_port()), "-m", "trainer")
     ended = run(digits, "--epochs=3", "--batch-size=64", "--log-steps=1", "--no-augment", "--seed=3", words=words)
     assert ended.code == 0, ended.output
     tests = [float(event["loss"]) for event in ended.events("test") if event["rank"] == "0/2"]
@@ -149,7 +150,7 @@ def test_replicas_average_their_gradients(digits: Path, unsharded: Ended) -> Non
 
 
 def test_replicas_with_batch_statistics_compile_nothing_in_later_epochs(digits: Path, tmp_path: Path) -> None:
-    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", free_port(), "-m", "trainer")
+    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", str(free_port()), "-m", "trainer")
     images = ("--arch=timm/test_resnet", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--test-steps=1")
     flags = (*images, "--epochs=3", "--log-steps=1", f"--bucket=file://{tmp_path}")
     ended = run(digits, *flags, words=words, recipe="imagenet")
@@ -159,13 +160,6 @@ def test_replicas_with_batch_statistics_compile_nothing_in_later_epochs(digits: 
         assert len({compiled[rank, epoch] for epoch in "123"}) == 1, compiled
     tests = ended.events("test")
     assert len({(event["epoch"], event["loss"]) for event in tests}) == 3, "both ranks have the same statistics"
-
-
-def free_port() -> str:
-    """Return a port of this machine without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 def test_xla_device_without_pytorch_xla_is_rejected(digits: Path) -> None:
