@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from bench.measure import free_port
+from setup.interrupted import descendants
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -168,14 +169,6 @@ def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path
     """Start the trainer and wait for its end."""
     with started(*flags, recipe=recipe, hosts=hosts, processes=processes, data=data, program=program) as running:
         return running.end()
-
-
-def descendants(process: int) -> Iterator[int]:
-    """Return all descendants of a process, or nothing if it has ended."""
-    with suppress(OSError):
-        for child in Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split():
-            yield int(child)
-            yield from descendants(int(child))
 
 
 def json_lines(path: Path) -> list[Any]:

@@ -16,7 +16,8 @@ import pytest
 import torch
 
 from bench.measure import free_port
-from tests.trainer.processes import PROJECT, Printed, descendants
+from setup.interrupted import descendants
+from tests.trainer.processes import PROJECT, Printed
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
@@ -51,7 +52,7 @@ class Host(Printed):
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the ranks, which torchrun starts in separate sessions."""
-        for process in list(descendants(self.process.pid)):
+        for process in descendants(self.process.pid):
             with suppress(ProcessLookupError):
                 os.kill(process, number)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bench.measure import free_port
-from tests.trainer.processes import PROJECT, Running, descendants, run, started
+from setup.interrupted import descendants
+from tests.trainer.processes import PROJECT, Running, run, started
 from tests.trainer.test_faults import BUDGET
 from trainer.exit_codes import DONE, PREEMPTED
 
@@ -74,7 +75,7 @@ def test_preempted_launcher_before_start_stops(digits: Path) -> None:
         launcher = running.hosts[0].pid
         until = time.monotonic() + 60
         # This process loads torch in parallel with another one.
-        while not list(descendants(launcher)):
+        while not descendants(launcher):
             assert time.monotonic() < until, "it does not come so far"
         os.kill(launcher, signal.SIGTERM)
         ended = running.end()
