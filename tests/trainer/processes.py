@@ -102,9 +102,9 @@ class Running:
         self._seen = self._printed[0].wait_for(f"^{re.escape(start)}", after=self._seen)
         return self.lines[-1]
 
-    def wait_for_host(self, host: int, start: str, *, after: int = 0) -> int:
-        """Wait for a host's next line with this beginning. Return the number of lines up to it."""
-        return self._printed[host].wait_for(f"^{re.escape(start)}", after=after)
+    def wait_for_host(self, host: int, start: str) -> None:
+        """Wait for a host's first line with this beginning."""
+        self._printed[host].wait_for(f"^{re.escape(start)}")
 
     @property
     def lines(self) -> list[str]:
