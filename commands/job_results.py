@@ -137,7 +137,7 @@ def _resource(job: JobState) -> str:
 
 
 def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_here: bool) -> None:
-    """Write the record of each job that is over next to its checkpoints, if this machine can write there.
+    """Write the record of each job that is over into its folder of the bucket, if this machine can write there.
 
     `is_here` is True if the cluster is on this machine. In another cluster a bucket that is a folder is on a node.
     """
