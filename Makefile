@@ -47,7 +47,7 @@ exec: ## open a shell in the pod of RANK=0 (JOB=NAME if the stack has several jo
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.exec
 
-tensorboard: ## show curves and profiles from the bucket at http://localhost:6006 (PORT=, JOB=NAME for one job)
+tensorboard: ## show curves and profiles from the bucket at http://localhost:6006 (PORT=, JOB=NAME for the curves of one job)
 	@setup/root tensorboard $(STACK)
 	@setup/python .venv requirements.txt
 	@setup/python .venv-tensorboard requirements-tensorboard.txt

@@ -1,4 +1,4 @@
-"""Stacks that are past their `ttl`, as JSON, for the scheduled destroy."""
+"""Stacks that are past their `ttl_hours`, as JSON, for the scheduled destroy."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import multiprocessing.util
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -94,17 +94,16 @@ RECORDER = Recorder()
 FIXTURES: dict[int, tuple[Lane, str]] = {}
 """What each fixture used while it was set up, by the id of its definition."""
 sys.addaudithook(RECORDER.audit)
-_spawn = multiprocessing.util.spawnv_passfds  # type: ignore[attr-defined]  # typeshed has only the public names
+_spawn = multiprocessing.util.spawnv_passfds
 
 
-def _recorded_spawn(path: bytes, words: list[str], descriptors: list[int]) -> int:
+def _recorded_spawn(path: bytes, words: Any, descriptors: Sequence[int]) -> int:
     # `multiprocessing` starts processes without an audit event.
     RECORDER.use(Lane.PROCESS, "multiprocessing")
-    found: int = _spawn(path, words, descriptors)
-    return found
+    return _spawn(path, words, descriptors)
 
 
-multiprocessing.util.spawnv_passfds = _recorded_spawn  # type: ignore[attr-defined]  # as above
+setattr(multiprocessing.util, "spawnv_passfds", _recorded_spawn)  # noqa: B010  # mypy rejects another function
 
 
 def function_id(item: pytest.Item) -> str:
@@ -125,7 +124,7 @@ def lane_of(name: str, table: dict[str, Lane]) -> Lane:
 
 def write_table(used: dict[str, Lane]) -> None:
     """Write the lanes of these tests, and keep those of other tests. A file whose tests share a lane is one entry."""
-    before, files = read_table(), defaultdict(dict)
+    before, files = read_table(), defaultdict[str, dict[str, Lane]](dict)
     known = {name: lane for name, lane in before.items() if "::" in name} | used
     for name, lane in known.items():
         files[name.partition("::")[0]][name] = lane

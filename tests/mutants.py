@@ -171,7 +171,7 @@ def _run_tests(path: Path, tree: ast.Module | None, tests: tuple[str, ...]) -> N
             return compile(tree, loader.path, "exec")
         return read(loader, name)
 
-    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign]  # the change under test
+    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]  # the change under test
     os.chdir(PROJECT)
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), 1)

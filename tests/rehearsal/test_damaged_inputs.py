@@ -90,6 +90,6 @@ def test_check_rejects_damaged_inputs(tmp_path: Path) -> None:
         checked[kind] += 1
         said = failures(type_, urn, damage.apply(inputs), tmp_path).get(damage.where, "")
         if table_of(type_).source(damage.line) not in said:
-            accepted.append(f"{kind}: {type_} {damage.where} by {damage.edits}: {said or 'not refused'}")
+            accepted.append(f"{kind}: {type_} {damage.where} by {damage.edits}: {said or 'not rejected'}")
     print(f"seed {seed}: {dict(checked)}")
     assert accepted == [], f"{len(accepted)} of {COUNT}; TRAINYARD_SEED={seed} repeats it"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from commands import adopt_orphans
-from commands.adopt_orphans import REPEATABLE, adopt, find_in_cloud
+from commands.adopt_orphans import REPEATABLE_TYPES, adopt, find_in_cloud
 from commands.rehearse.report import format_duration, longest_chain, reversed_graph
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
@@ -146,7 +146,7 @@ def test_looked_up_finds_a_resource_without_tags_by_its_parts() -> None:
 
 def test_every_created_type_has_a_known_id_or_a_listing() -> None:
     looked_up_types = {each for listing in (*AMAZON, *PARTS) for each in listing.types}
-    kinds = {each for each in KINDS if not each.startswith(REPEATABLE) and each not in ID_TEMPLATES}
+    kinds = {each for each in KINDS if not each.startswith(REPEATABLE_TYPES) and each not in ID_TEMPLATES}
     assert kinds - looked_up_types == set(), "give its id in infra/inventory.py, or list it in infra/aws/inventory.py"
 
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 
 class ForkedProcess:
@@ -128,8 +128,8 @@ def _run(request: dict[str, object], output: int) -> None:
     os.dup2(output, 2)
     os.close(output)
     # Unbuffered streams, as of `python -u`. The server's own streams may be files, which a pipe cannot replace.
-    sys.stdout = sys.__stdout__ = io.TextIOWrapper(os.fdopen(1, "wb", 0, closefd=False), write_through=True)
-    sys.stderr = sys.__stderr__ = io.TextIOWrapper(os.fdopen(2, "wb", 0, closefd=False), write_through=True)
+    sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", 0, closefd=False), write_through=True)
+    sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", 0, closefd=False), write_through=True)
     environment, program = request["environment"], request["program"]
     assert isinstance(environment, dict)
     assert isinstance(program, list)
@@ -137,7 +137,7 @@ def _run(request: dict[str, object], output: int) -> None:
     os.environ.update(environment)
     os.chdir(str(request["cwd"]))
     tempfile.tempdir = None
-    multiprocessing.util.spawnv_passfds = _fork_code  # type: ignore[attr-defined]  # typeshed has only public names
+    setattr(multiprocessing.util, "spawnv_passfds", _fork_code)  # noqa: B010  # mypy rejects another function
     sys.argv = program
     code = 0
     try:
@@ -152,7 +152,7 @@ def _run(request: dict[str, object], output: int) -> None:
     os._exit(code)
 
 
-def _fork_code(_path: bytes, words: list[str | bytes], descriptors: Sequence[int]) -> int:
+def _fork_code(_path: bytes, words: Any, descriptors: Sequence[int]) -> int:
     """Fork a process for `python -c CODE`, as which `multiprocessing` starts its fork server."""
     if pid := os.fork():
         return pid

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from tests.trainer.fork_server import ForkedProcess
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
+Process = ForkedProcess | subprocess.Popen[str]
 PAIR = re.compile(r"(\w+)=(\S+)")
 
 
@@ -39,7 +41,7 @@ class Ended:
 class Printed:
     """The output of a process, read continuously, because a full pipe would block the process."""
 
-    def __init__(self, process: ForkedProcess) -> None:
+    def __init__(self, process: Process) -> None:
         self.lines: list[str] = []
         self._over = False
         self._more = threading.Condition()
@@ -77,7 +79,7 @@ class Printed:
 class Running:
     """A run in progress: one process without a launcher, or one launcher per host."""
 
-    def __init__(self, start: Callable[[int], ForkedProcess], hosts: int) -> None:
+    def __init__(self, start: Callable[[int], Process], hosts: int) -> None:
         self._start = start
         self.hosts = [start(host) for host in range(hosts)]
         self._printed = [Printed(host) for host in self.hosts]
