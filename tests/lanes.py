@@ -24,6 +24,9 @@ from tests.promises import core
 TABLE = Path(__file__).with_name("lanes.json")
 SLEEP_SECONDS = 0.05
 """Longest sleep of a fast test, in seconds. A thread that waits for another may sleep less."""
+BRIEF = "brief"
+BRIEF_SECONDS = 1.0
+"""Longest time of a test of a slow lane that `make test` runs although no promise needs it, in seconds."""
 SHARED_CLUSTERS = ("commands", "local")
 """Folders whose tests share a cluster with a fixed name and port."""
 CLUSTER_PROGRAMS = ("infra.local", "simulation.cluster", "commands.rehearse", "kube-apiserver")
@@ -113,8 +116,17 @@ def function_id(item: pytest.Item) -> str:
 
 def read_table() -> dict[str, Lane]:
     """Return the lanes by a test's or a file's node id."""
-    listed = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
-    return {name: Lane[label.upper()] for label, names in listed.items() for name in names}
+    return {name: Lane[label.upper()] for label, names in _content().items() if label != BRIEF for name in names}
+
+
+def read_brief() -> frozenset[str]:
+    """Return the node ids of the tests of slow lanes that take less than `BRIEF_SECONDS`."""
+    return frozenset(_content().get(BRIEF, ()))
+
+
+def _content() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
+    return found
 
 
 def lane_of(name: str, table: dict[str, Lane]) -> Lane:
@@ -122,7 +134,7 @@ def lane_of(name: str, table: dict[str, Lane]) -> Lane:
     return table.get(name, table.get(name.partition("::")[0], Lane.FAST))
 
 
-def write_table(used: dict[str, Lane]) -> None:
+def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
     """Write the lanes of these tests, and keep those of other tests. A file whose tests share a lane is one entry."""
     before, files = read_table(), defaultdict[str, dict[str, Lane]](dict)
     known = {name: lane for name, lane in before.items() if "::" in name} | used
@@ -134,6 +146,8 @@ def write_table(used: dict[str, Lane]) -> None:
         for name, lane in [(file, min(entry.values()))] if uniform else sorted(entry.items()):
             if lane:
                 lanes[lane.label].append(name)
+    brief = {name for name, lane in used.items() if lane and seconds[name] < BRIEF_SECONDS}
+    lanes[BRIEF] = sorted(brief | (read_brief() - set(used)))
     TABLE.write_text(json.dumps(lanes, indent=1) + "\n", encoding="utf-8")
 
 
@@ -141,7 +155,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that choose tests."""
     group = parser.getgroup("lanes")
     group.addoption("--lane", help="run the tests of these lanes only, separated by commas")
-    group.addoption("--core", action="store_true", help="run the fast lane and one test of each promise of the README")
+    group.addoption("--core", action="store_true", help="run the fast lane, brief tests and one test of each promise")
     group.addoption("--rest", action="store_true", help="run what --core leaves out")
     group.addoption("--record-lanes", action="store_true", help="write tests/lanes.json from what the tests do")
 
@@ -180,7 +194,7 @@ def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
         return lambda item: item.stash[LANE] in wanted
     if not config.getoption("--core") and not config.getoption("--rest"):
         return lambda _item: True
-    names, is_core = core(), config.getoption("--core")
+    names, is_core = core() | read_brief(), config.getoption("--core")
     return lambda item: is_core == (item.stash[LANE] is Lane.FAST or item.nodeid in names or function_id(item) in names)
 
 
@@ -236,6 +250,7 @@ class Summary:
         self.seconds: dict[str, float] = defaultdict(float)
         self.tests: dict[str, set[str]] = defaultdict(set)
         self.used: dict[str, Lane] = {}
+        self.function_seconds: dict[str, float] = defaultdict(float)
         self.left = 0
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
@@ -252,8 +267,9 @@ class Summary:
         properties = {str(name): str(value) for name, value in report.user_properties}
         self.seconds[properties["lane"]] += report.duration
         self.tests[properties["lane"]].add(report.nodeid)
+        name = report.nodeid.partition("[")[0]
+        self.function_seconds[name] += report.duration
         if "used" in properties:
-            name = report.nodeid.partition("[")[0]
             self.used[name] = max(self.used.get(name, Lane.FAST), Lane[properties["used"].upper()])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -263,7 +279,7 @@ class Summary:
                 count, seconds = len(self.tests[each.label]), self.seconds[each.label]
                 terminalreporter.write_line(f"lane {each.label}: {count} tests, {seconds:.0f} s of work")
         if self.config.getoption("--record-lanes"):
-            write_table(self.used)
+            write_table(self.used, self.function_seconds)
         skipped = Counter(_reason(report) for report in terminalreporter.getreports("skipped"))
         for reason, count in sorted(skipped.items()):
             terminalreporter.write_line(f"NOT RUN: {count} tests: {reason}")
