@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup xla up rehearse logs status exec tensorboard down verify-empty preview test test-rest test-all check bench bench-trainer shell lock image golden clean
+.PHONY: help setup xla up rehearse logs status exec tensorboard down verify-empty preview test test-rest test-all coverage mutants check bench bench-trainer shell lock image golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -86,6 +86,12 @@ test-all: ## run all tests, also those that take minutes each
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
 	@TRAINYARD_TESTS=all $(DEV)/python -m commands.test
+
+coverage: ## measure the line and branch coverage of each lane of tests
+	@$(DEV)/python -m commands.test --coverage $(LANE)
+
+mutants: ## change pure modules one line at a time and count the changes that the fast tests find
+	@$(DEV)/python -m tests.mutants $(FILES)
 
 check: ## run ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor, hadolint, detect-secrets, pip-audit
 	@setup/python .venv-dev requirements-dev.txt

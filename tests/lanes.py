@@ -27,8 +27,6 @@ SLEEP_SECONDS = 0.05
 BRIEF = "brief"
 BRIEF_SECONDS = 1.0
 """Longest time of a test of a slow lane that `make test` runs although no promise needs it, in seconds."""
-SHARED_CLUSTERS = ("commands", "local")
-"""Folders whose tests share a cluster with a fixed name and port."""
 CLUSTER_PROGRAMS = ("infra.local", "simulation.cluster", "commands.rehearse", "kube-apiserver")
 
 
@@ -200,13 +198,13 @@ def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
 
 def _worker_group(item: pytest.Item) -> str | None:
     """Return the name of the tests that one worker runs in sequence, or None for a test that can run anywhere."""
-    if item.stash[LANE] is Lane.CLUSTER and item.path.parent.name in SHARED_CLUSTERS:
-        return item.path.parent.name
     scopes = {
         definitions[-1].scope
         for definitions in item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]  # no public way
     }
-    return item.nodeid.partition("::")[0] if scopes & {"module", "package", "session"} else None
+    if "package" in scopes:  # a cluster with a fixed name and port
+        return item.path.parent.name
+    return item.nodeid.partition("::")[0] if scopes & {"module", "session"} else None
 
 
 @pytest.hookimpl(wrapper=True)
