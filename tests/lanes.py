@@ -204,7 +204,7 @@ def _worker_group(item: pytest.Item) -> str | None:
     }
     if "package" in scopes:  # a cluster with a fixed name and port
         return item.path.parent.name
-    return item.nodeid.partition("::")[0] if scopes & {"module", "session"} else None
+    return item.nodeid.partition("::")[0] if "module" in scopes else None
 
 
 @pytest.hookimpl(wrapper=True)
