@@ -161,8 +161,7 @@ ROWS = {
         ),
         (
             "shows changes of the program, of a job's script and of a page in the stack's settings",
-            "tests/commands/test_changed_program.py"
-            "::test_preview_of_a_bucket_opened_by_the_program_shows_an_update",
+            "tests/commands/test_changed_program.py::test_preview_of_a_bucket_opened_by_the_program_shows_an_update",
             "tests/commands/test_changed_program.py::test_preview_of_an_edited_script_replaces_its_job",
         ),
         (
@@ -187,8 +186,7 @@ ROWS = {
         ),
         (
             "an IAM policy: no wildcard action; changes in the stack's region",
-            "tests/commands/test_permissions.py"
-            "::test_eks_permissions_have_no_wildcard_action_and_only_stack_roles",
+            "tests/commands/test_permissions.py::test_eks_permissions_have_no_wildcard_action_and_only_stack_roles",
         ),
         (
             "roles in the project, granting limited to the stack's grants",

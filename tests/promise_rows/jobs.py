@@ -21,8 +21,7 @@ ROWS = {
         ),
         (
             "`make status` says what it waits for",
-            "tests/commands/test_follow.py"
-            "::test_follow_of_an_unschedulable_job_says_why_and_stops_when_it_is_deleted",
+            "tests/commands/test_follow.py::test_follow_of_an_unschedulable_job_says_why_and_stops_when_it_is_deleted",
             "tests/commands/test_pod_state.py::test_pod_state_missing_image_is_a_stuck_reason_with_image_name",
         ),
         (
@@ -72,8 +71,7 @@ ROWS = {
         ),
         (
             "show until when Kubernetes waits for a pod",
-            "tests/commands/test_pod_state.py"
-            "::test_backoff_failed_indexed_pod_has_end_delay_and_failure_number",
+            "tests/commands/test_pod_state.py::test_backoff_failed_indexed_pod_has_end_delay_and_failure_number",
             "tests/commands/test_screen.py::test_describe_backoff_is_shown_only_until_the_job_is_over",
         ),
         (

@@ -160,8 +160,7 @@ ROWS = {
         ),
         (
             "a checkpoint that was damaged meanwhile does not count",
-            "tests/trainer/test_checkpoint_history.py"
-            "::test_retention_checkpoint_damaged_after_resume_is_not_counted",
+            "tests/trainer/test_checkpoint_history.py::test_retention_checkpoint_damaged_after_resume_is_not_counted",
         ),
         (
             "its old files stay until the new manifest is written",
