@@ -9,10 +9,11 @@ import pytest
 
 from commands import check
 from commands.check import verdict
+from commands.environment import PROJECT
 
 
 def test_check_runs_the_tools_that_make_help_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = (check.PROJECT / "Makefile").read_text(encoding="utf-8").splitlines()
+    lines = (PROJECT / "Makefile").read_text(encoding="utf-8").splitlines()
     (listed,) = [line.partition("## run ")[2] for line in lines if line.startswith("check: ")]
     words = [Path(word).name for _, command in check.checks() for word in command]
 

@@ -10,6 +10,7 @@ import pytest
 
 from commands import down
 from commands.environment import StateBroken
+from commands.stack import BACKEND_VARIABLE
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 
@@ -30,7 +31,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
         return '{"resources": []}'
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv(down.BACKEND_VARIABLE, f"file://{tmp_path}")
+    monkeypatch.setenv(BACKEND_VARIABLE, f"file://{tmp_path}")
     monkeypatch.setattr(down, "PROJECT", tmp_path)
     monkeypatch.setattr(down, "pulumi", pulumi)
     monkeypatch.setattr(down, "stack_exists", lambda _stack: True)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from commands import verify_empty
+from commands.environment import STATE
 from commands.review import recorded
 from commands.verify_empty import main, simulated, verify
 from infra.aws.config import EksConfig
@@ -166,7 +167,7 @@ def test_verify_empty_kept_bucket_is_listed_and_passes(project: Path) -> None:
 
 
 def test_verify_empty_writes_receipt_below_state_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert verify_empty.STATE.name == ".trainyard"
+    assert STATE.name == ".trainyard"
     monkeypatch.setattr(verify_empty, "STATE", project / ".trainyard")
     assert main(["--stack", "dev", "--simulated", str(project / "clouds")]) == 0
     receipt = json.loads((project / ".trainyard" / "receipts" / "dev.json").read_text(encoding="utf-8"))
