@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup xla up rehearse logs status exec tensorboard down verify-empty preview test test-rest test-all coverage mutants check bench bench-trainer shell lock image golden clean
+.PHONY: help setup xla up rehearse logs status exec tensorboard down verify-empty preview test test-rest test-all coverage mutants check bench bench-trainer shell lock golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
