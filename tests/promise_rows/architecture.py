@@ -121,7 +121,7 @@ ROWS = {
         ),
         (
             "set-up downloads the official release by its checksum",
-            "tests/setup/test_pulumi_cli.py::test_release_with_another_digest_is_refused",
+            "tests/setup/test_pulumi_cli.py::test_release_with_another_digest_is_rejected",
         ),
         (
             "checks that the three are equal",

@@ -52,7 +52,7 @@ ROWS = {
         (
             "another terminal deleted the cluster, its namespace or the job; the line has the command that recreates "
             "it",
-            "tests/commands/test_taken_away.py::test_follow_removed_cluster_ends_with_advice_to_recreate_it",
+            "tests/commands/test_removed_cluster.py::test_follow_removed_cluster_ends_with_advice_to_recreate_it",
             "tests/commands/test_follow.py::test_follow_of_a_deleted_namespace_stops_and_names_make_up",
         ),
         (
@@ -92,15 +92,15 @@ ROWS = {
         ),
         (
             "a built-in kind does not have the field: Kubernetes drops it",
-            "tests/plugins/test_refusals.py::test_field_that_a_built_in_kind_does_not_have_is_dropped",
+            "tests/plugins/test_errors.py::test_field_that_a_built_in_kind_does_not_have_is_dropped",
         ),
         (
             "`failed to create typed patch object (...): .spec.X: field not declared in schema`",
-            "tests/plugins/test_refusals.py::test_field_that_a_custom_kind_does_not_have_is_refused",
+            "tests/plugins/test_errors.py::test_field_that_a_custom_kind_does_not_have_is_rejected",
         ),
         (
             "the field cannot change, and the provider does not replace the object by itself",
-            "tests/plugins/test_refusals.py::test_field_that_cannot_change_is_refused_until_the_object_is_deleted",
+            "tests/plugins/test_errors.py::test_field_that_cannot_change_is_rejected_until_the_object_is_deleted",
         ),
         (
             "`make up` itself takes over fields that `kubectl` has set; the local cluster's provider takes over all "
@@ -120,7 +120,7 @@ ROWS = {
         ),
         (
             "the cluster does not have that kind; the provider waits a minute for it",
-            "tests/plugins/test_refusals.py::test_unknown_kind_is_named_after_a_minute",
+            "tests/plugins/test_errors.py::test_unknown_kind_is_named_after_a_minute",
         ),
         (
             "`timed out waiting to be Ready`",
@@ -132,7 +132,7 @@ ROWS = {
         ),
         (
             "`configured Kubernetes cluster is unreachable`",
-            "tests/plugins/test_refusals.py::test_a_cluster_out_of_reach_is_previewed_and_refused_by_up",
+            "tests/plugins/test_errors.py::test_a_cluster_out_of_reach_is_previewed_and_rejected_by_up",
         ),
         (
             "The first Ctrl-C (or SIGTERM) makes Pulumi start no new operation and finish those in progress",

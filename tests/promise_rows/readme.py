@@ -233,8 +233,8 @@ ROWS = {
         ),
         (
             "measure all speed claims, as ratios within one run",
-            "tests/bench/test_measure.py::test_both_sides_are_timed_in_turn_and_the_first_pair_does_not_count",
-            "tests/bench/test_measure.py::test_a_machine_that_is_slow_for_a_while_is_slow_for_both",
+            "tests/bench/test_measure.py::test_alternate_times_sides_in_turn_without_first_pair",
+            "tests/bench/test_measure.py::test_measure_on_temporarily_slow_machine_keeps_ratio",
         ),
         (
             "open a shell with the stack's pulumi, kubectl and python",
