@@ -52,7 +52,7 @@ ROWS = {
         ),
         (
             "no packet to a pod or service address can leave it",
-            "tests/local/test_cluster.py::test_cluster_packets_do_not_leave_the_machine",
+            "tests/local/test_cluster.py::test_cluster_network_has_no_way_out",
         ),
         (
             "A node's folder is a copy made of hard links, so two nodes use no more disk than one",

@@ -53,7 +53,7 @@ ROWS = {
         ),
         (
             "The pods are recreated on the other node within seconds",
-            "tests/local/test_dead_node.py::test_dead_node_pods_are_recreated_within_toleration",
+            "tests/local/test_dead_node.py::test_dead_node_pods_are_recreated",
         ),
         (
             "A node with a running kubelet gets the whole toleration plus one second.",

@@ -132,7 +132,7 @@ ROWS = {
             "tests/components/test_platforms.py::test_console_output_is_empty_without_cloud",
         ),
         (
-            "bucket with checkpoints, metrics and TensorBoard events",
+            "bucket with metrics and TensorBoard events in `JOB/`, and checkpoints in `checkpoints/JOB/`",
             "tests/components/test_program.py::test_program_local_stack_has_expected_resources",
             "tests/end_to_end/test_local_stack.py::test_up_writes_metrics_and_checkpoints_to_bucket",
         ),
@@ -207,7 +207,7 @@ ROWS = {
             "tests/commands/test_exec.py::test_kubectl_command_selects_context_namespace_and_pod",
         ),
         (
-            "show curves and profiles from the bucket at http://localhost:6006 (PORT=, JOB=NAME for one job)",
+            "show curves and profiles from the bucket at http://localhost:6006",
             "tests/commands/test_tensorboard.py::test_server_serves_scalars_and_profile_plugin",
             "tests/commands/test_tensorboard.py::test_log_folder_local_bucket_is_a_path_and_remote_is_a_url",
         ),

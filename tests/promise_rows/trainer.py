@@ -47,7 +47,7 @@ ROWS = {
         ),
         (
             "this rank was preempted (SIGTERM, Ctrl-C), or another rank is gone; the current step is saved",
-            "tests/trainer/test_faults.py::test_preempted_run_saves_current_step_in_time",
+            "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
             "tests/trainer/test_preemption.py::test_ctrl_c_saves_like_sigterm",
         ),
         (
@@ -127,7 +127,6 @@ ROWS = {
         (
             "It rejects a checkpoint that has wrong checksums, is not readable, or has another format or model.",
             "tests/trainer/test_checkpoint.py::test_resume_skips_broken_checkpoint_and_reports_it",
-            "tests/trainer/test_checkpoint_manifest.py::test_manifest_with_invalid_value_is_skipped_and_reported",
         ),
         (
             "If none of several can be used, the run ends (66)",
@@ -329,7 +328,7 @@ ROWS = {
         ),
         (
             "torch 2.15 has kernels for GPUs from the T4 on",
-            "tests/trainer/test_gpu.py::test_the_trainers_torch_has_kernels_for_every_gpu_that_runs_it",
+            "tests/trainer/test_gpu.py::test_trainer_torch_has_kernels_for_every_gpu_that_runs_it",
         ),
         (
             "Stacks build it for jobs on V100s",
@@ -337,7 +336,7 @@ ROWS = {
         ),
         (
             "the digits recipe reaches 98.5 %",
-            "tests/trainer/test_accuracy.py::test_digits_recipe_with_defaults_reaches_documented_accuracy",
+            "tests/trainer/test_training.py::test_digits_recipe_with_defaults_reaches_documented_accuracy",
         ),
         (
             "final weights identical to the bit to those of an undisturbed run with the same seed",
@@ -345,7 +344,7 @@ ROWS = {
         ),
         (
             "20 checkpoints of the last trained step, each run ended within 15 seconds",
-            "tests/trainer/test_faults.py::test_preempted_run_saves_current_step_in_time",
+            "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
         ),
         (
             "100 successful resumes",
