@@ -44,7 +44,7 @@ ROWS = {
             "tests/unit/test_image_rules.py::test_folder_not_writable_in_pods_has_code_and_path",
         ),
         (
-            "with another `MASTER_PORT` and the number of restarts in `TORCHELASTIC_RESTART_COUNT`",
+            "They get another `MASTER_PORT`, and the number of restarts in `TORCHELASTIC_RESTART_COUNT`",
             "tests/trainer/test_script_restarts.py::test_killed_ranks_of_a_script_restart_on_all_hosts",
         ),
         (
@@ -263,7 +263,7 @@ ROWS = {
             "tests/unit/test_docs.py::test_versions_page_lists_go_programs",
         ),
         (
-            "A test fails when a date has passed.",
+            "A test fails 30 days before a date.",
             "tests/unit/test_docs.py::test_versions_page_part_has_month_of_support",
         ),
     ),

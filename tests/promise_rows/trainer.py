@@ -23,7 +23,7 @@ ROWS = {
             "tests/trainer/test_cpu.py::test_translate_errors_after_first_step_allows_a_restart",
         ),
         (
-            "diverged: the loss or a weight is not a number",
+            "diverged: the loss or a weight is not finite",
             "tests/trainer/test_training.py::test_loss_that_is_not_finite_ends_training",
             "tests/trainer/test_training.py::test_weights_that_are_not_finite_are_not_saved",
         ),
@@ -51,7 +51,7 @@ ROWS = {
             "tests/trainer/test_preemption.py::test_ctrl_c_saves_like_sigterm",
         ),
         (
-            "an invalid flag, such as a batch that never fits into memory, or two conflicting flags",
+            "an invalid flag, such as a batch that never fits into memory, two conflicting flags",
             "tests/trainer/test_config.py::test_invalid_flag_ends_process_with_its_exit_code",
             "tests/trainer/test_cpu.py::test_batch_beyond_memory_ends_run_with_one_line",
         ),
@@ -125,16 +125,15 @@ ROWS = {
             "tests/trainer/test_checkpoint.py::test_resume_after_kill_in_first_save_starts_from_scratch",
         ),
         (
-            "It rejects a checkpoint that has wrong checksums, is not readable, or has another format or model.",
+            "It rejects a checkpoint with a missing or short file, a wrong checksum, another format or another model",
             "tests/trainer/test_checkpoint.py::test_resume_skips_broken_checkpoint_and_reports_it",
         ),
         (
-            "If none of several can be used, the run ends (66)",
+            "If all completed checkpoints are rejected, the run ends (66)",
             "tests/trainer/test_checkpoint.py::test_resume_with_only_broken_checkpoints_raises",
         ),
         (
-            "If a failure that may be temporary prevents reading the newest checkpoint, the run ends with an error "
-            "(74).",
+            "If the storage fails, or denies access to the newest checkpoint, the run ends (74)",
             "tests/trainer/test_checkpoint_places.py::test_checkpoint_in_failing_storage_raises",
         ),
         (
@@ -287,8 +286,7 @@ ROWS = {
             "tests/trainer/test_image_cache.py::test_cache_on_full_disk_must_be_small",
         ),
         (
-            "Images that cannot be decoded are listed, skipped and counted; more than a tenth of them ends the run "
-            "(66).",
+            "Images that cannot be decoded are skipped and counted, and the first ten are listed.",
             "tests/trainer/test_images.py::test_broken_images_are_counted_and_reported",
             "tests/trainer/test_images.py::test_data_set_of_mostly_broken_images_is_rejected",
         ),
@@ -343,7 +341,7 @@ ROWS = {
             "tests/trainer/test_faults.py::test_randomly_killed_ranks_end_with_the_same_result",
         ),
         (
-            "20 checkpoints of the last trained step, each run ended within 15 seconds",
+            "20 checkpoints of the last trained step",
             "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
         ),
         (
