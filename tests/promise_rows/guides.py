@@ -56,7 +56,7 @@ ROWS = {
     "docs/config.md": (
         (
             "checks a file; `make up` and `pulumi up` check it first",
-            "tests/unit/test_stack_config.py::test_stack_config_command_is_fast_and_reports_problems",
+            "tests/unit/test_stack_config.py::test_stack_config_command_reports_problems",
             "tests/end_to_end/test_local_stack.py::test_up_with_invalid_setting_changes_nothing",
             "tests/components/test_program.py::test_program_invalid_settings_are_rejected_together",
         ),
