@@ -24,6 +24,8 @@ from tests.promises import core
 TABLE = Path(__file__).with_name("lanes.json")
 SLEEP_SECONDS = 0.05
 """Longest sleep of a fast test, in seconds. A thread that waits for another may sleep less."""
+FAST_SECONDS = 8.0
+"""Longest time of a fast test, in seconds. A test that computes longer is in the lane of processes."""
 BRIEF = "brief"
 BRIEF_SECONDS = 1.0
 """Longest time of a test of a slow lane that `make test` runs although no promise needs it, in seconds."""
@@ -51,9 +53,11 @@ class Lane(IntEnum):
 
 
 def command_lane(words: Iterable[object]) -> Lane:
-    """Return the lane of a test that runs a command."""
+    """Return the lane of a test that runs a command. A fast test may ask git: only the first of a worker does."""
     texts = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in words]
     names = [Path(each).name for each in texts]
+    if names[0] == "git":
+        return Lane.FAST
     if "make" in names:
         return Lane.END_TO_END
     if any(name.startswith(CLUSTER_PROGRAMS) for name in names):
@@ -136,6 +140,9 @@ def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
     """Write the lanes of these tests, and keep those of other tests. A file whose tests share a lane is one entry."""
     before, files = read_table(), defaultdict[str, dict[str, Lane]](dict)
     known = {name: lane for name, lane in before.items() if "::" in name} | used
+    for name in used:
+        if used[name] is Lane.FAST and seconds[name] > FAST_SECONDS:
+            known[name] = Lane.PROCESS
     for name, lane in known.items():
         files[name.partition("::")[0]][name] = lane
     lanes: dict[str, list[str]] = {each.label: [] for each in Lane if each}
