@@ -32,7 +32,7 @@ def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tu
     has_files = any(not each.startswith("-") for each in options)
     workers = 0 if has_files else min(len(os.sched_getaffinity(0)), WORKERS_LIMIT)
     # The order of tests/lanes.py: slow tests first.
-    distribution = ["-n", str(workers), "--dist", "loadgroup", "--no-loadscope-reorder"]
+    distribution = ["-n", str(workers), "--dist", "loadscope", "--no-loadscope-reorder"]
     words = [sys.executable, "-m", *module, *distribution, "--durations=30", *options]
     return subprocess.run(words, cwd=PROJECT, env=environment, check=False).returncode
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.promises import core
 
@@ -26,6 +27,8 @@ SLEEP_SECONDS = 0.05
 """Longest sleep of a fast test, in seconds. A thread that waits for another may sleep less."""
 FAST_SECONDS = 8.0
 """Longest time of a fast test, in seconds. A test that computes longer is in the lane of processes."""
+SHARED_CLUSTERS = ("commands", "local")
+"""Folders whose tests share a cluster with a fixed name and port."""
 BRIEF = "brief"
 BRIEF_SECONDS = 1.0
 """Longest time of a test of a slow lane that `make test` runs although no promise needs it, in seconds."""
@@ -112,8 +115,8 @@ setattr(multiprocessing.util, "spawnv_passfds", _recorded_spawn)  # noqa: B010  
 
 
 def function_id(node_id: str) -> str:
-    """Return the node id of a test without its parameters, and without the group that xdist adds."""
-    return node_id.partition("[")[0].partition("@")[0]
+    """Return the node id of a test without its parameters."""
+    return node_id.partition("[")[0]
 
 
 def read_table() -> dict[str, Lane]:
@@ -133,7 +136,10 @@ def _content() -> dict[str, list[str]]:
 
 def lane_of(name: str, table: dict[str, Lane]) -> Lane:
     """Return the lane of a test by its node id without parameters."""
-    return table.get(name, table.get(name.partition("::")[0], Lane.FAST))
+    file = name.partition("::")[0]
+    if file.startswith("tests/end_to_end/"):
+        return Lane.END_TO_END  # tests of a file share a checkout, and some only read its state
+    return table.get(name, table.get(file, Lane.FAST))
 
 
 def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
@@ -166,11 +172,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select the requested lanes, and divide the tests among the workers.
-
-    A worker runs all tests of a shared cluster, and all tests of a file if they share a fixture. Slow lanes start
-    first.
-    """
+    """Select the requested tests. Slow lanes come first, so that no worker is left with a long test at the end."""
     table = read_table()
     for item in items:
         lane = lane_of(function_id(item.nodeid), table)
@@ -182,14 +184,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left)
     if hasattr(config, "workeroutput"):
         config.workeroutput["left"] = len(left)
-    items[:] = sorted((item for item in items if chosen(item)), key=lambda each: -each.stash[LANE])
+    slowest = {path: max(each.stash[LANE] for each in group) for path, group in _by_file(items).items()}
+    items[:] = sorted(
+        (item for item in items if chosen(item)),
+        key=lambda each: -slowest[each.path] if each.stash[LANE] else 0,
+    )
     for item in items:
         item.user_properties.append(("lane", item.stash[LANE].label))
-        if group := _worker_group(item):
-            item.add_marker(pytest.mark.xdist_group(group))
 
 
 LANE = pytest.StashKey[Lane]()
+
+
+def _by_file(items: list[pytest.Item]) -> dict[Path, list[pytest.Item]]:
+    found: dict[Path, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        found[item.path].append(item)
+    return found
 
 
 def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
@@ -208,15 +219,25 @@ def _ids(item: pytest.Item) -> tuple[str, str]:
     return item.nodeid, function_id(item.nodeid)
 
 
-def _worker_group(item: pytest.Item) -> str | None:
-    """Return the name of the tests that one worker runs in sequence, or None for a test that can run anywhere."""
-    scopes = {
-        definitions[-1].scope
-        for definitions in item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]  # no public way
-    }
-    if "package" in scopes:  # a cluster with a fixed name and port
-        return item.path.parent.name
-    return item.nodeid.partition("::")[0] if "module" in scopes else None
+class LaneScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist publishes no types
+    """Give a worker all fast or all slow tests of a file, or those of a shared cluster, in their order."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        self._table = read_table()
+
+    def _split_scope(self, nodeid: str) -> str:
+        lane = lane_of(function_id(nodeid), self._table)
+        file = Path(nodeid.partition("::")[0])
+        if lane is Lane.CLUSTER and file.parent.name in SHARED_CLUSTERS:
+            return file.parent.name
+        return f"{file} {lane is Lane.FAST}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LaneScheduling:
+    """Return the scheduler of the workers."""
+    return LaneScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
