@@ -10,7 +10,9 @@ import json
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from trainer.config import RECIPES, TrainConfig, rules
+from trainer.config import RECIPES, TrainConfig
+from trainer.language.sizes import PresetRule
+from trainer.rules import rules
 
 TARGET = Path(__file__).parents[1] / "workloads" / "trainer_flags.json"
 
@@ -38,6 +40,8 @@ def _flags(config: type[TrainConfig]) -> dict[str, dict[str, Any]]:
         if is_choice:
             flag["choices"] = get_args(type_)
         for extra in get_args(annotated[field.name]):
+            if isinstance(extra, PresetRule):
+                flag["sizes"] = extra.sizes
             aliases = getattr(extra, "aliases", None) or ()
             if aliases:
                 flag["aliases"] = [alias.removeprefix("--").replace("-", "_") for alias in aliases]

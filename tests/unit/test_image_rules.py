@@ -134,7 +134,7 @@ def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
 
 def test_python_files_and_data_folders_of_images() -> None:
     assert python_files("etcd") == data_folders("etcd") == frozenset()
-    assert data_folders(TRAINER) == {"/opt/trainyard/digits", "/opt/trainyard/tiny-imagenet"}
+    assert data_folders(TRAINER) == {f"/opt/trainyard/{name}" for name in ("digits", "sotu", "tiny-imagenet")}
     assert data_folders("horovod") == {"/opt/trainyard/digits"}
     for name in (TRAINER, "xla"):
         assert {"/opt/trainyard/trainer/network_check.py", "/opt/trainyard/trainer/__main__.py"} < python_files(name)
