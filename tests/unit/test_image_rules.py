@@ -125,10 +125,10 @@ def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
         for line in lines
         if line.startswith("COPY ") and not line.startswith("COPY --") and "requirements" not in line
     }
-    digits = {"COPY digits digits"} if "digits" in image.data else set()
-    assert copied == {f"COPY {source} {target}" for source, target in image.sources.items()} | digits
+    data = {f"COPY {name} {name}" for name in image.data & {"digits", "sotu"}}
+    assert copied == {f"COPY {source} {target}" for source, target in image.sources.items()} | data
     made = {line.rpartition(" ")[2] for line in lines if line.startswith("RUN python made_images.py ")}
-    assert made == image.data - {"digits"}
+    assert made == image.data - {"digits", "sotu"}
     assert f"WORKDIR {WORK_FOLDER}" in lines or name == "etcd"
 
 
