@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from trainer.config import RECIPES, TrainConfig
-from trainer.language.sizes import PresetRule
+from trainer.language.sizes import PRESETS
 from trainer.rules import rules
 
 TARGET = Path(__file__).parents[1] / "workloads" / "trainer_flags.json"
@@ -37,11 +37,11 @@ def _flags(config: type[TrainConfig]) -> dict[str, dict[str, Any]]:
         flag: dict[str, Any] = {"type": "str" if is_choice else type_.__name__}
         if field.default is not dataclasses.MISSING:
             flag["default"] = field.default
+        if field.name == "preset":
+            flag["sizes"] = {name: dataclasses.asdict(sizes) for name, sizes in PRESETS.items()}
         if is_choice:
             flag["choices"] = get_args(type_)
         for extra in get_args(annotated[field.name]):
-            if isinstance(extra, PresetRule):
-                flag["sizes"] = extra.sizes
             aliases = getattr(extra, "aliases", None) or ()
             if aliases:
                 flag["aliases"] = [alias.removeprefix("--").replace("-", "_") for alias in aliases]

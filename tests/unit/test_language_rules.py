@@ -46,6 +46,7 @@ REJECTED: list[tuple[dict[str, Any], str, str]] = [
     ({"parallelism": "tensor=4"}, "job.parallelism.tensor", "parallelism"),
     ({"parallelism": "tensor=2", "hidden": 333}, "job.parallelism.tensor", "parallelism"),
     ({"parallelism": "tensor=2", "context": 255}, "job.parallelism.tensor", "parallelism"),
+    ({"parallelism": "tensor=2", "compile": True}, "job.compile.tensor", "compile"),
     ({"arch": "resnet50"}, "job.flags.of_other_recipe", "arch"),
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated, Literal
 
@@ -70,22 +70,7 @@ configurations of Llama 3.2 (1B, 3B). With bytes as tokens the embedding is smal
 
 NUMBERS = ("layers", "width", "heads", "kv_heads", "hidden")
 """Sizes that a setting of the same name replaces."""
-
-
-@dataclass(frozen=True)
-class PresetRule:
-    """Mark of the setting that names a preset. The validation of stacks reads the sizes."""
-
-    @property
-    def sizes(self) -> dict[str, dict[str, int]]:
-        """Return the sizes by preset."""
-        return {name: asdict(sizes) for name, sizes in PRESETS.items()}
-
-
-PresetName = Annotated[
-    Literal["1m", "3m", "10m", "30m", "100m", "300m", "1b", "3b", "8b", "70b"],
-    PresetRule(),
-]
+PresetName = Literal["1m", "3m", "10m", "30m", "100m", "300m", "1b", "3b", "8b", "70b"]
 _SIZE = r"(data|shard|tensor)=(auto|[1-9][0-9]{0,5})"
 ParallelismText = Annotated[
     str,

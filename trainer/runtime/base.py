@@ -135,7 +135,7 @@ class Runtime:
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model with gradients averaged over all ranks. A sharded model does that itself."""
+        """Return the model with gradients averaged over all ranks. In lockstep, the model or the runtime does that."""
         if self.world == 1 or self.is_lockstep:
             return model
         # The graph is the same at every step, so DDP need not search for unused weights. That does not hold if some

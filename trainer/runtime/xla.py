@@ -119,10 +119,6 @@ class XlaRuntime(Runtime):
         images, labels = xm.send_cpu_data_to_device([images, labels], self.device)
         return images, labels
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model unchanged: `sync_gradients` averages the gradients."""
-        return model
-
     @contextmanager
     def training(self, step: int) -> Iterator[None]:
         """Return a context for one step, which is one graph and one span of a profile."""

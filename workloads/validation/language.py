@@ -83,6 +83,9 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         )
         yield Problem("job.parallelism.product", path, message, text)
     tensor = groups.get("tensor", 1) or ranks // product
+    if tensor > 1 and value_of(LANGUAGE, spec.flags, "compile") is True:
+        message = "is not allowed with tensor groups; remove it, or write parallelism without tensor"
+        yield Problem("job.compile.tensor", ("flags", settings_key(spec, "compile")), message, True)
     for name in _DIVIDED:
         if tensor and sizes[name] % tensor:
             message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of it"
