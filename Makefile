@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup xla up rehearse logs status exec tensorboard down verify-empty preview test check bench bench-trainer shell lock image golden clean
+.PHONY: help setup xla up rehearse logs status exec tensorboard down verify-empty preview test test-rest test-all coverage mutants check bench bench-trainer shell lock golden clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -47,7 +47,7 @@ exec: ## open a shell in the pod of RANK=0 (JOB=NAME if the stack has several jo
 	@setup/python .venv requirements.txt
 	@$(PYTHON) -m commands.exec
 
-tensorboard: ## show curves and profiles from the bucket at http://localhost:6006 (PORT=, JOB=NAME for one job)
+tensorboard: ## show curves and profiles from the bucket at http://localhost:6006 (PORT=, JOB=NAME for the curves of one job)
 	@setup/root tensorboard $(STACK)
 	@setup/python .venv requirements.txt
 	@setup/python .venv-tensorboard requirements-tensorboard.txt
@@ -70,12 +70,29 @@ preview: ## show a change of a stack: resources, cost, quota, broken rules; no c
 xla: ## install PyTorch/XLA for the trainer's tests and benchmark, 6 GB (x86-64); make test then runs them too
 	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
 
-test: ## run unit, component, golden, plugin and trainer tests, and an end-to-end test on a real local cluster
+test: ## run the fast tests and one test of each promise of README; LANE=fast for a lane, FILES=tests/unit for named tests
 	@setup/root test
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
-	@$(DEV)/python -m commands.test
+	@$(DEV)/python -m commands.test $(or $(FILES),$(if $(LANE),--lane=$(LANE),--core))
+
+test-rest: ## run the tests that make test leaves out, but those that take minutes each
+	@setup/python .venv-dev requirements-dev.txt
+	@$(DEV)/python -m commands.test --rest
+
+test-all: ## run all tests, also those that take minutes each
+	@setup/root test
+	@setup/python .venv requirements.txt
+	@setup/python .venv-dev requirements-dev.txt
+	@$(PYTHON) -m setup
+	@TRAINYARD_TESTS=all $(DEV)/python -m commands.test
+
+coverage: ## measure the line and branch coverage of each lane of tests
+	@$(DEV)/python -m commands.test --coverage $(LANE)
+
+mutants: ## change pure modules one line at a time and count the changes that the fast tests find
+	@$(DEV)/python -m tests.mutants $(FILES)
 
 check: ## run ruff, mypy --strict, import contracts, shellcheck, actionlint, zizmor, hadolint, detect-secrets, pip-audit
 	@setup/python .venv-dev requirements-dev.txt
@@ -99,7 +116,7 @@ shell: ## open a shell with the stack's pulumi, kubectl and python
 	@$(PYTHON) -m commands.shell
 
 golden: ## rewrite the golden manifests from the current code
-	@$(DEV)/python -m tests.golden.rewrite
+	@$(DEV)/python -m tests.golden.manifests
 
 lock: ## compile requirements*.in into hash-locked requirements*.txt
 	@setup/lock

@@ -144,9 +144,8 @@ class ControlPlane:
         wait_until(lambda: not self._cluster.pods([self._job["name"]]), STEP_SECONDS, "the job's pods have not ended")
 
     def _forget_run(self) -> None:
-        """Remove the files of an earlier run from the bucket, so that every run begins at step 0."""
-        folder = SETTINGS.bucket / self._job["name"]
-        if folder.exists():
+        """Empty the bucket, so that every run begins at step 0."""
+        for folder in SETTINGS.bucket.iterdir():
             shutil.rmtree(folder)
 
 

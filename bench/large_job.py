@@ -15,12 +15,13 @@ from bench.measure import PAIRS, PROJECT, Measure
 from bench.programs import BenchStack, kubectl, removed_afterwards, wait_until
 from infra.local.api import request
 from infra.local.settings import ClusterSettings
+from setup.interrupted import descendants
 from simulation.cloud.state import new_state
 from simulation.cluster import control_plane
 from simulation.cluster.nodes import GKE_POOL_LABEL, gke_nodes
 
 HOSTS = 1024
-WARM_UP = 64
+WARM_UP_HOSTS = 64
 """Hosts of the warm-up pair, which loads programs and the API server's caches and does not count."""
 GOAL = 1.2
 JOB = "large"
@@ -70,22 +71,17 @@ class PeakMemory:
             self.most = max(self.most, self._now())
 
     def _now(self) -> int:
-        parents, cluster, pages = {}, set(), {}
+        cluster, pages = set(), {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal():
                 continue
             try:
-                # The text after the name in parentheses begins with the state and the parent.
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 pages[int(entry.name)] = int((entry / "statm").read_text().split()[1])
                 if self._cluster in (entry / "cmdline").read_text():
                     cluster.add(int(entry.name))
             except OSError:  # It has ended.
                 continue
-        mine = {os.getpid()}
-        while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
-            mine |= more
-        counted = (mine | cluster) - {os.getpid()}
+        counted = {*descendants(os.getpid()), *cluster} - {os.getpid()}
         return sum(pages.get(pid, 0) for pid in counted) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -106,7 +102,7 @@ class LargeJob:
         """Measure the time from the command until all pods run and until all pods are gone, and the peak memory."""
         kubectl(SETTINGS, "create", "namespace", NAMESPACE)
         for side in ("ours", "theirs"):
-            self._once(side, WARM_UP)
+            self._once(side, WARM_UP_HOSTS)
         for number in range(1, PAIRS + 1):
             # Alternate the order of the sides, because the API server's memory grows with each run.
             for side in ("ours", "theirs") if number % 2 else ("theirs", "ours"):

@@ -15,7 +15,8 @@ from commands.rehearse.folder import environment
 from commands.stack import WITHOUT_SNAPSHOTS
 from simulation.cloud.state import new_state
 
-FEW, SOME, MANY = 1, 257, 513
+COUNTS = (1, 257, 513)
+"""Numbers of pools or jobs whose previews are compared."""
 GOAL = 1.2
 ROUNDS = 5
 STACK = "bench-slope"
@@ -29,7 +30,7 @@ def config(pools: int, jobs: int) -> dict[str, Any]:
         "name": "slope",
         "image": {"prebuilt": f"gcr.io/some-project/trainer@sha256:{'0' * 64}"},
         "pools": [
-            {"name": f"pool-{index}", "machine_type": "g2-standard-8", "nodes": MANY if index == 0 else 1}
+            {"name": f"pool-{index}", "machine_type": "g2-standard-8", "nodes": max(COUNTS) if index == 0 else 1}
             for index in range(pools)
         ],
     }
@@ -61,21 +62,20 @@ class Previews:
         return _cpu_seconds_of_ended_processes() - before
 
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
-        """Return the milliseconds for each further pool or job: from SOME to MANY, compared with FEW to SOME.
+        """Return the milliseconds for each further pool or job: those of the second half compared with the first half.
 
         `pools` and `jobs` are 1 for the counted resource, else 0. Each round previews all three sizes, so that a
         temporary slowdown affects all of them. The first round does not count.
         """
+        low, middle, high = COUNTS
         late: list[float] = []
         early: list[float] = []
         for number in range(ROUNDS + 1):
-            few, some, many = (
-                self.seconds(*(1 + each * (count - 1) for each in (pools, jobs))) for count in (FEW, SOME, MANY)
-            )
+            few, some, many = (self.seconds(*(1 + each * (count - 1) for each in (pools, jobs))) for count in COUNTS)
             if number:
-                early.append(1000 * (some - few) / (SOME - FEW))
-                late.append(1000 * (many - some) / (MANY - SOME))
-            shown = f"{FEW}: {few:.2f} s, {SOME}: {some:.2f} s, {MANY}: {many:.2f} s"
+                early.append(1000 * (some - few) / (middle - low))
+                late.append(1000 * (many - some) / (high - middle))
+            shown = f"{low}: {few:.2f} s, {middle}: {some:.2f} s, {high}: {many:.2f} s"
             print(f"  {name} {number}/{ROUNDS}: {shown}", file=sys.stderr, flush=True)
         return Measure(name=name, ours=tuple(late), theirs=tuple(early), goal=GOAL, unit="ms")
 

@@ -80,7 +80,7 @@ def first_gpu() -> ImagenetConfig:
 
 
 def loader(config: ImagenetConfig) -> DataLoader[tuple[torch.Tensor, ...]]:
-    """Return the number of random images that an epoch of Trainyard's loop uses."""
+    """Return a loader of as many random images as an epoch of Trainyard's loop uses."""
     count = config.batch_size * config.steps_per_epoch
     generator = torch.Generator().manual_seed(config.seed)
     images = torch.randn(count, 3, config.image_size, config.image_size, generator=generator)

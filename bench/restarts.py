@@ -22,6 +22,7 @@ from pathlib import Path
 
 from bench.measure import PROJECT, WITHOUT_GPU, BenchError, Measure, free_port
 from bench.trainer_rank import write_digits
+from setup.interrupted import descendants
 
 HOSTS = (2, 4, 8)
 PAIRS = 3
@@ -97,7 +98,7 @@ def _launchers(launcher: str, options: Sequence[Sequence[str]], folder: Path) ->
         yield running
     finally:
         # Kill at once. On SIGTERM a launcher waits for its ranks, which save first.
-        for pid in [pid for process in running for pid in _process_tree(process.pid)]:
+        for pid in [pid for process in running for pid in (process.pid, *descendants(process.pid))]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for process in running:
@@ -117,20 +118,11 @@ def _kill(running: list[subprocess.Popen[str]], rank: int) -> float:
     The trainer names its process after the rank.
     """
     _wait_for(running, *CHECKPOINTS)
-    for pid in _process_tree(running[-1].pid):
+    for pid in descendants(running[-1].pid):
         if Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() == f"rank-{rank}":
             os.kill(pid, signal.SIGKILL)
             return time.perf_counter()
     raise BenchError(f"there is no process of rank {rank}")
-
-
-def _process_tree(pid: int) -> list[int]:
-    """Return a process and its descendants; empty if it has ended."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    except OSError:
-        return []
-    return [pid, *(descendant for child in children for descendant in _process_tree(int(child)))]
 
 
 def _wait_for(running: list[subprocess.Popen[str]], *starts: str) -> None:

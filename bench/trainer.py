@@ -6,7 +6,6 @@ Fails if a goal is missed.
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
 import re
@@ -30,7 +29,6 @@ from bench.measure import (
     Result,
     alternate,
     compare,
-    free_port,
     machine,
     ranks,
     time_rounds,
@@ -41,7 +39,7 @@ from bench.restarts import restart_on_one_host
 from bench.trainer_rank import BUCKET, write_digits
 from infra.local.trainer_image import digits_folder
 from setup.digits import has_digits
-from setup.stores import s3_server
+from simulation.object_store import SETTINGS_KEY, AmazonStore, running
 
 PAIRS = 7
 FINE_PAIRS = 151
@@ -52,14 +50,12 @@ PROMISED_ACCURACY = 98.5
 """Promised accuracy of the digits recipe on the held-out digits, in percent."""
 PROMISED_SECONDS = 120.0
 """Promised duration of the digits recipe on two cores."""
-START_SECONDS = 60
-"""Maximum seconds until the S3 server listens."""
 RESULT_FILE = PROJECT / ".trainyard" / "bench-trainer.json"
-NOT_TAKEN = {
+UNMEASURED_GOALS = {
     "data wait of a cloud's own bucket": "no cloud here: data-wait-bucket has an S3 server on this machine",
 }
 """Goals that this bench does not measure, with the reason."""
-NOT_TAKEN_WITHOUT_GPU = dict.fromkeys(
+UNMEASURED_WITHOUT_GPU = dict.fromkeys(
     (
         "loop floor, and our loop against torchvision's, pytorch/examples' and timm's, on a GPU",
         "H200, ResNet-50: images/s, floor 4,000, goal 5,800",
@@ -119,28 +115,13 @@ def wandb_unreachable(name: str, goal: float) -> Measure:
 @contextmanager
 def s3_bucket() -> Iterator[None]:
     """Start an S3 server with a bucket on this machine. Set its address for processes that start in the block."""
-    port = free_port()
-    words = [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    settings = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
-    settings |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "any")
-    try:
-        for _ in range(START_SECONDS * 10):
-            connection = http.client.HTTPConnection("127.0.0.1", port)
-            try:
-                connection.request("PUT", f"/{BUCKET}")
-                break
-            except ConnectionRefusedError:
-                time.sleep(0.1)
-        else:
-            raise BenchError("the S3 server does not listen")
-        if connection.getresponse().status != http.HTTPStatus.OK:
-            raise BenchError("the S3 server makes no bucket")
+    with running("s3") as server:
+        port = server[SETTINGS_KEY]["port"]
+        AmazonStore(port).create(BUCKET)
+        settings = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
+        settings |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "any")
         with mock.patch.dict(os.environ, settings):
             yield
-    finally:
-        server.kill()
-        server.wait()
 
 
 def bucket_wait_share(name: str, goal: float, *, threads: int) -> Measure:
@@ -281,11 +262,11 @@ def main() -> int:
     except BenchError as error:
         print(f"make bench-trainer: {error}", file=sys.stderr)
         return 2
-    not_taken = NOT_TAKEN | ({} if torch.cuda.is_available() else NOT_TAKEN_WITHOUT_GPU)
-    for what, why in not_taken.items():
+    unmeasured = UNMEASURED_GOALS | ({} if torch.cuda.is_available() else UNMEASURED_WITHOUT_GPU)
+    for what, why in unmeasured.items():
         print(f"NOT MEASURED  {what}: {why}")
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    result = {"machine": machine(), "measures": [one.record() for one in found], "not_measured": not_taken}
+    result = {"machine": machine(), "measures": [one.record() for one in found], "not_measured": unmeasured}
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 0 if all(one.is_held for one in found) else 1
 

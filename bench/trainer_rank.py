@@ -76,7 +76,7 @@ class SameTensors:
         yield from ()
 
 
-class Silent(Reporter):
+class SilentReporter(Reporter):
     """Reporter that prints and writes no events."""
 
     def event(self, name: str, gallery: Any = None, /, *, global_step: int | None = None, **values: Any) -> None:
@@ -94,7 +94,7 @@ def make_training(
     config: DigitsConfig | ImagenetConfig, runtime: Runtime, folder: Path, *, bare: bool = False, wandb: str = "off"
 ) -> Training:
     """Return Trainyard's loop. `bare` disables logging, metrics, clocks and watchdog."""
-    report = Silent(runtime, None) if bare else Reporter(runtime, Folder(f"file://{folder}/run"), wandb=wandb)
+    report = SilentReporter(runtime, None) if bare else Reporter(runtime, Folder(f"file://{folder}/run"), wandb=wandb)
     watch = Watchdog(runtime, timeout=config.process_group_timeout, on_slow=lambda _rank, _times: None)
     training = Training(config, runtime, report, None, watch, lambda: False)
     if not bare:

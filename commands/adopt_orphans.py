@@ -24,7 +24,7 @@ Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
 
 Raises LookupError for a type that cannot be looked up.
 """
-REPEATABLE = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
+REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
 """Prefixes of types for which a second creation takes over the result of the first."""
 
 
@@ -33,7 +33,7 @@ def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
     operations = deployment.get("pending_operations") or []
     begun = [each["resource"] for each in operations if each["type"] == "creating"]
     # Components exist only in Pulumi, not in a cloud.
-    return [each for each in begun if each.get("custom", True) and not each["type"].startswith(REPEATABLE)]
+    return [each for each in begun if each.get("custom", True) and not each["type"].startswith(REPEATABLE_TYPES)]
 
 
 def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 PROJECT = Path(__file__).resolve().parents[1]
-PROGRAM = (
+PROGRAM_PATHS = (
     *("__main__.py", "infra/", "policy/", "settings/", "stack/", "workloads/"),
     *("images/", "setup/go/", "trainer/", "Pulumi.yaml", "requirements"),
 )
@@ -23,7 +23,7 @@ _STACK = re.compile(r"Pulumi\.([\w-]+)\.yaml")
 
 def is_program(path: str) -> bool:
     """Return True if every stack depends on the path."""
-    return path.startswith(PROGRAM)
+    return path.startswith(PROGRAM_PATHS)
 
 
 def is_named(path: str, text: str) -> bool:

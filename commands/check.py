@@ -99,7 +99,7 @@ def audit() -> bool:
             print(f"{name}: {each}")
             fine = False
         if unknown:
-            print(f"{name}: NOT AUDITED: the advisories of {unknown} of {unknown + known} packages cannot be had here")
+            print(f"{name}: NOT AUDITED: no advisories can be downloaded for {unknown} of {unknown + known} packages")
     return fine
 
 

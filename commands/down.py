@@ -57,7 +57,7 @@ def destroy(stack: str) -> bool:
             stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
     for bucket in kept_buckets(stack, before):
-        print(f"kept, as the settings say, and costing: {bucket}")
+        print(f"kept because of `bucket.keep`, and continues to cost: {bucket}")
     return True
 
 
@@ -89,7 +89,7 @@ def stop_jobs(run: Callable[..., object]) -> None:
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
     except PulumiFailed as error:
-        print(f"the jobs could not be ended, so they go with their cluster: {error}", file=sys.stderr)
+        print(f"the jobs could not be stopped and are deleted with their cluster: {error}", file=sys.stderr)
 
 
 def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
@@ -120,7 +120,7 @@ def take_down(stack: str) -> int:
     cluster = stack_cluster(str(PROJECT), stack)
     # `up` may have died before the cluster was in the stack's state, or the state is lost.
     if stop_cluster(cluster):
-        print(f"the cluster of stack {stack} was not in the stack's state; ended it")
+        print(f"the cluster of stack {stack} was not in the stack's state and is deleted")
         worked = True
     if left := lifecycle.find_leftovers(cluster):
         print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)

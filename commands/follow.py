@@ -49,7 +49,7 @@ from commands.monitor.screen import (
 )
 from infra.make_command import make_command
 
-INTERRUPTED = 130
+INTERRUPTED_STATUS = 130
 """Exit status after Ctrl-C, as in shells."""
 POLL_SECONDS = 1.0
 DRAIN_SECONDS = 15.0
@@ -346,7 +346,7 @@ def follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str = 
         return 1
     except KeyboardInterrupt:
         screen.note(f"stopped following; {still_running_notice(names)}")
-        return INTERRUPTED
+        return INTERRUPTED_STATUS
 
 
 def still_running_notice(jobs: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from commands.follow import INTERRUPTED, follow
+from commands.follow import INTERRUPTED_STATUS, follow
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
@@ -73,7 +73,7 @@ def follow_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any], bef
     followed = [name for name in names if name not in over]
     if followed or not found.jobs:
         status = follow(found, followed, Screen(sys.stdout), _make_up()) or status
-    if status == INTERRUPTED:
+    if status == INTERRUPTED_STATUS:
         return status, False
     try:
         jobs = found.cluster().jobs(names)
@@ -137,7 +137,7 @@ def _resource(job: JobState) -> str:
 
 
 def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_here: bool) -> None:
-    """Write the record of each job that is over next to its checkpoints, if this machine can write there.
+    """Write the record of each job that is over into its folder of the bucket, if this machine can write there.
 
     `is_here` is True if the cluster is on this machine. In another cluster a bucket that is a folder is on a node.
     """

@@ -22,7 +22,7 @@ from typing import TextIO
 
 from commands.environment import STATE, StackBusy
 from commands.interrupts import print_notice
-from commands.state_files import ATTRIBUTES
+from commands.state_files import ATTRIBUTES_SUFFIX
 from infra.local import leftovers
 
 RUN_VARIABLE = "TRAINYARD_RUN"
@@ -35,7 +35,7 @@ WAIT_SECONDS = 60.0
 """Seconds that a `pulumi` whose command was killed may take to end. Pulumi was interrupted too."""
 READ_SECONDS = 1.0
 """Seconds that the holder of this checkout's lock may take to write its name."""
-_LOCKED = "the stack is currently locked by"
+_LOCKED_MESSAGE = "the stack is currently locked by"
 _OWNER = re.compile(r"(?P<place>\S+): created by (?P<user>\S+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 
 
@@ -150,7 +150,7 @@ def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: 
         if not lock.exists():
             continue
         lock.unlink()
-        Path(f"{lock}{ATTRIBUTES}").unlink(missing_ok=True)
+        Path(f"{lock}{ATTRIBUTES_SUFFIX}").unlink(missing_ok=True)
         done.append(
             f"stack {stack}: removed the lock of a `pulumi` (pid {owner.pid}, since {owner.since}) that is dead"
             if owner
@@ -170,7 +170,7 @@ def _read(lock: Path) -> Owner | None:
 
 def owners_in(error: str) -> list[Owner]:
     """Return the owners that Pulumi's error names; empty for other errors."""
-    text = error.partition(_LOCKED)[2]
+    text = error.partition(_LOCKED_MESSAGE)[2]
     return [
         Owner(user=each["user"], host=each["host"], pid=int(each["pid"]), since=each["since"])
         for each in _OWNER.finditer(text)

@@ -31,7 +31,7 @@ from commands.review.difference import difference
 from commands.review.official import PluginReview, review_by_plugins
 from commands.review.plan import Step, steps_of
 from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
-from commands.review.report import NO_REHEARSAL, Report, as_json, comment, markdown, refusal, removal, verdict
+from commands.review.report import NO_REHEARSAL, Report, as_json, comment, invalid_settings, markdown, removal, verdict
 from commands.stack import ensure_stack, outputs, pulumi, stack_exists
 from infra.inventory import run_json
 from infra.naming import POOL_LABEL
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
     try:
         after = load_file(file)
     except ValueError as error:
-        text = refusal(options.stack, str(error))
+        text = invalid_settings(options.stack, str(error))
         _show(text, {"stack": options.stack, "passes": False, "failures": str(error).splitlines()}, options.output)
         return 2
     try:

@@ -18,17 +18,17 @@ import yaml
 
 from commands.environment import StateBroken
 
-ATTRIBUTES = ".attrs"
+ATTRIBUTES_SUFFIX = ".attrs"
 """Suffix of the content-type file that a folder backend keeps next to each of its files. It may be missing.
 
 https://pkg.go.dev/gocloud.dev/blob/fileblob
 """
-BACKUP = ".bak"
+BACKUP_SUFFIX = ".bak"
 """Suffix of the state before the last write."""
-BROKEN = ".broken"
+BROKEN_SUFFIX = ".broken"
 """Suffix of a broken state that was set aside. Pulumi reads only files that end in a format's name."""
-JSON = ".json"
-FORMATS = (JSON, ".json.gz", ".json.zst")
+JSON_SUFFIX = ".json"
+FORMATS = (JSON_SUFFIX, ".json.gz", ".json.zst")
 """Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it. Only JSON is repaired."""
 
 
@@ -74,7 +74,7 @@ class StateFiles:
         """
         done = []
         for file in (self._state, self._backup):
-            attributes = Path(f"{file}{ATTRIBUTES}")
+            attributes = Path(f"{file}{ATTRIBUTES_SUFFIX}")
             if attributes.exists() and not _is_whole(attributes):
                 attributes.unlink()
                 done.append(f"{attributes.name} was cut off and is removed")
@@ -88,15 +88,16 @@ class StateFiles:
                 f"stack {self.stack}: its state {state} is cut off and has no whole copy; its resources may exist and "
                 "Pulumi does not know them"
             )
-        shutil.copyfile(state, f"{state}{BROKEN}")
+        shutil.copyfile(state, f"{state}{BROKEN_SUFFIX}")
         _replace(state, copy.read_bytes())
         age = "before the last write" if copy == self._backup else f"at the end of an earlier command ({copy.name})"
-        done.append(f"{state.name} was cut off; using the state {age}; the broken file is kept as {state.name}{BROKEN}")
+        kept = f"{state.name}{BROKEN_SUFFIX}"
+        done.append(f"{state.name} was cut off; using the state {age}; the broken file is kept as {kept}")
         return done
 
     def set_aside(self) -> Path:
         """Rename a broken state, so that the stack counts as new. Return the new name."""
-        return self._state.rename(f"{self._state}{BROKEN}")
+        return self._state.rename(f"{self._state}{BROKEN_SUFFIX}")
 
     def pending_operations(self) -> list[str]:
         """Return the operations that Pulumi is running, or ran when it died, such as `creating local-cluster`.
@@ -116,16 +117,16 @@ class StateFiles:
 
     @property
     def _state(self) -> Path:
-        return self._stacks / f"{self.stack}{JSON}"
+        return self._stacks / f"{self.stack}{JSON_SUFFIX}"
 
     @property
     def _backup(self) -> Path:
-        return Path(f"{self._state}{BACKUP}")
+        return Path(f"{self._state}{BACKUP_SUFFIX}")
 
     def _older_backups(self) -> list[Path]:
         """Return the states at the ends of earlier commands, newest first. Their names hold the time in nanoseconds."""
         folder = self.folder / ".pulumi" / "backups" / self.project / self.stack
-        return sorted(folder.glob(f"*{JSON}"), reverse=True)
+        return sorted(folder.glob(f"*{JSON_SUFFIX}"), reverse=True)
 
 
 def _replace(file: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""`make tensorboard`: TensorBoard with the profiler plugin on the stack's bucket. JOB=NAME shows only one job."""
+"""`make tensorboard`: TensorBoard with the profiler plugin on the stack's bucket. JOB=NAME shows one job's curves."""
 
 from __future__ import annotations
 

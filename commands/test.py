@@ -1,18 +1,65 @@
-"""`make test`: run pytest and print a summary of the skipped tests with their reasons."""
+"""`make test`: run pytest on all cores, or in this process for named files. `make coverage`: run each lane, and report.
+
+pytest gets all other arguments; tests/lanes.py has the options that choose tests.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from commands.environment import PROJECT, stack_environment
 
+WORKERS_LIMIT = 8
+"""Largest number of workers. Each needs up to 3 GiB of memory for a control plane or for ranks of torch."""
+LANES = ("fast", "process", "pulumi", "cluster", "end_to_end")
+
 
 def main() -> int:
-    """Run pytest with the stack's tools on PATH. Pass the arguments on to pytest."""
-    environment = stack_environment()
-    words = [sys.executable, "-m", "pytest", "-ra", "--durations=30", *sys.argv[1:]]
+    """Run pytest with the stack's tools on PATH. Return its exit status."""
+    if sys.argv[1:2] == ["--coverage"]:
+        return coverage(sys.argv[2:] or list(LANES))
+    return run_pytest(sys.argv[1:], stack_environment())
+
+
+def run_pytest(options: list[str], environment: Mapping[str, str], *, module: tuple[str, ...] = ("pytest",)) -> int:
+    """Run pytest and return its exit status."""
+    has_files = any(not each.startswith("-") for each in options)
+    workers = 0 if has_files else min(len(os.sched_getaffinity(0)), WORKERS_LIMIT)
+    # The order of tests/lanes.py: slow tests first.
+    distribution = ["-n", str(workers), "--dist", "loadgroup", "--no-loadscope-reorder"]
+    words = [sys.executable, "-m", *module, *distribution, "--durations=30", *options]
     return subprocess.run(words, cwd=PROJECT, env=environment, check=False).returncode
+
+
+def coverage(lanes: list[str]) -> int:
+    """Run each lane and print its line and branch coverage, and that of all together. Return 1 if a test fails."""
+    has_failed = False
+    with TemporaryDirectory() as folder:
+        for lane in lanes:
+            environment = stack_environment() | {"COVERAGE_FILE": f"{folder}/{lane}.data"}
+            has_failed |= run_pytest([f"--lane={lane}"], environment, module=("coverage", "run", "-m", "pytest")) != 0
+            _coverage(folder, lane, "combine", *map(str, Path(folder).glob(f"{lane}.data.*")))
+        _coverage(folder, "all", "combine", "--keep", *(f"{folder}/{lane}.data" for lane in lanes))
+        print(f"{'lane':12} {'lines':>8} {'branches':>9}")
+        for lane in [*lanes, "all"]:
+            _coverage(folder, lane, "json", "--quiet", "-o", f"{folder}/{lane}.json")
+            totals = json.loads(Path(folder, f"{lane}.json").read_text(encoding="utf-8"))["totals"]
+            lines = 100 * totals["covered_lines"] / totals["num_statements"]
+            branches = 100 * totals["covered_branches"] / totals["num_branches"]
+            print(f"{lane:12} {lines:7.1f}% {branches:8.1f}%")
+    return int(has_failed)
+
+
+def _coverage(folder: str, lane: str, *words: str) -> None:
+    environment = {**os.environ, "COVERAGE_FILE": f"{folder}/{lane}.data"}
+    command = [sys.executable, "-m", "coverage", *words]
+    subprocess.run(command, cwd=PROJECT, env=environment, stdout=subprocess.DEVNULL, check=True)
 
 
 if __name__ == "__main__":

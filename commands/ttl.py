@@ -1,4 +1,4 @@
-"""Stacks that are past their `ttl`, as JSON, for the scheduled destroy."""
+"""Stacks that are past their `ttl_hours`, as JSON, for the scheduled destroy."""
 
 from __future__ import annotations
 
@@ -33,11 +33,15 @@ def is_expired(begun: datetime | None, ttl_hours: float | None, now: datetime) -
 
 
 def main() -> int:
-    """Print the names of the expired stacks. Raises ValueError for settings that cannot be read."""
+    """Print the names of the expired stacks. Report a stack whose settings cannot be read, and check the others."""
     expired, now = [], datetime.now(tz=UTC)
     for file in sorted(PROJECT.glob("Pulumi.*.yaml")):
         stack = file.name.split(".")[1]
-        ttl = load_file(file).ttl_hours
+        try:
+            ttl = load_file(file).ttl_hours
+        except ValueError as error:
+            print(f"{stack}: its ttl_hours is unknown, because its settings are invalid: {error}", file=sys.stderr)
+            continue
         if ttl is None:
             continue
         try:

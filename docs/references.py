@@ -200,12 +200,12 @@ def _commands(stack: str, config: StackConfig) -> Iterator[str]:
     cloud = config.cloud.provisioned
     yield from ("", "```")
     if cloud:
-        yield f"make preview{suffix}        # what it would make, cost, need and break; no credentials"
-        yield f"make rehearse{suffix}       # its whole life against a simulated cloud; no credentials"
+        yield f"make preview{suffix}        # changes, cost, quota and broken rules; no credentials"
+        yield f"make rehearse{suffix}       # create, run and destroy it in a simulated cloud; no credentials"
     yield f"make up{suffix}"
     yield f"make down{suffix}"
-    asked = "by the cloud's own listing" if cloud else "on this machine"
-    yield f"make verify-empty{suffix}   # what is left, {asked}"
+    source = "by the cloud's API" if cloud else "on this machine"
+    yield f"make verify-empty{suffix}   # leftovers, {source}"
     yield "```"
 
 

@@ -16,7 +16,7 @@ INTRODUCTION = """\
 # Versions
 
 Each part that Trainyard pins, generated from the pins by `python -m docs.references`. The dates of support are
-in `docs/versions_reference.py`, each with its source. A test fails when a date has passed. Every other Python package
+in `docs/versions_reference.py`, each with its source. A test fails 30 days before a date. Every other Python package
 and Go module is in the lock file that belongs to the pin.
 """
 NEWEST_ONLY = "no dates published; fixes come in the newest release"

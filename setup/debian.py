@@ -21,7 +21,7 @@ PACKAGES = {
 """Debian package of each program."""
 C_PACKAGES = {"gcc": "gcc", "pkg-config": "pkgconf"}
 """Debian package of each program for the build of runc, which is partly written in C."""
-CNI = {Path("/usr/lib/cni/bridge"): "containernetworking-plugins"}
+CNI_FILES = {Path("/usr/lib/cni/bridge"): "containernetworking-plugins"}
 """Debian package of each file."""
 C_FILES = {Path("/usr/include/seccomp.h"): "libseccomp-dev", Path("/usr/include/stdio.h"): "libc6-dev"}
 """Debian package of each C header for runc."""
@@ -32,7 +32,7 @@ def missing_packages(*, compiler: bool = False) -> list[str]:
     """Return the Debian packages to install. `compiler` adds the compiler for runc."""
     from infra.local.image_builder import find_builder
 
-    programs, files = (PACKAGES | C_PACKAGES, CNI | C_FILES) if compiler else (PACKAGES, CNI)
+    programs, files = (PACKAGES | C_PACKAGES, CNI_FILES | C_FILES) if compiler else (PACKAGES, CNI_FILES)
     missing = {package for program, package in programs.items() if not shutil.which(program)}
     missing |= {package for path, package in files.items() if not path.exists()}
     try:

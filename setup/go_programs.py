@@ -25,7 +25,7 @@ Inlining takes a quarter of a build's time and gives a sixth of the programs' sp
 """
 PAUSE_MODULE = "pause"
 """Folder of a module without requirements."""
-MOST_COMPILER_BYTES = 2600 << 20
+MAX_COMPILER_BYTES = 2600 << 20
 """Memory limit of one compiler before it collects garbage.
 
 The largest package takes 45 s of processor time with 1.2 GB, 19 s with 2.5 GB, and 16 s with 5 GB.
@@ -222,7 +222,7 @@ def build_environment() -> dict[str, str]:
 def _compiler_bytes() -> int:
     """Return the memory limit of each compiler: half of the machine's memory, divided by the number of processors."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(MOST_COMPILER_BYTES, machine // 2 // (os.cpu_count() or 1))
+    return min(MAX_COMPILER_BYTES, machine // 2 // (os.cpu_count() or 1))
 
 
 def toolchain_folder() -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 CLEAR_LINE = "\r\033[K"
-STATUS = 128
+SIGNAL_STATUS_OFFSET = 128
 """Offset of a signal's number in the exit status of a command that it ended."""
 GRACE_SECONDS = 3.0
 """Seconds that the programs of set-up have to end after each signal."""
@@ -46,12 +46,12 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
     # A step cleans up when its program fails, such as the step that installs packages. Do not wait for other steps.
     signal.signal(signal.SIGALRM, _at_once)
     signal.alarm(EXIT_SECONDS)
-    sys.exit(STATUS + number)
+    sys.exit(SIGNAL_STATUS_OFFSET + number)
 
 
 def _at_once(_number: int, _frame: FrameType | None) -> None:
     _end(descendants(os.getpid()), signal.SIGKILL)
-    os._exit(STATUS + signal.SIGINT)
+    os._exit(SIGNAL_STATUS_OFFSET + signal.SIGINT)
 
 
 def _end(pids: list[int], number: signal.Signals) -> None:

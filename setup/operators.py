@@ -60,7 +60,7 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
             Step(
                 name=f"images of {listed}",
                 is_done=lambda: all(is_stored(release.name) for release in releases),
-                do=lambda say: _store_images(programs, say),
+                do=lambda progress: _store_images(programs, progress),
             ),
         ]
     return found
@@ -93,10 +93,10 @@ def _write_objects(releases: Iterable[Release]) -> None:
         save_objects(release, objects_of(release, read_files(release.module, release.version, go_sum, names)))
 
 
-def _store_images(programs: Iterable[GoProgram], say: Callable[[str], None]) -> None:
+def _store_images(programs: Iterable[GoProgram], progress: Callable[[str], None]) -> None:
     for program in programs:
         if not is_stored(program.module):
-            say(f"storing {program_reference(program.module)}")
+            progress(f"storing {program_reference(program.module)}")
             store_program(program.module, program.folder / program.binary)
 
 

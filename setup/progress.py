@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from infra.local.settings import cache_folder
 
-AT_ONCE = 2
+MAX_CONCURRENT_STEPS = 2
 """Number of concurrent steps. One that compiles and one that downloads and unpacks use two cores well."""
 
 
@@ -44,10 +44,10 @@ def run_steps(steps: Sequence[Step]) -> None:
     pending = [step for step in steps if not step.is_done()]
     left, waiting, running = {step.name for step in pending}, pending, dict[Future[float], Step]()
     titles: dict[str, str] = {}
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool, _progress_board() as board:
+    with ThreadPoolExecutor(max_workers=MAX_CONCURRENT_STEPS) as pool, _progress_board() as board:
         while waiting or running:
             ready = [step for step in waiting if not left.intersection(_predecessors(step, pending))]
-            for step in ready[: AT_ONCE - len(running)]:
+            for step in ready[: MAX_CONCURRENT_STEPS - len(running)]:
                 titles[step.name] = f"setup {len(titles) + 1}/{len(pending)}: {step.name}"
                 board.start(step.name, titles[step.name] + _expected_duration(step, durations))
                 running[pool.submit(_run, step, board)] = step

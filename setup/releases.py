@@ -80,12 +80,12 @@ class Downloads:
         except (OSError, http.client.HTTPException) as error:
             raise DownloadError(f"{url}: {error}") from error
 
-    def report(self, error: DownloadError, say: Callable[[str], None]) -> None:
+    def report(self, error: DownloadError, progress: Callable[[str], None]) -> None:
         """Report once per set-up that releases cannot be downloaded and are built instead."""
         with self._lock:
             first, self._reported = not self._reported, True
         if first:
-            say(f"no official release ({error}): building from Go modules")
+            progress(f"no official release ({error}): building from Go modules")
 
     def _open(self, url: str) -> IO[bytes]:
         """Open `url` within the remaining time for probes.

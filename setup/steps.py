@@ -81,7 +81,7 @@ def steps(
         Step(
             name=RUNTIME_STEP,
             is_done=_has_runtime,
-            do=lambda say: _get_runtime(downloads, say),
+            do=lambda progress: _get_runtime(downloads, progress),
             first_minutes=RUNTIME_MINUTES,
         ),
         pulumi,
@@ -97,7 +97,7 @@ def steps(
         Step(
             name="trainer image",
             is_done=lambda: trainer_image_reference() in stored_references(),
-            do=lambda say: _store(trainer_image_reference(), say),
+            do=lambda progress: _store(trainer_image_reference(), progress),
             after=[DEBIAN, DIGITS, SOTU, RUNTIME_STEP],
             first_minutes=IMAGE_MINUTES,
         ),
@@ -118,7 +118,7 @@ def _pulumi(downloads: Downloads) -> Step:
     return Step(
         name="Pulumi",
         is_done=pulumi_cli.is_complete,
-        do=lambda say: pulumi_cli.get_pulumi(downloads, say),
+        do=lambda progress: pulumi_cli.get_pulumi(downloads, progress),
         first_minutes=PULUMI_MINUTES,
     )
 
@@ -127,21 +127,21 @@ def _has_runtime() -> bool:
     return all(program.is_built() for program in RUNTIME)
 
 
-def _get_runtime(downloads: Downloads, say: Callable[[str], None]) -> None:
+def _get_runtime(downloads: Downloads, progress: Callable[[str], None]) -> None:
     try:
         releases.install(RUNTIME, releases.runtime_releases(CONTAINERD_VERSION, RUNC_VERSION), downloads)
     except DownloadError as error:
         if packages := debian.missing_packages(compiler=True):
             debian.install(packages)
-        _build(RUNTIME, error, downloads, say)
+        _build(RUNTIME, error, downloads, progress)
 
 
 def _kubernetes(downloads: Downloads) -> Step:
-    def get(say: Callable[[str], None]) -> None:
+    def get(progress: Callable[[str], None]) -> None:
         try:
             releases.install([KUBERNETES], releases.kubernetes_releases(KUBERNETES_VERSION), downloads)
         except DownloadError as error:
-            _build([KUBERNETES], error, downloads, say)
+            _build([KUBERNETES], error, downloads, progress)
 
     return Step(
         name=f"Kubernetes {KUBERNETES_VERSION}, etcd and CoreDNS",
@@ -152,10 +152,13 @@ def _kubernetes(downloads: Downloads) -> Step:
 
 
 def _build(
-    programs: Sequence[go_programs.GoProgram], error: DownloadError, downloads: Downloads, say: Callable[[str], None]
+    programs: Sequence[go_programs.GoProgram],
+    error: DownloadError,
+    downloads: Downloads,
+    progress: Callable[[str], None],
 ) -> None:
     """Build programs that cannot be downloaded."""
-    downloads.report(error, say)
+    downloads.report(error, progress)
     go_programs.build_all(programs)
 
 
@@ -164,7 +167,7 @@ def _own_image(name: str) -> Step:
     return Step(
         name=f"image {name}",
         is_done=lambda: builtin_image_reference(name) in stored_references(),
-        do=lambda say: _store(builtin_image_reference(name), say),
+        do=lambda progress: _store(builtin_image_reference(name), progress),
     )
 
 
@@ -199,10 +202,10 @@ def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = Fal
     ]
 
 
-def _store_pause(say: Callable[[str], None]) -> None:
+def _store_pause(progress: Callable[[str], None]) -> None:
     go_programs.build_all([PAUSE])
-    _store(PAUSE_IMAGE, say)
+    _store(PAUSE_IMAGE, progress)
 
 
-def _store(reference: str, say: Callable[[str], None]) -> None:
-    ensure_stored(reference, say)
+def _store(reference: str, progress: Callable[[str], None]) -> None:
+    ensure_stored(reference, progress)

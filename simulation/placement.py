@@ -12,12 +12,12 @@ from typing import Any
 from infra.local.api import NotFound, annotate, request
 from infra.local.settings import ClusterSettings
 from infra.naming import JOB_LABEL
-from simulation.cluster.init import MAY_END
+from simulation.cluster.init import MAY_END_ANNOTATION
 
 REJECTED_SECONDS = 3.0
-"""Seconds without a change after which `settle` returns, if the scheduler has rejected each pending pod."""
+"""Seconds without a change after which `wait_for_pods` returns, if the scheduler has rejected each pending pod."""
 UNCHANGED_SECONDS = 30.0
-"""Seconds without a change after which `settle` returns in any case.
+"""Seconds without a change after which `wait_for_pods` returns in any case.
 
 A controller may retry, and a busy machine is slow.
 """
@@ -43,7 +43,7 @@ class Pod:
     node: str
     """The pod's node; empty while it has none."""
     phase: str
-    asks: Mapping[str, str]
+    accelerators: Mapping[str, str]
     """Accelerators that the pod requests."""
     environment: Mapping[str, str]
     """The pod's bucket, and its variables of TPUs and slices."""
@@ -61,11 +61,11 @@ def pods(settings: ClusterSettings) -> list[Pod]:
 
 def _pod(item: dict[str, Any]) -> Pod:
     containers = item["spec"]["containers"]
-    asks: dict[str, str] = {}
+    accelerators: dict[str, str] = {}
     variables: dict[str, str] = {}
     for container in containers:
         limits = (container.get("resources") or {}).get("limits") or {}
-        asks |= {name: str(limits[name]) for name in ACCELERATORS if name in limits}
+        accelerators |= {name: str(limits[name]) for name in ACCELERATORS if name in limits}
         variables |= {
             each["name"]: _value(each, item["metadata"])
             for each in container.get("env") or []
@@ -79,7 +79,7 @@ def _pod(item: dict[str, Any]) -> Pod:
         job=(item["metadata"].get("labels") or {}).get(JOB_LABEL, ""),
         node=item["spec"].get("nodeName", ""),
         phase=item["status"].get("phase", ""),
-        asks=asks,
+        accelerators=accelerators,
         environment=variables,
         why_pending=unscheduled.get("message", "") if unscheduled.get("status") == "False" else "",
         provisioning_request=(item["metadata"].get("annotations") or {}).get(PROVISIONING_REQUEST, ""),
@@ -119,7 +119,7 @@ def wait_for_admission(settings: ClusterSettings, before: set[str]) -> set[str]:
     return waiting
 
 
-def settle(
+def wait_for_pods(
     settings: ClusterSettings,
     expected: Mapping[str, int],
     grow: Callable[[list[Pod]], bool],
@@ -155,7 +155,7 @@ def let_jobs_complete(settings: ClusterSettings, found: list[Pod]) -> None:
         if pod.job and pod.job not in pending_jobs:
             # An operator may delete a job's other pods as soon as the first one succeeds.
             with suppress(NotFound):
-                annotate(settings, f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {MAY_END: "true"})
+                annotate(settings, f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}", {MAY_END_ANNOTATION: "true"})
 
 
 def nodes(settings: ClusterSettings) -> list[dict[str, Any]]:

@@ -13,8 +13,13 @@ VISIBLE_GPUS = os.environ.get("CUDA_VISIBLE_DEVICES")
 # The trainer would use a GPU, and most machines have fewer GPUs than a test has ranks.
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
-ALL = os.environ.get("TRAINYARD_TESTS") == "all"
-LEFT_OUT = "long; TRAINYARD_TESTS=all runs it"
+pytest_plugins = ["tests.lanes"]
+
+SOAK = os.environ.get("TRAINYARD_TESTS") == "soak"
+"""True for the full counts of random sequences, interrupts, kills and damaged inputs, which take hours."""
+ALL = SOAK or os.environ.get("TRAINYARD_TESTS") == "all"
+"""True for the tests marked `long` and the full counts of the trainer's faults."""
+LEFT_OUT = "long; `make test-all` runs it"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,13 +32,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_teardown() -> None:
     """Enable garbage collection again: the program, run in the tests' own process, disables it."""
     gc.enable()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Report the tests that were not run."""
-    left_out = [each for each in terminalreporter.getreports("skipped") if LEFT_OUT in str(each.longrepr)]
-    if left_out:
-        files = sorted({each.nodeid.partition("::")[0] for each in left_out})
-        terminalreporter.write_line(
-            f"{len(left_out)} long tests are NOT RUN, of {', '.join(files)} (TRAINYARD_TESTS=all runs them)"
-        )

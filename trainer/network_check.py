@@ -24,7 +24,7 @@ from trainer.gpu import use_gpu
 
 BITS = 8
 GIGA = 1e9
-WARMUP = 2
+WARMUP_TRANSFERS = 2
 """Number of transfers before the measured ones, because the first one opens connections."""
 
 
@@ -87,13 +87,13 @@ def _link_gigabits(data: torch.Tensor, first: int, second: int, rounds: int) -> 
 
 def _median_seconds(transfer: Callable[[], object], rounds: int, device: torch.device) -> float:
     seconds = []
-    for _ in range(WARMUP + rounds):
+    for _ in range(WARMUP_TRANSFERS + rounds):
         begun = time.perf_counter()
         transfer()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds.append(time.perf_counter() - begun)
-    return statistics.median(seconds[WARMUP:])
+    return statistics.median(seconds[WARMUP_TRANSFERS:])
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

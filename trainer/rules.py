@@ -25,22 +25,17 @@ MAX_FACTOR = 1e37
 """Largest factor of a 32-bit weight that cannot overflow."""
 MAX_NAME_BYTES = 255
 """Most bytes of a file name."""
-_BUCKET_PREFIXES = {
-    "gs": r"gs://[a-z0-9]([-._a-z0-9]*[a-z0-9])?(/|$)",
-    "s3": r"s3://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/|$)",
-    "az": r"az://[a-z0-9]([-a-z0-9]*[a-z0-9])?(/|$)",
-}
-"""Patterns of object store URLs up to the bucket's name."""
-_PATH = r"[^?#\x00-\x1f\x7f]*(?<!\s)"
-_FOLDER = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
+_BUCKET_URL = (
+    r"(gs://[a-z0-9]([-._a-z0-9]*[a-z0-9])?(/|$)|s3://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/|$))"
+    r"[^?#\x00-\x1f\x7f]*(?<!\s)"
+)
+_FOLDER_URL = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
 _UNCHAINED = r"(?!.*::|.*[\ud800-\udfff])"
 """fsspec splits a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
-BUCKET = re.compile(f"{_UNCHAINED}({_FOLDER}|({_BUCKET_PREFIXES['gs']}|{_BUCKET_PREFIXES['s3']}){_PATH})")
-IMAGES = re.compile(
-    f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER}|({'|'.join(_BUCKET_PREFIXES.values())}){_PATH})"
-)
+BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
+IMAGES_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
 """A path, or the URL of a folder."""
-JOB = re.compile(r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)")
+JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
 """A folder name for disks and buckets, without characters of URLs and patterns and without invisible ones."""
 
 CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
@@ -103,7 +98,7 @@ WeightDecay = Annotated[float, Range(0, MAX_FACTOR)]
 BucketUrl = Annotated[
     str,
     Text(
-        f"({BUCKET.pattern})?",
+        f"({BUCKET_PATTERN})?",
         "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
         "give --bucket such a URL, or leave it out",
     ),
@@ -111,7 +106,7 @@ BucketUrl = Annotated[
 FolderName = Annotated[
     str,
     Text(
-        JOB.pattern,
+        JOB_PATTERN,
         "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end",
         r"give --job a name without any of /\*?[]#% and '::'",
         max_bytes=MAX_NAME_BYTES,
@@ -131,7 +126,7 @@ DigitsFolder = Annotated[
 ImagesFolder = Annotated[
     str,
     Text(
-        IMAGES.pattern,
+        IMAGES_PATTERN,
         "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
         "give --data-dir such a folder",
     ),

@@ -101,8 +101,7 @@ class Writer:
     def check(self) -> None:
         """Raise StorageError if an event could not be written."""
         if self._error:
-            error, self._error = self._error, None
-            raise error
+            raise self._error
 
     def end(self) -> None:
         """Accept no more events."""

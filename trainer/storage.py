@@ -20,20 +20,19 @@ from trainer.rules import CHECKPOINTS, PROFILES
 
 UNFINISHED_SUFFIX = ".unfinished"
 """Ending of an incomplete file."""
-BUCKETS = ("gs", "s3", "az")
-"""Kinds of buckets. obstore is their client, because it supports all three and retries failed requests."""
+BUCKETS = ("gs", "s3")
+"""Kinds of buckets. obstore is their client, because it supports both and retries failed requests."""
 ATTEMPTS = 3
 """Number of attempts before a bucket's failure counts. Its client retries within each attempt."""
 RETRY_LIMIT_SECONDS = 60.0
 """Seconds after which a request is not repeated. A silent bucket blocks its client for three minutes."""
 RETRY_PAUSE_SECONDS = 0.5
 """Seconds before the second attempt. Each later pause is twice as long."""
-METADATA_SERVER_PATHS = re.compile(r"/latest/api/token|/computeMetadata/|/metadata/identity")
+METADATA_SERVER_PATHS = re.compile(r"/latest/api/token|/computeMetadata/")
 """Addresses that a bucket's client asks for credentials if no variable provides any."""
 CREDENTIAL_VARIABLES = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
 }
 PERMANENT_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors that a retry does not fix."""
@@ -146,9 +145,8 @@ class Folder:
         start, cut = f"{self._path}/{below}", len(f"{self._path}/")
         with self._translate_errors("cannot be listed", below):
             if self.is_local:
-                paths = sorted(
-                    f"{place}/{name}" for place, _, names in os.walk(start, followlinks=True) for name in names
-                )
+                folders = os.walk(start, onerror=_raise_not_listed, followlinks=True)
+                paths = sorted(f"{place}/{name}" for place, _, names in folders for name in names)
                 return {path[cut:]: _local_facts(path) for path in paths}
             found = self._retry(lambda: self._filesystem.find(start, detail=True))
         return {path[cut:]: _facts(info) for path, info in sorted(found.items())}
@@ -260,6 +258,11 @@ class Folder:
             return line
         names = CREDENTIAL_VARIABLES[self.url.partition("://")[0]]
         return f"no credentials: set {names}, or give this pod's service account access to the bucket ({line})"
+
+
+def _raise_not_listed(error: OSError) -> None:
+    """Raise StorageError for a folder that os.walk would skip, because training would lack its images."""
+    raise StorageError(f"{error.filename} cannot be listed: {error.strerror}")
 
 
 def _last_part(path: str) -> str:

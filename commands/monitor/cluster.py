@@ -116,7 +116,7 @@ class Cluster:
         self._context = context
         self.connect()
         self._kinds = list(CUSTOM_KINDS)
-        self._refused: Forbidden | None = None
+        self._forbidden: Forbidden | None = None
         self._owners: dict[str, str] = {}
 
     def connect(self) -> None:
@@ -172,7 +172,7 @@ class Cluster:
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
         if any(each.state == "queued" for each in found.values()):
             found = self._with_reasons(found)
-        unseen = f"or of a kind that you may not list: {self._refused}" if self._refused else ""
+        unseen = f"or of a kind that you may not list: {self._forbidden}" if self._forbidden else ""
         return {name: found.get(name) or JobState(name=name, kind="", state="absent", reason=unseen) for name in jobs}
 
     def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
@@ -212,7 +212,7 @@ class Cluster:
             except Forbidden as error:
                 # A kind that the cluster does not have gives the same error to a user without permission.
                 self._kinds.remove(kind)
-                self._refused = error
+                self._forbidden = error
         return jobs, intermediates
 
     def _root(self, uid: str) -> str:

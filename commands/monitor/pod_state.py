@@ -50,7 +50,7 @@ STUCK_REASONS = frozenset(
 )
 """Reasons for waiting that do not pass by themselves."""
 
-_EXITED = re.compile(r"Pod: [^.]+\.(?P<pod>\S+) exited with code (?P<code>\d+)")
+_EXIT_MESSAGE = re.compile(r"Pod: [^.]+\.(?P<pod>\S+) exited with code (?P<code>\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +258,7 @@ def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
-        if match := _EXITED.fullmatch(event.get("message", "")):
+        if match := _EXIT_MESSAGE.fullmatch(event.get("message", "")):
             found[match["pod"]] = int(match["code"])
     return {pod: code for pod, code in found.items() if code}
 

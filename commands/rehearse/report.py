@@ -13,7 +13,7 @@ from simulation.placement import Pod
 
 LIMITS = (
     "whether the account has enough quota and permissions, and whether the zones have capacity",
-    "which inputs the cloud's API rejects or changes by rules that neither its provider nor its documentation states",
+    "which inputs of a single resource only the cloud's API rejects or changes",
     "whether images, drivers and network adapters work on the real nodes, and how fast they are",
     "how long the cloud takes: the durations above are typical values",
 )
@@ -142,7 +142,7 @@ class Report:
         rows = []
         for pod in self.pods:
             place = pod.node or f"PENDING: {pod.why_pending or 'no reason is known'}"
-            rows.append(f"  {pod.namespace}/{pod.name}{_amounts(pod.asks)} -> {place}")
+            rows.append(f"  {pod.namespace}/{pod.name}{_amounts(pod.accelerators)} -> {place}")
             facts = [f"{key}={pod.environment[key]}" for key in SHOWN_VARIABLES if key in pod.environment]
             if facts:
                 rows.append(f"      {' '.join(facts)}")
@@ -150,19 +150,7 @@ class Report:
         return [f"Pods: {len(self.pods)}", *rows, *waited]
 
 
-UNKNOWN = (
-    "whether the account has enough quota and permissions, and whether the zones have capacity",
-    "which inputs of a single resource only the cloud's API rejects or changes",
-    "whether images, drivers and network adapters work on the real nodes, and how fast they are",
-    "how long the cloud takes: the durations above are typical values",
-)
-"""Limits of a rehearsal, printed at the end of its report."""
-SHOWN = ("TPU_WORKER_ID", "TPU_TOPOLOGY", "MEGASCALE_SLICE_ID", "MEGASCALE_NUM_SLICES")
-"""Environment variables of pods that the text shows."""
-
-
-def _amounts(found: dict[str, str] | object) -> str:
-    assert isinstance(found, dict)
+def _amounts(found: Mapping[str, str]) -> str:
     return "".join(f", {amount} x {name}" for name, amount in found.items())
 
 

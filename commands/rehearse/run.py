@@ -36,10 +36,10 @@ from simulation.cluster import control_plane
 from simulation.cluster.effects import BUCKETS
 from simulation.object_store import StoreError, running, store_of
 
-SETTLE_LIMIT = 120.0
+MAX_WAIT_SECONDS = 120.0
 """Maximum wait, in seconds, for nodes and pods to stop changing."""
-SETTLE_SECONDS_A_POD = 0.3
-"""Seconds added to SETTLE_LIMIT for each pod of a job."""
+WAIT_SECONDS_PER_POD = 0.3
+"""Seconds added to MAX_WAIT_SECONDS for each pod of a job."""
 CHECKPOINT = "step-000000001/checkpoint.json"
 """Key that each job writes below checkpoints/JOB in the bucket, as a real job does."""
 
@@ -182,11 +182,11 @@ class Rehearsal:
 
         If jobs wait in a queue, end the jobs that run, so that the queue admits the next jobs.
         """
-        limit = SETTLE_LIMIT + SETTLE_SECONDS_A_POD * sum(self.subject.jobs.values())
+        limit = MAX_WAIT_SECONDS + WAIT_SECONDS_PER_POD * sum(self.subject.jobs.values())
         seen: dict[str, placement.Pod] = {}
         expected, waiting = dict(self.subject.jobs), set[str]()
         while True:
-            found = placement.settle(
+            found = placement.wait_for_pods(
                 self.cluster,
                 expected,
                 self._add_nodes,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from commands.review.plan import BY_PROVIDER, Action, Step, is_selected, value_at
+from commands.review.plan import PROVIDER_PREFIX, Action, Step, is_selected, value_at
 from commands.review.recorded import Record, key_of
 from simulation.cloud.checking import Changes, changes
 from simulation.cloud.fact_table import fact_table
@@ -128,7 +128,7 @@ def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | Non
     others = [pairs[key] for urn in _dependencies(pair.after) if (key := key_of(urn)) in pairs]
     provider = pairs.get(key_of(pair.after.provider)) if pair.after.provider else None
     if provider and provider.changes.replaced:
-        reason = f"{BY_PROVIDER}{key_of(pair.after.provider).rpartition('::')[2]}"
+        reason = f"{PROVIDER_PREFIX}{key_of(pair.after.provider).rpartition('::')[2]}"
         return replace(pair.changes, replaced=(reason,))
     if not any(each.changes.changed or each.changes.replaced for each in others):
         return None

@@ -25,7 +25,7 @@ PACKAGES = ("gcp", "aws")
 PROVIDERS = "pulumi:providers:"
 ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
 """Provider settings that the provider can only check by asking the cloud."""
-DEFECT = "a defect of Trainyard: "
+DEFECT_PREFIX = "a defect of Trainyard: "
 REPLACE_KINDS = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
 
 
@@ -35,7 +35,7 @@ class PluginReview:
 
     asked: Mapping[str, int] = field(default_factory=dict)
     """Plugin with its version -> number of resources that it checked and planned."""
-    refused: Sequence[str] = ()
+    rejected: Sequence[str] = ()
     """Resources that a plugin rejects."""
     differences: Sequence[str] = ()
     """Resources for which a plugin's plan differs from Trainyard's."""
@@ -47,7 +47,7 @@ class PluginReview:
     @property
     def failures(self) -> list[str]:
         """Reasons not to merge the change."""
-        return [f"{DEFECT}{each}" for each in (*self.refused, *self.differences)]
+        return [f"{DEFECT_PREFIX}{each}" for each in (*self.rejected, *self.differences)]
 
     def lines(self) -> list[str]:
         """Return this part of the report."""
@@ -55,7 +55,7 @@ class PluginReview:
             f"- {name} checked and planned {count} resources{'' if self.failures else ' as Trainyard did'}."
             for name, count in self.asked.items()
         ]
-        found += [f"- **{each}**" for each in (*self.refused, *self.differences)]
+        found += [f"- **{each}**" for each in (*self.rejected, *self.differences)]
         found += [f"- warning: {each}" for each in self.warnings]
         found += [f"- **Not checked** by {each}" for each in self.missing]
         return ["", "Official plugins:", *found] if found else []
@@ -65,7 +65,7 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
     """Ask the plugins of the clouds in the records. `steps` is Trainyard's own plan."""
     olds, news = list(before), list(after)
     ours = {f"{each.type}::{each.name}": each.action for each in steps}
-    asked, refused, differences = dict[str, int](), list[str](), list[str]()
+    asked, rejected, differences = dict[str, int](), list[str](), list[str]()
     warnings, missing = list[str](), list[str]()
     for package in PACKAGES:
         if not any(_is_of(each, package) for each in (*olds, *news)):
@@ -79,12 +79,12 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
             missing.append(f"{name}: {error}")
             continue
         asked[name] = len(plan.actions)
-        refused += plan.refused
+        rejected += plan.rejected
         differences += _differences(name, plan, ours)
         warnings += plugin.warnings
     return PluginReview(
         asked=asked,
-        refused=tuple(refused),
+        rejected=tuple(rejected),
         differences=tuple(differences),
         warnings=tuple(warnings),
         missing=tuple(missing),
@@ -118,7 +118,7 @@ class _Plan:
         """Resource -> the plugin's action."""
         self.reasons: dict[str, list[str]] = {}
         """Replaced resource -> inputs that replace it."""
-        self.refused: list[str] = []
+        self.rejected: list[str] = []
 
     def make(self) -> None:
         """Check and plan every resource. Raises PluginDied or PluginRejected if the plugin cannot be configured."""
@@ -129,9 +129,9 @@ class _Plan:
                 try:
                     self._plan(record, self._before.get(key), moved)
                 except PluginRejected as error:
-                    self.refused.append(f"{record.name}: {self._package} rejects it: {error}")
+                    self.rejected.append(f"{record.name}: {self._package} rejects it: {error}")
                 except PluginDied as error:
-                    self.refused.append(f"{record.name}: the plugin crashes: {error}")
+                    self.rejected.append(f"{record.name}: the plugin crashes: {error}")
                     return
         for key, record in self._before.items():
             if key not in self._after and _is_of(record, self._package):
@@ -159,7 +159,7 @@ class _Plan:
         if old:
             inputs = without_ignored(old.inputs, inputs, record.ignore_changes)
         inputs, wrong = self._check(record, inputs, self._after)
-        self.refused += [f"{record.name}: {self._package} rejects {each}" for each in wrong]
+        self.rejected += [f"{record.name}: {self._package} rejects {each}" for each in wrong]
         if wrong:
             return
         if old is None:

@@ -31,7 +31,7 @@ BUCKETS = ("storage/bucket:Bucket", "s3/bucket:Bucket")
 """Suffixes of the types of buckets."""
 _KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]+)')
 """Parts of a path."""
-BY_PROVIDER = "provider "
+PROVIDER_PREFIX = "provider "
 """Prefix of a reason that is a change of the resource's provider, not of the resource."""
 
 
@@ -67,7 +67,7 @@ class Step:
     def provider(self) -> str:
         """Provider whose change is the only reason for this step; empty for other reasons."""
         reason = self.changed[0] if len(self.changed) == 1 else ""
-        return reason.removeprefix(BY_PROVIDER) if reason.startswith(BY_PROVIDER) else ""
+        return reason.removeprefix(PROVIDER_PREFIX) if reason.startswith(PROVIDER_PREFIX) else ""
 
     @property
     def kind(self) -> str:
@@ -121,7 +121,7 @@ def name_in_cloud(step: Step) -> str:
 
 
 def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_replace: Iterable[str]) -> list[str]:
-    """Return the reasons to refuse the plan: it would remove pools under running jobs, or buckets.
+    """Return the reasons to reject the plan: it would remove pools under running jobs, or buckets.
 
     `running` is pool -> jobs that run there now. Resources in `may_replace` are allowed.
     """

@@ -24,7 +24,7 @@ from workloads.layout import process_layout
 
 MAX_RESOURCES = 12
 """Maximum number of resources of one action that are listed one by one."""
-ALWAYS_LISTED = (*POOLS, *BUCKETS, ":Cluster", "Job")
+ALWAYS_LISTED_TYPES = (*POOLS, *BUCKETS, ":Cluster", "Job")
 """Suffixes of the types that are listed even if only their provider changes."""
 MAX_COMMENT_LENGTH = 65_000
 """Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""
@@ -152,10 +152,10 @@ def verdict(rehearsal: Mapping[str, Any]) -> str:
     return f"passed, all {placed} pods placed on {len(rehearsal['nodes'])} nodes, nothing left after destroy"
 
 
-def refusal(stack: str, reason: str) -> str:
+def invalid_settings(stack: str, reason: str) -> str:
     """Return the report for settings that cannot be read."""
     lines = [each for line in reason.strip().splitlines() for each in wrap(line, WIDTH, break_on_hyphens=False) or [""]]
-    return "\n".join([f"### Stack `{stack}` is refused", "", "```", *lines, "```"]) + "\n"
+    return "\n".join([f"### Stack `{stack}` has invalid settings", "", "```", *lines, "```"]) + "\n"
 
 
 def removal(stack: str, before: StackConfig) -> str:
@@ -165,8 +165,8 @@ def removal(stack: str, before: StackConfig) -> str:
     price = f" It costs **{found.total}{more} an hour** while it is up." if found.lines else ""
     return (
         f"### Stack `{stack}` loses its settings\n\n"
-        f"**Nothing destroys what it has**, and without its file neither `make down STACK={stack}` nor the workflow "
-        f"`destroy` can: run one of them before this is merged.{price}\n"
+        f"**Its resources remain.** Run `make down STACK={stack}` or the workflow `destroy` before the merge: without "
+        f"the file, `make verify-empty` cannot list leftovers, and `ttl_hours` has no effect.{price}\n"
     )
 
 
@@ -235,10 +235,10 @@ def _resources(report: Report) -> list[str]:
 
 
 def _named(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield one line for each step. Only count steps caused by the provider, except for ALWAYS_LISTED types."""
+    """Yield one line for each step. Only count steps caused by the provider, except those of ALWAYS_LISTED_TYPES."""
     by_provider: Counter[str] = Counter()
     for step in steps:
-        if step.provider and not step.type.endswith(ALWAYS_LISTED):
+        if step.provider and not step.type.endswith(ALWAYS_LISTED_TYPES):
             by_provider[step.provider] += 1
             continue
         why = ", ".join(format_change(path, step.before, step.inputs) for path in step.changed)

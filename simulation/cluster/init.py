@@ -31,13 +31,13 @@ ALLOW_PRIVILEGED = "--allow-privileged=true"
 
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/capabilities/capabilities.go
 """
-MAY_END = "rehearsal.trainyard.dev/may-end"
+MAY_END_ANNOTATION = "rehearsal.trainyard.dev/may-end"
 """Annotation of a pod that may succeed.
 
 The rehearsal sets it once no pod of the job is pending. Otherwise a pod could free its node too early.
 """
 
-_RUNNING = """\
+_RUNNING_STATUS = """\
 {{ $now := Now }}
 phase: Running
 startTime: {{ $now | Quote }}
@@ -75,7 +75,7 @@ initContainerStatuses:
 {{ end }}
 {{ end }}
 """
-_SUCCEEDED = """\
+_SUCCEEDED_STATUS = """\
 {{ $now := Now }}
 phase: Succeeded
 conditions:
@@ -114,23 +114,27 @@ def _stage(
     }
 
 
-_SIMULATED: tuple[str, str, list[str]] = (".metadata.namespace", "NotIn", [NAMESPACE])
-_NOT_DELETED: tuple[str, str, list[str]] = (".metadata.deletionTimestamp", "DoesNotExist", [])
+_SIMULATED_POD: tuple[str, str, list[str]] = (".metadata.namespace", "NotIn", [NAMESPACE])
+_UNDELETED_POD: tuple[str, str, list[str]] = (".metadata.deletionTimestamp", "DoesNotExist", [])
 STAGES = (
-    _stage("run-pod", [_SIMULATED, _NOT_DELETED, (".status.phase", "In", ["Pending"])], {"statusTemplate": _RUNNING}),
+    _stage(
+        "run-pod",
+        [_SIMULATED_POD, _UNDELETED_POD, (".status.phase", "In", ["Pending"])],
+        {"statusTemplate": _RUNNING_STATUS},
+    ),
     _stage(
         "complete-pod",
         [
-            _SIMULATED,
-            _NOT_DELETED,
+            _SIMULATED_POD,
+            _UNDELETED_POD,
             (".status.phase", "In", ["Running"]),
-            (f'.metadata.annotations["{MAY_END}"]', "In", ["true"]),
+            (f'.metadata.annotations["{MAY_END_ANNOTATION}"]', "In", ["true"]),
         ],
-        {"statusTemplate": _SUCCEEDED},
+        {"statusTemplate": _SUCCEEDED_STATUS},
     ),
     _stage(
         "delete-pod",
-        [_SIMULATED, (".metadata.deletionTimestamp", "Exists", [])],
+        [_SIMULATED_POD, (".metadata.deletionTimestamp", "Exists", [])],
         {"finalizers": {"empty": True}, "delete": True},
     ),
     # The rehearsal creates nodes with their status. Without a stage for nodes, kwok would update each node every 20 s.
@@ -203,12 +207,9 @@ def main(folder: Path, binaries: Path, listener: int) -> None:
             # Nodes are created ready, and nothing renews that status, so it must not expire.
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver":
-            program.argv = [
-                f"{word},{GKE_ADMISSION_PLUGIN}"
-                if cloud == "gke" and word.startswith("--enable-admission-plugins=")
-                else word
-                for word in [*program.argv, ALLOW_PRIVILEGED]
-            ]
+            program.argv = [*program.argv, ALLOW_PRIVILEGED]
+            if cloud == "gke":
+                program.argv = [_with_gke_plugin(word) for word in program.argv]
     webhooks = [webhook(settings)] if cloud == "gke" else []
     keep_running([*programs, kwok(settings), kubelet(settings), *webhooks])
 

@@ -20,11 +20,11 @@ from simulation.facts import terraform
 from simulation.facts.go_source import GoSource, Literal
 from simulation.facts.names import SdkClass, botocore_words
 from simulation.facts.resources import PROVIDERS, Provider
-from simulation.facts.terraform import UNNAMED
+from simulation.facts.terraform import ANONYMOUS_FUNCTION
 
 Table = dict[str, Any]
 """Facts of a resource type, as in its JSON file."""
-HAND_WRITTEN = ("rules", "delete_before_replace")
+HAND_WRITTEN_KEYS = ("rules", "delete_before_replace")
 """Keys whose values people write."""
 
 
@@ -141,15 +141,15 @@ def formatted(table: Table) -> str:
 
 
 def updated(old: Table, new: Table) -> Table:
-    """Return `new` with the keys in HAND_WRITTEN from `old`."""
-    return {**new, **{key: old[key] for key in HAND_WRITTEN if key in old}}
+    """Return `new` with the keys in HAND_WRITTEN_KEYS from `old`."""
+    return {**new, **{key: old[key] for key in HAND_WRITTEN_KEYS if key in old}}
 
 
 def keep_names(old: Table, new: Table) -> None:
     """Name anonymous functions in `new` as people named them in `old`."""
     for path, fact in new["inputs"].items():
         for key in ("suppress", "check"):
-            if fact.get(key) == UNNAMED and (name := old.get("inputs", {}).get(path, {}).get(key)):
+            if fact.get(key) == ANONYMOUS_FUNCTION and (name := old.get("inputs", {}).get(path, {}).get(key)):
                 fact[key] = name
 
 

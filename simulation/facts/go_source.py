@@ -17,7 +17,7 @@ _PARSER = Parser(Language(tree_sitter_go.language()))
 _NAMES = "names"
 """Package of the AWS provider with constants for the names of inputs."""
 _SCHEMAS = re.compile(r"\*schema\.(Schema|Resource)\b|^schema\.\w*Attribute$")
-_MERGES = ("MergeSchemas", "ResourceIamMember")
+_MERGE_FUNCTIONS = ("MergeSchemas", "ResourceIamMember")
 """Functions that return the union of the maps among their arguments."""
 
 
@@ -315,7 +315,7 @@ class _Scope:
         if text.endswith("OnceValue"):
             return self._once(given.named_children[0])
         values = tuple(self.value(each) for each in given.named_children if each.type != "comment")
-        if text.rpartition(".")[2] in _MERGES:
+        if text.rpartition(".")[2] in _MERGE_FUNCTIONS:
             maps = [each for each in values if isinstance(each, Literal)]
             return self.source.iam_member_of(*maps) if text.endswith("IamMember") else _union(maps)
         found = self._schema_from_call(text, values)

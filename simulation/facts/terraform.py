@@ -29,7 +29,7 @@ _PATHS = {
 """Field of a schema with paths of other inputs -> key of the fact."""
 _REPLACED_DEFAULTS: Mapping[Any, str] = {"Managed by Terraform": "Managed by Pulumi"}
 """Defaults that Pulumi replaces: https://github.com/pulumi/pulumi-aws/blob/v7.51.1/provider/resources.go."""
-UNNAMED = "function"
+ANONYMOUS_FUNCTION = "function"
 """Name for an anonymous function."""
 
 
@@ -61,7 +61,7 @@ class Reader:
             path = self.names.get(_without_indices(str(call.arguments[0])))
             condition = _formatted(call.arguments[1])
             # People write anonymous conditions as rules.
-            if path and condition != UNNAMED:
+            if path and condition != ANONYMOUS_FUNCTION:
                 self.inputs[path]["replace_if"] = condition
                 self.inputs[path]["replace_line"] = self._line(call.line)
 
@@ -253,7 +253,7 @@ def _formatted(value: Any) -> str:
         types = f"[{', '.join(value.types)}]" if value.types else ""
         return f"{value.name.last}{types}({', '.join(map(_formatted, value.arguments))})"
     if isinstance(value, Name):
-        return value.last if not value.text.startswith("function at") else UNNAMED
+        return value.last if not value.text.startswith("function at") else ANONYMOUS_FUNCTION
     if isinstance(value, list):
         return f"[{', '.join(map(_formatted, value))}]"
     return repr(value) if not isinstance(value, Literal) else "{...}"

@@ -39,14 +39,14 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert len(started) == 3
 
 
-def test_the_batch_is_a_power_of_two_that_two_processes_have_room_for() -> None:
+def test_gpu_config_batch_is_power_of_two_that_fits_twice() -> None:
     sizes = {gib: gpu_config(gib * 2**30).batch_size for gib in (1, 16, 24, 79, 140)}
     assert sizes == {1: 2, 16: 32, 24: 32, 79: 128, 140: LARGEST_BATCH}
     assert gpu_config(16 * 2**30).steps_per_epoch == GPU_STEPS
 
 
 @pytest.mark.usefixtures("watched")
-def test_every_side_takes_its_epoch_in_its_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_blocks_run_epochs_in_their_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda model: made.append(type(model).__name__))
     ours = gpu_blocks(SMALL, tmp_path)
@@ -79,7 +79,7 @@ def test_every_side_takes_its_epoch_in_its_precision(tmp_path: Path, monkeypatch
     }
 
 
-def test_sides_take_turns_and_the_first_round_does_not_count() -> None:
+def test_time_rounds_alternates_sides_without_first_round() -> None:
     calls: list[str] = []
 
     def ask(side: str) -> tuple[float, ...]:
@@ -93,7 +93,7 @@ def test_sides_take_turns_and_the_first_round_does_not_count() -> None:
     assert (measure.name, measure.ours, measure.theirs, measure.is_held) == ("a-to-b", (3, 5), (4, 6), True)
 
 
-def test_the_floor_is_for_the_fastest_side_of_a_gpu_that_has_one() -> None:
+def test_gpu_rates_floor_applies_to_fastest_side() -> None:
     slow, fast = gpu_rates("NVIDIA H200", {"best": 3500.0, "compiled": 4100.0})
     assert (slow.facts["floor"], slow.facts["goal"], slow.is_held) == (None, None, True)
     assert fast.line() == "gpu-rate-compiled  4,100 images/s on NVIDIA H200  floor 4,000, goal 5,800  held"
@@ -106,7 +106,7 @@ def test_the_floor_is_for_the_fastest_side_of_a_gpu_that_has_one() -> None:
     assert other.line() == "gpu-rate-best  100 images/s on Tesla T4  no floor is set for it"
 
 
-def test_without_a_gpu_its_measures_are_named_as_not_taken(
+def test_main_without_gpu_lists_unmeasured_goals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["bench.trainer", f"--json={tmp_path}/found.json", "--only=gpu"])
@@ -116,5 +116,5 @@ def test_without_a_gpu_its_measures_are_named_as_not_taken(
     monkeypatch.setattr("sys.argv", ["bench.trainer", f"--json={tmp_path}/found.json"])
     assert trainer.main() == 0
     said = capsys.readouterr().out
-    for what in trainer.NOT_TAKEN_WITHOUT_GPU:
+    for what in trainer.UNMEASURED_WITHOUT_GPU:
         assert f"NOT MEASURED  {what}: no GPU here" in said

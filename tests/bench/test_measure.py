@@ -18,31 +18,31 @@ from tests.recording import run
 MEASURE = Measure(name="noop-up", ours=(2.0, 2.1, 2.1), theirs=(2.0, 2.0, 1.5), goal=1.1)
 
 
-def test_the_ratio_is_the_median_of_the_pairs_and_the_spread_their_lowest_and_highest() -> None:
+def test_measure_ratio_is_median_and_spread_is_extremes() -> None:
     assert MEASURE.ratio == pytest.approx(1.05)
     assert MEASURE.spread == pytest.approx((1.0, 1.4))
     assert MEASURE.is_held
 
 
-def test_a_machine_that_is_slow_for_a_while_is_slow_for_both() -> None:
+def test_measure_on_temporarily_slow_machine_keeps_ratio() -> None:
     measure = Measure(name="x", ours=(1.0, 3.0, 3.0), theirs=(1.0, 1.0, 3.0), goal=1.1)
     assert measure.ratio == 1.0
 
 
-def test_the_line_has_name_both_sides_ratio_goal_and_verdict() -> None:
+def test_measure_line_has_name_sides_ratio_goal_and_verdict() -> None:
     line = MEASURE.line()
     assert line.startswith("noop-up  ours 2.10 s  theirs 2.00 s  ratio 1.050 (1.000 to 1.400 in 3 pairs)  goal 1.10")
     assert line.endswith("held")
     assert Measure(name="x", ours=(1.2,), theirs=(1.0,), goal=1.1).line().endswith("short")
 
 
-def test_the_record_says_the_same_for_tools() -> None:
+def test_measure_record_has_pairs_and_verdict() -> None:
     record = json.loads(json.dumps(MEASURE.record()))
     assert (record["name"], record["held"], record["goal"]) == ("noop-up", True, 1.1)
     assert record["pairs"] == [[2.0, 2.0], [2.1, 2.0], [2.1, 1.5]]
 
 
-def test_both_sides_are_timed_in_turn_and_the_first_pair_does_not_count() -> None:
+def test_alternate_times_sides_in_turn_without_first_pair() -> None:
     calls: list[str] = []
 
     def side(name: str) -> float:
@@ -54,7 +54,7 @@ def test_both_sides_are_timed_in_turn_and_the_first_pair_does_not_count() -> Non
     assert (measure.ours, measure.theirs) == ((3.0, 5.0), (4.0, 6.0))
 
 
-def test_the_machine_is_named() -> None:
+def test_machine_has_conditions_and_versions() -> None:
     found = machine()
     assert found["cores"] >= 1
     assert found["cpu"]
@@ -75,7 +75,7 @@ def objects(program: Path, config: dict[str, Any], monkeypatch: pytest.MonkeyPat
     return run(body).manifests()
 
 
-def test_the_handwritten_program_makes_the_same_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handwritten_program_creates_same_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "check_machine", lambda _settings: [])
     job = idle_job(default_job())
     config = {f"trainyard:{key}": value for key, value in handwritten_config(job, NAMESPACE).items()}

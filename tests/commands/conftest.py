@@ -55,7 +55,7 @@ def job(name: str, script: str = "", **changes: Any) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def local() -> Iterator[ClusterSettings]:
     """Yield the running cluster."""
     lifecycle.stop(SETTINGS)

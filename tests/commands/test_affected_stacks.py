@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from commands.affected_stacks import PROGRAM, affected, removed
+from commands.affected_stacks import PROGRAM_PATHS, affected, removed
 from commands.environment import PROJECT
 
 STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
@@ -50,7 +50,7 @@ def test_program_paths_cover_every_file_that_python_loads() -> None:
     )
     loaded = done.stdout.split()
     assert "stack/placement.py" in loaded
-    assert [path for path in loaded if not path.startswith(PROGRAM)] == []
+    assert [path for path in loaded if not path.startswith(PROGRAM_PATHS)] == []
 
 
 @pytest.mark.parametrize(

@@ -120,5 +120,5 @@ def test_preview_with_a_broken_base_program_compares_only_the_settings(project: 
 def test_preview_of_a_removed_stack_warns_that_its_resources_remain(project: Path) -> None:
     (project / "Pulumi.mine.yaml").unlink()
     found = preview(project)
-    assert "Nothing destroys what it has" in found
+    assert "**Its resources remain.**" in found
     assert "It costs **$" in found

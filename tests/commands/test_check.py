@@ -1,6 +1,31 @@
-"""Interpretation of pip-audit's output by `make check`."""
+"""Tools that `make check` runs, and its interpretation of pip-audit's output."""
 
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import check
 from commands.check import verdict
+from commands.environment import PROJECT
+
+
+def test_check_runs_the_tools_that_make_help_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = (PROJECT / "Makefile").read_text(encoding="utf-8").splitlines()
+    (listed,) = [line.partition("## run ")[2] for line in lines if line.startswith("check: ")]
+    words = [Path(word).name for _, command in check.checks() for word in command]
+
+    def run(command: Sequence[str], **_named: Any) -> subprocess.CompletedProcess[str]:
+        words.append(Path(command[0]).name)
+        return subprocess.CompletedProcess(command, 0, stdout='{"dependencies": []}', stderr="")
+
+    monkeypatch.setattr(check, "tracked", lambda *_patterns: ["requirements.txt"])
+    monkeypatch.setattr(subprocess, "run", run)
+    assert check.audit()
+    tools = {"import contracts": "lint-imports", "mypy --strict": "mypy", "detect-secrets": "detect-secrets-hook"}
+    assert [name for name in listed.split(", ") if tools.get(name, name) not in words] == []
 
 
 def test_verdict_counts_skipped_packages_separately_from_checked_ones() -> None:

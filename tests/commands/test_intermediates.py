@@ -40,7 +40,7 @@ def ray_cluster_client() -> Cluster:
     made.namespace = "training"
     made.__dict__ |= {
         "_kinds": ["RayJob"],
-        "_refused": None,
+        "_forbidden": None,
         "_owners": {},
         "_batch": SimpleNamespace(list_namespaced_job=lambda _namespace, **_options: list_response("jobs")),
         "_core": SimpleNamespace(list_namespaced_pod=lambda _namespace, **_options: list_response("pods")),

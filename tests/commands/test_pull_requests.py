@@ -118,7 +118,7 @@ def test_preview_invalid_topology_is_rejected_with_path(tmp_path: Path, monkeypa
         "jobs": [],
     }
     found = report_of_rejected_settings(values, tmp_path, monkeypatch)
-    assert found.startswith("### Stack `dev` is refused")
+    assert found.startswith("### Stack `dev` has invalid settings")
     assert "platform.pools[0].topology" in found
     assert "2x2x2 has 8 chips and v4-32 has 16" in found
 

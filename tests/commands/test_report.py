@@ -117,6 +117,18 @@ def test_report_cost_above_budget_fails() -> None:
     assert "more than `budget: 0.1`" in failure
 
 
+def test_report_item_without_price_is_listed_and_fails_budget() -> None:
+    pool = {"name": "h200", "machine_type": "p5e.48xlarge", "nodes": 1}
+    settings = {"platform": {**EKS, "pools": [pool]}, "jobs": [], "budget": 100_000}
+    found = report(settings, settings)
+    text = markdown(found, TODAY)
+    assert "No price is known for h200: 1 x p5e.48xlarge." in text
+    assert "+ what has no price" in text
+    (failure,) = found.failures
+    assert "has items without a price" in failure
+    assert "remove the budget" in failure
+
+
 def test_markdown_added_job_shows_its_command() -> None:
     more = {**JOB, "name": "more", "hosts": 1, "flags": {"batch_size": 64}}
     text = markdown(report(values(), values(jobs=[JOB, more], platform={}, pool={"nodes": 4})), TODAY)

@@ -5,26 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
 
-from setup.stores import s3_server
-from tests.commands.slow_stack import LIMIT_SECONDS, Slow
+from simulation.object_store import AUTHORIZATION, SETTINGS_KEY, running
+from tests.commands.slow_stack import Slow
 from tests.end_to_end.conftest import is_pulumi_in, processes
 
 LOCKS = ".pulumi/locks/organization/slow/dev"
-SIGNATURE = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 
 
 def request(url: str, method: str = "GET", body: bytes | None = None) -> str:
-    headers = {"Authorization": SIGNATURE, "Content-Type": "application/octet-stream"}
+    headers = {"Authorization": AUTHORIZATION, "Content-Type": "application/octet-stream"}
     with urlopen(Request(url, body, headers, method=method), timeout=10) as answer:
         found: bytes = answer.read()
     return found.decode()
@@ -33,21 +28,10 @@ def request(url: str, method: str = "GET", body: bytes | None = None) -> str:
 @pytest.fixture(scope="module")
 def store() -> Iterator[str]:
     """Yield the address of an S3 server with the bucket `state`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    words = [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        deadline = time.monotonic() + LIMIT_SECONDS
-        while True:
-            try:
-                request(f"http://127.0.0.1:{port}/state", "PUT")
-                break
-            except URLError:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
-        server.kill()
+    with running("s3") as server:
+        address = f"http://127.0.0.1:{server[SETTINGS_KEY]['port']}"
+        request(f"{address}/state", "PUT")
+        yield address
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
 import urllib.error
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bench.measure import free_port
 from commands.environment import PROJECT
 from commands.monitor.cluster import StackNotFound
 from commands.tensorboard import command_line, log_folder, main
@@ -43,9 +43,7 @@ def server(tmp_path: Path) -> Iterator[str]:
     for step in range(1, 4):
         sink.write(Record(name="train", time=0.0, values={"loss": 1.0 / step}, global_step=step))
     sink.close()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     process = subprocess.Popen(
         command_line(f"file://{tmp_path}", "", port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

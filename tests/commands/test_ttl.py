@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from commands import ttl
 from commands.ttl import first_up, is_expired
 from settings.problems import ConfigError
 from stack.config import parse
@@ -38,3 +41,17 @@ def test_parse_ttl_hours_must_be_positive() -> None:
     assert parse({**values, "ttl_hours": 8}).ttl_hours == 8
     with pytest.raises(ConfigError, match="ttl_hours"):
         parse({**values, "ttl_hours": 0})
+
+
+def test_stack_with_invalid_settings_is_reported_and_others_expire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = "config: {trainyard:platform: {kind: local, nodes: 1}, trainyard:jobs: [], trainyard:ttl_hours: 8}"
+    (tmp_path / "Pulumi.broken.yaml").write_text("config: {trainyard:jobs: 7}")
+    (tmp_path / "Pulumi.old.yaml").write_text(settings)
+    monkeypatch.setattr(ttl, "PROJECT", tmp_path)
+    monkeypatch.setattr(ttl, "pulumi", lambda *_words, **_more: json.dumps([entry("update", 12)]))
+    assert ttl.main() == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == ["old"]
+    assert printed.err.startswith("broken: its ttl_hours is unknown")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from commands import verify_empty
+from commands.environment import STATE
 from commands.review import recorded
 from commands.verify_empty import main, simulated, verify
 from infra.aws.config import EksConfig
@@ -163,6 +164,14 @@ def test_verify_empty_kept_bucket_is_listed_and_passes(project: Path) -> None:
     assert (status, receipt["empty"], receipt["left"]) == (0, True, [])
     assert receipt["kept"] == ["bucket gke-dist-bucket-0a1b2c3"]
     assert receipt["source"] == "simulated"
+
+
+def test_verify_empty_writes_receipt_below_state_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert STATE.name == ".trainyard"
+    monkeypatch.setattr(verify_empty, "STATE", project / ".trainyard")
+    assert main(["--stack", "dev", "--simulated", str(project / "clouds")]) == 0
+    receipt = json.loads((project / ".trainyard" / "receipts" / "dev.json").read_text(encoding="utf-8"))
+    assert (receipt["stack"], receipt["empty"]) == ("dev", True)
 
 
 def test_verify_empty_leaked_router_fails(project: Path) -> None:

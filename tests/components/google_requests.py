@@ -127,15 +127,24 @@ BOOLEAN_WORDS = ("TRUE", "FALSE")
 """The provider's spelling of a boolean that can also be absent."""
 
 
-@functools.cache
-def document(name: str) -> dict[str, Any]:
-    """Return the document of an API and version, such as `compute.beta`."""
+def _folder() -> Path:
+    """Return the folder of the discovery documents."""
     spec = find_spec("googleapiclient")
     assert spec is not None
     assert spec.submodule_search_locations is not None
-    file = Path(spec.submodule_search_locations[0]) / "discovery_cache" / "documents" / f"{name}.json"
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return Path(spec.submodule_search_locations[0]) / "discovery_cache" / "documents"
+
+
+@functools.cache
+def document(name: str) -> dict[str, Any]:
+    """Return the document of an API and version, such as `compute.beta`."""
+    found: dict[str, Any] = json.loads((_folder() / f"{name}.json").read_text(encoding="utf-8"))
     return found
+
+
+def services() -> frozenset[str]:
+    """Return the names of the services that have a document, such as `compute.googleapis.com`."""
+    return frozenset(f"{file.name.partition('.')[0]}.googleapis.com" for file in _folder().glob("*.json"))
 
 
 @functools.cache

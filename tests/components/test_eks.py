@@ -130,16 +130,31 @@ def test_eks_job_role_is_limited_to_bucket_prefix(engine: RecordingEngine) -> No
 
 
 def test_eks_roles_have_minimal_policies(engine: RecordingEngine) -> None:
-    attached = {record.inputs["policyArn"].rpartition("/")[2] for record in engine.of_type("RolePolicyAttachment")}
-    assert attached == {
+    # https://docs.aws.amazon.com/aws-managed-policy/latest/reference/policy-list.html
+    arns = [record.inputs["policyArn"] for record in engine.of_type("RolePolicyAttachment")]
+    assert {arn.removeprefix("arn:aws:iam::aws:policy/") for arn in arns} == {
         "AmazonEKSClusterPolicy",
         "AmazonEKSWorkerNodePolicy",
         "AmazonEC2ContainerRegistryPullOnly",
         "AmazonEKS_CNI_Policy",
-        "AmazonEBSCSIDriverPolicy",
+        "service-role/AmazonEBSCSIDriverPolicy",
     }
     nodes = {record.name for record in engine.of_type("RolePolicyAttachment") if record.name.startswith("nodes-")}
     assert len(nodes) == 2
+
+
+def test_eks_addons_have_names_and_service_accounts_of_aws(engine: RecordingEngine) -> None:
+    # https://docs.aws.amazon.com/eks/latest/userguide/workloads-add-ons-available-eks.html
+    addons = {record.inputs["addonName"]: record.inputs for record in engine.of_type("addon:Addon")}
+    identities = {name: inputs.get("podIdentityAssociations") or [] for name, inputs in addons.items()}
+    assert {name: [each["serviceAccount"] for each in found] for name, found in identities.items()} == {
+        "vpc-cni": ["aws-node"],
+        "kube-proxy": [],
+        "eks-pod-identity-agent": [],
+        "coredns": [],
+        "eks-node-monitoring-agent": [],
+        "aws-ebs-csi-driver": ["ebs-csi-controller-sa"],
+    }
 
 
 def test_eks_resources_are_created_and_deleted_in_order(engine: RecordingEngine) -> None:
@@ -293,7 +308,8 @@ def test_eks_admins_have_access_entries_that_others_do_not_change() -> None:
     def entries(admins: list[str]) -> dict[str, str]:
         found, _ = graph(eks(admins=admins))
         for policy in found.of_type("AccessPolicyAssociation"):
-            assert policy.inputs["policyArn"].endswith("AmazonEKSClusterAdminPolicy")
+            # https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html
+            assert policy.inputs["policyArn"] == "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
         return {each.name: each.inputs["principalArn"] for each in found.of_type("AccessEntry")}
 
     both, second = entries(arns), entries(arns[1:])

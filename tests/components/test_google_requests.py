@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.components.cloud_program import A3, gke, graph
-from tests.components.google_requests import SCHEMAS, body, problems
+from tests.components.google_requests import SCHEMAS, body, document, problems, services
 
 KEY = "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"
 STACKS: dict[str, dict[str, Any]] = {
@@ -41,6 +41,19 @@ def test_google_request_bodies_match_discovery_documents(name: str) -> None:
             api, schema = SCHEMAS[record.type]
             wrong += [f"{record.name}: {each}" for each in problems(api, schema, body(record.type, record.inputs))]
     assert wrong == []
+
+
+def test_gke_stack_enables_existing_apis() -> None:
+    enabled = {record.inputs["service"] for record in graph(STACKS["default"])[0].of_type("projects/service:Service")}
+    assert enabled
+    assert enabled - services() == set()
+
+
+def test_gke_nodes_have_existing_oauth_scopes() -> None:
+    pools = graph(STACKS["default"])[0].of_type("nodePool:NodePool")
+    scopes = {scope for record in pools for scope in record.inputs["nodeConfig"]["oauthScopes"]}
+    assert scopes
+    assert scopes - document("container.v1beta1")["auth"]["oauth2"]["scopes"].keys() == set()
 
 
 def test_google_request_types_are_in_some_stack() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,44 @@ class Checkout:
             )
         except subprocess.TimeoutExpired as late:
             output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-            raise AssertionError(f"{' '.join(words)} is not done after {seconds:.0f} s; it said:\n{output}") from None
+            raise AssertionError(f"{' '.join(words)} is not done after {seconds:.0f} s:\n{output}") from None
         assert status is None or done.returncode == status, f"{done.stdout}\n{done.stderr or ''}"
         return done.stdout
+
+    def start(self, *words: str, stdin: int = subprocess.DEVNULL, own_group: bool = False) -> subprocess.Popen[str]:
+        """Start a command in the checkout with one pipe for all of its output.
+
+        With `own_group`, it is in its own process group, as a terminal starts it.
+        """
+        return subprocess.Popen(
+            words,
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=own_group,
+        )
+
+    def up_with_fault(self, *words: str, epoch: int, fault: Callable[[], object]) -> tuple[str, str]:
+        """Call `fault` when a rank trains in the epoch. Return the output of `make up` before and after it.
+
+        The command must succeed.
+        """
+        lines: list[str] = []
+        before = 0
+        with self.start("make", "up", *words) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+                if not before and f" train epoch={epoch} " in line:
+                    before = len(lines)
+                    fault()
+        after = "".join(lines[before:])
+        assert before, after[-3000:]
+        assert process.returncode == 0, after[-3000:]
+        return "".join(lines[:before]), after
 
     def tool(self, *words: str, status: int | None = 0) -> str:
         """Run `pulumi` or `kubectl` as in `make shell`. Return its standard output."""
@@ -93,7 +128,7 @@ class Checkout:
 
 
 def copy_project(folder: Path) -> None:
-    """Copy the project's files, both tracked and new, into a new checkout."""
+    """Copy the project's files, both tracked and new, into a new checkout that uses this one's Python environment."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=PROJECT,
@@ -106,6 +141,7 @@ def copy_project(folder: Path) -> None:
         if source.is_file():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
+    (folder / ".venv").symlink_to(PROJECT / ".venv")
 
 
 @pytest.fixture(scope="module")

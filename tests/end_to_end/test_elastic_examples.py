@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -34,35 +33,18 @@ def up_with_a_killed_host(
 
     With `closed`, that host has closed the rendezvous before.
     """
-    process = subprocess.Popen(
-        ["make", "up", *words],
-        cwd=checkout.folder,
-        env=checkout.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    lines: list[str] = []
-    killed = 0
-    with process:
-        for line in process.stdout:
-            lines.append(line)
-            if not killed and f" train epoch={epoch} " in line:
-                killed = len(lines)
-                selector = f"trainyard.dev/job={job},batch.kubernetes.io/job-completion-index={host}"
-                if closed:
-                    (pod,) = checkout.objects("pods", f"--selector={selector}")
-                    name = pod["metadata"]["name"]
-                    checkout.kubectl(
-                        "exec", name, "--", "/opt/trainyard/venv/bin/python", "-c", CLOSE_RENDEZVOUS_PROGRAM
-                    )
-                checkout.kubectl("delete", "pod", "--selector", selector, "--force", "--grace-period=0")
-    after = "".join(lines[killed:])
-    assert process.returncode == 0, after[-3000:]
+    selector = f"trainyard.dev/job={job},batch.kubernetes.io/job-completion-index={host}"
+
+    def kill_host() -> None:
+        if closed:
+            (pod,) = checkout.objects("pods", f"--selector={selector}")
+            python = ("/opt/trainyard/venv/bin/python", "-c", CLOSE_RENDEZVOUS_PROGRAM)
+            checkout.kubectl("exec", pod["metadata"]["name"], "--", *python)
+        checkout.kubectl("delete", "pod", "--selector", selector, "--force", "--grace-period=0")
+
+    before, after = checkout.up_with_fault(*words, epoch=epoch, fault=kill_host)
     assert f"{job}: complete after" in after
-    return "".join(lines[:killed]), after
+    return before, after
 
 
 @pytest.mark.long
@@ -171,5 +153,5 @@ def test_lightning_five_jobs_train_concurrently(checkout: Checkout) -> None:
             assert trained
             assert {each["host"].rpartition("-")[0] for each in trained} == {name}
         assert is_model(checkout.cluster.bucket / name / "model.pt")
-    starts = [max(each["status"]["startTime"] for each in jobs)]
-    assert all(each["status"]["completionTime"] > starts[0] for each in jobs), "all jobs ran at the same time"
+    last_start = max(each["status"]["startTime"] for each in jobs)
+    assert all(each["status"]["completionTime"] > last_start for each in jobs), "all jobs ran at the same time"

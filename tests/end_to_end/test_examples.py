@@ -106,18 +106,7 @@ def test_example_interactive_hosts_train_by_hand(checkout: Checkout) -> None:
     host, _ = checkout.objects("pods", "--selector", "trainyard.dev/job=interactive")
     listed = json.loads(checkout.kubectl("exec", host["metadata"]["name"], "--", "cat", "/opt/trainyard/sbom.cdx.json"))
     assert {"torch", "timm", "torchmetrics"} <= {each["name"] for each in listed["components"]}
-    shells = [
-        subprocess.Popen(
-            ["make", "exec", f"RANK={rank}"],
-            cwd=checkout.folder,
-            env=checkout.environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    shells = [checkout.start("make", "exec", f"RANK={rank}", stdin=subprocess.PIPE) for rank in range(2)]
     for shell in shells:
         assert shell.stdin is not None
         shell.stdin.write(DIGITS_BY_HAND)

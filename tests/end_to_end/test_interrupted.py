@@ -1,6 +1,6 @@
 """`make up` and `make down`, interrupted at random moments, leave no lock, process or traceback, and can continue.
 
-A few tries by default, fifty with TRAINYARD_TESTS=all, or TRAINYARD_TRIES; TRAINYARD_SEED repeats a run's moments.
+A few tries by default, fifty with TRAINYARD_TESTS=soak; TRAINYARD_SEED repeats a run's moments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import yaml
 
 from commands.locks import RUN_VARIABLE
 from infra.local.leftovers import environment_value
-from tests.conftest import ALL
+from tests.conftest import SOAK
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 
 LIMIT_SECONDS = 300.0
@@ -115,7 +115,7 @@ def left_by_runs(checkout: Checkout) -> list[str]:
     return found
 
 
-TRIES = int(os.environ.get("TRAINYARD_TRIES") or (50 if ALL else 5))
+TRIES = 50 if SOAK else 5
 START_TEXTS = {"up": "Updating (", "down": "Destroying ("}
 """Text that Pulumi prints at its start."""
 LONGEST_SECONDS = {"": 5.0, "Updating (": 15.0, "Destroying (": 4.0}

@@ -1,7 +1,6 @@
 """Pulumi is killed after the k-th creation and deletion of a local stack: `make up` converges, `make down` empties.
 
-Every k with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for only these tests. Without either,
-test_interrupted.py kills Pulumi once.
+Every k with TRAINYARD_TESTS=all. Without it, test_interrupted.py kills Pulumi once.
 """
 
 from __future__ import annotations
@@ -16,14 +15,12 @@ from collections.abc import Callable
 import pytest
 
 from infra.local import leftovers
-from tests.conftest import ALL
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 
 RESOURCES = 8
 """Number of resources that a complete `up` creates, without components and providers."""
-EVERY = ALL or bool(os.environ.get("TRAINYARD_EVERY_KILL"))
 LIMIT_SECONDS = 300.0
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), *([] if EVERY else [pytest.mark.long])]
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def made(checkout: Checkout) -> int:

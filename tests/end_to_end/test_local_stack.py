@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -104,15 +103,7 @@ def test_up_with_invalid_setting_changes_nothing(checkout: Checkout) -> None:
 def test_killed_rank_restarts_in_place_and_resumes(checkout: Checkout) -> None:
     checkout.run("make", "down")
     checkout.change(flags={"epochs": 4})
-    up = subprocess.Popen(
-        ["make", "up"],
-        cwd=checkout.folder,
-        env=checkout.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    up = checkout.start("make", "up")
     saved = checkout.cluster.bucket / "checkpoints" / "digits"
     deadline = time.monotonic() + 300
     # The manifest is written last: a checkpoint without one is not complete and is skipped.

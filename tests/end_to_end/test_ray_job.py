@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 
 import pytest
 import yaml
@@ -19,34 +18,6 @@ FAILING = "import ray\n\nray.init()\nraise SystemExit(78)\n"
 """Driver that fails, with a code after which jobs of most other kinds do not restart."""
 
 
-def up(checkout: Checkout, lost: str, epoch: int) -> tuple[str, str]:
-    """Return the output of `make up` before and after a pod with the role `lost` is deleted in an epoch."""
-    process = subprocess.Popen(
-        ["make", "up", f"JOB={NAME}"],
-        cwd=checkout.folder,
-        env=checkout.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    lines: list[str] = []
-    deleted = 0
-    with process:
-        for line in process.stdout:
-            lines.append(line)
-            if not deleted and f" train epoch={epoch} " in line:
-                deleted = len(lines)
-                pod, *_ = checkout.objects(
-                    "pods", f"--selector=trainyard.dev/job={NAME},app.kubernetes.io/component={lost}"
-                )
-                checkout.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
-    after = "".join(lines[deleted:])
-    assert process.returncode == 0, after[-3000:]
-    return "".join(lines[:deleted]), after
-
-
 def assert_trained_to_the_end(after: str) -> None:
     ended = re.search(rf"^{NAME}: complete after .*test accuracy ([\d.]+) %", after, re.M)
     assert ended, after[-3000:]
@@ -55,7 +26,12 @@ def assert_trained_to_the_end(after: str) -> None:
 
 @pytest.mark.parametrize("lost", ["worker", "launcher", "head"])
 def test_digits_ray_with_a_lost_pod_trains_to_the_end(checkout: Checkout, lost: str) -> None:
-    before, after = up(checkout, lost, epoch=3)
+    def delete_pod() -> None:
+        selector = f"trainyard.dev/job={NAME},app.kubernetes.io/component={lost}"
+        pod, *_ = checkout.objects("pods", f"--selector={selector}")
+        checkout.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
+
+    before, after = checkout.up_with_fault(f"JOB={NAME}", epoch=3, fault=delete_pod)
     try:
         for rank in range(2):
             assert re.search(rf"^{NAME}/{rank} \| .*train epoch=1 .* rank={rank}/2$", before, re.M), before[-3000:]

@@ -1,6 +1,6 @@
 """Stacks of two checkouts, deployed, damaged, interrupted and destroyed in random order, compared with a model.
 
-A short sequence by default; TRAINYARD_SEQUENCES=100, or TRAINYARD_TESTS=all, runs a hundred.
+A short sequence by default; TRAINYARD_TESTS=soak runs a hundred.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from infra.local import leftovers, lifecycle
 from infra.local.settings import ClusterSettings, stack_cluster
-from tests.conftest import ALL
-from tests.end_to_end.conftest import PROJECT, Checkout, copy_project, is_pulumi_in, processes
+from tests.conftest import SOAK
+from tests.end_to_end.conftest import Checkout, copy_project, is_pulumi_in, processes
 
-SEQUENCES = int(os.environ.get("TRAINYARD_SEQUENCES", 100 if ALL else 1))
+SEQUENCES = 100 if SOAK else 1
 STEPS = 8
 LIMIT_SECONDS = 240.0
 MOMENTS = st.floats(min_value=0.0, max_value=15.0)
@@ -87,25 +87,12 @@ class Stacks(RuleBasedStateMachine):
             stack.write_settings(nodes=1)
 
     def running_stacks(self) -> list[Stack]:
-        """Stacks whose cluster must run."""
+        """Return the stacks whose cluster must run."""
         return [stack for stack in self.stacks if stack.init is not None]
-
-    def start(self, stack: Stack, target: str) -> subprocess.Popen[str]:
-        """Start a make target as a terminal does, in its own process group."""
-        return subprocess.Popen(
-            ["make", target, f"STACK={stack.name}"],
-            cwd=stack.checkout.folder,
-            env=stack.checkout.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
 
     def make(self, stack: Stack, target: str, status: int | None = 0, stop: Callable[[int], None] | None = None) -> str:
         """Run a make target, call `stop` with its process group meanwhile, and return its output."""
-        process = self.start(stack, target)
+        process = stack.checkout.start("make", target, f"STACK={stack.name}", own_group=True)
         if stop:
             stop(process.pid)
         try:
@@ -222,12 +209,11 @@ def delete_cluster_folder(stack: Stack) -> None:
 
 @pytest.fixture
 def two_checkouts(tmp_path: Path) -> list[Checkout]:
-    """Return two checkouts that use this one's Python environment."""
+    """Return two checkouts."""
     made = []
     for name in ("first", "second"):
         folder = tmp_path / name
         copy_project(folder)
-        (folder / ".venv").symlink_to(PROJECT / ".venv")
         made.append(Checkout(folder))
     return made
 

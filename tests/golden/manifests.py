@@ -1,4 +1,4 @@
-"""Examples and their manifests.
+"""Examples and their manifests. `python -m tests.golden.manifests` rewrites the golden files.
 
 `<example>.<kind>.yaml` has the complete manifests of an example. `<kind>.diff` has those of the kind's other examples,
 as differences from a similar example.
@@ -125,12 +125,12 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
 
 def queued(values: dict[str, Any], kind: JobKind) -> dict[str, Any]:
     """Return a job of a kind, without a queue or processes if the kind does not support them."""
-    golden_files = {
+    supported = {
         key: value
         for key, value in values.items()
         if key != "processes_per_host" or not KINDS[kind].one_process_per_host
     }
-    return {**golden_files, "kind": kind, "queue": values["queue"] if KINDS[kind].is_queueable else None}
+    return {**supported, "kind": kind, "queue": values["queue"] if KINDS[kind].is_queueable else None}
 
 
 def manifests(spec: JobSpec, placement: Placement) -> list[dict[str, Any]]:
@@ -181,9 +181,9 @@ def queues_engine() -> RecordingEngine:
 
 
 EACH_KIND = frozenset(f"{'digits' if KINDS[kind].runs_recipes else 'script'}.{kind}" for kind in get_args(JobKind))
-"""One example of each kind."""
+"""Names of examples, one for each kind."""
 WHOLE = {*EACH_KIND, "queues"}
-"""Manifests that are kept completely: one of each kind."""
+"""Names of the manifests that are kept completely."""
 ALIASED_LINES = 10
 """Minimum length of a repeated part of a manifest that a golden file has once."""
 BASES = {
@@ -235,3 +235,19 @@ def goldens() -> dict[Path, str]:
         path = FOLDER / f"{kind}.diff"
         texts[path] = texts.get(path, "") + "\n".join(lines)
     return texts
+
+
+def main() -> None:
+    """Write the golden files that differ, remove those without an example, and print their names."""
+    expected = goldens()
+    for path in golden_files() - expected.keys():
+        path.unlink()
+        print(f"removed {path.name}")
+    for path, text in expected.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {path.name}")
+
+
+if __name__ == "__main__":
+    main()

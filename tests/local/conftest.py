@@ -19,7 +19,7 @@ SETTINGS = ClusterSettings(name="tests", nodes=2, port=16787, owner="tests")
 Kubectl = Callable[..., str]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def settings() -> Iterator[ClusterSettings]:
     """Yield the settings. Stop all remains of this cluster after the session."""
     lifecycle.stop(SETTINGS)

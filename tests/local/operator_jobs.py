@@ -117,9 +117,9 @@ def indexed(namespace: str, name: str, template: dict[str, Any]) -> dict[str, An
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
-def in_queue(document: dict[str, Any], queue: str = "research") -> dict[str, Any]:
-    """Return the same job in a queue."""
-    return {**document, "metadata": {**document["metadata"], "labels": {QUEUE_LABEL: queue}}}
+def in_queue(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the same job in the queue `research`."""
+    return {**document, "metadata": {**document["metadata"], "labels": {QUEUE_LABEL: "research"}}}
 
 
 def two_in_queue(namespace: str, image: str) -> list[dict[str, Any]]:

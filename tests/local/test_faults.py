@@ -172,7 +172,7 @@ def observed_effect(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
     reasons = {pod.reason for pod in pods}
     if not hit and reasons & {"ErrImagePull", "ImagePullBackOff"}:
         return "waits, image"
-    return "waits, room" if "Unschedulable" in reasons else None
+    return "waits, capacity" if "Unschedulable" in reasons else None
 
 
 @pytest.mark.parametrize("cause", CAUSES)

@@ -36,7 +36,7 @@ FINISHED = {
 }
 """Condition by which each kind reports success."""
 
-REFUSALS = {
+WEBHOOK_ERRORS = {
     "PyTorchJob": 'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request',
     "JobSet": "invalid replicatedJob name 'other' does not appear in .spec.ReplicatedJobs",
     "TrainJob": 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request',
@@ -94,10 +94,10 @@ def broken(kind: str) -> dict[str, Any]:
 
 def test_operator_webhooks_answer_after_update(stack: Stack) -> None:
     stack.up(jobs="none")
-    for kind, refusal in REFUSALS.items():
+    for kind, error in WEBHOOK_ERRORS.items():
         done = kubectl(stack, "create", "--dry-run=server", "-f", "-", document=broken(kind))
         assert done.returncode != 0, kind
-        assert refusal in done.stderr, (kind, done.stderr)
+        assert error in done.stderr, (kind, done.stderr)
 
 
 def test_operator_jobs_complete_in_restricted_namespace(stack: Stack) -> None:

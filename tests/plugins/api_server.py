@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from bench.measure import free_port
 from infra.local.settings import cache_folder
 
 START_SECONDS = 60.0
@@ -26,13 +26,6 @@ def program(name: str) -> Path:
         if candidate.is_file():
             return candidate
     raise FileNotFoundError(f"{name} is neither on PATH nor in {built}: run `make setup`")
-
-
-def free_port() -> int:
-    """Return a TCP port without a listener."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @dataclass

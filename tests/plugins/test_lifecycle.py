@@ -236,7 +236,7 @@ metadata: {name: second}
 
 WORKLOADS = """
 labels = {"app": "web"}
-# Addresses of pods without a node are refused by the API server, and then the Service never has any.
+# Addresses of pods without a node are rejected by the API server, and then the Service never has any.
 pods = {"metadata": {"labels": labels}, "spec": {"node_name": "played", "containers": [{"name": "c", "image": "i"}]}}
 spec = {"replicas": 1, "selector": {"match_labels": labels}, "template": pods}
 k8s.apps.v1.Deployment("deployment", metadata=meta("web"), spec=spec, opts=on)
@@ -281,7 +281,7 @@ def test_a_job_that_is_ready_when_created_is_gone_before_its_replacement_comes(n
     assert second.spec.template.spec.containers[0].image == "other"
 
 
-def test_a_job_whose_pods_are_refused_says_why(new_stack: NewStack) -> None:
+def test_a_job_whose_pods_are_rejected_shows_the_reason(new_stack: NewStack) -> None:
     stack = new_stack(job(timeoutSeconds="10"))
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     stack.core().patch_namespace(stack.namespace, label)

@@ -138,7 +138,7 @@ def _bad_values(fact: Fact, keys: Keys) -> Iterator[Damage]:
     if element == "block":
         yield from _bad_counts(fact, keys)
         return
-    for kind, value in _refused(fact, element):
+    for kind, value in _rejected_values(fact, element):
         if collection in ("list", "set"):
             yield Damage(kind=kind, where=_spelled((*keys, 0)), line=fact["line"], edits=((keys, [value]),))
         elif collection == "" or isinstance(value, dict):
@@ -157,7 +157,7 @@ def _bad_counts(fact: Fact, keys: Keys) -> Iterator[Damage]:
         yield _damage("number of elements", keys, [one] * (fact["max_items"] + 1), fact["line"])
 
 
-def _refused(fact: Fact, element: str) -> Iterator[tuple[str, Any]]:
+def _rejected_values(fact: Fact, element: str) -> Iterator[tuple[str, Any]]:
     """Return kinds of damage, and values that the facts of a scalar reject."""
     if words := fact.get("words"):
         yield "word outside the list", 4711 if element == "int" else "NO_SUCH_WORD"

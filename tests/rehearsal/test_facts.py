@@ -17,8 +17,8 @@ from simulation.cloud.state import Properties
 from tests.components.cloud_program import graph
 from tests.components.test_platform_keys import EKS, GKE
 from tests.recording import Record
-from tests.rehearsal.refused_by_aws import AWS_BASE, AWS_RULES, EKS_CLUSTER
-from tests.rehearsal.refused_by_google import BASE, CLUSTER, GKE_RULES, POOL
+from tests.rehearsal.rejected_by_aws import AWS_BASE, AWS_RULES, EKS_CLUSTER
+from tests.rehearsal.rejected_by_google import BASE, CLUSTER, GKE_RULES, POOL
 from tests.rehearsal.varied_stacks import STACKS
 
 PLACES: Properties = {"project": "some-project", "region": "us-central1", "zone": "us-central1-a"}
@@ -46,16 +46,16 @@ def records() -> dict[str, Record]:
 
 @pytest.mark.parametrize("package", ["gcp", "aws"])
 def test_check_accepts_what_the_program_declares(package: str) -> None:
-    refused = set[str]()
+    rejected = set[str]()
     for each in (found for found in records().values() if found.type.startswith(f"{package}:")):
         table = fact_table(each.type)
         if table is None:
-            refused.add(f"{each.type} has no table of facts")
+            rejected.add(f"{each.type} has no table of facts")
             continue
         urn = f"urn:pulumi:test::trainyard::{each.type}::{each.name}"
         inputs = checking.with_defaults(each.type, urn, b"", {}, each.inputs, PLACES)
-        refused |= {f"{each.type} {found}" for found in fact_check.problems(table, inputs)}
-    assert refused == set()
+        rejected |= {f"{each.type} {found}" for found in fact_check.problems(table, inputs)}
+    assert rejected == set()
 
 
 def error_lines(type_: str, change: dict[str, Any]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """`pulumi up` and `destroy` on simulated clouds, interrupted at random moments: the next command knows all resources.
 
-A few tries by default, fifty with TRAINYARD_TESTS=all, or TRAINYARD_TRIES; TRAINYARD_SEED repeats a run's moments.
+A few tries by default, fifty with TRAINYARD_TESTS=soak; TRAINYARD_SEED repeats a run's moments.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Callable
 import pytest
 
 from commands.locks import orphans_of, run_mark
-from tests.conftest import ALL
+from tests.conftest import SOAK
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
 from tests.rehearsal.test_killed import CASES, assert_nothing_is_left
 
-TRIES = int(os.environ.get("TRAINYARD_TRIES") or (50 if ALL else 2))
+TRIES = 50 if SOAK else 2
 LONGEST_SECONDS = 6.0
 """Maximum seconds after Pulumi's start."""
 LIMIT_SECONDS = 300.0

@@ -1,12 +1,11 @@
 """Pulumi is killed after the k-th creation and the k-th deletion: the next `up` converges, the next `destroy` empties.
 
-One k of each by default; all of them with TRAINYARD_TESTS=all, or with TRAINYARD_EVERY_KILL=1 for only these tests.
+One k of each by default, all of them with TRAINYARD_TESTS=soak.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +17,9 @@ from commands.state_files import StateFiles
 from commands.verify_empty import ownership, simulated, verify
 from simulation.cloud.state import edit_state, read_state
 from tests.commands.platforms import cloud
-from tests.conftest import ALL
+from tests.conftest import SOAK
 from tests.rehearsal.cloud_program import platform_of
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
-
-EVERY = ALL or bool(os.environ.get("TRAINYARD_EVERY_KILL"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +70,7 @@ CASES = {
     ),
 }
 KILLS = [
-    (name, count) for name, case in CASES.items() for count in (range(1, case.resources + 1) if EVERY else case.few)
+    (name, count) for name, case in CASES.items() for count in (range(1, case.resources + 1) if SOAK else case.few)
 ]
 
 
@@ -118,7 +115,7 @@ def test_up_and_destroy_after_a_kill_converge(
     assert_nothing_is_left(stack, case)
 
 
-@pytest.mark.parametrize(("cloud", "count"), KILLS if EVERY else [("gke", 17), ("eks", 40)])
+@pytest.mark.parametrize(("cloud", "count"), KILLS if SOAK else [("gke", 17), ("eks", 40)])
 def test_destroy_after_a_killed_update_leaves_nothing(
     new_stack: Callable[[str], SimulatedStack], cloud: str, count: int
 ) -> None:

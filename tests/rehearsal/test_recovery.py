@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from commands.adopt_orphans import REPEATABLE, adopt, find_in_cloud
+from commands import adopt_orphans
+from commands.adopt_orphans import REPEATABLE_TYPES, adopt, find_in_cloud
 from commands.rehearse.report import format_duration, longest_chain, reversed_graph
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
@@ -99,6 +100,23 @@ def test_adopt_replacement_whose_old_resource_is_there_is_returned(pulumi: Pulum
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["old"]
 
 
+def test_adopt_pending_names_what_the_user_must_look_for(
+    pulumi: Pulumi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str, **_named: object) -> str:
+        *command, _, _ = words
+        if "--file" in words or words[0] == "refresh":
+            pulumi.run(*command)
+        return json.dumps(pulumi.exported)
+
+    monkeypatch.setattr(adopt_orphans, "PROJECT", tmp_path)
+    monkeypatch.setattr(adopt_orphans, "pulumi", run)
+    adopt_orphans.adopt_pending("dev")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("stack dev: urn:aws:ec2/vpc:Vpc may exist in the cloud without being in the state; look for")
+    assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
+
+
 def lister(*found: CloudResource) -> Lister:
     """Return a function that lists these resources for every kind, as a cloud does."""
     return lambda listing: [each for each in found if each.kind == listing.kind]
@@ -128,7 +146,7 @@ def test_looked_up_finds_a_resource_without_tags_by_its_parts() -> None:
 
 def test_every_created_type_has_a_known_id_or_a_listing() -> None:
     looked_up_types = {each for listing in (*AMAZON, *PARTS) for each in listing.types}
-    kinds = {each for each in KINDS if not each.startswith(REPEATABLE) and each not in ID_TEMPLATES}
+    kinds = {each for each in KINDS if not each.startswith(REPEATABLE_TYPES) and each not in ID_TEMPLATES}
     assert kinds - looked_up_types == set(), "give its id in infra/inventory.py, or list it in infra/aws/inventory.py"
 
 

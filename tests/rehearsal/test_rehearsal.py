@@ -74,7 +74,7 @@ def test_autoscaled_pool_across_zones_grows_to_its_maximum() -> None:
 def test_v100_stack_has_two_hosts_with_two_gpus_each() -> None:
     report = rehearse("gke-v100")
     pods = [pod for pod in report["pods"] if pod["job"] == "resnet50"]
-    assert [pod["asks"] for pod in pods] == [{"nvidia.com/gpu": "2"}] * 2
+    assert [pod["accelerators"] for pod in pods] == [{"nvidia.com/gpu": "2"}] * 2
     machines = {node["name"]: (node["machine"], node["accelerators"]) for node in report["nodes"]}
     assert [machines[pod["node"]] for pod in pods] == [("n1-standard-16", {"nvidia.com/gpu": "2"})] * 2
     assert len({pod["node"] for pod in pods}) == 2
@@ -85,7 +85,7 @@ def test_v100_stack_has_two_hosts_with_two_gpus_each() -> None:
 def test_a_v4_32_slice_is_four_pods_of_four_chips() -> None:
     report = rehearse("gke-tpu")
     pods = [pod for pod in report["pods"] if pod["job"] == "spmd"]
-    assert [pod["asks"] for pod in pods] == [{"google.com/tpu": "4"}] * 4
+    assert [pod["accelerators"] for pod in pods] == [{"google.com/tpu": "4"}] * 4
     assert sorted(variables(report, "TPU_WORKER_ID")) == ["0", "1", "2", "3"]
     [hosts] = set(variables(report, "TPU_WORKER_HOSTNAMES"))
     assert [host.partition(".")[0] for host in hosts.split(",")] == [f"spmd-{rank}" for rank in range(4)]
@@ -112,7 +112,7 @@ def test_queued_jobs_are_admitted_in_turn() -> None:
     assert Counter(pod["job"] for pod in report["pods"] if pod["job"]) == {"indexed": 2, "set": 2, "mpi": 3, "free": 1}
     assert all(pod["node"] for pod in report["pods"])
     pools = {node["name"]: node["pool"] for node in report["nodes"]}
-    hosts = [pod for pod in report["pods"] if pod["asks"]]
+    hosts = [pod for pod in report["pods"] if pod["accelerators"]]
     assert {pools[pod["node"]] for pod in hosts} == {"t4"}
     assert len(hosts) == 6
     assert len(report["waited"]) == 2
@@ -143,7 +143,7 @@ def test_queued_provisioning_creates_all_nodes_at_once(kind: str, named: int, tm
 @pytest.mark.long
 def test_a3_hosts_have_eight_gpus_each() -> None:
     report = rehearse("a3", "--file", str(STACKS / "a3.yaml"))
-    hosts = {pod["node"]: pod["asks"] for pod in report["pods"] if pod["job"]}
+    hosts = {pod["node"]: pod["accelerators"] for pod in report["pods"] if pod["job"]}
     assert len(hosts) == 2
     assert set(map(str, hosts.values())) == {str({"nvidia.com/gpu": "8"})}
     assert report["problems"] == []
@@ -165,7 +165,7 @@ def test_hosts_of_a_ray_job_have_the_gpus_and_its_head_has_none() -> None:
     report = rehearse("ray", "--file", str(STACKS / "ray.yaml"))
     pools = {node["name"]: node["pool"] for node in report["nodes"]}
     pods = [pod for pod in report["pods"] if pod["job"] == "ray"]
-    assert Counter((pools[pod["node"]], str(pod["asks"])) for pod in pods) == {
+    assert Counter((pools[pod["node"]], str(pod["accelerators"])) for pod in pods) == {
         ("t4", str({"nvidia.com/gpu": "2"})): 2,
         ("system", "{}"): 2,
     }

@@ -46,6 +46,14 @@ def test_report_ends_with_unknowns() -> None:
     assert "whether the provider accepts name of a:b:C" in found
 
 
+def test_report_with_leftovers_does_not_pass() -> None:
+    assert Report(stack="dev").passed
+    left = Report(stack="dev", left=["gcp:serviceaccount/account:Account nodes"])
+    assert not left.passed
+    assert "gcp:serviceaccount/account:Account nodes" in left.to_text()
+    assert not Report(stack="dev", problems=["`pulumi destroy` failed"]).passed
+
+
 def test_report_of_a_failed_up_has_no_placement() -> None:
     report = Report(stack="dev", up_failed=True, resources={"a:b:C": ["one", "two"]}, problems=["`pulumi up` failed"])
     text = report.to_text()

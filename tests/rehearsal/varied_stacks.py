@@ -66,7 +66,7 @@ STACKS: dict[str, Stack] = {
         [pool("b200", "a4-highgpu-8g", capacity="reservation:mine/reservationBlocks/block-1")],
         job("nvidia-b200", 8, 2),
     ),
-    "a ladder across zones": gke(
+    "a fallback order across zones": gke(
         CENTRAL,
         [
             pool(
@@ -99,7 +99,9 @@ STACKS: dict[str, Stack] = {
     "v5e on four hosts": gke("us-west4-a", [slices("v5e", topology="4x4")], job("v5e", topology="4x4")),
     "v5e on one host": gke("us-west4-a", [slices("v5litepod-8")], job("v5e", topology="2x4")),
     "v5p": gke("us-east5-a", [slices("v5p-32", capacity="spot")], job("v5p-32", kind="jobset")),
-    "a ladder of v6e": gke("us-east5-b", [slices("v6e-16", capacity=["reservation:mine", "spot"])], job("v6e-16")),
+    "a fallback order of v6e": gke(
+        "us-east5-b", [slices("v6e-16", capacity=["reservation:mine", "spot"])], job("v6e-16")
+    ),
     "v7x": gke("us-central1-c", [slices("v7x", topology="2x2x2")], job("v7x", topology="2x2x2")),
     "two slices of v4": gke("us-central2-b", [slices("v4-16", slices=2)], job("v4-16", slices=2, kind="jobset")),
     "P4d": eks("us-west-2", [pool("p4d", "p4d.24xlarge")], job("nvidia-tesla-a100", 8, 2)),

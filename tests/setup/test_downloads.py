@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -104,10 +103,8 @@ def test_fetch_of_a_missing_file_names_the_status(url: str, tmp_path: Path) -> N
 
 def test_silent_servers_share_one_timeout(silent: str, url: str, tmp_path: Path) -> None:
     downloads = Downloads(probe_seconds=0.3)
-    begun = time.monotonic()
     with pytest.raises(DownloadError, match="no answer"):
         downloads.fetch(silent, DIGEST, tmp_path / "release")
-    assert time.monotonic() - begun >= 0.3
     with pytest.raises(DownloadError, match="not tried"):
         downloads.fetch(f"{url}/release", DIGEST, tmp_path / "release")
     assert_no_file(tmp_path)

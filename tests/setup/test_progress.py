@@ -70,7 +70,7 @@ def test_step_without_its_result_raises() -> None:
 def test_independent_step_runs_concurrently() -> None:
     together, done = threading.Barrier(2, timeout=30), set[str]()
 
-    def beside(name: str, after: list[str] | None) -> Step:
+    def concurrent(name: str, after: list[str] | None) -> Step:
         def do(_say: Callable[[str], None]) -> None:
             assert "first" in done
             together.wait()
@@ -79,7 +79,7 @@ def test_independent_step_runs_concurrently() -> None:
         return Step(name=name, is_done=lambda: name in done, do=do, after=after)
 
     last = step("last", done)
-    run_steps([step("first", done), beside("a", None), beside("b", ["first"]), last])
+    run_steps([step("first", done), concurrent("a", None), concurrent("b", ["first"]), last])
     assert done == {"first", "a", "b", "last"}
 
 

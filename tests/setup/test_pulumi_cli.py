@@ -119,7 +119,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("bare", "host")
-def test_release_with_another_digest_is_refused() -> None:
+def test_release_with_another_digest_is_rejected() -> None:
     with pytest.raises(DownloadError, match="has sha256"):
         pulumi_cli.fetch_release(Downloads())
     assert not pulumi_cli.release_folder().exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
-import os
 import socket
 import subprocess
 import time
@@ -16,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from setup.stores import s3_server
-from tests.stores.proxy import Proxy
+from tests.conftest import ALL
+from tests.trainer.processes import free_port
+from tests.trainer.proxy import Proxy
 from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
 
-ALL = os.environ.get("TRAINYARD_ALL_FAULTS") == "1"
-SEEDS, LEAVES, CLEAN = (20, 20, 10) if ALL else (2, 4, 1)
+SEEDS, PREEMPTIONS, CLEAN_RUNS = (20, 20, 10) if ALL else (2, 4, 1)
 """Numbers of runs with killed ranks, with preempted ranks, and without faults."""
 KILLS = 2
 """Number of kills in such a run."""
@@ -31,7 +31,7 @@ NUMBERS = count()
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of 500 real digits in IDX files."""
+    """Return a folder of 500 real digits in IDX files."""
     folder = tmp_path_factory.mktemp("digits")
     for packed in DATA.glob("*.gz"):
         (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
@@ -40,10 +40,8 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store() -> Iterator[int]:
-    """Port of an S3 server."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    """Yield the port of an S3 server."""
+    port = free_port()
     server = subprocess.Popen(
         [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -62,7 +60,7 @@ def store() -> Iterator[int]:
 
 @pytest.fixture
 def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy in front of the store, which the clients of both clouds use."""
+    """Yield a proxy in front of the store, which the clients of both clouds use."""
     with Proxy(store) as found:
         account = tmp_path / "account.json"
         keys = ("client_email", "private_key", "private_key_id")
@@ -81,7 +79,7 @@ def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 @pytest.fixture(params=["s3", "gs"])
 def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
-    """URL of a new bucket."""
+    """Return the URL of a new bucket."""
     name = f"bucket-{next(NUMBERS)}"
     connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"))
     connection.request("PUT", f"/{name}")
@@ -91,16 +89,7 @@ def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
     return f"{request.param}://{name}"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Report which faults were not tried."""
-    if not ALL and any("test_faults" in report.nodeid for report in terminalreporter.getreports("passed")):
-        terminalreporter.write_line(
-            f"trainer faults: {SEEDS} of 20 seeds of kills, {LEAVES} of 20 leaves and {CLEAN} of 10 runs without a "
-            "false alarm were tried; the others are NOT RUN (TRAINYARD_ALL_FAULTS=1 tries all)"
-        )
-
-
 @pytest.fixture(scope="module")
 def runtime() -> Runtime:
-    """This process as the only rank."""
+    """Return this process as the only rank."""
     return start_runtime(parse(["digits", "--device=cpu"]))

@@ -1,7 +1,11 @@
-"""The trainer with a fault in one rank: `python -m tests.trainer.faulty sleep|slow RANK RECIPE --flags`."""
+"""The trainer with a fault in one rank, or with other constants.
+
+`python -m tests.trainer.faulty sleep|slow|none RANK [MODULE.CONSTANT=NUMBER...] RECIPE --flags`
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import time
@@ -56,10 +60,19 @@ def slow() -> None:
     Training.step = timed  # type: ignore[method-assign]  # the fault
 
 
+def set_constants() -> None:
+    """Set the constants in the command line, and remove them from it."""
+    while "=" in sys.argv[1]:
+        name, _, value = sys.argv.pop(1).partition("=")
+        module, _, constant = name.rpartition(".")
+        setattr(importlib.import_module(module), constant, float(value))
+
+
 if __name__ == "__main__":
     fault, rank = sys.argv[1:3]
     del sys.argv[1:3]
-    if os.environ["RANK"] == rank:
+    set_constants()
+    if os.environ.get("RANK", "0") == rank and fault != "none":
         {"sleep": asleep, "slow": slow}[fault]()
     code = main()
     sys.stdout.flush()

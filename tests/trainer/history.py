@@ -6,7 +6,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import fsspec
 import torch
 
+from tests.trainer.processes import free_port
 from trainer.checkpoints.checkpoint import Checkpoints, SavedState
 from trainer.checkpoints.run_checkpoints import RunLease
 from trainer.checkpoints.tensor_files import MANIFEST
@@ -193,9 +193,7 @@ def two_ranks() -> Iterator[list[Connection]]:
     """Start two ranks and yield a pipe to each."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.trainer.history", "torch.distributed.checkpoint"])
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     pipes, processes = [], []
     for rank in range(2):
         here, there = context.Pipe()
@@ -223,7 +221,7 @@ class Store:
         self.path = f"{path}/checkpoints"
 
     def place(self, step: int) -> str:
-        """Path of a step's folder."""
+        """Return the path of a step's folder."""
         return f"{self.path}/step-{step:09d}"
 
     def steps(self) -> list[int]:
@@ -234,7 +232,7 @@ class Store:
         return sorted(int(path.rstrip("/").rsplit("-", 1)[-1]) for path in self.files.ls(self.path, detail=False))
 
     def manifest(self, step: int) -> dict[str, Any] | None:
-        """Return the manifest, or None if it is missing or damaged."""
+        """Return the manifest, or None if it is missing, damaged or a copy of another step's."""
         path = f"{self.place(step)}/{MANIFEST}"
         if not self.files.isfile(path):
             return None
@@ -242,7 +240,7 @@ class Store:
         if hashlib.sha256(content).hexdigest().encode() != digest:
             return None
         found: dict[str, Any] = json.loads(content)
-        return found
+        return found if found["facts"]["step"] == step else None
 
     def value(self, step: int) -> float | None:
         """Return the common value of all tensors, or None if the checkpoint is not complete."""

@@ -8,7 +8,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,8 +16,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+from tests.trainer.fork_server import ForkedProcess
+
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
+Process = ForkedProcess | subprocess.Popen[str]
 PAIR = re.compile(r"(\w+)=(\S+)")
 
 
@@ -39,7 +41,7 @@ class Ended:
 class Printed:
     """The output of a process, read continuously, because a full pipe would block the process."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Process) -> None:
         self.lines: list[str] = []
         self._over = False
         self._more = threading.Condition()
@@ -77,7 +79,7 @@ class Printed:
 class Running:
     """A run in progress: one process without a launcher, or one launcher per host."""
 
-    def __init__(self, start: Callable[[int], subprocess.Popen[str]], hosts: int) -> None:
+    def __init__(self, start: Callable[[int], Process], hosts: int) -> None:
         self._start = start
         self.hosts = [start(host) for host in range(hosts)]
         self._printed = [Printed(host) for host in self.hosts]
@@ -142,16 +144,9 @@ def started(
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TMPDIR": scratch}
         commands = _commands(program.split(), hosts, processes, restarts)
 
-        def start(host: int) -> subprocess.Popen[str]:
-            return subprocess.Popen(
-                [sys.executable, "-u", "-m", *commands[host], recipe, *flags],
-                cwd=PROJECT,
-                env={**environment, "TRAINYARD_NODE": f"node-{host}"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
+        def start(host: int) -> ForkedProcess:
+            program = [*commands[host], recipe, *flags]
+            return ForkedProcess(program, str(PROJECT), {**environment, "TRAINYARD_NODE": f"node-{host}"})
 
         running = Running(start, hosts)
         try:
@@ -177,6 +172,13 @@ def descendants(process: int) -> Iterator[int]:
             yield from descendants(int(child))
 
 
+def free_port() -> int:
+    """Return a port of this machine without a listener."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def json_lines(path: Path) -> list[Any]:
     """Return the records in a file, one per line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -185,9 +187,7 @@ def json_lines(path: Path) -> list[Any]:
 def _commands(program: list[str], hosts: int, processes: int, restarts: int) -> Sequence[list[str]]:
     if not processes:
         return [program]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     common = [f"--nnodes={hosts}", f"--nproc-per-node={processes}", "--rdzv-backend=static", "--shutdown-timeout=15"]
     common.append(f"--max-restarts={restarts}")
     return [

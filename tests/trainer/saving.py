@@ -9,7 +9,9 @@ from pathlib import Path
 import torch
 
 from trainer.checkpoints.checkpoint import Checkpoints, SavedState
+from trainer.checkpoints.state import RunState
 from trainer.config import parse
+from trainer.data.sampler import EpochSampler
 from trainer.runtime import start_runtime
 from trainer.storage import Folder
 
@@ -19,6 +21,18 @@ def saved(step: int) -> SavedState:
     return SavedState(
         tensors={"weights": torch.full((50, 20), float(step)), "steps": torch.tensor(step), "none": torch.empty(0, 3)},
         facts={"signature": "cnn/adamw", "step": step},
+    )
+
+
+def small_state() -> RunState:
+    """Return a model with batch statistics, and all other state that changes."""
+    model = torch.nn.BatchNorm1d(3)
+    return RunState(
+        signature="small/adamw",
+        model=model,
+        optimizer=torch.optim.AdamW(model.parameters()),
+        sampler=EpochSampler(100, rank=0, world=1, batch_size=4, seed=0),
+        scaler=torch.amp.GradScaler("cpu", enabled=False),
     )
 
 

@@ -23,7 +23,7 @@ def main() -> None:
     report = Reporter(runtime, None)
     watch = Watchdog(runtime, timeout=config.process_group_timeout, on_slow=lambda _rank, _times: None)
     training = Training(config, runtime, report, None, watch, lambda: False)
-    said: list[torch.Tensor] = []
+    sums: list[torch.Tensor] = []
     training.model.train()
     for number in range(UNTIMED + TIMED):
         if number == UNTIMED and runtime.device.type == "cuda":
@@ -33,10 +33,10 @@ def main() -> None:
             training.sampler.next_epoch()
         batch = training.data.batch(training.sampler.next(), world=1)
         training.step(batch)
-        said.append(batch.inputs.double().sum())
+        sums.append(batch.inputs.double().sum())
     if runtime.device.type == "cuda":
         torch.cuda.set_sync_debug_mode("default")
-    for images in torch.stack(said).tolist():
+    for images in torch.stack(sums).tolist():
         print(f"taken images={images}", flush=True)
 
 

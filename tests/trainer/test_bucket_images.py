@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import torch
 
-from tests.stores.proxy import Fault, Proxy, at_first
+from tests.trainer.image_sets import CLASSES, HERE, SIDE
 from tests.trainer.processes import Ended, run
-from tests.trainer.ranks import ReaderRank
+from tests.trainer.proxy import Fault, Proxy, at_first
 from trainer.config import ImagenetConfig
 from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
@@ -21,7 +21,7 @@ from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DATA_ERROR, DONE
 from trainer.storage import Folder
 
-CLASSES, TRAIN, TESTS, SIDE, EPOCHS = 3, 16, 4, 32, 2
+TRAIN, TESTS, EPOCHS = 16, 4, 2
 LAYOUTS: dict[str, Callable[[Path], None]] = {
     "imagenet": lambda folder: imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
     "tiny-imagenet": lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
@@ -58,7 +58,7 @@ def test_bucket_images_on_two_ranks_equal_disk_images(bucket: str, proxy: Proxy,
         config = ImagenetConfig(
             fake_data=False, data_dir=folder, image_size=24, batch_size=4, epochs=EPOCHS, stream=True
         )
-        return FolderImages(config, ReaderRank())
+        return FolderImages(config, HERE)
 
     ranks, whole = [load(bucket) for _ in range(2)], load(str(tmp_path))
     assert (whole.num_samples, whole.num_tests, whole.classes) == (21, 6, 3)
@@ -85,7 +85,7 @@ def test_bucket_layouts_give_the_same_images_as_a_disk(layout: str, bucket: str,
     upload(tmp_path / "data", f"{bucket}/data")
     disk, there = Folder(f"{tmp_path}/data"), Folder(f"{bucket}/data")
     for split in ("train", "val"):
-        found, expected = find_images(there, split, ReaderRank()), find_images(disk, split, ReaderRank())
+        found, expected = find_images(there, split, HERE), find_images(disk, split, HERE)
         assert found[1] == expected[1] == CLASSES
         assert [(one.file, one.start, one.label) for one in found[0]] == [
             (one.file, one.start, one.label) for one in expected[0]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.saving import newest, save, save_for_ever, saved, tensor_file
+from tests.trainer.saving import newest, save, save_for_ever, saved, small_state, tensor_file
 from trainer.checkpoints.checkpoint import Checkpoints, HostCopies, SavedState
 from trainer.checkpoints.state import RunState
 from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
@@ -66,6 +66,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change(tensor_file(folder), lambda file: file[:-100] + bytes([file[-100] ^ 1]) + file[-99:]),
         "checksum of",
     ),
+    "a copy of another step": (lambda folder: other_facts(folder, step=2), "it is a copy of step 2"),
     "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "belongs to resnet/sgd, not cnn/adamw"),
 }
 
@@ -89,7 +90,7 @@ def test_load_newest_returns_the_saved_state(checkpoints: Checkpoints) -> None:
         assert torch.equal(found.tensors[name], tensor)
 
 
-def test_load_needs_less_memory_than_the_files(
+def test_load_in_pieces_needs_less_memory_than_the_files_and_sends_heartbeats(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainer.checkpoints.tensor_files.MAX_READ_BYTES", 2**20)
@@ -97,6 +98,8 @@ def test_load_needs_less_memory_than_the_files(
     tensors = {f"weights-{number}": torch.full((2**16,), float(number)) for number in range(64)}
     checkpoints.save(1, SavedState(tensors=tensors, facts=saved(1).facts))
     checkpoints.wait()
+    heartbeats: list[bool] = []
+    monkeypatch.setattr(runtime, "heartbeat", lambda: heartbeats.append(True))
     # Python's memory only: torch owns the tensors that are loaded into.
     tracemalloc.start()
     found, _ = newest(checkpoints)
@@ -105,6 +108,7 @@ def test_load_needs_less_memory_than_the_files(
     assert found
     assert all(torch.equal(found.tensors[name], tensor) for name, tensor in tensors.items())
     assert peak < 2**24 / 2, f"{peak} bytes for files of {2**24}"
+    assert len(heartbeats) == 16
 
 
 def test_save_in_background_allows_training_to_continue(tmp_path: Path, runtime: Runtime) -> None:
@@ -118,15 +122,6 @@ def test_save_in_background_allows_training_to_continue(tmp_path: Path, runtime:
         found, _ = newest(checkpoints)
         assert found
         assert set(found.tensors["weights"].tolist()) == {step}
-
-
-def small_state() -> RunState:
-    """Return a model with a buffer, and all other state that changes."""
-    model = torch.nn.BatchNorm1d(3)
-    sampler = EpochSampler(1, rank=0, world=1, batch_size=1, seed=0)
-    optimizer = torch.optim.SGD(model.parameters())
-    scaler = torch.amp.GradScaler("cpu", enabled=False)
-    return RunState(signature="cnn/sgd", model=model, optimizer=optimizer, sampler=sampler, scaler=scaler)
 
 
 def test_save_is_not_changed_by_a_forward_pass(runtime: Runtime) -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from tests.conftest import ALL
+from tests.conftest import SOAK
 from tests.trainer.history import WRITING, CrashError, InProcess, Run, Store, TwoRanks, two_ranks
 from tests.trainer.saving import newest, save, tensor_file
 from trainer.checkpoints.checkpoint import Checkpoints
@@ -80,6 +80,15 @@ def cut(store: Store, path: str, *, left: int = -1) -> None:
     store.edit(path, store.files.cat_file(path)[:left])
 
 
+def copy_to_next(store: Store, step: int) -> None:
+    """Copy a checkpoint to the next step's name, and break the original."""
+    if store.files.exists(store.place(step + 1)):
+        store.remove(store.place(step + 1))
+    for name in store.names(step):
+        store.edit(f"{store.place(step + 1)}/{name}", store.files.cat_file(f"{store.place(step)}/{name}"))
+    store.remove(f"{store.place(step)}/{MANIFEST}")
+
+
 DAMAGE: dict[str, Callable[[Store, int], None]] = {
     "flipped byte": flip,
     "tensors cut short": lambda store, step: cut(store, store.tensor_file(step)),
@@ -87,6 +96,7 @@ DAMAGE: dict[str, Callable[[Store, int], None]] = {
     "tensors missing": lambda store, step: store.remove(store.tensor_file(step)),
     "manifest cut short": lambda store, step: cut(store, f"{store.place(step)}/{MANIFEST}"),
     "manifest missing": lambda store, step: store.remove(f"{store.place(step)}/{MANIFEST}"),
+    "copy of another step": copy_to_next,
 }
 
 
@@ -290,7 +300,7 @@ def check_histories(start: Callable[[int, str, int], Run], where: str, *, exampl
     run_state_machine_as_test(
         lambda: Histories(f"{where}/{next(numbers)}", start),  # type: ignore[arg-type]  # takes any factory
         settings=settings(
-            max_examples=examples * (20 if ALL else 1),
+            max_examples=examples * (20 if SOAK else 1),
             stateful_step_count=12,
             deadline=None,
             suppress_health_check=list(HealthCheck),

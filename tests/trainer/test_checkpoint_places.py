@@ -1,18 +1,20 @@
-"""Checkpoints with unreadable, missing or foreign files."""
+"""Checkpoints with unreadable or missing files, and those of another model."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from fsspec.implementations.local import LocalFileSystem
 
-from tests.trainer.saving import newest, save
+from tests.trainer.saving import newest, save, small_state
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.tensor_files import MANIFEST
+from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
 from trainer.exit_codes import StorageError
 from trainer.runtime import Runtime
 from trainer.storage import Folder
@@ -70,3 +72,37 @@ def test_tensor_file_on_another_disk_prevents_the_seal(tmp_path: Path, runtime: 
     with pytest.raises(StorageError, match=r"tensors cannot be read: No such file .* a bucket that all hosts share"):
         save(checkpoints, 1)
     assert not (place / MANIFEST).exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda found: found["tensors"]["model.weight"].update(dtype="int32"), "weight has another shape or type"),
+        (lambda found: found["facts"].update(signature="large/sgd"), "it belongs to large/sgd, not small/adamw"),
+    ],
+    ids=["weights", "signature"],
+)
+def test_checkpoint_of_another_model_is_skipped_and_reported(
+    change: Callable[[dict[str, Any]], None], reason: str, tmp_path: Path, runtime: Runtime
+) -> None:
+    checkpoints, state = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2), small_state()
+    for step in (1, 2):
+        state.model(torch.randn(5, 3)).sum().backward()
+        state.optimizer.step()
+        state.step = step
+        checkpoints.save(step, state.capture(runtime))
+        checkpoints.wait()
+    file = tmp_path / "step-000000002" / MANIFEST
+    manifest = unseal(file.read_bytes())
+    change(manifest)
+    file.write_bytes(seal(manifest))
+    skipped: list[str] = []
+    state = small_state()
+    found = checkpoints.load_newest(
+        check_compatible=state.check_compatible, skipped=lambda _name, why: skipped.append(why)
+    )
+    assert found
+    state.restore(found, runtime, seed=0)
+    assert state.step == 1
+    assert len(skipped) == 1
+    assert reason in skipped[0]

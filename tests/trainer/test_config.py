@@ -6,15 +6,13 @@ import dataclasses
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.trainer.processes import PROJECT
 from trainer.config import DigitsConfig, ImagenetConfig, LanguageConfig, TrainConfig, parse
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
 from trainer.flag_table import TARGET, flag_table
-
-PROJECT = Path(__file__).resolve().parents[2]
 
 
 def test_command_line_is_frozen() -> None:
@@ -50,9 +48,9 @@ def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.
     with pytest.raises(SystemExit) as end:
         parse([config.__name__.removesuffix("Config").lower(), "--help"])
     assert end.value.code == 0
-    said = capsys.readouterr().out
+    help_text = capsys.readouterr().out
     for field in dataclasses.fields(config):
-        described = re.search(rf"--(no-)?{field.name.replace('_', '-')}\b.*?\(default:", said, re.DOTALL)
+        described = re.search(rf"--(no-)?{field.name.replace('_', '-')}\b.*?\(default:", help_text, re.DOTALL)
         assert described, field.name
         assert re.search(r"[a-z]{3,} [a-z]+", described[0]), f"{field.name} has no sentence"
 

@@ -35,7 +35,7 @@ def visible(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of images of four classes."""
+    """Return a folder of images of four classes."""
     folder = tmp_path_factory.mktemp("images")
     imagenet(folder, classes=4, train=16, tests=4, side=80)
     return folder

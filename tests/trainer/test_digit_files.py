@@ -16,7 +16,7 @@ from trainer.exit_codes import DataError
 
 
 def write(folder: Path, *, count: int = 20, side: int = 28, labels: bytes | None = None) -> None:
-    """Files of `count` random images, and labels 0 to 9 in turn."""
+    """Write files of `count` random images, and labels 0 to 9 in turn."""
     pixels = torch.randint(256, (count * side * side,), dtype=torch.uint8).numpy().tobytes()
     (folder / DIGIT_IMAGES).write_bytes(struct.pack(">4I", 0x803, count, side, side) + pixels)
     found = bytes(index % 10 for index in range(count)) if labels is None else labels

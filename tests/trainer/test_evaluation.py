@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from tests.trainer.image_sets import HERE
 from tests.trainer.processes import run
-from tests.trainer.ranks import ReaderRank
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.datasets import NO_LABEL, Data, Digits
 from trainer.data.images import FolderImages
@@ -67,7 +67,7 @@ def test_evaluation_does_not_count_unreadable_image(tmp_path: Path, runtime: Run
     imagenet(tmp_path, classes=2, train=2, tests=10, side=32)
     next((tmp_path / "val" / "n00000000").iterdir()).write_bytes(b"no image")
     config = ImagenetConfig(fake_data=False, data_dir=str(tmp_path), image_size=24, batch_size=4, stream=True)
-    data = FolderImages(config, ReaderRank())
+    data = FolderImages(config, HERE)
 
     found = evaluate(First(), data, runtime, lambda: False, gallery=False)
     assert found

@@ -41,7 +41,7 @@ def test_every_gpu_has_peak_flops() -> None:
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="torch is built without CUDA here")
-def test_the_trainers_torch_has_kernels_for_every_gpu_that_runs_it() -> None:
+def test_trainer_torch_has_kernels_for_every_gpu_that_runs_it() -> None:
     built_for = (torch._C._cuda_getArchFlags() or "").split()
     assert CAPABILITIES.keys() == GPUS.keys()
     for name, capability in CAPABILITIES.items():
@@ -69,9 +69,7 @@ def test_gpu_runs_compatible_targets(built_for: tuple[str, ...], capability: tup
     assert gpu.has_kernels(built_for, *capability) is runs
 
 
-def test_a_gpu_without_a_driver_for_this_torch_is_no_reason_to_compute_on_cpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_use_gpu_without_driver_for_this_torch_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nvidiactl").touch()
     monkeypatch.setattr(gpu, "DRIVER_FILE", tmp_path / "nvidiactl")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

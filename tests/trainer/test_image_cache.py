@@ -13,22 +13,19 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image
 
-from tests.trainer.ranks import ReaderRank
+from tests.trainer.image_sets import HERE, LAYOUTS, SIDE
 from trainer.config import ImagenetConfig
 from trainer.data.image_cache import INDEX, LOCK, PIXELS, load_cached
 from trainer.data.image_files import ImageFile, find_images
 from trainer.data.images import FolderImages
-from trainer.data.made_images import imagenet, shards, tiny_imagenet
+from trainer.data.made_images import imagenet
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder
 
-CLASSES, TRAIN, TESTS, SIDE = 3, 7, 2, 32
-HERE = ReaderRank()
-
 
 def made(tmp_path: Path) -> Path:
-    """A data set in folders."""
-    imagenet(tmp_path / "data", classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
+    """Return a data set in folders."""
+    LAYOUTS["imagenet"](tmp_path / "data")
     return tmp_path / "data"
 
 
@@ -44,22 +41,15 @@ def place_of(cache: Path) -> Path:
 
 
 def pixels(source: Folder, cache: Path) -> bytes:
-    """The decoded training set."""
+    """Return the decoded training set."""
     images, _ = find_images(source, "train", HERE)
     return load_cached(source, images, SIDE, cache, is_builder=True, heartbeat=lambda: None).pixels.tobytes()
 
 
-LAYOUTS: list[Callable[[Path], None]] = [
-    lambda folder: imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
-    lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
-    lambda folder: shards(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE, per_shard=8),
-]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=["imagenet", "tiny-imagenet", "webdataset"])
-def test_cache_decodes_images_once(layout: Callable[[Path], None], tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_cache_decodes_images_once(layout: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    layout(folder)
+    LAYOUTS[layout](folder)
     before = load(folder, tmp_path / "cache")
     for path in [*folder.rglob("*.JPEG"), *folder.rglob("*.tar")]:
         content, facts = path.read_bytes(), path.stat()
@@ -136,13 +126,13 @@ def test_cache_on_full_disk_must_be_small(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_cache_on_too_small_disk_is_rejected(tmp_path: Path) -> None:
     images = [ImageFile(file="none", start=0, size=1, version="", name="none", label=0)] * 1000
-    with pytest.raises(StorageError, match="set --cache-dir"):
+    with pytest.raises(StorageError, match=r"allowed is one for 2793967\.7 GiB of decoded images: set --cache-dir"):
         load_cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", is_builder=True, heartbeat=lambda: None)
 
 
 def test_cache_build_waits_for_lock_and_removes_drafts(tmp_path: Path) -> None:
     folder, cache = tmp_path / "data", tmp_path / "cache"
-    imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
+    LAYOUTS["imagenet"](folder)
     draft = cache / f"{'0' * 16}.draft"
     draft.mkdir(parents=True)
     images, _ = find_images(Folder(f"{folder}"), "train", HERE)
@@ -160,7 +150,7 @@ def test_cache_build_waits_for_lock_and_removes_drafts(tmp_path: Path) -> None:
 
 
 def test_cache_build_that_fails_leaves_no_draft(tmp_path: Path) -> None:
-    imagenet(tmp_path / "data", classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE)
+    LAYOUTS["imagenet"](tmp_path / "data")
     source = Folder(f"{tmp_path}/data")
     images, _ = find_images(source, "train", HERE)
 

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import shutil
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.trainer.ranks import ReaderRank
+from tests.trainer.image_sets import HERE, ReaderRank
 from trainer.config import ImagenetConfig
 from trainer.data.image_cache import try_decode
 from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
 from trainer.data.made_images import imagenet, jpegs, tiny_imagenet
 from trainer.data.sampler import EpochSampler
-from trainer.exit_codes import DataError
+from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder
 
-HERE = ReaderRank()
 PICTURE = next(jpegs(1, 1, 32, 0))[1]
 
 
@@ -146,11 +147,11 @@ def test_files_that_are_not_images_are_counted(tmp_path: Path, capsys: pytest.Ca
         (path / name).touch()
     for rank in (0, 1):
         find_images(Folder(str(tmp_path)), "train", ReaderRank(rank=rank, world=2))
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert f"warning: {tmp_path}/train has 2 files that are hidden or not images by their endings" in said[0]
-    assert f"{path.name}/a.npy" in said[0]
-    assert ".png" in said[0]
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 1
+    assert f"warning: {tmp_path}/train has 2 files that are hidden or not images by their endings" in warnings[0]
+    assert f"{path.name}/a.npy" in warnings[0]
+    assert ".png" in warnings[0]
 
 
 def test_hidden_files_are_neither_classes_nor_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,6 +164,20 @@ def test_hidden_files_are_neither_classes_nor_images(tmp_path: Path, capsys: pyt
     assert (data.classes, data.num_samples, data.num_tests) == (2, 2, 2)
     assert sorted(data._train.labels) == [0, 1]
     assert f"{tmp_path}/train has 3 files that are hidden" in capsys.readouterr().err
+
+
+def test_unreadable_class_folder_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
+    scandir = os.scandir
+
+    def fail(path: str) -> Iterator[os.DirEntry[str]]:
+        if path.endswith("/train/n00000001"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    with pytest.raises(StorageError, match=r"/train/n00000001 cannot be listed: Permission denied"):
+        find_images(Folder(str(tmp_path)), "train", HERE)
 
 
 def test_images_of_one_class_are_rejected(tmp_path: Path) -> None:
@@ -230,7 +245,7 @@ def test_shard_images_with_dots_in_their_names_are_counted(tmp_path: Path, capsy
     for rank in (0, 1):
         images, _ = find_images(Folder(str(tmp_path)), "train", ReaderRank(rank=rank, world=2))
         assert [image.label for image in images] == [1]
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert "train-0.tar has 1 skipped images" in said[0]
-    assert "the first: 'a.v1.jpg'" in said[0]
+    warnings = capsys.readouterr().err.splitlines()
+    assert len(warnings) == 1
+    assert "train-0.tar has 1 skipped images" in warnings[0]
+    assert "the first: 'a.v1.jpg'" in warnings[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).parents[2]
+from tests.trainer.processes import PROJECT
 
 
 @pytest.mark.parametrize(("code", "offset", "expected"), [(75, "128", 203), (78, "128", 78), (75, "", 75)])
@@ -51,7 +51,7 @@ if __name__ == "__main__":
     )
     assert done.returncode == 70, done.stderr
     assert "failed (exitcode: 70)" in done.stderr
-    assert "Traceback" not in done.stderr, "what the rank said is enough"
+    assert "Traceback" not in done.stderr, "the message of the rank is enough"
 
 
 @pytest.mark.parametrize("forked", [True, False])
@@ -73,11 +73,11 @@ def test_ranks_with_killed_launcher_save_and_stop(tmp_path: Path, digits: Path, 
         start_new_session=True,
     )
     assert launcher.stdout
-    with launcher.stdout as said:
-        next(line for line in said if "train epoch=1 step=3/" in line)
+    with launcher.stdout as output:
+        next(line for line in output if "train epoch=1 step=3/" in line)
         launcher.kill()
         # Read to the end: both ranks have closed the pipe, so they have exited.
-        rest = said.read()
+        rest = output.read()
     launcher.wait()
     # One rank that sees the loss is enough: its decision stops the other rank, which may not have checked yet.
     assert rest.count("error: the launcher is gone; this rank stops as if preempted") in {1, 2}, rest
@@ -88,7 +88,7 @@ def test_ranks_with_killed_launcher_save_and_stop(tmp_path: Path, digits: Path, 
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         (["--nope"], "error: the following arguments are required: training_script"),
         (
@@ -103,7 +103,7 @@ def test_ranks_with_killed_launcher_save_and_stop(tmp_path: Path, digits: Path, 
         (["--max-restarts=-1", "-m", "trainer"], "does not accept its flags: max_restarts must be >= 0"),
     ],
 )
-def test_flags_that_torchrun_rejects_are_bad_configuration(flags: list[str], said: str) -> None:
+def test_flags_that_torchrun_rejects_are_bad_configuration(flags: list[str], message: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trainer.launch", *flags],
         cwd=PROJECT,
@@ -114,5 +114,5 @@ def test_flags_that_torchrun_rejects_are_bad_configuration(flags: list[str], sai
         timeout=120,
     )
     assert done.returncode == 78, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.trainer.processes import PROJECT, Printed, descendants
+from tests.trainer.processes import PROJECT, Printed, descendants, free_port
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
@@ -65,24 +64,15 @@ class Host(Printed):
 
 
 @contextmanager
-def host(number: int, port: int, bucket: Path, data: Path) -> Iterator[Host]:
-    """Start a launcher in a new process group, which is killed at the end. The launchers meet at host 0."""
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(PROJECT),
-        "TRAINYARD_DATA": str(data),
-        "TRAINYARD_BUCKET": bucket.as_uri(),
-        "TRAINYARD_JOB": "lightning",
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
-        "TMPDIR": str(bucket),
-    }
-    meeting = (*OPTIONS, f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
-    flags = ("--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
+def launched(*words: str, data: Path, **variables: str) -> Iterator[Host]:
+    """Start a launcher in a new process group, which is killed at the end."""
+    # The launcher sets this variable itself.
+    inherited = {name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
+    environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT), "TRAINYARD_DATA": str(data), **variables}
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "trainer.launch", *meeting, SCRIPT, *flags],
+        [sys.executable, "-u", "-m", "trainer.launch", *words],
         cwd=PROJECT,
-        env=environment,
+        env=inherited | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -95,16 +85,16 @@ def host(number: int, port: int, bucket: Path, data: Path) -> Iterator[Host]:
         started.kill()
 
 
-@pytest.fixture
-def port() -> int:
-    """Return a port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
+def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextManager[Host]:
+    """Start a launcher that meets the other one at host 0."""
+    rendezvous = (f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
+    flags = ("--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
+    variables = {"TRAINYARD_BUCKET": bucket.as_uri(), "TRAINYARD_JOB": "lightning", "TMPDIR": str(bucket)}
+    return launched(*OPTIONS, *rendezvous, SCRIPT, *flags, data=data, **variables)
 
 
-def test_remaining_hosts_continue_and_accept_a_returning_host(port: int, tmp_path: Path, digits: Path) -> None:
+def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, digits: Path) -> None:
+    port = free_port()
     with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
         # The checkpoint of five steps before is complete. That of this step may not be, and without one there is no
         # resume.
@@ -170,42 +160,25 @@ def test_newest_checkpoint_is_found(tmp_path: Path) -> None:
 
 
 def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, digits: Path) -> None:
-    environment = {
-        **{name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"},
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(PROJECT),
-        "TRAINYARD_DATA": str(digits),
-    }
     options = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--max-restarts=1", "--shutdown-timeout=3")
     flags = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=5", f"--bucket={tmp_path.as_uri()}")
-    words = [sys.executable, "-u", "-m", "trainer.launch", "--nproc-per-node=2", *options, SCRIPT, *flags]
-    process = subprocess.Popen(
-        words,
-        cwd=PROJECT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    started = Host(process)
-    try:
+    with launched("--nproc-per-node=2", *options, SCRIPT, *flags, data=digits) as started:
         begun = started.wait_for(r"^train epoch=1 step=1[05]/\d+ .* rank=1/2 ")
-        ranks = [child for child in descendants(process.pid) if SCRIPT in Path(f"/proc/{child}/cmdline").read_text()]
+        processes = descendants(started.process.pid)
+        ranks = [child for child in processes if SCRIPT in Path(f"/proc/{child}/cmdline").read_text()]
         os.kill(ranks[-1], signal.SIGKILL)
         started.wait_for(r"^resume step=\d+ .* rank=\d/2 ", after=begun)
         assert started.end() == 0, "".join(started.lines[-60:])
-    finally:
-        started.kill()
 
 
 @pytest.mark.parametrize(
-    ("flag", "said"), [("--bucket=", "bucket is ''; allowed is file:///"), ("--epochs=0", "epochs is 0; allowed is 1")]
+    ("flag", "message"),
+    [("--bucket=", "bucket is ''; allowed is file:///"), ("--epochs=0", "epochs is 0; allowed is 1")],
 )
-def test_settings_that_lightning_accepts_wrongly_are_rejected(flag: str, said: str, tmp_path: Path) -> None:
+def test_settings_that_lightning_accepts_wrongly_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
     words = [sys.executable, SCRIPT, f"--bucket={tmp_path.as_uri()}", flag]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     ended = subprocess.run(words, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == BAD_CONFIGURATION, ended.stderr
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert "Traceback" not in ended.stderr

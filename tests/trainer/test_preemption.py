@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import PROJECT, Running, descendants, run, started
-from tests.trainer.test_faults import BUDGET
+from tests.trainer.processes import PROJECT, Running, descendants, free_port, run, started
 from trainer.exit_codes import DONE, PREEMPTED
 
 IMAGES = ("--arch=resnet18", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--epochs=1", "--log-steps=1")
@@ -25,10 +23,8 @@ def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path) -> None:
     with started(*flags, "--test-steps=1000000", processes=2, data=tmp_path, recipe="imagenet") as running:
         running.wait_for("train epoch=1 step=3/3")
         time.sleep(2)
-        began = time.monotonic()
         os.kill(running.rank_process(1), signal.SIGTERM)
         left = running.end()
-        assert time.monotonic() - began < BUDGET
     assert left.codes == [PREEMPTED], left.output
     assert "preempted at step 3 " in left.output
     assert not left.events("test")
@@ -52,23 +48,19 @@ def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, digits: Path)
 
 
 def test_preempted_rank_that_waits_for_others_stops() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     # Not rank 0, whose name this process may have by now, and its child until it runs another program.
     environment = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     words = [sys.executable, "-u", "-m", "trainer", "digits", "--device=cpu"]
     rank = subprocess.Popen(words, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 120
     while Path(f"/proc/{rank.pid}/comm").read_text(encoding="ascii") != "rank-1\n":
-        assert time.monotonic() < until, "it does not come so far"
+        assert time.monotonic() < until, "the rank did not start"
         time.sleep(0.1)
-    began = time.monotonic()
     rank.terminate()
-    _, said = rank.communicate(timeout=BUDGET)
-    assert time.monotonic() - began < BUDGET
-    assert rank.returncode == PREEMPTED, said
-    assert "preempted before the first step; nothing is lost (rank 1, exit code 75)" in said
+    _, errors = rank.communicate(timeout=60)
+    assert rank.returncode == PREEMPTED, errors
+    assert "preempted before the first step; nothing is lost (rank 1, exit code 75)" in errors
 
 
 def test_preempted_launcher_before_start_stops(digits: Path) -> None:
@@ -77,7 +69,7 @@ def test_preempted_launcher_before_start_stops(digits: Path) -> None:
         until = time.monotonic() + 60
         # This process loads torch in parallel with another one.
         while not list(descendants(launcher)):
-            assert time.monotonic() < until, "it does not come so far"
+            assert time.monotonic() < until, "the launcher started no process"
         os.kill(launcher, signal.SIGTERM)
         ended = running.end()
     assert ended.codes == [PREEMPTED], ended.output
@@ -104,10 +96,8 @@ except PreemptedError as error:
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         running = Running(lambda _: process, hosts=1)
         running.wait_for("loading")
-        began = time.monotonic()
         process.terminate()
         ended = running.end()
-        assert time.monotonic() - began < BUDGET
     assert ended.codes == [PREEMPTED], ended.output
     assert "nothing is lost" in ended.output
 

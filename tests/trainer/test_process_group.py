@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.trainer.processes import PROJECT
 from trainer.exit_codes import BAD_CONFIGURATION
 from trainer.process_group import rendezvous_environment
 
 HOSTS = {"TPU_WORKER_HOSTNAMES": "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spmd", "TPU_WORKER_ID": "2"}
-
-PROJECT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(

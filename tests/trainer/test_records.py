@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.trainer.processes import json_lines
 from trainer import loop
 from trainer.config import parse
-from trainer.exit_codes import DataError
+from trainer.exit_codes import DataError, StorageError
 from trainer.reporter import Reporter
 from trainer.runtime import start_runtime
 from trainer.sinks import FLUSH_SECONDS, JsonFile, Record, TensorBoard, WeightsAndBiases, Writer
@@ -21,7 +21,7 @@ from trainer.storage import Folder
 
 
 def no_constant(name: str) -> float:
-    raise AssertionError(f"{name} is no JSON")
+    raise AssertionError(f"{name} is not JSON")
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -44,6 +44,28 @@ def test_continuous_events_are_readable_during_the_run(tmp_path: Path) -> None:
     writer.wait(time.monotonic() + 60)
 
 
+class FullDisk:
+    """A sink that cannot write."""
+
+    def write(self, record: Record) -> None:
+        raise StorageError(f"{record.name}: the disk is full")
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_writer_error_is_raised_at_every_check() -> None:
+    writer = Writer([FullDisk()])
+    writer.put(Record(name="train", time=0.0, values={}, global_step=1))
+    writer.wait(time.monotonic() + 60)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="train: the disk is full"):
+            writer.check()
+
+
 def test_original_error_is_reported_instead_of_cleanup_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "tensorboard").write_text("in the way")
@@ -58,10 +80,10 @@ def test_original_error_is_reported_instead_of_cleanup_errors(tmp_path: Path, mo
             report.event("train", global_step=1, loss=1.0)
 
         def run(self) -> None:
-            raise DataError("the first of all")
+            raise DataError("the original error")
 
     monkeypatch.setattr(loop, "Training", Broken)
-    with pytest.raises(DataError, match="the first of all"):
+    with pytest.raises(DataError, match="the original error"):
         loop.train(config, start_runtime(config), lambda: False)
     assert [line["loss"] for line in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")] == [1.0]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -12,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.trainer.processes import free_port
 from trainer.launch import reopen
 
 KEY = "/torchelastic/p2p/run_job-1/rdzv/active_version"
@@ -64,7 +64,7 @@ class Asked(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def keys() -> Iterator[Keys]:
-    """A server without keys."""
+    """Yield a server without keys."""
     with Keys() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -92,7 +92,4 @@ def test_rendezvous_reopened_by_another_host_is_kept(keys: Keys) -> None:
 
 def test_reopen_without_state_or_etcd_returns_false(keys: Keys) -> None:
     assert not reopen(f"127.0.0.1:{keys.server_port}", "job-1")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        nobody = probe.getsockname()[1]
-    assert not reopen(f"127.0.0.1:{nobody}", "job-1")
+    assert not reopen(f"127.0.0.1:{free_port()}", "job-1")

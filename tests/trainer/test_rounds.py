@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
+from tests.trainer.processes import free_port
 from trainer.restarts.rounds import JobEnded, Rounds, State
 
 SECONDS = 120
@@ -33,13 +33,6 @@ while True:
         time.sleep(0.01)
 """
 """A host that only follows, in a separate process that can be killed."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class Hosts:

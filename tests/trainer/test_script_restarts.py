@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer.processes import PROJECT, free_port
 from trainer.exit_codes import DONE, PREEMPTED, RESTARTS_USED
 
-PROJECT = Path(__file__).parents[2]
 SECONDS = 240
 SCRIPT = """
 import os, pathlib, sys, time
@@ -34,9 +33,7 @@ class Job:
     def __init__(self, folder: Path, hosts: int, restarts: int) -> None:
         self.folder, self.number, self.restarts = folder, hosts, restarts
         (folder / "script.py").write_text(SCRIPT, encoding="ascii")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self.hosts = [self.launch(host) for host in range(hosts)]
 
     def launch(self, host: int) -> subprocess.Popen[bytes]:
@@ -61,11 +58,11 @@ class Job:
         """Wait until all ranks of a start run, and return their processes."""
         deadline = time.monotonic() + SECONDS
         while len(found := self.starts(number)) < self.number:
-            assert time.monotonic() < deadline, self.said()
+            assert time.monotonic() < deadline, self.output()
             time.sleep(0.05)
         return found
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return the output of the launchers."""
         return "\n".join(path.read_text(encoding="utf-8") for path in sorted(self.folder.glob("host-*.log")))
 
@@ -103,8 +100,8 @@ def test_killed_ranks_of_a_script_restart_on_all_hosts(
             assert not [process for process in before.values() if Path(f"/proc/{process}").exists()]
             before = after
         assert [launcher.poll() for launcher in found.hosts] == [None] * hosts
-        assert found.end() == [DONE] * hosts, found.said()
-        assert "TCPStore" not in found.said(), "torch warns when host 0 closes its store while others ask it"
+        assert found.end() == [DONE] * hosts, found.output()
+        assert "TCPStore" not in found.output(), "torch warns when host 0 closes its store while others ask it"
         ports = {path.name.split(".")[2] for path in tmp_path.glob("*.*.*.*")}
         assert len(ports) == 1 + len(kills), "each start has a store of its own"
 
@@ -113,7 +110,7 @@ def test_script_without_remaining_restarts_ends_on_all_hosts(tmp_path: Path) -> 
     with job(tmp_path, 2, restarts=1) as found:
         os.kill(found.until_started(0)[1], signal.SIGKILL)
         os.kill(found.until_started(1)[1], signal.SIGKILL)
-        assert [launcher.wait(SECONDS) for launcher in found.hosts] == [PREEMPTED, 256 - signal.SIGKILL], found.said()
+        assert [launcher.wait(SECONDS) for launcher in found.hosts] == [PREEMPTED, 256 - signal.SIGKILL], found.output()
 
 
 def test_lost_host_without_remaining_restarts_ends_job(tmp_path: Path) -> None:
@@ -121,7 +118,7 @@ def test_lost_host_without_remaining_restarts_ends_job(tmp_path: Path) -> None:
         os.kill(found.until_started(0)[1], signal.SIGKILL)
         found.until_started(1)
         os.killpg(found.hosts[0].pid, signal.SIGKILL)
-        assert found.hosts[1].wait(SECONDS) == RESTARTS_USED, found.said()
+        assert found.hosts[1].wait(SECONDS) == RESTARTS_USED, found.output()
 
 
 @pytest.mark.parametrize("host", [0, 1])
@@ -134,4 +131,4 @@ def test_preempted_host_costs_no_restart(host: int, tmp_path: Path) -> None:
         # The only restart is not used up.
         os.kill(found.until_started(1)[1], signal.SIGKILL)
         found.until_started(2)
-        assert found.end() == [DONE, DONE], found.said()
+        assert found.end() == [DONE, DONE], found.output()

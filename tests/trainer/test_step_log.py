@@ -27,7 +27,7 @@ WAIT, WORK = 0.02, 0.05
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Batches of uneven sizes: the sum of losses, logits and labels of each."""
+    """Return batches of uneven sizes: the sum of losses, logits and labels of each."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for number in range(count):

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.trainer.ranks import ReaderRank
+from tests.trainer.image_sets import ReaderRank
 from trainer.config import LanguageConfig
 from trainer.data.datasets import NO_LABEL
 from trainer.data.sampler import EpochSampler

@@ -14,6 +14,8 @@ import pytest
 import torch
 from torch.distributed.checkpoint.state_dict_loader import load
 
+from infra.local.trainer_image import digits_folder
+from setup.digits import has_digits
 from tests.trainer.processes import PROJECT, Ended, json_lines, run, started
 from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 from trainer.config import DigitsConfig
@@ -35,6 +37,8 @@ TRAIN_VALUES = {"epoch", "step", "loss", "accuracy", "rate", "global_rate", "ran
     "goodput",
 }
 FLAGS = ("--epochs=1", "--log-steps=1000")
+PROMISED_ACCURACY = 98.5
+"""Accuracy of the digits recipe on the 2,000 test digits, in percent (docs/trainer.md)."""
 
 
 def saved(folder: Path, step: int) -> dict[str, Any]:
@@ -150,11 +154,11 @@ def test_killed_and_preempted_run_ends_with_the_same_result(
         resumed = second.wait_for("resume")
         second.wait_for("train epoch=4")
         os.kill(second.rank_process(1), signal.SIGTERM)
-        told = second.end()
-    assert told.codes == [PREEMPTED], told.output
+        preempted = second.end()
+    assert preempted.codes == [PREEMPTED], preempted.output
     assert "step=0" not in resumed
-    left_at = int(told.events("checkpoint")[-1]["step"])
-    assert f"preempted at step {left_at} " in told.output
+    left_at = int(preempted.events("checkpoint")[-1]["step"])
+    assert f"preempted at step {left_at} " in preempted.output
     assert left_at < LAST
 
     third = run(*flags, processes=2, data=digits, recipe="digits")
@@ -270,3 +274,10 @@ def test_compile_without_compiler_is_rejected(digits: Path, tmp_path: Path, monk
     assert ended.codes == [BAD_CONFIGURATION], ended.output
     assert "compile is True; allowed is False where torch.compile makes no kernels" in ended.output
     assert "No working C++ compiler" in ended.output
+
+
+def test_digits_recipe_with_defaults_reaches_documented_accuracy() -> None:
+    assert has_digits(), "run `make setup`, which gets all 10,000 digits"
+    ended = run("--threads=2", data=digits_folder(), recipe="digits")
+    assert ended.codes == [DONE], ended.output
+    assert float(ended.events("done")[0]["test_accuracy"]) >= PROMISED_ACCURACY, ended.output

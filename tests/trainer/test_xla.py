@@ -6,37 +6,25 @@ import json
 import math
 import os
 import re
-import socket
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).resolve().parents[2]
+from tests.trainer.processes import PROJECT, Ended, free_port
+
 PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 SECONDS = 550
-PAIR = re.compile(r"(\w+)=(\S+)")
 # 400 of the 500 digits are for training: three steps of 128 and less an epoch, every one filled up to the same shape.
 FLAGS = ("--epochs=3", "--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` makes it (4 GB)")
 
 
-@dataclass(frozen=True)
-class Ended:
-    """The result of a run."""
-
-    code: int
-    output: str
-
-    def events(self, name: str) -> list[dict[str, str]]:
-        """Return the printed events of one kind."""
-        return [dict(PAIR.findall(line)) for line in self.output.splitlines() if line.startswith(f"{name} ")]
-
-    def losses(self) -> list[str]:
-        """Return the printed losses of rank 0, training and test."""
-        first = [event for name in ("train", "test") for event in self.events(name) if event["rank"].startswith("0/")]
-        return [event["loss"] for event in first]
+def losses(ended: Ended) -> list[str]:
+    """Return the printed losses of rank 0, training and test."""
+    return [
+        event["loss"] for name in ("train", "test") for event in ended.events(name) if event["rank"].startswith("0/")
+    ]
 
 
 def run(
@@ -60,7 +48,7 @@ def run(
         timeout=SECONDS,
         check=False,
     )
-    return Ended(done.returncode, done.stdout)
+    return Ended([done.returncode], done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +67,7 @@ def sharded(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[End
 
 def test_tensors_have_the_shardings_of_the_meshes(sharded: tuple[Ended, Path]) -> None:
     ended, _ = sharded
-    assert ended.code == 0, ended.output
+    assert ended.codes == [0], ended.output
     found = {event["tensor"]: event["devices"] for event in sharding_lines(ended)}
     everywhere, some = "0,1,2,3,4,5,6,7", "0,1,2,3,4,5,6,7_last_tile_dim_replicate"
     assert found["images"] == f"{{devices=[8,1,1,1]{everywhere}}}"
@@ -96,9 +84,9 @@ def sharding_lines(ended: Ended) -> list[dict[str, str]]:
 
 
 def test_spmd_losses_equal_single_device_losses(sharded: tuple[Ended, Path], unsharded: Ended) -> None:
-    assert unsharded.code == 0, unsharded.output
+    assert unsharded.codes == [0], unsharded.output
     assert not unsharded.events("sharding")
-    pairs = list(zip(sharded[0].losses(), unsharded.losses(), strict=True))
+    pairs = list(zip(losses(sharded[0]), losses(unsharded), strict=True))
     assert len(pairs) == 15
     assert all(math.isclose(float(ours), float(theirs), abs_tol=2e-4) for ours, theirs in pairs), pairs
 
@@ -120,28 +108,42 @@ def test_xla_run_resumes_from_its_checkpoint(digits: Path, tmp_path: Path, unsha
     whole = ("--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
     # The learning rate follows three epochs in both parts: the first part is preempted.
     first = run_until_saved(digits, *whole, "--epochs=3", *flags)
-    assert first.code == 75, first.output
+    assert first.codes == [75], first.output
     second = run(digits, *whole, "--epochs=3", *flags, devices=8)
-    assert second.code == 0, second.output
+    assert second.codes == [0], second.output
     assert second.events("resume")
-    last, wanted = second.losses()[-1], unsharded.losses()[-1]
+    last, wanted = losses(second)[-1], losses(unsharded)[-1]
     assert math.isclose(float(last), float(wanted), abs_tol=2e-4)
+
+
+PREEMPTED_PROGRAM = """
+import os, signal, sys
+from trainer import loop
+from trainer.__main__ import main
+
+step = loop.Training.step
+
+def stop(self, batch):
+    step(self, batch)
+    if self.state.step == 5:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+loop.Training.step = stop
+code = main()
+sys.stdout.flush()
+os._exit(code)
+"""
 
 
 def run_until_saved(data: Path, *flags: str) -> Ended:
     """Run on one device and preempt the run in the middle of an epoch, from its own program."""
-    told = "import os, signal, sys, threading, trainer.loop as l; step = l.Training.step\n"
-    leave = (
-        "def stop(self, batch):\n step(self, batch)\n if self.state.step == 5: os.kill(os.getpid(), signal.SIGTERM)\n"
-    )
-    start = "l.Training.step = stop\nimport trainer.__main__ as m; code = m.main(); sys.stdout.flush(); os._exit(code)"
-    return run(data, *flags, words=("-c", told + leave + start))
+    return run(data, *flags, words=("-c", PREEMPTED_PROGRAM))
 
 
 def test_replicas_average_their_gradients(digits: Path, unsharded: Ended) -> None:
-    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", free_port(), "-m", "trainer")
+    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", str(free_port()), "-m", "trainer")
     ended = run(digits, "--epochs=3", "--batch-size=64", "--log-steps=1", "--no-augment", "--seed=3", words=words)
-    assert ended.code == 0, ended.output
+    assert ended.codes == [0], ended.output
     tests = [float(event["loss"]) for event in ended.events("test") if event["rank"] == "0/2"]
     wanted = [float(event["loss"]) for event in unsharded.events("test")]
     assert len(tests) == 3
@@ -149,11 +151,11 @@ def test_replicas_average_their_gradients(digits: Path, unsharded: Ended) -> Non
 
 
 def test_replicas_with_batch_statistics_compile_nothing_in_later_epochs(digits: Path, tmp_path: Path) -> None:
-    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", free_port(), "-m", "trainer")
+    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", str(free_port()), "-m", "trainer")
     images = ("--arch=timm/test_resnet", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--test-steps=1")
     flags = (*images, "--epochs=3", "--log-steps=1", f"--bucket=file://{tmp_path}")
     ended = run(digits, *flags, words=words, recipe="imagenet")
-    assert ended.code == 0, ended.output
+    assert ended.codes == [0], ended.output
     compiled = {(event["rank"], event["epoch"]): event["compilations"] for event in ended.events("train")}
     for rank in ("0/2", "1/2"):
         assert len({compiled[rank, epoch] for epoch in "123"}) == 1, compiled
@@ -161,17 +163,10 @@ def test_replicas_with_batch_statistics_compile_nothing_in_later_epochs(digits: 
     assert len({(event["epoch"], event["loss"]) for event in tests}) == 3, "both ranks have the same statistics"
 
 
-def free_port() -> str:
-    """Return a port of this machine without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
-
-
 def test_xla_device_without_pytorch_xla_is_rejected(digits: Path) -> None:
     code = "import sys; sys.modules['torch_xla'] = None; import trainer.__main__ as m; sys.exit(m.main())"
     ended = run(digits, "--device=xla", words=("-c", code))
-    assert ended.code == 78
+    assert ended.codes == [78]
     assert "device is 'xla'" in ended.output
     assert "Dockerfile.xla" in ended.output
 

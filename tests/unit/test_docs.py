@@ -1,7 +1,8 @@
-"""Documentation: generated pages are current, settings in pages are valid, and references to tests and keys exist."""
+"""Documentation: generated pages are current, settings in pages are valid, and references in pages exist."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import textwrap
@@ -20,7 +21,8 @@ from infra.hardware.tpus import is_tpu
 from stack import validation
 from stack.config import StackConfig, parse
 from stack.validation import configuration_conflicts
-from tests.unit.stack_settings import CLUSTER, KUBECONFIG
+from tests.problems import problems_of
+from tests.unit.stack_settings import CLUSTER, JOB, KUBECONFIG
 from tests.unit.test_eks_rules import EKS_PROBLEMS
 from tests.unit.test_gke_rules import GKE_PROBLEMS
 from trainer.config import parse as parse_flags
@@ -33,6 +35,7 @@ PAGES = pages()
 PARTS = [part for parts in GROUPS.values() for part in parts]
 BLOCKS = [(name, place) for name in example_names() for place, _ in enumerate(yaml_blocks(name))]
 PROBLEM_CODES = {code for _, code, _ in (*EKS_PROBLEMS, *GKE_PROBLEMS)}
+GKE = {"kind": "gke", "project": "some-project"}
 CLOUDS_PAGE = (PROJECT / "docs" / "clouds.md").read_text(encoding="utf-8")
 SMALLEST = Capacity(millicores=2000, memory=8 * 2**30)
 """Machine that README.md requires."""
@@ -125,6 +128,48 @@ def test_page_stacks_are_valid_on_smallest_machine(page: str, tmp_path: Path, mo
     for block in found:
         secrets = {name: True for job in block["jobs"] for name in job.get("secrets", {}).values()}
         parse({"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, **block}, secrets)
+
+
+def slug(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub forms it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", [*PROJECT.glob("*.md"), *DOCS.rglob("*.md")], ids=lambda page: page.name)
+def test_page_links_lead_to_existing_places(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    for path, _, anchor in (target.partition("#") for target in targets):
+        file = page.parent / path if path else page
+        assert file.exists(), path
+        if anchor:
+            headings = re.findall(r"(?m)^#+ (.*)$", file.read_text(encoding="utf-8"))
+            assert anchor in {slug(each) for each in headings}, f"{path}#{anchor}"
+
+
+def upgraded(header: str) -> list[list[str]]:
+    """Return the rows of the table in docs/upgrading.md with this header."""
+    text = (DOCS / "upgrading.md").read_text(encoding="utf-8")
+    rows = text.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
+    assert rows
+    return [re.findall(r"`([^`]+)`", row) for row in rows]
+
+
+def test_upgrading_page_old_settings_are_rejected() -> None:
+    platforms = {"gke": GKE, "eks": {"kind": "eks"}, "kubeconfig": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}}
+    for section, *kinds, old, new in upgraded("| section | before | now |"):
+        assert f"| `{new}` |" in PAGES["config.md"]
+        for kind in kinds or platforms:
+            platform, job = dict[str, Any](platforms[kind]), dict[str, Any](JOB)
+            (job if section == "jobs" else platform)[old] = 1
+            path = f"jobs.0.{old}" if section == "jobs" else f"platform.{old}"
+            assert problems_of({"platform": platform, "jobs": [job]}) == [("settings.unknown_key", path)]
+
+
+def test_upgrading_page_new_commands_exist() -> None:
+    for old, new in upgraded("| before | now |"):
+        before, now = (each.removeprefix("python -m ") for each in (old, new))
+        assert importlib.util.find_spec(now)
+        assert importlib.util.find_spec(before) is None
 
 
 def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:

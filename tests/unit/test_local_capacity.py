@@ -19,9 +19,9 @@ def local_problems(*jobs: dict[str, Any], nodes: int = 2) -> list[Problem]:
     return local_capacity_problems(config.jobs, config.cloud.nodes_here, Capacity(millicores=2000, memory=8 * 2**30))
 
 
-def codes(*jobs: dict[str, Any], nodes: int = 2) -> list[tuple[str, str]]:
+def codes(*jobs: dict[str, Any]) -> list[tuple[str, str]]:
     """Return code and path of the problems."""
-    return [(each.code, dotted(each.path)) for each in local_problems(*jobs, nodes=nodes)]
+    return [(each.code, dotted(each.path)) for each in local_problems(*jobs)]
 
 
 def job_with(name: str, hosts: int, cpu: str) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class Checkpoints(SaveHooks):
 
         self.wait()
         self.saving_step, self._started = step, time.monotonic()
-        folder = self.folder.child(_name(step))
+        folder = self.folder.child(checkpoint_name(step))
         writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, hooks=self)
         group, alone = self._runtime.background_group(), self._runtime.world == 1
         # Not torch's async_save, which also inspects each tensor in the training thread first.
@@ -139,7 +139,7 @@ class Checkpoints(SaveHooks):
 
     def sealed(self) -> None:
         """Report the new checkpoint and delete old ones."""
-        name = _name(self.saving_step)
+        name = checkpoint_name(self.saving_step)
         self._rejected.discard(name)
         self.report_saved(self.saving_step, self.folder.child(name).url, time.monotonic() - self._started)
         self._delete_old(before=self.saving_step)
@@ -167,7 +167,7 @@ class Checkpoints(SaveHooks):
             if isinstance(cause, DivergedError) and self._runtime.rank == 0:
                 # A folder without a manifest is not a checkpoint: report the divergence, not a failed deletion.
                 with suppress(TrainerError):
-                    self._delete_unsealed(_name(self.saving_step))
+                    self._delete_unsealed(checkpoint_name(self.saving_step))
             raise cause from None
 
     def _delete_unsealed(self, name: str) -> None:
@@ -232,7 +232,7 @@ class Checkpoints(SaveHooks):
         try:
             load(
                 saved.tensors,
-                storage_reader=TensorFilesReader(folder, manifest),
+                storage_reader=TensorFilesReader(folder, manifest, heartbeat=self._runtime.heartbeat),
                 process_group=self._runtime.background_group(),
                 no_dist=self._runtime.world == 1,
             )
@@ -242,12 +242,12 @@ class Checkpoints(SaveHooks):
 
     def _manifest(self, folder: Folder) -> dict[str, Any]:
         """Read the manifest on rank 0 and return it on every rank."""
-        from trainer.checkpoints.tensor_files import MANIFEST, unseal
+        from trainer.checkpoints.tensor_files import read_manifest
 
         found: dict[str, Any] | Exception | None = None
         if self._runtime.rank == 0:
             try:
-                found = unseal(folder.read(MANIFEST))
+                found = read_manifest(folder)
             except MissingFileError:
                 found = _NotSealedError("it was not finished")
             except (ValueError, StorageError) as error:
@@ -284,7 +284,7 @@ class Checkpoints(SaveHooks):
         return sorted((name for name in self.folder.names() if CHECKPOINT_NAME.fullmatch(name)), reverse=True)
 
 
-def _name(step: int) -> str:
+def checkpoint_name(step: int) -> str:
     """Return the name of a step's checkpoint."""
     return f"step-{step:09d}"
 

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from trainer.checkpoints.checkpoint import Facts, SaveHooks
+from trainer.checkpoints.checkpoint import Facts, SaveHooks, checkpoint_name
 from trainer.checkpoints.shards import local_part, with_local_part
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder, MissingFileError
@@ -80,6 +80,16 @@ def unseal(file: bytes) -> dict[str, Any]:
     return manifest
 
 
+def read_manifest(folder: Folder) -> dict[str, Any]:
+    """Return the manifest of a checkpoint. Raises ValueError with the defect, or StorageError."""
+    manifest = unseal(folder.read(MANIFEST))
+    step = manifest["facts"]["step"]
+    if not folder.url.endswith(f"/{checkpoint_name(step)}"):
+        # A copy under a later name would be the newest checkpoint at every resume.
+        raise ValueError(f"it is a copy of step {step}")
+    return manifest
+
+
 def is_complete(folder: Folder) -> bool:
     """Return True if the manifest is valid and no file is missing or shorter than the manifest says.
 
@@ -87,7 +97,7 @@ def is_complete(folder: Folder) -> bool:
     """
     needed: dict[str, int] = {}
     try:
-        for place in read_metadata(unseal(folder.read(MANIFEST))).storage_data.values():
+        for place in read_metadata(read_manifest(folder)).storage_data.values():
             needed[place["file"]] = max(needed.get(place["file"], 0), place["start"] + place["bytes"])
         return all(folder.facts(name).size >= size for name, size in needed.items())
     except (ValueError, MissingFileError):
@@ -208,8 +218,10 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
 class TensorFilesReader(_UnchangedPlans, StorageReader):
     """Read one checkpoint. A tensor that differs from what was written raises ValueError."""
 
-    def __init__(self, folder: Folder, manifest: dict[str, Any]) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Folder, manifest: dict[str, Any], *, heartbeat: Callable[[], None] = lambda: None
+    ) -> None:
+        self._folder, self._heartbeat = folder, heartbeat
         self._metadata = read_metadata(manifest)
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
@@ -227,6 +239,8 @@ class TensorFilesReader(_UnchangedPlans, StorageReader):
         for name, items in by_file.items():
             self._check_size(name, items)
             for piece in self._pieces(items):
+                # A slow bucket may take longer for all pieces than the watchdog's time-out.
+                self._heartbeat()
                 self._read_piece(name, piece, planner)
         done: Future[None] = Future()
         done.set_result(None)

@@ -18,16 +18,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
-from torch._C._distributed_c10d import (  # torch.distributed's own; exported there without types
-    PrefixStore,
-    Store,  # torch.distributed's own; exported there without types
-    TCPStore,
-)
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # torch.distributed's own; no types there
 from torch.distributed.elastic.rendezvous.api import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
 
-STATE = "state"
+STATE_KEY = "state"
 """Key of the job's state in the store."""
-SEEN = "seen"
+SEEN_PREFIX = "seen"
 """Prefix of the keys with the last state that each host has seen. A host writes its key when the state changes."""
 POLL_SECONDS = 0.2
 """Seconds between two polls of the state."""
@@ -84,8 +80,8 @@ class StoreConnection:
     def __init__(self, store: TCPStore, poll_seconds: float, host: int) -> None:
         self.store = store
         self._host = host
-        store.compare_set(STATE, "", State().text())
-        self.state = State.read(store.get(STATE))
+        store.compare_set(STATE_KEY, "", State().text())
+        self.state = State.read(store.get(STATE_KEY))
         self.has_failed = False
         self._answered = time.monotonic()
         self._stop = threading.Event()
@@ -108,11 +104,11 @@ class StoreConnection:
 
     def read(self) -> State:
         """Return the current state in the store."""
-        return State.read(self.store.get(STATE))
+        return State.read(self.store.get(STATE_KEY))
 
     def swap(self, old: State, new: State) -> bool:
         """Replace the state if it is still the old one. Returns True if it was replaced."""
-        self.state = State.read(self.store.compare_set(STATE, old.text(), new.text()))
+        self.state = State.read(self.store.compare_set(STATE_KEY, old.text(), new.text()))
         return self.state == new
 
     def bring_up_to_date(self, known: State) -> None:
@@ -122,7 +118,7 @@ class StoreConnection:
 
     def all_know_of_preemption(self, number: int, hosts: int) -> bool:
         """Return True if every host but host 0 knows of the preemption in a round, or is in a later round."""
-        keys = [f"{SEEN}/{host}" for host in range(1, hosts)]
+        keys = [f"{SEEN_PREFIX}/{host}" for host in range(1, hosts)]
         if not self.store.check(keys):
             return False
         seen = [State.read(self.store.get(key)) for key in keys]
@@ -132,9 +128,9 @@ class StoreConnection:
         seen: State | None = None
         while not self._stop.wait(self._poll_seconds):
             try:
-                found = State.read(store.get(STATE))
+                found = State.read(store.get(STATE_KEY))
                 if found != seen:
-                    store.set(f"{SEEN}/{self._host}", found.text())
+                    store.set(f"{SEEN_PREFIX}/{self._host}", found.text())
                 self.state = seen = found
             except RuntimeError:  # torch's DistError is one
                 self.has_failed = True
@@ -192,7 +188,7 @@ class Rounds(RendezvousHandler):
         return self._run_id
 
     def is_closed(self) -> bool:
-        """Return False: rounds go on until the job ends."""
+        """Return False: rounds continue until the job ends."""
         return False
 
     def set_closed(self) -> None:

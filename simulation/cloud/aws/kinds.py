@@ -27,8 +27,8 @@ BUCKET = "aws:s3/bucket:Bucket"
 REPOSITORY = "aws:ecr/repository:Repository"
 ACCOUNT = "123456789012"
 """The simulated AWS account."""
-_IN_VPC = Reference(path="vpcId", types=(VPC,))
-_IN_CLUSTER = Reference(path="clusterName", types=(CLUSTER,))
+_VPC_REFERENCE = Reference(path="vpcId", types=(VPC,))
+_CLUSTER_REFERENCE = Reference(path="clusterName", types=(CLUSTER,))
 
 
 def _endpoint(found: Properties) -> str:
@@ -100,11 +100,11 @@ _EC2 = (
     _ec2(
         SUBNET,
         "subnet",
-        references=(_IN_VPC,),
+        references=(_VPC_REFERENCE,),
         rules=(rules.subnet_in_vpc,),
         seconds=3,
     ),
-    _ec2(GATEWAY, "igw", references=(_IN_VPC,), seconds=2, delete_seconds=15),
+    _ec2(GATEWAY, "igw", references=(_VPC_REFERENCE,), seconds=2, delete_seconds=15),
     _ec2(
         ADDRESS,
         "eipalloc",
@@ -122,7 +122,7 @@ _EC2 = (
         TABLE,
         "rtb",
         references=(
-            _IN_VPC,
+            _VPC_REFERENCE,
             Reference(path="routes.gatewayId", types=(GATEWAY,)),
             Reference(path="routes.natGatewayId", types=(NAT,)),
         ),
@@ -136,13 +136,13 @@ _EC2 = (
         GROUP,
         "sg",
         autoname=Autoname(limit=255),
-        references=(_IN_VPC,),
+        references=(_VPC_REFERENCE,),
     ),
     _ec2(
         "aws:ec2/vpcEndpoint:VpcEndpoint",
         "vpce",
         references=(
-            _IN_VPC,
+            _VPC_REFERENCE,
             Reference(path="subnetIds", types=(SUBNET,)),
             Reference(path="securityGroupIds", types=(GROUP,)),
             Reference(path="routeTableIds", types=(TABLE,)),
@@ -188,7 +188,7 @@ _EKS = (
         autoname=Autoname(property="nodeGroupName", limit=63),
         outputs={"arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:nodegroup/{{id}}"},
         references=(
-            _IN_CLUSTER,
+            _CLUSTER_REFERENCE,
             Reference(path="nodeRoleArn", types=(ROLE,)),
             Reference(path="subnetIds", types=(SUBNET,)),
             Reference(path="launchTemplate.id", types=(TEMPLATE,)),
@@ -203,7 +203,7 @@ _EKS = (
         id="{clusterName}:{addonName}",
         outputs={"arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:addon/{{id}}"},
         references=(
-            _IN_CLUSTER,
+            _CLUSTER_REFERENCE,
             Reference(path="podIdentityAssociations.roleArn", types=(ROLE,)),
         ),
         rules=(rules.addon_has_nodes,),
@@ -213,17 +213,17 @@ _EKS = (
     Kind(
         type="aws:eks/accessEntry:AccessEntry",
         id="{clusterName}:{principalArn}",
-        references=(_IN_CLUSTER,),
+        references=(_CLUSTER_REFERENCE,),
     ),
     Kind(
         type="aws:eks/accessPolicyAssociation:AccessPolicyAssociation",
         id="{clusterName}#{principalArn}#{policyArn}",
-        references=(_IN_CLUSTER,),
+        references=(_CLUSTER_REFERENCE,),
     ),
     Kind(
         type="aws:eks/podIdentityAssociation:PodIdentityAssociation",
         id="a-{number}",
-        references=(_IN_CLUSTER, Reference(path="roleArn", types=(ROLE,))),
+        references=(_CLUSTER_REFERENCE, Reference(path="roleArn", types=(ROLE,))),
         rules=(rules.pod_role,),
     ),
 )

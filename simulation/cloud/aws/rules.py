@@ -13,7 +13,7 @@ _ROLE = "aws:iam/role:Role"
 _CLUSTER = "aws:eks/cluster:Cluster"
 _TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 _NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
-_ON_NODES = ("coredns", "aws-ebs-csi-driver", "eks-node-monitoring-agent", "metrics-server", "cert-manager")
+_ADDONS_ON_NODES = ("coredns", "aws-ebs-csi-driver", "eks-node-monitoring-agent", "metrics-server", "cert-manager")
 """Add-ons whose pods need nodes."""
 
 
@@ -146,7 +146,7 @@ def addon_has_nodes(inputs: Properties, state: CloudState) -> Errors:
     Without nodes, such an add-on stays degraded.
     """
     groups = [each for each in state.of_type(_NODE_GROUP) if each.inputs["clusterName"] == inputs.get("clusterName")]
-    if inputs.get("addonName") in _ON_NODES and not groups:
+    if inputs.get("addonName") in _ADDONS_ON_NODES and not groups:
         yield "addonName", f"{inputs['addonName']} never becomes active: the cluster has no nodes yet"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.api_server import free_port
+from bench.measure import free_port
 from tests.plugins.stack import Stack
 
 NewStack = Callable[[str], Stack]
@@ -54,7 +54,7 @@ k8s.apiextensions.CustomResource("typo", api_version="networking.k8s.io/v1", kin
     assert found["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
 
 
-def test_field_that_a_custom_kind_does_not_have_is_refused(new_stack: NewStack) -> None:
+def test_field_that_a_custom_kind_does_not_have_is_rejected(new_stack: NewStack) -> None:
     stack = new_stack("""
 schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
 definition = k8s.apiextensions.v1.CustomResourceDefinition(
@@ -71,14 +71,14 @@ k8s.apiextensions.CustomResource(
     stack.run("destroy", "--yes", "--skip-preview")
 
 
-def test_value_that_is_not_allowed_is_refused_in_the_preview(new_stack: NewStack) -> None:
+def test_value_that_is_not_allowed_is_rejected_in_the_preview(new_stack: NewStack) -> None:
     stack = new_stack('k8s.core.v1.Service("low", metadata=meta("low"), spec={"ports": [{"port": 0}]}, opts=on)')
     output = stack.run("preview", fails=True)
     assert "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535" in output
     assert "Traceback" not in output
 
 
-def test_field_that_cannot_change_is_refused_until_the_object_is_deleted(new_stack: NewStack) -> None:
+def test_field_that_cannot_change_is_rejected_until_the_object_is_deleted(new_stack: NewStack) -> None:
     stack = new_stack("""
 k8s.batch.v1.Job("job", metadata=meta("job", annotations={"pulumi.com/skipAwait": "true"}), opts=on, spec={
     "completions": 1, "completion_mode": edit("mode", "Indexed"),
@@ -110,7 +110,7 @@ def test_plugin_is_found_without_a_warning(new_stack: NewStack) -> None:
     assert "$PATH" not in output
 
 
-def test_a_cluster_out_of_reach_is_previewed_and_refused_by_up(new_stack: NewStack) -> None:
+def test_a_cluster_out_of_reach_is_previewed_and_rejected_by_up(new_stack: NewStack) -> None:
     stack = new_stack('k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"a": "b"}, opts=on)\n')
     config = json.loads(stack.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{free_port()}"

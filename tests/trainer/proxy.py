@@ -55,19 +55,20 @@ class Proxy:
         self._server.server_close()
 
     def faults(self) -> int:
-        """Number of requests with a fault."""
+        """Return the number of requests with a fault."""
         return sum(fault is not None for _, _, fault in self.requests)
 
 
-def at_first(kind: Fault, times: int = 1) -> Callable[[str, str], Fault | None]:
-    """Return a function that gives the first requests of each kind for each object this fault."""
-    seen: dict[tuple[str, str], int] = {}
+def at_first(kind: Fault) -> Callable[[str, str], Fault | None]:
+    """Return a function that gives the first request of each kind for each object this fault."""
+    seen = set[tuple[str, str]]()
     lock = threading.Lock()
 
     def fault(method: str, path: str) -> Fault | None:
         with lock:
-            seen[method, path] = seen.get((method, path), 0) + 1
-            return kind if seen[method, path] <= times else None
+            is_first = (method, path) not in seen
+            seen.add((method, path))
+            return kind if is_first else None
 
     return fault
 

@@ -1,0 +1,89 @@
+"""Order and messages of `make down`: jobs before the rest, the bucket that stays, and a state that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import down
+from commands.environment import StateBroken
+from commands.stack import BACKEND_VARIABLE
+from infra.local import lifecycle
+from infra.local.settings import stack_cluster
+
+
+def write_settings(folder: Path, platform: dict[str, Any]) -> None:
+    """Write the settings of stack `mine`."""
+    settings = {"trainyard:platform": platform, "trainyard:jobs": []}
+    (folder / "Pulumi.mine.yaml").write_text(json.dumps({"config": settings}), encoding="utf-8")
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Return the recorded Pulumi commands of a deployed stack `mine`, whose settings are in the test's folder."""
+    called: list[tuple[str, ...]] = []
+
+    def pulumi(*words: str, **_named: Any) -> str:
+        called.append(words)
+        return '{"resources": []}'
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(BACKEND_VARIABLE, f"file://{tmp_path}")
+    monkeypatch.setattr(down, "PROJECT", tmp_path)
+    monkeypatch.setattr(down, "pulumi", pulumi)
+    monkeypatch.setattr(down, "stack_exists", lambda _stack: True)
+    monkeypatch.setattr(down, "outputs", lambda _stack: {"jobs": ["digits"], "bucket_url": "gs://checkpoints"})
+    for name in ("recover", "adopt_pending", "remove_provider_files"):
+        monkeypatch.setattr(down, name, lambda _stack: None)
+    return called
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_down_ends_jobs_first_and_prints_kept_bucket(
+    keep: bool, commands: list[tuple[str, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_settings(tmp_path, {"kind": "gke", "project": "some-project", "bucket": {"keep": keep}})
+    assert down.destroy("mine")
+    jobs, rest = [words for words in commands if words[0] == "destroy"]
+    assert down.JOBS_TARGET in jobs
+    assert "--target" not in rest
+    said = capsys.readouterr().out
+    assert said == ("kept, as the settings say, and costing: gs://checkpoints\n" if keep else "")
+
+
+def test_down_with_broken_state_resets_it_on_this_machine(
+    commands: list[tuple[str, ...]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def recover(_stack: str) -> None:
+        raise StateBroken("mine.json is cut off and has no whole copy")
+
+    write_settings(tmp_path, {"kind": "local"})
+    cluster = stack_cluster(str(tmp_path), "mine")
+    cluster.folder.mkdir(parents=True)
+    monkeypatch.setattr(down, "recover", recover)
+    monkeypatch.setattr(down, "reset_state", lambda _stack: tmp_path / "mine.json.broken")
+    assert down.take_down("mine") == 0
+    assert lifecycle.find_leftovers(cluster) == []
+    assert commands == []
+    said = capsys.readouterr().out
+    assert "the broken state is kept as" in said
+    assert "nothing is left" in said
+
+
+def test_down_with_broken_state_of_cloud_fails(
+    commands: list[tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def recover(_stack: str) -> None:
+        raise StateBroken("mine.json is cut off and has no whole copy")
+
+    write_settings(tmp_path, {"kind": "gke", "project": "some-project"})
+    monkeypatch.setattr(down, "recover", recover)
+    with pytest.raises(StateBroken):
+        down.take_down("mine")
+    assert commands == []

@@ -1,0 +1,300 @@
+"""Lanes: what a test uses (processes, Pulumi, a cluster), which tests `make test` runs, and how workers share them.
+
+`tests/lanes.json` lists the lane of each test that is not fast. `python -m commands.test --record-lanes` writes it from
+what the tests did. A test of the fast lane that starts a process, opens a connection or sleeps fails.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing.util
+import os
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.promises import core
+
+TABLE = Path(__file__).with_name("lanes.json")
+SLEEP_SECONDS = 0.05
+"""Longest sleep of a fast test, in seconds. A thread that waits for another may sleep less."""
+BRIEF = "brief"
+BRIEF_SECONDS = 1.0
+"""Longest time of a test of a slow lane that `make test` runs although no promise needs it, in seconds."""
+CLUSTER_PROGRAMS = ("infra.local", "simulation.cluster", "commands.rehearse", "kube-apiserver")
+
+
+class Lane(IntEnum):
+    """Lanes by what their tests use, the cheapest first."""
+
+    FAST = 0
+    """No process, no network, no sleep."""
+    PROCESS = 1
+    """Processes such as ranks of torch, connections, waits."""
+    PULUMI = 2
+    """The Pulumi CLI, its language host or a provider."""
+    CLUSTER = 3
+    """A Kubernetes control plane on this machine."""
+    END_TO_END = 4
+    """`make` in a checkout of its own."""
+
+    @property
+    def label(self) -> str:
+        """Name on the command line, such as `end_to_end`."""
+        return self.name.lower()
+
+
+def command_lane(words: Iterable[object]) -> Lane:
+    """Return the lane of a test that runs a command."""
+    texts = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in words]
+    names = [Path(each).name for each in texts]
+    if "make" in names:
+        return Lane.END_TO_END
+    if any(name.startswith(CLUSTER_PROGRAMS) for name in names):
+        return Lane.CLUSTER
+    return Lane.PULUMI if any(name.startswith("pulumi") for name in names) else Lane.PROCESS
+
+
+class Recorder:
+    """Highest lane that the current test or fixture has used, and the call that used it."""
+
+    def __init__(self) -> None:
+        self.lane, self.cause = Lane.FAST, ""
+
+    def use(self, lane: Lane, cause: str) -> None:
+        """Record a call."""
+        if lane > self.lane:
+            self.lane, self.cause = lane, cause
+
+    def take(self) -> tuple[Lane, str]:
+        """Return what was recorded, and start again."""
+        found = self.lane, self.cause
+        self.lane, self.cause = Lane.FAST, ""
+        return found
+
+    def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Record an audit event: https://docs.python.org/3/library/audit_events.html"""
+        if event == "subprocess.Popen":
+            words = arguments[1] if isinstance(arguments[1], list | tuple) else str(arguments[1]).split()
+            self.use(command_lane(words), " ".join(map(str, words)))
+        elif event in ("os.fork", "os.forkpty", "os.posix_spawn", "os.exec"):
+            self.use(Lane.PROCESS, event)
+        elif event == "socket.connect" and isinstance(arguments[1], tuple):
+            self.use(Lane.PROCESS, f"connection to {arguments[1]}")
+        elif event == "time.sleep" and arguments[0] > SLEEP_SECONDS:
+            self.use(Lane.PROCESS, f"sleep of {arguments[0]} s")
+
+
+RECORDER = Recorder()
+FIXTURES: dict[int, tuple[Lane, str]] = {}
+"""What each fixture used while it was set up, by the id of its definition."""
+sys.addaudithook(RECORDER.audit)
+_spawn = multiprocessing.util.spawnv_passfds
+
+
+def _recorded_spawn(path: bytes, words: Any, descriptors: Sequence[int]) -> int:
+    # `multiprocessing` starts processes without an audit event.
+    RECORDER.use(Lane.PROCESS, "multiprocessing")
+    return _spawn(path, words, descriptors)
+
+
+setattr(multiprocessing.util, "spawnv_passfds", _recorded_spawn)  # noqa: B010  # mypy rejects another function
+
+
+def function_id(item: pytest.Item) -> str:
+    """Return the node id of a test without its parameters."""
+    return item.nodeid.partition("[")[0]
+
+
+def read_table() -> dict[str, Lane]:
+    """Return the lanes by a test's or a file's node id."""
+    return {name: Lane[label.upper()] for label, names in _content().items() if label != BRIEF for name in names}
+
+
+def read_brief() -> frozenset[str]:
+    """Return the node ids of the tests of slow lanes that take less than `BRIEF_SECONDS`."""
+    return frozenset(_content().get(BRIEF, ()))
+
+
+def _content() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
+    return found
+
+
+def lane_of(name: str, table: dict[str, Lane]) -> Lane:
+    """Return the lane of a test by its node id without parameters."""
+    return table.get(name, table.get(name.partition("::")[0], Lane.FAST))
+
+
+def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
+    """Write the lanes of these tests, and keep those of other tests. A file whose tests share a lane is one entry."""
+    before, files = read_table(), defaultdict[str, dict[str, Lane]](dict)
+    known = {name: lane for name, lane in before.items() if "::" in name} | used
+    for name, lane in known.items():
+        files[name.partition("::")[0]][name] = lane
+    lanes: dict[str, list[str]] = {each.label: [] for each in Lane if each}
+    for file, entry in sorted(files.items()):
+        uniform = len(set(entry.values())) == 1
+        for name, lane in [(file, min(entry.values()))] if uniform else sorted(entry.items()):
+            if lane:
+                lanes[lane.label].append(name)
+    brief = {name for name, lane in used.items() if lane and seconds[name] < BRIEF_SECONDS}
+    lanes[BRIEF] = sorted(brief | (read_brief() - set(used)))
+    TABLE.write_text(json.dumps(lanes, indent=1) + "\n", encoding="utf-8")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that choose tests."""
+    group = parser.getgroup("lanes")
+    group.addoption("--lane", help="run the tests of these lanes only, separated by commas")
+    group.addoption("--core", action="store_true", help="run the fast lane, brief tests and one test of each promise")
+    group.addoption("--rest", action="store_true", help="run what --core leaves out")
+    group.addoption("--record-lanes", action="store_true", help="write tests/lanes.json from what the tests do")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select the requested lanes, and divide the tests among the workers.
+
+    A worker runs all tests of a shared cluster, and all tests of a file if they share a fixture. Slow lanes start
+    first.
+    """
+    table = read_table()
+    for item in items:
+        item.stash[LANE] = lane_of(function_id(item), table)
+    chosen = _chosen(config)
+    left = [item for item in items if not chosen(item)]
+    if left:
+        config.hook.pytest_deselected(items=left)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left"] = len(left)
+    items[:] = sorted((item for item in items if chosen(item)), key=lambda each: -each.stash[LANE])
+    for item in items:
+        item.user_properties.append(("lane", item.stash[LANE].label))
+        if group := _worker_group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+LANE = pytest.StashKey[Lane]()
+
+
+def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
+    """Return the predicate of the tests that the options choose."""
+    lanes = config.getoption("--lane")
+    if lanes:
+        wanted = {Lane[each.strip().upper().replace("-", "_")] for each in lanes.split(",")}
+        return lambda item: item.stash[LANE] in wanted
+    if not config.getoption("--core") and not config.getoption("--rest"):
+        return lambda _item: True
+    names, is_core = core() | read_brief(), config.getoption("--core")
+    return lambda item: is_core == (item.stash[LANE] is Lane.FAST or item.nodeid in names or function_id(item) in names)
+
+
+def _worker_group(item: pytest.Item) -> str | None:
+    """Return the name of the tests that one worker runs in sequence, or None for a test that can run anywhere."""
+    scopes = {
+        definitions[-1].scope
+        for definitions in item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]  # no public way
+    }
+    if "package" in scopes:  # a cluster with a fixed name and port
+        return item.path.parent.name
+    return item.nodeid.partition("::")[0] if "module" in scopes else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[Any]:
+    """Record what a fixture uses."""
+    outside = RECORDER.take()
+    try:
+        return (yield)
+    finally:
+        FIXTURES[id(fixturedef)] = RECORDER.take()
+        RECORDER.use(*outside)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
+    """Record what a test uses. Fail a fast test that uses more than the fast lane allows."""
+    RECORDER.take()
+    try:
+        result = yield
+    finally:
+        used = [RECORDER.take()]
+        definitions = item._fixtureinfo.name2fixturedefs.values()  # type: ignore[attr-defined]  # no public way
+        used += [FIXTURES[id(each)] for each in itertools.chain(*definitions) if id(each) in FIXTURES]
+        lane, cause = max(used, default=(Lane.FAST, ""))
+        item.user_properties.append(("used", lane.label))
+    recording = item.config.getoption("--record-lanes")
+    if lane > Lane.FAST and item.stash[LANE] is Lane.FAST and not recording:
+        pytest.fail(
+            f"this test is in the fast lane and uses more ({cause}); run `python -m commands.test --record-lanes` with "
+            "its file to move it",
+            pytrace=False,
+        )
+    return result
+
+
+class Summary:
+    """Time of each lane, and what was not run. Only the process that prints has one."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.tests: dict[str, set[str]] = defaultdict(set)
+        self.used: dict[str, Lane] = {}
+        self.function_seconds: dict[str, float] = defaultdict(float)
+        self.left = 0
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Count the tests that the options leave out, without workers."""
+        self.left = len(items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Count the tests that the options leave out, from a worker that ends. Each worker collects all tests."""
+        self.left = getattr(node, "workeroutput", {}).get("left", self.left)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add the time of a test's phase to its lane."""
+        properties = {str(name): str(value) for name, value in report.user_properties}
+        self.seconds[properties["lane"]] += report.duration
+        self.tests[properties["lane"]].add(report.nodeid)
+        name = report.nodeid.partition("[")[0]
+        self.function_seconds[name] += report.duration
+        if "used" in properties:
+            self.used[name] = max(self.used.get(name, Lane.FAST), Lane[properties["used"].upper()])
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the time of each lane and what was not run. Write the table of lanes if it is requested."""
+        for each in Lane:
+            if each.label in self.seconds:
+                count, seconds = len(self.tests[each.label]), self.seconds[each.label]
+                terminalreporter.write_line(f"lane {each.label}: {count} tests, {seconds:.0f} s of work")
+        if self.config.getoption("--record-lanes"):
+            write_table(self.used, self.function_seconds)
+        skipped = Counter(_reason(report) for report in terminalreporter.getreports("skipped"))
+        for reason, count in sorted(skipped.items()):
+            terminalreporter.write_line(f"NOT RUN: {count} tests: {reason}")
+        if self.left:
+            terminalreporter.write_line(f"NOT RUN: {self.left} tests outside this selection; `make test-all` runs all")
+        if os.environ.get("TRAINYARD_TESTS") != "soak":
+            terminalreporter.write_line(
+                "NOT RUN: full counts of random sequences and kills (TRAINYARD_TESTS=soak, hours)"
+            )
+
+
+def _reason(report: Any) -> str:
+    """Return why a test was skipped."""
+    return str(report.longrepr[2]).removeprefix("Skipped: ")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Print the summary from the process that controls the workers."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Summary(config))

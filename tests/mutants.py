@@ -1,0 +1,211 @@
+"""Mutation check: change one operator, number or condition of a pure module at a time, and count the tests that notice.
+
+`python -m tests.mutants [MODULE...]` prints the surviving mutants of each module and the share of killed ones. A mutant
+is killed if a test of the module's files fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import importlib
+import importlib.machinery
+import itertools
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, MappingProxyType
+
+PROJECT = Path(__file__).resolve().parents[1]
+LIMIT = 40
+"""Largest number of mutants of a module, drawn with a fixed seed."""
+TIMEOUT_SECONDS = 180
+"""Seconds after which a mutant counts as killed, such as one that loops forever."""
+GOAL_PERCENT = 85
+PRELOADED = ("pytest", "hypothesis", "pulumi", "pulumi_gcp", "pulumi_kubernetes", "pydantic", "torch", "yaml")
+"""Packages of other projects that every mutant needs."""
+
+MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "infra/capacity.py": ("tests/unit",),
+        "infra/hardware/capacity.py": ("tests/unit",),
+        "infra/hardware/node_capacity.py": ("tests/unit",),
+        "infra/hardware/tpus.py": ("tests/unit",),
+        "infra/hardware/gce.py": ("tests/unit",),
+        "infra/hardware/ec2.py": ("tests/unit",),
+        "infra/hardware/versions.py": ("tests/unit",),
+        "infra/hardware/provisioning_model.py": ("tests/unit",),
+        "infra/cost/cost_estimate.py": ("tests/unit",),
+        "infra/gcp/quota_and_prices.py": ("tests/unit",),
+        "infra/aws/quota_and_prices.py": ("tests/unit",),
+        "workloads/layout.py": ("tests/unit", "tests/golden"),
+        "workloads/command.py": ("tests/unit", "tests/golden"),
+        "workloads/trainer_flags.py": ("tests/unit",),
+        "trainer/data/sampler.py": ("tests/trainer/test_sampler.py",),
+        "trainer/exit_codes.py": ("tests/unit", "tests/golden"),
+    }
+)
+"""Pure modules, and the tests that check each."""
+
+COMPARISONS = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+OPERATORS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.Div: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of a module."""
+
+    path: str
+    line: int
+    text: str
+    """Changed code, as `before -> after`."""
+    tree: ast.Module
+
+
+def changes(node: ast.AST) -> Iterator[Callable[[], None]]:
+    """Yield functions that each change `node` in place."""
+    match node:
+        case ast.Compare(ops=[operator]) if type(operator) in COMPARISONS:
+            yield lambda: setattr(node, "ops", [COMPARISONS[type(operator)]()])
+        case ast.BinOp(op=operation) if type(operation) in OPERATORS:
+            yield lambda: setattr(node, "op", OPERATORS[type(operation)]())
+        case ast.BoolOp(op=connective):
+            yield lambda: setattr(node, "op", ast.Or() if isinstance(connective, ast.And) else ast.And())
+        case ast.Constant(value=bool(value)):
+            yield lambda: setattr(node, "value", not value)
+        case ast.Constant(value=int(number) | float(number)):
+            yield lambda: setattr(node, "value", number + 1)
+        case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
+            yield lambda: setattr(node, "test", ast.UnaryOp(op=ast.Not(), operand=test))
+        case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
+            yield lambda: setattr(node, "value", ast.Constant(value=None))
+
+
+def mutable_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield the nodes of function bodies, without annotations, messages of exceptions and nested tables."""
+    functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+    for function in functions:
+        pending: list[ast.AST] = [*function.body, *function.args.defaults]
+        while pending:
+            node = pending.pop()
+            if isinstance(node, ast.Raise | ast.JoinedStr | ast.FunctionDef | ast.ClassDef):
+                continue
+            yield node
+            pending += [
+                child
+                for name, value in ast.iter_fields(node)
+                if name not in ("annotation", "returns")
+                for child in (value if isinstance(value, list) else [value])
+                if isinstance(child, ast.AST)
+            ]
+
+
+def mutants(path: str) -> list[Mutant]:
+    """Return the drawn mutants of a module, in the order of their lines."""
+    original = ast.parse((PROJECT / path).read_text(encoding="utf-8"))
+    count = sum(len(list(changes(node))) for node in mutable_nodes(original))
+    found = []
+    for wanted in sorted(random.Random(path).sample(range(count), min(LIMIT, count))):
+        tree, number = copy.deepcopy(original), 0
+        for node in mutable_nodes(tree):
+            for change in changes(node):
+                if number == wanted:
+                    before, line = ast.unparse(node).partition("\n")[0], getattr(node, "lineno", 0)
+                    change()
+                    ast.fix_missing_locations(tree)
+                    text = f"{before} -> {ast.unparse(node).partition(chr(10))[0]}"
+                    found.append(Mutant(path, line, text, tree))
+                number += 1
+    return found
+
+
+def survives(path: str, tree: ast.Module | None) -> bool:
+    """Return True if all tests pass with the changed module, run in a forked process."""
+    pid = os.fork()
+    if pid == 0:
+        _run_tests(PROJECT / path, tree, MODULES[path])
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(0.05)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return False
+
+
+def _run_tests(path: Path, tree: ast.Module | None, tests: tuple[str, ...]) -> None:
+    """Exit with pytest's status. The import system gets the changed module instead of the file."""
+    import pytest
+
+    read = importlib.machinery.SourceFileLoader.get_code
+
+    def get_code(loader: importlib.machinery.SourceFileLoader, name: str) -> CodeType | None:
+        if tree is not None and Path(loader.path) == path:
+            return compile(tree, loader.path, "exec")
+        return read(loader, name)
+
+    importlib.machinery.SourceFileLoader.get_code = get_code  # type: ignore[method-assign, assignment]  # the change under test
+    os.chdir(PROJECT)
+    with Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), 1)
+        os.dup2(nothing.fileno(), 2)
+    resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
+    code = 1
+    try:
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--lane=fast"]
+        code = int(pytest.main([*options, *tests]))
+    finally:
+        os._exit(code)
+
+
+def main() -> int:
+    """Print the survivors of the named modules, or of all. Return 1 if a module's tests fail or miss the goal."""
+    chosen = sys.argv[1:] or list(MODULES)
+    for name in PRELOADED:
+        importlib.import_module(name)
+    killed = total = 0
+    for path in chosen:
+        if not survives(path, None):
+            print(f"{path}: its tests fail without a change")
+            return 1
+        found = mutants(path)
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            alive = list(pool.map(lambda one: survives(one.path, one.tree), found))
+        killed, total = killed + alive.count(False), total + len(alive)
+        print(f"{path}: {alive.count(False)} of {len(alive)} killed", flush=True)
+        for each in itertools.compress(found, alive):
+            print(f"  survives: {path}:{each.line}: {each.text}", flush=True)
+    percent = 100 * killed / total
+    print(f"{killed} of {total} mutants killed, {percent:.0f} %; the goal is {GOAL_PERCENT} %")
+    return 0 if percent >= GOAL_PERCENT else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

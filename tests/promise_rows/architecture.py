@@ -1,0 +1,196 @@
+"""Promises of docs/architecture.md about the local cluster, set-up, jobs and clouds."""
+
+from __future__ import annotations
+
+ROWS = {
+    "docs/architecture.md": (
+        (
+            "This one creates nothing on the host, so a crash can leave nothing there",
+            "tests/local/test_cluster.py::test_cluster_start_keeps_network_and_mounts_of_host",
+            "tests/local/test_cluster.py::test_cluster_killed_restarts_with_its_data",
+        ),
+        (
+            "`stop` kills, removes the cgroups and one folder.",
+            "tests/local/test_cluster.py::test_cluster_stop_leaves_nothing",
+        ),
+        (
+            "The cluster recovers from `kill -9` of the API server, etcd, a kubelet or containerd, and containers keep "
+            "running.",
+            "tests/local/test_cluster.py::test_cluster_killed_program_restarts_and_pods_keep_running",
+        ),
+        (
+            "the next `pulumi up` treats the dead cluster as a change and starts it again with its data",
+            "tests/local/test_cluster.py::test_cluster_killed_restarts_with_its_data",
+        ),
+        (
+            "If a node still does not answer, `repair.py` ends it and takes it out of service",
+            "tests/local/test_cluster.py::test_cluster_unresponsive_node_is_repaired",
+            "tests/local/test_node_recovery.py::test_repair_step_for_node_state",
+        ),
+        (
+            "`make down` finds it without state, settings or the folder",
+            "tests/unit/test_local_clusters.py::test_stop_without_folder_ends_processes",
+            "tests/end_to_end/test_stacks.py::test_damaged_stack_recovers_and_others_are_unaffected",
+        ),
+        (
+            "Name, nodes and port can change; the data stays.",
+            "tests/unit/test_local_clusters.py::test_stack_cluster_with_changed_settings_keeps_its_folder",
+            "tests/local/test_cluster.py::test_cluster_with_fewer_nodes_keeps_data_and_removes_nodes",
+        ),
+        (
+            "a free one that the cluster keeps unless another program uses it",
+            "tests/unit/test_local_clusters.py::test_start_without_port_keeps_last_port_unless_in_use",
+        ),
+        (
+            "a port in use is an error at once",
+            "tests/unit/test_local_clusters.py::test_port_of_another_cluster_is_rejected_with_stack_and_checkout",
+            "tests/unit/test_local_clusters.py::test_port_of_another_program_is_rejected_with_command_to_find_it",
+        ),
+        (
+            "anonymous callers reach only the health checks; the kubeconfig has mode 0600",
+            "tests/local/test_cluster.py::test_cluster_keys_are_private_and_anonymous_calls_rejected",
+        ),
+        (
+            "no packet to a pod or service address can leave it",
+            "tests/local/test_cluster.py::test_cluster_network_has_no_way_out",
+        ),
+        (
+            "A node's folder is a copy made of hard links, so two nodes use no more disk than one",
+            "tests/local/test_images.py::test_clone_store_links_layers_and_copies_databases",
+        ),
+        (
+            "an edit of the trainer writes its small layer, not the five gigabytes of libraries below it",
+            "tests/setup/test_images.py::test_archive_omits_layers_that_nodes_have",
+            "tests/local/test_images.py::test_import_without_forgotten_layer_uses_unpacked_copy",
+        ),
+        (
+            "Every node offers an equal share of the machine's CPUs and memory",
+            "tests/local/test_cluster.py::test_cluster_two_nodes_share_cpus_equally",
+        ),
+        (
+            "`make up` destroys the stack's resources in the state and starts a new cluster",
+            "tests/end_to_end/test_stacks.py::test_damaged_stack_recovers_and_others_are_unaffected",
+        ),
+        (
+            "`pulumi up` stops and refers to `make up`",
+            "tests/unit/test_local_clusters.py::test_provider_lost_data_or_moved_checkout_names_remedy",
+        ),
+        (
+            "A deleted kubeconfig is rebuilt from its keys while the cluster runs.",
+            "tests/unit/test_local_clusters.py::test_kubeconfig_deleted_is_rebuilt_from_keys",
+            "tests/local/test_cluster.py::test_cluster_deleted_kubeconfig_is_rebuilt_while_running",
+        ),
+        (
+            "A deleted key causes new keys and a restart with the same data.",
+            "tests/unit/test_local_clusters.py::test_key_deleted_is_recreated_and_data_kept",
+            "tests/local/test_cluster.py::test_cluster_deleted_key_restarts_with_its_data",
+        ),
+        (
+            "Before a start launches a process, it checks that its `pulumi` is alive.",
+            "tests/unit/test_local_clusters.py::test_start_without_engine_launches_nothing",
+            "tests/unit/test_local_clusters.py::test_engine_check_without_pulumi_raises",
+        ),
+        (
+            "Each has a quick check and an action that can be repeated after any interruption.",
+            "tests/setup/test_progress.py::test_run_steps_skips_finished_steps",
+            "tests/setup/test_progress.py::test_run_steps_continues_after_a_failure",
+        ),
+        (
+            "If one step fails, a concurrent step runs to its end.",
+            "tests/setup/test_progress.py::test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other",
+        ),
+        (
+            "builds them only if a host does not answer",
+            "tests/setup/test_steps.py::test_unreleased_programs_are_built_and_reported_once",
+            "tests/setup/test_releases.py::test_install_replaces_builds_with_released_programs",
+        ),
+        (
+            "All unanswered requests of a set-up together wait five seconds.",
+            "tests/setup/test_downloads.py::test_silent_servers_share_one_timeout",
+        ),
+        (
+            "Each archive must have the checksum that its project publishes",
+            "tests/setup/test_releases.py::test_install_with_a_wrong_checksum_installs_nothing",
+            "tests/setup/test_downloads.py::test_fetch_with_a_wrong_checksum_leaves_no_file",
+        ),
+        (
+            "Programs on PATH or installed by Pulumi take precedence.",
+            "tests/setup/test_pulumi_cli.py::test_cli_on_path_wins_over_installed_ones",
+            "tests/setup/test_pulumi_cli.py::test_host_on_path_wins",
+            "tests/setup/test_kubernetes_plugin.py::test_plugin_of_the_user_wins",
+        ),
+        (
+            "set-up downloads the official release by its checksum",
+            "tests/setup/test_pulumi_cli.py::test_release_with_another_digest_is_rejected",
+        ),
+        (
+            "checks that the three are equal",
+            "tests/setup/test_kubernetes_plugin.py::test_version_is_that_of_the_python_package",
+            "tests/setup/test_kubernetes_plugin.py::test_module_is_the_commit_of_that_version",
+        ),
+        (
+            "with links to the user's other plugins",
+            "tests/setup/test_kubernetes_plugin.py::test_users_other_plugins_are_in_that_home_too",
+        ),
+        (
+            "Trainyard does not write to the user's own `~/.pulumi`.",
+            "tests/setup/test_kubernetes_plugin.py"
+            "::test_built_plugin_is_in_a_home_of_the_checkout_and_not_in_the_users",
+        ),
+        (
+            "Trainyard rejects a spec that its kind cannot express when it reads the settings.",
+            "tests/unit/test_job_rules.py::test_job_conflict_has_code_and_path",
+        ),
+        (
+            "A test sends every golden manifest to a real API server",
+            "tests/local/test_admission.py::test_api_server_accepts_golden_manifests",
+        ),
+        (
+            "A change of what an operator's job runs replaces the job; a change of only its suspension or run policy "
+            "updates it in place.",
+            "tests/components/test_training_job.py::test_operator_job_is_replaced_on_change",
+        ),
+        (
+            "A TrainJob has its own TrainingRuntime, which gets a new name at each change.",
+            "tests/components/test_training_job.py::test_train_job_runtime_is_replaced_before_deletion",
+        ),
+        (
+            "Trainyard sends it as a Kubernetes Secret; no model contains its value.",
+            "tests/components/test_program.py::test_program_secret_is_only_in_secret_of_job",
+            "tests/components/test_training_job.py::test_job_secrets_are_only_in_its_secret",
+            "tests/rehearsal/test_canary.py::test_state_has_no_secret",
+        ),
+        (
+            "An `up` does not wait for training, but the replacement of a job waits for the end of the old one.",
+            "tests/components/test_training_job.py::test_job_update_does_not_wait_for_completion",
+            "tests/plugins/test_lifecycle.py"
+            "::test_a_job_that_is_ready_when_created_is_gone_before_its_replacement_comes",
+        ),
+        (
+            "An edit changes the pod template and so replaces the job",
+            "tests/components/test_training_job.py::test_user_script_change_renames_its_config_map",
+            "tests/end_to_end/test_examples.py::test_user_script_runs_and_reruns_after_edit",
+        ),
+        (
+            "Every cloud returns the same `Platform`",
+            "tests/components/test_eks.py::test_cloud_platforms_have_equal_outputs",
+            "tests/components/test_program.py::test_program_platforms_have_equal_outputs",
+        ),
+        (
+            "They check inputs against tables of facts from the providers' source",
+            "tests/rehearsal/test_facts.py::test_check_rejects_what_googles_provider_rejects",
+            "tests/rehearsal/test_facts.py::test_check_rejects_what_awss_provider_rejects",
+        ),
+        (
+            "This also excludes a stack whose name has the same beginning.",
+            "tests/commands/test_verify_empty.py"
+            "::test_verify_reports_each_leak_but_no_resource_of_a_stack_with_longer_name",
+        ),
+        (
+            "finds them by the same label and their `Name`, or by the resources that they connect if they have none",
+            "tests/rehearsal/test_recovery.py::test_looked_up_finds_a_resource_by_its_tags",
+            "tests/rehearsal/test_recovery.py::test_looked_up_finds_a_resource_without_tags_by_its_parts",
+        ),
+    ),
+}
+"""Document -> rows of a quotation and the node ids of its tests."""

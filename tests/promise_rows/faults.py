@@ -1,0 +1,180 @@
+"""Promises of the troubleshooting page: messages, remedies, interrupted commands and locks."""
+
+from __future__ import annotations
+
+ROWS = {
+    "docs/troubleshooting.md": (
+        (
+            "`make status` shows each job's hosts and their problems.",
+            "tests/commands/test_follow.py::test_status_of_three_jobs_shows_nodes_and_every_job",
+        ),
+        (
+            "`make shell` opens a shell with `kubectl` configured.",
+            "tests/commands/test_shell.py::test_shell_kubeconfig_is_the_stacks",
+            "tests/commands/test_shell.py::test_shell_start_files_do_not_override_path_and_kubeconfig",
+        ),
+        (
+            "the line with the key, the value and what is allowed",
+            "tests/unit/test_setting_rules.py::test_invalid_setting_has_message",
+        ),
+        (
+            "`has items without a price`",
+            "tests/commands/test_report.py::test_report_item_without_price_is_listed_and_fails_budget",
+        ),
+        (
+            "`would replace pool ... on which ... runs`",
+            "tests/commands/test_plan.py::test_forbidden_pool_with_running_job_is_reported",
+        ),
+        (
+            "a job is `queued`: `waits in queue ...`",
+            "tests/commands/test_job_state.py::test_job_state_of_a_suspended_job_with_a_queue_is_queued",
+            "tests/commands/test_job_state.py::test_why_queued_returns_the_message_of_quota_or_admission_check",
+        ),
+        (
+            "`make status`: the node, its pods, what to do",
+            "tests/commands/test_node_state.py::test_node_that_does_not_answer_gives_time_and_advice",
+            "tests/commands/test_node_state.py::test_lost_pods_on_silent_or_removed_nodes_excludes_ended_pods",
+        ),
+        (
+            "raise the limit in that error: `resources.memory`, `shared_memory`",
+            "tests/trainer/test_cpu.py::test_translate_errors_before_first_step_names_the_memory_limit",
+        ),
+        (
+            "`make status`: the limit that was reached",
+            "tests/commands/test_pod_state.py::test_pod_state_oom_killed_names_limit_and_settings_key",
+            "tests/commands/test_follow.py::test_follow_of_a_job_out_of_memory_reports_oomkilled",
+        ),
+        (
+            "the lines say how to run it again or to train further",
+            "tests/end_to_end/test_local_stack.py::test_up_of_finished_job_shows_result_without_log",
+            "tests/commands/test_follow.py::test_report_finished_of_a_job_that_ended_before_up_prints_no_log",
+        ),
+        (
+            "another terminal deleted the cluster, its namespace or the job; the line has the command that recreates "
+            "it",
+            "tests/commands/test_removed_cluster.py::test_follow_removed_cluster_ends_with_advice_to_recreate_it",
+            "tests/commands/test_follow.py::test_follow_of_a_deleted_namespace_stops_and_names_make_up",
+        ),
+        (
+            "`needs ... more of ..., of which ... are left`",
+            "tests/commands/test_pull_requests.py::test_report_count_beyond_quota_fails_with_missing_quota",
+        ),
+        (
+            "`may exist in the cloud without being in the state`",
+            "tests/rehearsal/test_recovery.py::test_adopt_pending_names_what_the_user_must_look_for",
+        ),
+        (
+            "each first cleans up after the dead run",
+            "tests/end_to_end/test_interrupted.py::test_interrupted_command_leaves_nothing_and_can_be_repeated",
+            "tests/commands/test_interrupted_pulumi.py::test_up_after_a_killed_engine_removes_its_lock",
+        ),
+        (
+            "another command of this checkout is changing the stack",
+            "tests/commands/test_interrupted_pulumi.py::test_up_during_another_up_fails_and_names_its_pid",
+        ),
+        (
+            "`its state ... is cut off and has no whole copy`",
+            "tests/commands/test_stack.py::test_recover_broken_state_without_copy_raises",
+            "tests/commands/test_state_files.py::test_repair_broken_state_uses_backup",
+        ),
+        (
+            "Local: `make down` removes the cluster and resets the state.",
+            "tests/commands/test_down.py::test_down_with_broken_state_resets_it_on_this_machine",
+        ),
+        (
+            "it deletes that cluster with its checkpoints. It rejects a cluster whose checkout exists",
+            "tests/unit/test_local_clusters.py::test_down_orphan_ends_only_cluster_of_deleted_checkout",
+            "tests/unit/test_local_clusters.py::test_down_orphan_of_existing_checkout_is_rejected",
+        ),
+        (
+            "run `make down` again, which continues where it stopped",
+            "tests/rehearsal/test_faults.py::test_a_second_destroy_empties_the_clouds",
+        ),
+        (
+            "a built-in kind does not have the field: Kubernetes drops it",
+            "tests/plugins/test_errors.py::test_field_that_a_built_in_kind_does_not_have_is_dropped",
+        ),
+        (
+            "`failed to create typed patch object (...): .spec.X: field not declared in schema`",
+            "tests/plugins/test_errors.py::test_field_that_a_custom_kind_does_not_have_is_rejected",
+        ),
+        (
+            "the field cannot change, and the provider does not replace the object by itself",
+            "tests/plugins/test_errors.py::test_field_that_cannot_change_is_rejected_until_the_object_is_deleted",
+        ),
+        (
+            "`make up` itself takes over fields that `kubectl` has set; the local cluster's provider takes over all "
+            "fields",
+            "tests/plugins/test_lifecycle.py"
+            "::test_drift_by_kubectl_is_a_conflict_in_the_preview_and_ends_with_the_update",
+            "tests/plugins/test_lifecycle.py::test_provider_of_the_local_cluster_takes_fields_over",
+            "tests/plugins/test_lifecycle.py::test_field_of_another_manager_is_a_conflict_until_it_is_taken_over",
+        ),
+        (
+            "`... is in the cluster already, and is not of stack ...`",
+            "tests/plugins/test_existing_objects.py::test_up_names_the_objects_and_creates_nothing",
+        ),
+        (
+            "`context = ...: the cluster's objects cannot be read: ...`",
+            "tests/plugins/test_existing_objects.py::test_cluster_without_an_answer_stops_the_command",
+        ),
+        (
+            "the cluster does not have that kind; the provider waits a minute for it",
+            "tests/plugins/test_errors.py::test_unknown_kind_is_named_after_a_minute",
+        ),
+        (
+            "`timed out waiting to be Ready`",
+            "tests/plugins/test_lifecycle.py::test_a_job_that_is_not_done_in_time_fails_with_the_time_out",
+        ),
+        (
+            "`finalizers might be preventing deletion (NAME)`",
+            "tests/plugins/test_lifecycle.py::test_a_deletion_waits_for_finalizers_and_says_so_when_time_is_up",
+        ),
+        (
+            "`configured Kubernetes cluster is unreachable`",
+            "tests/plugins/test_errors.py::test_a_cluster_out_of_reach_is_previewed_and_rejected_by_up",
+        ),
+        (
+            "The first Ctrl-C (or SIGTERM) makes Pulumi start no new operation and finish those in progress",
+            "tests/commands/test_interrupted_pulumi.py::test_up_interrupted_once_finishes_the_current_creation",
+            "tests/commands/test_interrupts.py::test_sigterm_and_sighup_interrupt_the_child",
+        ),
+        (
+            "`make down` does the same while it removes a local cluster.",
+            "tests/commands/test_interrupts.py"
+            "::test_first_signal_during_down_reports_progress_and_finishes_the_removal",
+        ),
+        (
+            "The second Ctrl-C abandons the operations, which stay in the state as pending.",
+            "tests/commands/test_interrupted_pulumi.py::test_up_interrupted_twice_names_the_unfinished_operations",
+        ),
+        (
+            "The third kills Pulumi, which then also leaves its lock.",
+            "tests/commands/test_interrupted_pulumi.py"
+            "::test_up_interrupted_three_times_leaves_a_lock_that_the_next_up_removes",
+        ),
+        (
+            "ends the processes of the dead run, removes its lock, searches for pending creations and continues",
+            "tests/commands/test_interrupted_pulumi.py::test_up_after_a_killed_engine_removes_its_lock",
+            "tests/rehearsal/test_killed.py::test_up_and_destroy_after_a_kill_converge",
+        ),
+        (
+            "dead, on this machine, backend in a folder",
+            "tests/commands/test_locks.py::test_free_locks_of_a_dead_owner_removes_the_lock",
+        ),
+        (
+            "dead, on this machine, backend in a bucket",
+            "tests/commands/test_shared_backend.py::test_up_locked_by_dead_process_fails_with_pid_and_cancel_command",
+        ),
+        (
+            "alive, on this machine",
+            "tests/commands/test_locks.py::test_free_locks_of_a_running_owner_raises_and_keeps_the_lock",
+        ),
+        (
+            "wait; `pulumi cancel` only if that process is certainly dead",
+            "tests/commands/test_locks.py::test_free_locks_of_an_owner_on_another_machine_raises_and_keeps_the_lock",
+            "tests/commands/test_shared_backend.py::test_up_locked_by_another_machine_fails_with_owner",
+        ),
+    ),
+}
+"""Document -> rows of a quotation and the node ids of its tests."""

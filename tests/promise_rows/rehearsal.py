@@ -1,0 +1,167 @@
+"""Promises about rehearsals and jobs on TPUs."""
+
+from __future__ import annotations
+
+ROWS = {
+    "docs/rehearsal.md": (
+        (
+            "reports the placement of pods on nodes, destroys the stack, and checks that nothing is left",
+            "tests/rehearsal/test_rehearsal.py::test_dev_stack_has_two_hosts_with_two_gpus_each",
+        ),
+        (
+            "The exit status is 0 if the stack would work.",
+            "tests/rehearsal/test_rehearsal.py::test_dev_stack_has_two_hosts_with_two_gpus_each",
+            "tests/rehearsal/test_rehearsal.py::test_quota_too_small_fails_with_its_name",
+        ),
+        (
+            "make rehearse STACK=dev NAME=another # while another rehearsal runs",
+            "tests/rehearsal/test_folder.py::test_only_one_rejects_a_name_in_use",
+            "tests/rehearsal/test_folder.py::test_reserve_port_returns_a_port_of_its_own_for_each_process_and_name",
+        ),
+        (
+            "simulated by kwok, with the labels, taints, capacity and allocatable of their machine type",
+            "tests/rehearsal/test_nodes.py::test_gke_gpu_nodes_have_gkes_labels_and_taints",
+            "tests/unit/test_node_capacity.py::test_gke_allocatable_equals_simulated_node",
+        ),
+        (
+            "scheduled by the real scheduler, simulated by kwok",
+            "tests/rehearsal/test_rehearsal.py::test_pod_that_no_node_fits_fails_the_rehearsal",
+            "tests/rehearsal/test_simulated_pods.py::test_pods_run_also_after_kwok_was_killed",
+        ),
+        (
+            "the real programs, each with its own address",
+            "tests/rehearsal/test_rehearsal.py::test_eks_operators_create_and_place_pods",
+        ),
+        (
+            "the server rejects the deletion of a bucket with objects",
+            "tests/rehearsal/test_object_store.py::test_delete_bucket_with_objects_is_rejected",
+        ),
+        (
+            "replaced by a placeholder, because only their owner can decrypt them",
+            "tests/rehearsal/test_folder.py::test_write_settings_quotes_texts_that_look_like_numbers",
+        ),
+        (
+            "The rehearsal checks the inputs of resources against tables of facts",
+            "tests/rehearsal/test_engine.py::test_preview_rejects_a_wrong_input_with_its_rule",
+            "tests/rehearsal/test_facts.py::test_check_rejects_what_googles_provider_rejects",
+            "tests/rehearsal/test_facts.py::test_check_rejects_what_awss_provider_rejects",
+        ),
+        (
+            "Each table names the commit, and each fact the line.",
+            "tests/rehearsal/test_facts.py::test_each_table_is_complete",
+        ),
+        (
+            "prints the facts that differ from a provider's checkout",
+            "tests/rehearsal/test_reading_facts.py::test_changes_lists_changed_facts",
+        ),
+        (
+            "the project has not enabled the API",
+            "tests/rehearsal/test_lifecycle.py::test_create_without_an_enabled_api_is_rejected",
+        ),
+        (
+            "an input refers to a resource that does not exist",
+            "tests/rehearsal/test_lifecycle.py::test_create_with_a_missing_reference_is_rejected",
+        ),
+        (
+            "the name already exists",
+            "tests/rehearsal/test_lifecycle.py::test_create_with_an_existing_name_is_rejected",
+        ),
+        (
+            "a network to delete still has users",
+            "tests/rehearsal/test_lifecycle.py::test_delete_network_with_users_is_rejected",
+        ),
+        (
+            "a quota (`--quota REGION/NAME=LIMIT`) is exceeded",
+            "tests/rehearsal/test_rehearsal.py::test_quota_too_small_fails_with_its_name",
+        ),
+        (
+            "After `up`, a pending pod fails the rehearsal with the scheduler's message.",
+            "tests/rehearsal/test_rehearsal.py::test_pod_that_no_node_fits_fails_the_rehearsal",
+        ),
+        (
+            "If `up` itself fails, the report has Pulumi's errors and the resources that were created before.",
+            "tests/rehearsal/test_rehearsal.py::test_quota_too_small_fails_with_its_name",
+            "tests/rehearsal/test_report.py::test_report_of_a_failed_up_has_no_placement",
+        ),
+        (
+            "The report ends with the limits of every rehearsal",
+            "tests/rehearsal/test_report.py::test_report_ends_with_unknowns",
+        ),
+        (
+            "`up` then runs again and must succeed, and `destroy` must empty the cloud.",
+            "tests/rehearsal/test_faults.py::test_a_second_up_converges",
+            "tests/rehearsal/test_rehearsal.py::test_after_a_fault_a_second_up_converges[crash:nodepool]",
+        ),
+        (
+            "hits the first node pool of pool `gpus`",
+            "tests/rehearsal/test_lifecycle.py::test_fault_with_a_name_hits_only_that_resource",
+        ),
+        (
+            "the client stops waiting; the cloud completes the creation",
+            "tests/rehearsal/test_lifecycle.py::test_create_with_a_timeout_keeps_the_resource",
+        ),
+        (
+            "creation takes twenty times as long",
+            "tests/rehearsal/test_lifecycle.py::test_slow_create_exceeds_the_timeout",
+        ),
+        (
+            "Pulumi is killed after the cloud has created the resource and before it answers",
+            "tests/rehearsal/test_lifecycle.py::test_crash_happens_after_the_creation",
+        ),
+        (
+            "the first resource that refers to the new resource fails",
+            "tests/rehearsal/test_lifecycle.py::test_eventual_fault_hides_a_new_resource_once",
+        ),
+        (
+            "the cloud reports a deletion but keeps the resource: the rehearsal must fail",
+            "tests/rehearsal/test_killed.py::test_verify_empty_names_a_leaked_resource",
+            "tests/rehearsal/test_report.py::test_report_with_leftovers_does_not_pass",
+        ),
+        (
+            "the seventh call that changes something lacks the permission",
+            "tests/rehearsal/test_lifecycle.py::test_fault_happens_once",
+        ),
+        (
+            "the next commands must converge and leave nothing",
+            "tests/rehearsal/test_killed.py::test_up_and_destroy_after_a_kill_converge",
+            "tests/rehearsal/test_killed.py::test_destroy_after_a_killed_update_leaves_nothing",
+        ),
+        (
+            "along the longest chain of dependent resources",
+            "tests/rehearsal/test_recovery.py::test_longest_chain_adds_its_durations",
+        ),
+    ),
+    "docs/tpu.md": (
+        (
+            "one process per host; all hosts run one program",
+            "tests/unit/test_command.py::test_host_command_xla_on_one_host_runs_one_process",
+            "tests/trainer/test_xla.py::test_spmd_losses_equal_single_device_losses",
+        ),
+        (
+            "torchrun with one process per chip, which average their gradients",
+            "tests/trainer/test_xla.py::test_replicas_average_their_gradients",
+        ),
+        (
+            "`--sharding=model` also shards the weights of convolutions and linear layers",
+            "tests/trainer/test_xla.py::test_tensors_have_the_shardings_of_the_meshes",
+        ),
+        (
+            "The trainer derives the rank and the address of host 0 from them",
+            "tests/trainer/test_process_group.py::test_hosts_of_a_slice_meet_at_its_first_host",
+            "tests/trainer/test_process_group.py::test_hosts_of_several_slices_are_numbered",
+        ),
+        (
+            "the first step and the second (which has the optimizer state), then no more",
+            "tests/trainer/test_xla.py::test_steps_after_the_third_compile_nothing",
+        ),
+        (
+            "a folder for each process",
+            "tests/trainer/test_xla.py::test_traces_are_in_the_folder_of_the_process",
+        ),
+        (
+            "with its own packages (`trainer/requirements-xla.txt`)",
+            "tests/components/test_gke.py::test_gke_tpu_job_runs_xla_image",
+        ),
+    ),
+}
+"""Document -> rows of a quotation and the node ids of its tests."""

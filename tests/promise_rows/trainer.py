@@ -1,0 +1,358 @@
+"""Promises about the trainer and its launcher."""
+
+from __future__ import annotations
+
+ROWS = {
+    "docs/trainer.md": (
+        (
+            "trains on two ranks (the launcher has torchrun's flags)",
+            "tests/trainer/test_training.py::test_two_hosts_learn",
+            "tests/trainer/test_launch.py::test_flags_that_torchrun_rejects_are_bad_configuration",
+        ),
+        (
+            "lists every flag with its default",
+            "tests/trainer/test_config.py::test_help_describes_every_setting",
+        ),
+        (
+            "any classifier of torchvision or timm (`--arch`)",
+            "tests/trainer/test_training.py::test_models_of_both_libraries_train_on_generated_images",
+        ),
+        ("training is complete", "tests/trainer/test_training.py::test_two_hosts_learn"),
+        (
+            "out of memory after steps for which it was enough",
+            "tests/trainer/test_cpu.py::test_translate_errors_after_first_step_allows_a_restart",
+        ),
+        (
+            "diverged: the loss or a weight is not finite",
+            "tests/trainer/test_training.py::test_loss_that_is_not_finite_ends_training",
+            "tests/trainer/test_training.py::test_weights_that_are_not_finite_are_not_saved",
+        ),
+        (
+            "data or checkpoints missing or broken",
+            "tests/trainer/test_training.py::test_missing_digits_end_run",
+            "tests/trainer/test_checkpoint.py::test_resume_with_only_broken_checkpoints_raises",
+        ),
+        (
+            "hang: a rank did not answer within `--process-group-timeout`",
+            "tests/trainer/test_watchdog.py::test_sleeping_rank_makes_all_ranks_print_stacks_and_exit",
+        ),
+        (
+            "a host was lost or preempted, and the job has no restarts left",
+            "tests/trainer/test_script_restarts.py::test_lost_host_without_remaining_restarts_ends_job",
+        ),
+        (
+            "disk or bucket full, read-only or failing",
+            "tests/trainer/test_faults.py::test_full_disk_ends_run_with_its_path",
+            "tests/trainer/test_faults.py::test_read_only_disk_ends_run",
+        ),
+        (
+            "this rank was preempted (SIGTERM, Ctrl-C), or another rank is gone; the current step is saved",
+            "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
+            "tests/trainer/test_preemption.py::test_ctrl_c_saves_like_sigterm",
+        ),
+        (
+            "an invalid flag, such as a batch that never fits into memory, two conflicting flags",
+            "tests/trainer/test_config.py::test_invalid_flag_ends_process_with_its_exit_code",
+            "tests/trainer/test_cpu.py::test_batch_beyond_memory_ends_run_with_one_line",
+        ),
+        (
+            "`trainer.launch` exits with the code of the rank that failed first",
+            "tests/trainer/test_launch.py::test_launcher_exit_code_is_the_first_failed_ranks",
+            "tests/trainer/test_preemption.py::test_launcher_exit_code_is_that_of_the_killed_rank",
+        ),
+        ("247 is SIGKILL", "tests/trainer/test_restarts.py::test_rank_killed_beyond_restarts_ends_job"),
+        (
+            "`--bucket` is a URL: `file:///...`, `gs://...` or `s3://...`",
+            "tests/trainer/test_stores.py::test_run_in_a_bucket_saves_resumes_and_cleans_up",
+            "tests/trainer/test_training.py::test_metrics_are_written_for_tools",
+        ),
+        (
+            "The folder in the bucket is the job's name: at most 255 bytes",
+            "tests/trainer/test_config.py::test_invalid_flags_are_rejected_with_allowed_values",
+        ),
+        (
+            "Without a bucket, the trainer rejects `--profile-steps`, `--wandb=offline` and `--wandb=online` (78)",
+            "tests/trainer/test_config.py::test_invalid_flags_are_rejected_with_allowed_values",
+        ),
+        (
+            "If a bucket answers 429 or 503, slowly, or incompletely, the client retries for seconds",
+            "tests/trainer/test_stores.py::test_store_with_temporary_failures_loses_nothing",
+        ),
+        (
+            "A bucket that keeps failing, or without write permission, ends the run (74).",
+            "tests/trainer/test_stores.py::test_store_with_permanent_failure_ends_run",
+        ),
+        (
+            "and is not retried",
+            "tests/trainer/test_stores.py::test_silent_bucket_is_not_asked_again",
+        ),
+        (
+            "`checkpoint.json`, which is written last and completes it",
+            "tests/trainer/test_run_lease.py::test_save_that_loses_the_lease_is_not_sealed",
+            "tests/trainer/test_checkpoint.py::test_process_killed_during_save_leaves_complete_checkpoint",
+        ),
+        (
+            "every event as a line of JSON, with NaN and infinity as null",
+            "tests/trainer/test_training.py::test_metrics_are_written_for_tools",
+            "tests/trainer/test_records.py::test_number_that_is_not_finite_becomes_null",
+        ),
+        ("curves of rank 0", "tests/trainer/test_training.py::test_metrics_are_written_for_tools"),
+        (
+            "which `wandb sync` can upload later if there was no network or no key",
+            "tests/trainer/test_faults.py::test_wandb_does_not_delay_training",
+            "tests/trainer/test_records.py::test_wandb_without_key_is_kept_in_the_folder",
+        ),
+        (
+            "a trace of torch.profiler for",
+            "tests/trainer/test_faults.py::test_profile_contains_requested_steps",
+        ),
+        (
+            "A run that ends or is preempted before step 15 writes the steps so far.",
+            "tests/trainer/test_faults.py::test_profile_of_short_run_contains_existing_steps",
+            "tests/trainer/test_faults.py::test_preempted_run_keeps_its_profile",
+        ),
+        (
+            "A run that ends before step 10, or resumes at step 15 or later, warns at its start",
+            "tests/trainer/test_faults.py::test_profile_outside_of_run_prints_warning",
+        ),
+        (
+            "writes checkpoints in the background while training continues",
+            "tests/trainer/test_checkpoint.py::test_save_in_background_allows_training_to_continue",
+        ),
+        (
+            "A load skips a checkpoint without `checkpoint.json`, which was never completed",
+            "tests/trainer/test_checkpoint.py::test_resume_skips_broken_checkpoint_and_reports_it[never finished]",
+            "tests/trainer/test_checkpoint.py::test_resume_after_kill_in_first_save_starts_from_scratch",
+        ),
+        (
+            "It rejects a checkpoint with a missing or short file, a wrong checksum, another format or another model",
+            "tests/trainer/test_checkpoint.py::test_resume_skips_broken_checkpoint_and_reports_it",
+        ),
+        (
+            "If all completed checkpoints are rejected, the run ends (66)",
+            "tests/trainer/test_checkpoint.py::test_resume_with_only_broken_checkpoints_raises",
+        ),
+        (
+            "If the storage fails, or denies access to the newest checkpoint, the run ends (74)",
+            "tests/trainer/test_checkpoint_places.py::test_checkpoint_in_failing_storage_raises",
+        ),
+        (
+            "A load restores weights, optimizer, float16's loss scale, position in the data and random number "
+            "generators.",
+            "tests/trainer/test_training.py::test_killed_and_preempted_run_ends_with_the_same_result",
+            "tests/trainer/test_checkpoint.py::test_float16_loss_scale_is_restored",
+        ),
+        (
+            "Another number of ranks resumes at the same sample.",
+            "tests/trainer/test_sampler.py::test_restarts_with_other_worlds_repeat_and_skip_nothing",
+            "tests/trainer/test_faults.py::test_restarts_with_two_one_two_ranks_take_every_sample_once",
+        ),
+        (
+            "Batch statistics (BatchNorm's) are those of rank 0, as in the evaluation.",
+            "tests/trainer/test_evaluation.py::test_ranks_evaluate_and_save_with_statistics_of_rank_0",
+        ),
+        (
+            "The newest `--keep-checkpoints` complete checkpoints stay, and older ones stay for `--keep-hours`.",
+            "tests/trainer/test_checkpoint.py::test_retention_deletes_checkpoints_beyond_number_and_age",
+            "tests/trainer/test_stores.py::test_bucket_checkpoints_are_kept_by_number_and_age",
+        ),
+        (
+            "a checkpoint that was damaged meanwhile does not count",
+            "tests/trainer/test_checkpoint_history.py::test_retention_checkpoint_damaged_after_resume_is_not_counted",
+        ),
+        (
+            "its old files stay until the new manifest is written",
+            "tests/trainer/test_checkpoint.py::test_save_of_same_step_keeps_old_checkpoint_until_sealed",
+        ),
+        (
+            "The first save detects a disk folder that the hosts do not share (74)",
+            "tests/trainer/test_checkpoint_places.py::test_tensor_file_on_another_disk_prevents_the_seal",
+        ),
+        (
+            "the launchers of all hosts restart the job's ranks together, each in its own pod",
+            "tests/trainer/test_restarts.py::test_killed_ranks_restart_while_all_launchers_stay",
+            "tests/end_to_end/test_local_stack.py::test_killed_rank_restarts_in_place_and_resumes",
+        ),
+        (
+            "The launchers count the restarts of the whole job.",
+            "tests/trainer/test_rounds.py::test_failures_of_all_hosts_count_once",
+            "tests/trainer/test_rounds.py::test_new_host_0_gets_round_and_count_from_the_others",
+        ),
+        (
+            "When a host is lost, the others wait for its next launcher",
+            "tests/trainer/test_restarts.py::test_launchers_wait_for_a_lost_host",
+        ),
+        (
+            "unless the host was preempted (SIGTERM) and could notify the others",
+            "tests/trainer/test_rounds.py::test_preempted_host_costs_no_restart",
+            "tests/trainer/test_restarts.py::test_preempted_host_costs_no_restart",
+        ),
+        (
+            "The job ends at once if no restart is left, or after 65, 66, 69 and 78. Every launcher then exits.",
+            "tests/trainer/test_rounds.py::test_job_ends_on_every_host_when_restarts_are_used_up",
+            "tests/trainer/test_restarts.py::test_rank_with_final_exit_code_ends_job",
+            "tests/unit/test_command.py::test_final_exit_codes_equal_those_of_launcher",
+        ),
+        (
+            "A launcher prints `restart number=2 counted=2/3 failed_rank=1 exit_code=-9`.",
+            "tests/end_to_end/test_local_stack.py::test_killed_rank_restarts_in_place_and_resumes",
+        ),
+        (
+            "Ranks whose launcher is killed save the step and exit (75)",
+            "tests/trainer/test_launch.py::test_ranks_with_killed_launcher_save_and_stop",
+        ),
+        (
+            "If two runs of a job do start, the later one continues from what the other saved.",
+            "tests/trainer/test_run_lease.py::test_newer_of_two_runs_continues",
+        ),
+        (
+            "A run that finds another name there before a save changes nothing and exits (78).",
+            "tests/trainer/test_run_lease.py::test_run_without_lease_saves_nothing",
+            "tests/trainer/test_run_lease.py::test_newer_of_two_runs_continues",
+        ),
+        (
+            "A crashed run cannot block its successor.",
+            "tests/trainer/test_training.py::test_killed_and_preempted_run_ends_with_the_same_result",
+        ),
+        (
+            "every rank prints the stacks of all its threads and exits with 70",
+            "tests/trainer/test_watchdog.py::test_sleeping_rank_makes_all_ranks_print_stacks_and_exit",
+        ),
+        (
+            "It also prints the rank that made the least progress, or whose process is stopped.",
+            "tests/trainer/test_watchdog.py::test_sleeping_rank_makes_all_ranks_print_stacks_and_exit",
+            "tests/trainer/test_watchdog.py::test_stopped_process_is_reported",
+        ),
+        (
+            "An event `straggler` reports a rank",
+            "tests/trainer/test_watchdog.py::test_stragglers_report_rank_that_stays_slow",
+            "tests/trainer/test_watchdog.py::test_rank_that_is_three_times_as_slow_is_reported",
+            "tests/trainer/test_watchdog.py::test_run_without_faults_raises_no_alarm",
+        ),
+        (
+            "samples per second: of this rank since the last event; of all ranks since the start",
+            "tests/trainer/test_training.py::test_every_rank_reports_itself_and_its_rate",
+        ),
+        (
+            "percent of the steps' time that the rank's device waited for data",
+            "tests/trainer/test_step_log.py::test_step_time_is_split_into_data_wait_and_useful_time",
+            "tests/trainer/test_step_log.py::test_device_with_work_left_does_not_wait_for_data",
+        ),
+        (
+            "missing if shapes alone do not determine the model's operations",
+            "tests/trainer/test_step_log.py::test_flops_of_value_dependent_model_are_none",
+        ),
+        (
+            "(percent of samples whose class is among the model's first five) of the whole test set",
+            "tests/trainer/test_evaluation.py::test_scores_ignore_samples_without_class",
+            "tests/trainer/test_training.py::test_ranks_evaluate_the_whole_test_set",
+        ),
+        (
+            "All ranks must find as many samples and classes as rank 0, with every recipe, or the run ends (66).",
+            "tests/trainer/test_training.py::test_different_data_on_another_host_is_rejected",
+        ),
+        (
+            "is a folder, on a disk or in a bucket (`gs://`, `s3://`), in one of these layouts",
+            "tests/trainer/test_images.py::test_layouts_give_the_same_images",
+            "tests/trainer/test_bucket_images.py::test_bucket_layouts_give_the_same_images_as_a_disk",
+        ),
+        (
+            "There must be two or more classes. Links are followed.",
+            "tests/trainer/test_image_folders.py::test_images_of_one_class_are_rejected",
+            "tests/trainer/test_image_folders.py::test_links_to_classes_and_images_are_followed",
+        ),
+        (
+            "A warning counts hidden files",
+            "tests/trainer/test_image_folders.py::test_files_that_are_not_images_are_counted",
+            "tests/trainer/test_image_folders.py::test_hidden_files_are_neither_classes_nor_images",
+        ),
+        (
+            "One rank per host decodes the images once into `--cache-dir`",
+            "tests/trainer/test_image_cache.py::test_cache_decodes_images_once",
+            "tests/trainer/test_bucket_images.py::test_bucket_images_are_decoded_once_into_the_cache",
+        ),
+        (
+            "A file is decoded again if it was rewritten (by its time on a disk, by its ETag in a bucket) or if the "
+            "cache is damaged.",
+            "tests/trainer/test_image_cache.py::test_cache_decodes_changed_images_again",
+            "tests/trainer/test_image_cache.py::test_cache_that_is_damaged_is_replaced",
+        ),
+        (
+            "If the disk is too small, the run prints the required size.",
+            "tests/trainer/test_image_cache.py::test_cache_on_too_small_disk_is_rejected",
+        ),
+        (
+            "A tenth of the disk stays free; on a disk that is fuller than that, 99 % of the free space does.",
+            "tests/trainer/test_image_cache.py::test_cache_on_full_disk_must_be_small",
+        ),
+        (
+            "Images that cannot be decoded are skipped and counted, and the first ten are listed.",
+            "tests/trainer/test_images.py::test_broken_images_are_counted_and_reported",
+            "tests/trainer/test_images.py::test_data_set_of_mostly_broken_images_is_rejected",
+        ),
+        (
+            "It also rejects models that do not output one score per class",
+            "tests/trainer/test_models.py::test_model_that_is_not_a_classifier_is_rejected",
+            "tests/trainer/test_models.py::test_image_size_that_a_model_rejects_is_bad_configuration",
+        ),
+        (
+            "timm's models are built for the requested size",
+            "tests/trainer/test_models.py::test_models_accept_the_image_size_and_give_one_score_per_class",
+        ),
+        (
+            "One rank reads each image once per epoch, for any number of ranks.",
+            "tests/trainer/test_bucket_images.py::test_bucket_images_on_two_ranks_equal_disk_images",
+        ),
+        (
+            "one rank reads each shard once at the start",
+            "tests/trainer/test_bucket_images.py::test_bucket_shards_are_each_listed_by_one_rank",
+        ),
+        (
+            "A shard that is truncated or damaged between its members ends the run (66)",
+            "tests/trainer/test_image_folders.py::test_truncated_shard_is_rejected",
+        ),
+        (
+            "A broken image has no effect on training or on the accuracy of the test set.",
+            "tests/trainer/test_images.py::test_broken_images_of_a_stream_are_reported_when_read",
+            "tests/trainer/test_evaluation.py::test_evaluation_does_not_count_unreadable_image",
+        ),
+        (
+            "lists the image's Python packages",
+            "tests/end_to_end/test_examples.py::test_example_interactive_hosts_train_by_hand",
+        ),
+        (
+            "In a user's image without them, such a run ends with 78.",
+            "tests/trainer/test_training.py::test_compile_without_compiler_is_rejected",
+        ),
+        (
+            "torch 2.15 has kernels for GPUs from the T4 on",
+            "tests/trainer/test_gpu.py::test_trainer_torch_has_kernels_for_every_gpu_that_runs_it",
+        ),
+        (
+            "Stacks build it for jobs on V100s",
+            "tests/components/test_gke.py::test_gke_job_on_v100_runs_cuda12_image",
+        ),
+        (
+            "the digits recipe reaches 98.5 %",
+            "tests/trainer/test_training.py::test_digits_recipe_with_defaults_reaches_documented_accuracy",
+        ),
+        (
+            "final weights identical to the bit to those of an undisturbed run with the same seed",
+            "tests/trainer/test_faults.py::test_randomly_killed_ranks_end_with_the_same_result",
+        ),
+        (
+            "20 checkpoints of the last trained step",
+            "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
+        ),
+        (
+            "100 successful resumes",
+            "tests/trainer/test_checkpoint.py::test_process_killed_during_save_leaves_complete_checkpoint",
+        ),
+        (
+            "every sample of all epochs was trained on once",
+            "tests/trainer/test_faults.py::test_restarts_with_two_one_two_ranks_take_every_sample_once",
+        ),
+        ("its local run has every logged number", "tests/trainer/test_faults.py::test_wandb_does_not_delay_training"),
+    ),
+}
+"""Document -> rows of a quotation and the node ids of its tests."""

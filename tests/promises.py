@@ -1,0 +1,73 @@
+"""Promises of README.md, the Makefile and the documentation, each with the tests that fail if it breaks.
+
+`python -m tests.promises` writes docs/promises.md. The rows are in tests/promise_rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from tests.promise_rows import architecture, clouds, faults, guides, jobs, readme, recipes, rehearsal, trainer
+
+PROJECT = Path(__file__).resolve().parents[1]
+PAGE = PROJECT / "docs" / "promises.md"
+README = "README.md"
+INTRODUCTION = """\
+# Promises
+
+Each row quotes a promise of a document and names the tests that fail if it breaks. `python -m tests.promises` generates
+this page from `tests/promise_rows/`. The tests of README.md are the core of `make test`.
+
+The traps of GKE and EKS have their tests in a table of [clouds.md](clouds.md).
+"""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Promise of a document."""
+
+    document: str
+    """Path of the document in the project."""
+    sentence: str
+    """Quotation from the document that occurs in it once."""
+    tests: tuple[str, ...]
+    """Node ids of the tests that fail if the promise breaks. An id without parameters stands for all of them."""
+
+
+def _promises() -> tuple[Promise, ...]:
+    """Return the promises of all documents, those of README.md first."""
+    pages: Mapping[str, tuple[tuple[str, ...], ...]] = {
+        **architecture.ROWS,
+        **clouds.ROWS,
+        **faults.ROWS,
+        **guides.ROWS,
+        **jobs.ROWS,
+        **rehearsal.ROWS,
+        **trainer.ROWS,
+    }
+    rows = {**readme.ROWS, **dict(sorted(pages.items())), **recipes.ROWS}
+    return tuple(Promise(document, row[0], row[1:]) for document in rows for row in rows[document])
+
+
+PROMISES = _promises()
+
+
+def core() -> frozenset[str]:
+    """Return the node ids of the tests of README.md's promises."""
+    return frozenset(test for promise in PROMISES if promise.document == README for test in promise.tests)
+
+
+def page() -> str:
+    """Return the text of docs/promises.md."""
+    parts = [INTRODUCTION]
+    for document, promises in groupby(PROMISES, key=lambda promise: promise.document):
+        rows = [f"| {each.sentence} | {', '.join(f'`{test}`' for test in each.tests)} |" for each in promises]
+        parts.append("\n".join([f"## {document}", "", "| promise | test |", "|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,178 @@
+"""Start of trainer processes by fork from a process that has imported torch: a second less each than a new Python.
+
+`python -m tests.trainer.fork_server FD` is the server. It forks a waiter for each request on the socket FD. The waiter
+forks the requested process, and reports its id and its exit status on the request's own socket.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import io
+import json
+import multiprocessing.util
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+
+class ForkedProcess:
+    """A process of the server, with the interface of `subprocess.Popen` that the tests use."""
+
+    def __init__(self, program: Sequence[str], cwd: str, environment: Mapping[str, str]) -> None:
+        sys.audit("subprocess.Popen", program[0], program, cwd, environment)
+        self._status, status = socket.socketpair()
+        read_end, write_end = os.pipe()
+        request = json.dumps({"program": list(program), "cwd": cwd, "environment": dict(environment)}).encode()
+        with status:
+            socket.send_fds(_server(), [len(request).to_bytes(4, "big")], [status.fileno(), write_end])
+            _server().sendall(request)
+        os.close(write_end)
+        self.stdout: IO[str] = os.fdopen(read_end, encoding="utf-8", errors="replace")
+        self.pid = int(self._status.recv(64))
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit status, negative for a signal. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            self._status.settimeout(timeout)
+            try:
+                self.returncode = int(self._status.recv(64))
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0) from None
+            self._status.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return the exit status of a process that has ended, else None."""
+        try:
+            return self.wait(0.001)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+
+@cache
+def _server() -> socket.socket:
+    """Start the server and return the socket for requests. The server ends with this process."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.trainer.fork_server", str(theirs.fileno())],
+            # torch reads it when it is imported.
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            pass_fds=[theirs.fileno()],
+        )
+
+    def stop() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(stop)
+    return ours
+
+
+def _serve(requests: socket.socket) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the waiters
+    while True:
+        head, descriptors, _flags, _address = socket.recv_fds(requests, 4, 2)
+        if not head:
+            return
+        size, content = int.from_bytes(head, "big"), b""
+        while len(content) < size:
+            content += requests.recv(size - len(content))
+        if os.fork() == 0:
+            requests.close()
+            _wait(json.loads(content), *descriptors)
+        for each in descriptors:
+            os.close(each)
+
+
+def _wait(request: dict[str, object], status: int, output: int) -> None:
+    """Fork the process, report its id and its exit status, and exit."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    pid = os.fork()
+    if pid == 0:
+        os.close(status)
+        _run(request, output)
+    os.close(output)
+    with socket.socket(fileno=status) as answers:
+        answers.sendall(str(pid).encode())
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        answers.sendall(str(code).encode())
+    os._exit(0)
+
+
+def _run(request: dict[str, object], output: int) -> None:
+    """Become `python -u -m PROGRAM` and exit."""
+    os.setsid()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    # Unbuffered streams, as of `python -u`. The server's own streams may be files, which a pipe cannot replace.
+    sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", 0, closefd=False), write_through=True)
+    sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", 0, closefd=False), write_through=True)
+    environment, program = request["environment"], request["program"]
+    assert isinstance(environment, dict)
+    assert isinstance(program, list)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(str(request["cwd"]))
+    tempfile.tempdir = None
+    setattr(multiprocessing.util, "spawnv_passfds", _fork_code)  # noqa: B010  # mypy rejects another function
+    sys.argv = program
+    code = 0
+    try:
+        runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    atexit._run_exitfuncs()
+    os._exit(code)
+
+
+def _fork_code(_path: bytes, words: Any, descriptors: Sequence[int]) -> int:
+    """Fork a process for `python -c CODE`, as which `multiprocessing` starts its fork server."""
+    if pid := os.fork():
+        return pid
+    for each in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        if each > 2 and each not in descriptors:
+            with suppress(OSError):  # the descriptor of the listing is closed
+                os.close(each)
+    code = 1
+    try:
+        with suppress(SystemExit):
+            exec(compile(words[-1], "forked", "exec"), {"__name__": "forked"})
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    from trainer.launch import PRELOADED_MODULES
+
+    for name in ("torch.distributed.run", *PRELOADED_MODULES):
+        importlib.import_module(name)
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,39 @@
+"""Targets of the Makefile that need no set-up: the list of commands, and the removal of environments."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[2]
+ENVIRONMENTS = (".venv", ".venv-dev", ".venv-tensorboard", ".venv-xla", ".venv-stores")
+CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", ".hypothesis", "infra/__pycache__")
+KEPT = ("Pulumi.local.yaml", ".trainyard/pulumi/state", "cache/trainyard/bin/kubectl", "infra/naming.py")
+
+
+def make(target: str, folder: Path) -> str:
+    """Return the output of a target, run as if from a shell."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+    environment["XDG_CACHE_HOME"] = str(folder / "cache")
+    done = subprocess.run(["make", target], cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_help_lists_every_target() -> None:
+    targets = re.findall(r"(?m)^([a-z-]+):(?!=)", (PROJECT / "Makefile").read_text(encoding="utf-8"))
+    lines = make("help", PROJECT).splitlines()
+    assert [line.split()[:2] for line in lines] == [["make", target] for target in targets]
+    assert all(len(line.split()) > 3 for line in lines), "each line describes its target"
+
+
+def test_clean_removes_environments_and_keeps_other_files(tmp_path: Path) -> None:
+    shutil.copy(PROJECT / "Makefile", tmp_path)
+    for name in (*(f"{folder}/file" for folder in (*ENVIRONMENTS, *CACHES)), *KEPT):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    make("clean", tmp_path)
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {*KEPT, "Makefile"}

@@ -1,0 +1,90 @@
+"""Table of promises: each quotation is in its document, and each named test exists."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from pathlib import Path
+
+import pytest
+
+from tests.promises import PAGE, PROJECT, PROMISES, README, core, page
+
+LONG = "pytest.mark.long"
+
+
+@functools.cache
+def text_of(document: str) -> str:
+    """Return the text of a document, with each run of blanks and line ends as one blank."""
+    return " ".join((PROJECT / document).read_text(encoding="utf-8").split())
+
+
+@functools.cache
+def module(file: Path) -> ast.Module:
+    """Return the parsed source of a file."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def parts(test: str) -> tuple[Path, str, bool]:
+    """Return the file and the function of a node id, and True if it has parameters."""
+    file, _, name = test.partition("::")
+    function, bracket, _ = name.partition("[")
+    return PROJECT / file, function, bool(bracket)
+
+
+def function_of(test: str) -> ast.FunctionDef | None:
+    """Return the test function of a node id, or None."""
+    file, name, _ = parts(test)
+    found = module(file).body if file.is_file() else []
+    return next((each for each in found if isinstance(each, ast.FunctionDef) and each.name == name), None)
+
+
+def marks(test: str) -> set[str]:
+    """Return the marks of a test's function and of its module."""
+    function = function_of(test)
+    assert function
+    found = [ast.unparse(each) for each in function.decorator_list]
+    for each in module(parts(test)[0]).body:
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "pytestmark":
+            values = each.value.elts if isinstance(each.value, ast.List) else [each.value]
+            found += [ast.unparse(value) for value in values]
+    return set(found)
+
+
+def test_promises_quote_their_documents_once() -> None:
+    counts = {promise: text_of(promise.document).count(promise.sentence) for promise in PROMISES}
+    wrong = [f"{each.document}: {count} times: {each.sentence}" for each, count in counts.items() if count != 1]
+    assert wrong == [], "correct the quotation in tests/promise_rows"
+
+
+def test_promises_are_unique() -> None:
+    rows = [(promise.document, promise.sentence) for promise in PROMISES]
+    assert sorted({row for row in rows if rows.count(row) > 1}) == []
+    assert [promise for promise in PROMISES if len(set(promise.tests)) != len(promise.tests)] == []
+
+
+def test_promises_name_existing_tests() -> None:
+    named = sorted({test for promise in PROMISES for test in promise.tests})
+    assert [promise for promise in PROMISES if not promise.tests] == []
+    assert [test for test in named if function_of(test) is None] == []
+
+
+def test_promises_name_parameters_only_of_parametrized_tests() -> None:
+    named = sorted({test for promise in PROMISES for test in promise.tests if parts(test)[2]})
+    assert named
+    assert [test for test in named if not any("pytest.mark.parametrize(" in mark for mark in marks(test))] == []
+
+
+def test_core_has_a_short_test_of_each_promise_of_readme() -> None:
+    promises = [promise for promise in PROMISES if promise.document == README]
+    assert core() == {test for promise in promises for test in promise.tests}
+    assert [promise for promise in promises if all(LONG in marks(test) for test in promise.tests)] == []
+
+
+@pytest.mark.parametrize("document", sorted({promise.document for promise in PROMISES}))
+def test_promised_document_exists(document: str) -> None:
+    assert (PROJECT / document).is_file()
+
+
+def test_promises_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `python -m tests.promises`"

@@ -1,0 +1,56 @@
+"""Workflows on GitHub: credentials only after approval, none for pull requests, and an hourly schedule."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+FOLDER = Path(__file__).resolve().parents[2] / ".github" / "workflows"
+STACK = "${{ matrix.stack }}"
+
+
+def workflow(name: str) -> dict[Any, Any]:
+    """Return a workflow. YAML reads its key `on` as True."""
+    found: dict[Any, Any] = yaml.safe_load((FOLDER / f"{name}.yml").read_text(encoding="utf-8"))
+    return found
+
+
+def test_pull_request_workflow_has_no_credentials() -> None:
+    found = workflow("preview")
+    assert list(found[True]) == ["pull_request"]
+    assert found["permissions"] == {}
+    for job in found["jobs"].values():
+        assert job["permissions"].items() <= {"contents": "read", "pull-requests": "write"}.items()
+        assert "environment" not in job
+    text = (FOLDER / "preview.yml").read_text(encoding="utf-8")
+    assert not re.search(r"\b(secrets|vars)\.", text)
+    assert text.count("actions/checkout@") == text.count("persist-credentials: false")
+
+
+def test_pull_requests_from_forks_get_only_the_summary() -> None:
+    steps = workflow("preview")["jobs"]["report"]["steps"]
+    (comment,) = [step for step in steps if "GH_TOKEN" in step.get("env", {})]
+    assert "github.event.pull_request.head.repo.full_name == github.repository" in comment["if"]
+    (summary,) = [step for step in steps if "GITHUB_STEP_SUMMARY" in step.get("run", "")]
+    assert "head.repo" not in summary["if"]
+
+
+@pytest.mark.parametrize(("name", "command"), [("up", "make up"), ("destroy", "make down")])
+def test_jobs_with_credentials_need_approval_of_their_stack(name: str, command: str) -> None:
+    jobs = workflow(name)["jobs"].values()
+    (changing,) = [job for job in jobs if any(command in step.get("run", "") for step in job["steps"])]
+    assert (changing["environment"], changing["env"]["STACK"]) == (STACK, STACK)
+    assert changing["permissions"] == {"contents": "read", "id-token": "write"}
+
+
+def test_destroy_workflow_runs_every_hour() -> None:
+    found = workflow("destroy")
+    assert all(re.fullmatch(r"\d+ \* \* \* \*", each["cron"]) for each in found[True]["schedule"])
+    steps = [step.get("run", "") for step in found["jobs"]["stacks"]["steps"]]
+    assert any("commands.ttl" in text for text in steps)
+    (job,) = [job for name, job in found["jobs"].items() if name != "stacks"]
+    assert [step["run"] for step in job["steps"] if "run" in step][-2:] == ["make down", "make verify-empty"]
