@@ -24,6 +24,8 @@ from tests.promises import core
 TABLE = Path(__file__).with_name("lanes.json")
 SLEEP_SECONDS = 0.05
 """Longest sleep of a fast test, in seconds. A thread that waits for another may sleep less."""
+FAST_SECONDS = 8.0
+"""Longest time of a fast test, in seconds. A test that computes longer is in the lane of processes."""
 BRIEF = "brief"
 BRIEF_SECONDS = 1.0
 """Longest time of a test of a slow lane that `make test` runs although no promise needs it, in seconds."""
@@ -51,9 +53,11 @@ class Lane(IntEnum):
 
 
 def command_lane(words: Iterable[object]) -> Lane:
-    """Return the lane of a test that runs a command."""
+    """Return the lane of a test that runs a command. A fast test may ask git: only the first of a worker does."""
     texts = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in words]
     names = [Path(each).name for each in texts]
+    if names[0] == "git":
+        return Lane.FAST
     if "make" in names:
         return Lane.END_TO_END
     if any(name.startswith(CLUSTER_PROGRAMS) for name in names):
@@ -107,9 +111,9 @@ def _recorded_spawn(path: bytes, words: Any, descriptors: Sequence[int]) -> int:
 setattr(multiprocessing.util, "spawnv_passfds", _recorded_spawn)  # noqa: B010  # mypy rejects another function
 
 
-def function_id(item: pytest.Item) -> str:
-    """Return the node id of a test without its parameters."""
-    return item.nodeid.partition("[")[0]
+def function_id(node_id: str) -> str:
+    """Return the node id of a test without its parameters, and without the group that xdist adds."""
+    return node_id.partition("[")[0].partition("@")[0]
 
 
 def read_table() -> dict[str, Lane]:
@@ -136,6 +140,9 @@ def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
     """Write the lanes of these tests, and keep those of other tests. A file whose tests share a lane is one entry."""
     before, files = read_table(), defaultdict[str, dict[str, Lane]](dict)
     known = {name: lane for name, lane in before.items() if "::" in name} | used
+    for name in used:
+        if used[name] is Lane.FAST and seconds[name] > FAST_SECONDS:
+            known[name] = Lane.PROCESS
     for name, lane in known.items():
         files[name.partition("::")[0]][name] = lane
     lanes: dict[str, list[str]] = {each.label: [] for each in Lane if each}
@@ -158,7 +165,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--record-lanes", action="store_true", help="write tests/lanes.json from what the tests do")
 
 
-@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select the requested lanes, and divide the tests among the workers.
 
@@ -167,7 +173,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     table = read_table()
     for item in items:
-        item.stash[LANE] = lane_of(function_id(item), table)
+        lane = lane_of(function_id(item.nodeid), table)
+        # The table has only tests that ran.
+        item.stash[LANE] = max(lane, Lane.CLUSTER) if item.get_closest_marker("long") else lane
     chosen = _chosen(config)
     left = [item for item in items if not chosen(item)]
     if left:
@@ -193,7 +201,11 @@ def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
     if not config.getoption("--core") and not config.getoption("--rest"):
         return lambda _item: True
     names, is_core = core() | read_brief(), config.getoption("--core")
-    return lambda item: is_core == (item.stash[LANE] is Lane.FAST or item.nodeid in names or function_id(item) in names)
+    return lambda item: is_core == (item.stash[LANE] is Lane.FAST or not names.isdisjoint(_ids(item)))
+
+
+def _ids(item: pytest.Item) -> tuple[str, str]:
+    return item.nodeid, function_id(item.nodeid)
 
 
 def _worker_group(item: pytest.Item) -> str | None:
@@ -265,7 +277,7 @@ class Summary:
         properties = {str(name): str(value) for name, value in report.user_properties}
         self.seconds[properties["lane"]] += report.duration
         self.tests[properties["lane"]].add(report.nodeid)
-        name = report.nodeid.partition("[")[0]
+        name = function_id(report.nodeid)
         self.function_seconds[name] += report.duration
         if "used" in properties:
             self.used[name] = max(self.used.get(name, Lane.FAST), Lane[properties["used"].upper()])

@@ -51,7 +51,7 @@ def test_down_ends_jobs_first_and_prints_kept_bucket(
     assert down.JOBS_TARGET in jobs
     assert "--target" not in rest
     said = capsys.readouterr().out
-    assert said == ("kept, as the settings say, and costing: gs://checkpoints\n" if keep else "")
+    assert said == ("kept because of `bucket.keep`, and continues to cost: gs://checkpoints\n" if keep else "")
 
 
 def test_down_with_broken_state_resets_it_on_this_machine(
