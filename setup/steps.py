@@ -8,7 +8,7 @@ from infra.local.image_store import stored_references
 from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS
 from infra.local.trainer_image import builtin_image_reference, ensure_stored, trainer_image_reference
 from infra.operators.releases import needed_releases
-from setup import debian, digits, go_programs, pulumi_cli, releases
+from setup import debian, digits, go_programs, pulumi_cli, releases, sotu
 from setup import operators as operator_steps
 from setup.progress import Step
 from setup.releases import DownloadError, Downloads
@@ -53,7 +53,7 @@ KWOK = go_programs.GoProgram(
     flags=[f"-X sigs.k8s.io/kwok/pkg/consts.Version=v{KWOK_VERSION}"],
     binary="kwok",
 )
-DEBIAN, DIGITS = "Debian packages", "handwritten digits"
+DEBIAN, DIGITS, SOTU = "Debian packages", "handwritten digits", "State of the Union addresses"
 RUNTIME_STEP = f"containerd {CONTAINERD_VERSION} and runc {RUNC_VERSION}"
 RUNTIME_MINUTES, PULUMI_MINUTES, KUBERNETES_MINUTES, IMAGE_MINUTES = 1, 10, 5, 10
 """Minutes of the builds on two cores. Pulumi and the trainer image are built at the same time."""
@@ -74,7 +74,7 @@ def steps(
     downloads = Downloads()
     pulumi = _pulumi(downloads)
     if not cluster:
-        return [pulumi, *([_digits()] if image else []), *operator_steps.steps(operators, cluster=False)]
+        return [pulumi, *([_digits(), _sotu()] if image else []), *operator_steps.steps(operators, cluster=False)]
     return [
         _debian(),
         # First of the Go programs, because the image store needs it.
@@ -93,11 +93,12 @@ def steps(
         ),
         # Runs at the same time as the Go programs: they compile while this step downloads, unpacks and writes.
         _digits(after=[DEBIAN]),
+        _sotu(after=[DIGITS]),
         Step(
             name="trainer image",
             is_done=lambda: trainer_image_reference() in stored_references(),
             do=lambda progress: _store(trainer_image_reference(), progress),
-            after=[DEBIAN, DIGITS, RUNTIME_STEP],
+            after=[DEBIAN, DIGITS, SOTU, RUNTIME_STEP],
             first_minutes=IMAGE_MINUTES,
         ),
         *(_own_image(name) for name in sorted(builtin_images)),
@@ -174,6 +175,10 @@ def _digits(after: Collection[str] | None = None) -> Step:
     return Step(name=DIGITS, is_done=digits.has_digits, do=lambda _say: digits.get_digits(), after=after)
 
 
+def _sotu(after: Collection[str] | None = None) -> Step:
+    return Step(name=SOTU, is_done=sotu.has_sotu, do=lambda _say: sotu.get_sotu(), after=after)
+
+
 def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = False) -> list[Step]:
     """Return the steps for the rehearsal of a stack whose bucket has URLs of `scheme`, `gs` or `s3`.
 
@@ -192,7 +197,7 @@ def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = Fal
             do=lambda _say: go_programs.build_all(programs),
             first_minutes=operator_steps.PROGRAM_MINUTES * len(programs),
         ),
-        *([_digits()] if image else []),
+        *([_digits(), _sotu()] if image else []),
         *operator_steps.steps(operators, cluster=False),
     ]
 

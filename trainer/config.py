@@ -1,218 +1,91 @@
-"""Settings of a training run and their rules: one frozen dataclass per recipe, parsed from the command line by tyro."""
+"""Settings of a training run: one frozen dataclass per recipe, parsed from the command line by tyro."""
 
 from __future__ import annotations
 
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, get_args, get_type_hints
+from typing import Annotated, Literal
 
 import tyro
 
+from trainer import rules
 from trainer.exit_codes import ConfigurationError
-
-MAX_SEED = 2**31 - 1
-MAX_PORT = 2**16 - 1
-MAX_COUNT = 10**9
-"""Upper bound of all counts of a run."""
-MAX_CLASSES = 1_000_000
-"""Upper bound of the number of classes."""
-MAX_THREADS = 1024
-"""Upper bound of the number of threads."""
-MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
-"""A year, in seconds."""
-MAX_FACTOR = 1e37
-"""Largest factor of a 32-bit weight that cannot overflow."""
-MAX_NAME_BYTES = 255
-"""Most bytes of a file name."""
-_BUCKET_URL = (
-    r"(gs://[a-z0-9]([-._a-z0-9]*[a-z0-9])?(/|$)|s3://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/|$))"
-    r"[^?#\x00-\x1f\x7f]*(?<!\s)"
-)
-_FOLDER_URL = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
-_UNCHAINED = r"(?!.*::|.*[\ud800-\udfff])"
-"""fsspec splits a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
-BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
-IMAGES_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
-"""A path, or the URL of a folder."""
-JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
-"""A folder name for disks and buckets, without characters of URLs and patterns and without invisible ones."""
-
-CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
-"""Folders of the bucket that hold a subfolder for each job."""
-
-
-def invalid_setting(key: str, value: object, allowed: str, remedy: str) -> ConfigurationError:
-    """Return the error for an invalid value of a setting."""
-    return ConfigurationError(f"{key} is {value!r}; allowed is {allowed}: {remedy}")
-
-
-@dataclass(frozen=True)
-class Range:
-    """Bounds of a number. `workloads/trainer_flags.json` has them for the validation of stacks."""
-
-    least: float = 0
-    most: float = MAX_COUNT
-    is_exclusive: bool = False
-    """True if `least` itself is not allowed."""
-
-    def check(self, key: str, value: float) -> None:
-        """Reject a number outside these bounds, or one that is not a number."""
-        if self.is_exclusive:
-            is_allowed, allowed = self.least < value <= self.most, f"more than {self.least} and at most {self.most}"
-        else:
-            is_allowed, allowed = self.least <= value <= self.most, f"{self.least} to {self.most}"
-        if not is_allowed:
-            raise invalid_setting(key, value, allowed, f"give {_flag(key)} another value")
-
-
-@dataclass(frozen=True)
-class Text:
-    """Pattern of a text. `workloads/trainer_flags.json` has it for the validation of stacks."""
-
-    pattern: str
-    allowed: str
-    """The noun phrase of an error."""
-    remedy: str
-    max_bytes: int | None = None
-
-    def check(self, key: str, value: str) -> None:
-        """Reject another text."""
-        if not re.fullmatch(self.pattern, value):
-            raise invalid_setting(key, value, self.allowed, self.remedy)
-        if self.max_bytes is not None and len(value.encode()) > self.max_bytes:
-            raise invalid_setting(key, value, f"at most {self.max_bytes} bytes", f"give {_flag(key)} a shorter name")
-
-
-def _flag(key: str) -> str:
-    return f"--{key.replace('_', '-')}"
-
-
-Count = Annotated[int, Range(1)]
-NaturalNumber = Annotated[int, Range()]
-Amount = Annotated[float, Range()]
-Share = Annotated[float, Range(0, 1)]
-Epochs = Annotated[int, Range(1), tyro.conf.arg(aliases=("--num-epochs",))]
-LearningRate = Annotated[float, Range(0, MAX_FACTOR, is_exclusive=True), tyro.conf.arg(aliases=("--lr",))]
-WeightDecay = Annotated[float, Range(0, MAX_FACTOR)]
-BucketUrl = Annotated[
-    str,
-    Text(
-        f"({BUCKET_PATTERN})?",
-        "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
-        "give --bucket such a URL, or leave it out",
-    ),
-]
-FolderName = Annotated[
-    str,
-    Text(
-        JOB_PATTERN,
-        "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end",
-        r"give --job a name without any of /\*?[]#% and '::'",
-        max_bytes=MAX_NAME_BYTES,
-    ),
-]
-StepRange = Annotated[
-    str,
-    Text(
-        "([0-9]{1,10}-[0-9]{1,10})?",
-        f"A-B with 1 <= A <= B <= {MAX_COUNT}, such as 10-15",
-        "give the first and the last step",
-    ),
-]
-DigitsFolder = Annotated[
-    str, Text(r"(?!.*://).+", "a folder with the digits, not a URL", "give --data-dir a folder on a disk")
-]
-ImagesFolder = Annotated[
-    str,
-    Text(
-        IMAGES_PATTERN,
-        "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
-        "give --data-dir such a folder",
-    ),
-]
-ModelName = Annotated[
-    str,
-    Text(
-        r"[a-z0-9_/]+(\.\S+)?",
-        "a classifier of torchvision or timm, such as resnet50",
-        "give --arch a name in small letters",
-    ),
-    tyro.conf.arg(aliases=("--model",)),
-]
+from trainer.language.sizes import MIN_VOCABULARY, ParallelismText, PresetName, Sizes, choose_sizes, parse_parallelism
+from trainer.rules import invalid_setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """Settings of every recipe."""
 
-    epochs: Epochs
+    epochs: rules.Epochs
     """Passes over the training set."""
-    batch_size: Count
+    batch_size: rules.Count
     """Samples per rank and step."""
     optimizer: Literal["adamw", "sgd"]
     """AdamW, or SGD with Nesterov momentum 0.9."""
-    learning_rate: LearningRate
-    """Highest learning rate, reached after the warm-up. From there it falls to zero along a cosine."""
-    warmup: Share
+    learning_rate: rules.LearningRate
+    """Highest learning rate, reached after the warm-up."""
+    warmup: rules.Share
     """Share of the run (0 to 1) in which the learning rate rises linearly from zero."""
-    weight_decay: WeightDecay
+    schedule: Literal["cosine", "stable"] = "cosine"
+    """Learning rate after the warm-up: it falls along a cosine, or stays and falls linearly in the last `decay`."""
+    decay: rules.Share = 0.2
+    """Share of the run (0 to 1) in which the learning rate of the schedule stable falls."""
+    final_rate: rules.Share = 0.0
+    """Share of the highest learning rate that is left at the end of the run."""
+    weight_decay: rules.WeightDecay
     """Weight decay of the optimiser."""
-    label_smoothing: Share
-    """Share of a label's weight that is spread over all classes (0 to 1)."""
-    log_steps: Count
+    log_steps: rules.Count
     """Steps between two printed lines. The first step of a run is always printed."""
     amp: bool = False
     """Compute in 16 bits if the device is fast at it and autocast considers it safe. Weights keep 32 bits."""
-    accumulate: Count = 1
+    accumulate: rules.Count = 1
     """Number of parts to split a rank's batch into, to use less memory.
 
     Gradients are averaged once, after the last part.
     """
     compile: bool = False
     """Compile the model with torch.compile. The start takes minutes longer, and steps of some models get faster."""
-    channels_last: bool = True
-    """Store images as height x width x channels, which makes convolutions faster."""
-    seed: Annotated[int, Range(0, MAX_SEED)] = 0
+    seed: Annotated[int, rules.Range(0, rules.MAX_SEED)] = 0
     """Seed of the weights, the order of samples and the augmentation."""
     device: Literal["auto", "cpu", "cuda", "xla"] = "auto"
     """Device to compute on. auto takes XLA if $PJRT_DEVICE is set, else CUDA if this machine has it, else the CPU."""
-    sharding: Literal["batch", "model"] = "batch"
-    """Tensors that one program spreads over several XLA devices: the batch, or also the weights of the digits model."""
-    threads: Annotated[int, Range(0, MAX_THREADS)] = 0
+    threads: Annotated[int, rules.Range(0, rules.MAX_THREADS)] = 0
     """CPU threads of a rank. 0 takes OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs."""
-    process_group_timeout: Annotated[float, Range(0, MAX_TIMEOUT_SECONDS, is_exclusive=True)] = 300.0
+    process_group_timeout: Annotated[float, rules.Range(0, rules.MAX_TIMEOUT_SECONDS, is_exclusive=True)] = 300.0
     """Seconds without an answer after which a rank counts as hanging."""
-    bucket: BucketUrl = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
+    bucket: rules.BucketUrl = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
     """URL of the storage for checkpoints and metrics (file:///...), by default $TRAINYARD_BUCKET.
 
     Empty saves nothing.
     """
-    job: FolderName = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
+    job: rules.FolderName = field(default_factory=lambda: os.environ.get("TRAINYARD_JOB", "training"))
     """Name of the run's folder in the bucket, by default $TRAINYARD_JOB. A run resumes from the checkpoints in it."""
-    checkpoint_steps: NaturalNumber = 0
+    checkpoint_steps: rules.NaturalNumber = 0
     """Steps between two checkpoints. 0 saves only at the end of each epoch."""
-    keep_checkpoints: Count = 3
+    keep_checkpoints: rules.Count = 3
     """Number of newest checkpoints to keep, regardless of age."""
-    keep_hours: Amount = 0.0
+    keep_hours: rules.Amount = 0.0
     """Hours for which older checkpoints are kept too."""
     wandb: Literal["off", "auto", "offline", "online"] = "off"
     """Weights & Biases. auto is online if $WANDB_API_KEY is set, else offline: a folder for `wandb sync`."""
-    profile_steps: StepRange = ""
+    profile_steps: rules.StepRange = ""
     """Optimiser steps A-B to profile, such as 10-15, into a folder per rank in the bucket. Empty profiles nothing."""
-    profile_port: Annotated[int, Range(0, MAX_PORT)] = 0
+    profile_port: Annotated[int, rules.Range(0, rules.MAX_PORT)] = 0
     """Port of the XLA profiler's server, such as 9012, which can take a profile at any time. 0 starts no server."""
-    peak_teraflops: Amount = 0.0
+    peak_teraflops: rules.Amount = 0.0
     """Peak 10^12 operations a second of a rank's device, to compute MFU from. 0 takes the peak of a known GPU."""
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        rules.check_settings(self)
         step_range(self.profile_steps)
-        if self.job in SHARED_FOLDERS:
-            allowed = f"a name other than {' and '.join(SHARED_FOLDERS)}"
+        if self.job in rules.SHARED_FOLDERS:
+            allowed = f"a name other than {' and '.join(rules.SHARED_FOLDERS)}"
             raise invalid_setting("job", self.job, allowed, "give --job another name")
         self._check_combinations()
 
@@ -230,32 +103,46 @@ class TrainConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DigitsConfig(TrainConfig):
-    """A small convolutional network that learns handwritten digits."""
+class ImageConfig(TrainConfig):
+    """Settings of the recipes that classify images."""
 
-    data_dir: DigitsFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/digits"))
-    """Folder of the two IDX files of the digits, by default $TRAINYARD_DATA."""
-    augment: bool = True
-    """Shift, rotate and scale each training image a little."""
-    epochs: Epochs = 8
-    batch_size: Count = 64
-    optimizer: Literal["adamw", "sgd"] = "adamw"
-    learning_rate: LearningRate = 2e-3
-    warmup: Share = 0.2
-    weight_decay: WeightDecay = 0.01
-    label_smoothing: Share = 0.05
-    log_steps: Count = 20
+    label_smoothing: rules.Share
+    """Share of a label's weight that is spread over all classes (0 to 1)."""
+    channels_last: bool = True
+    """Store images as height x width x channels, which makes convolutions faster."""
+    sharding: Literal["batch", "model"] = "batch"
+    """Tensors that one program spreads over several XLA devices: the batch, or also the weights of the digits model."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImagenetConfig(TrainConfig):
+class DigitsConfig(ImageConfig):
+    """A small convolutional network that learns handwritten digits."""
+
+    data_dir: rules.DigitsFolder = field(
+        default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/digits")
+    )
+    """Folder of the two IDX files of the digits, by default $TRAINYARD_DATA."""
+    augment: bool = True
+    """Shift, rotate and scale each training image a little."""
+    epochs: rules.Epochs = 8
+    batch_size: rules.Count = 64
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    learning_rate: rules.LearningRate = 2e-3
+    warmup: rules.Share = 0.2
+    weight_decay: rules.WeightDecay = 0.01
+    label_smoothing: rules.Share = 0.05
+    log_steps: rules.Count = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagenetConfig(ImageConfig):
     """An image classifier of torchvision or timm, trained on a folder of images or on generated images."""
 
-    arch: ModelName = "resnet50"
+    arch: rules.ModelName = "resnet50"
     """Name of a model in torchvision, else in timm. timm/NAME takes timm's model if both have it."""
     fake_data: bool = True
     """Generate images and labels once on the device instead of reading a data set."""
-    data_dir: ImagesFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
+    data_dir: rules.ImagesFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
     """Folder with train/ and val/ as in ImageNet or Tiny-ImageNet, or with WebDataset's train-*.tar and val-*.tar.
     It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA. Read with --no-fake-data."""
     stream: bool = False
@@ -263,22 +150,22 @@ class ImagenetConfig(TrainConfig):
     cache_dir: str = ""
     """Folder on a disk of the host for the decoded images. Empty takes `trainyard-images` in the temporary folder.
     Later runs reuse it."""
-    image_size: Count = 224
+    image_size: rules.Count = 224
     """Height and width of an image, in pixels."""
-    num_classes: Annotated[int, Range(2, MAX_CLASSES)] = 1000
+    num_classes: Annotated[int, rules.Range(2, rules.MAX_CLASSES)] = 1000
     """Number of classes of generated images. Images in files have the classes of their folder."""
-    steps_per_epoch: Count = 100
+    steps_per_epoch: rules.Count = 100
     """Training steps per epoch of generated images."""
-    test_steps: Count = 10
+    test_steps: rules.Count = 10
     """Evaluation steps per epoch of generated images."""
-    epochs: Epochs = 2
-    batch_size: Count = 128
+    epochs: rules.Epochs = 2
+    batch_size: rules.Count = 128
     optimizer: Literal["adamw", "sgd"] = "sgd"
-    learning_rate: LearningRate = 0.1
-    warmup: Share = 0.05
-    weight_decay: WeightDecay = 1e-4
-    label_smoothing: Share = 0.0
-    log_steps: Count = 20
+    learning_rate: rules.LearningRate = 0.1
+    warmup: rules.Share = 0.05
+    weight_decay: rules.WeightDecay = 1e-4
+    label_smoothing: rules.Share = 0.0
+    log_steps: rules.Count = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -292,28 +179,84 @@ class ImagenetConfig(TrainConfig):
                 raise invalid_setting(key, value, "an empty value with generated images", remedy)
 
 
+@dataclass(frozen=True, kw_only=True)
+class LanguageConfig(TrainConfig):
+    """A decoder-only language model (as Llama's) that learns the bytes of a folder of texts."""
+
+    data_dir: rules.ImagesFolder = field(
+        default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/sotu")
+    )
+    """Folder with train/ and test/, of *.txt (a document each) and *.jsonl (a document per line, in `text`). It is on a
+    disk, or at gs://... or s3://..., by default $TRAINYARD_DATA."""
+    preset: PresetName = "1m"
+    """Sizes of the model, by its rough number of weights."""
+    layers: rules.NaturalNumber = 0
+    """Number of blocks. 0 takes the preset's."""
+    width: rules.NaturalNumber = 0
+    """Numbers per token between two blocks. 0 takes the preset's."""
+    heads: rules.NaturalNumber = 0
+    """Heads of the attention. 0 takes the preset's."""
+    kv_heads: rules.NaturalNumber = 0
+    """Heads of keys and values, which groups of heads share. 0 takes the preset's."""
+    hidden: rules.NaturalNumber = 0
+    """Numbers per token inside the feed-forward layer. 0 takes the preset's."""
+    output: Literal["preset", "tied", "untied"] = "preset"
+    """Weights of the output layer: those of the embedding (tied), or their own."""
+    vocabulary: Annotated[int, rules.Range(MIN_VOCABULARY, rules.MAX_CLASSES)] = 320
+    """Rows of the embedding. Bytes and the separator of documents use the first 257."""
+    rope_base: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 500_000.0
+    """Base of the rotary embeddings."""
+    context: rules.Count = 256
+    """Tokens of a sample. Documents are packed into samples, and no token attends to another document."""
+    parallelism: ParallelismText = ""
+    """Sizes of the groups of ranks, such as shard=8,tensor=2. Ranks of a shard group share the weights (FSDP), ranks of
+    a tensor group share each matrix product, and data=N groups have copies. One size can be auto; data is by default.
+    Empty copies the weights to each rank (DDP)."""
+    clip_norm: rules.Amount = 1.0
+    """Norm to which the gradient is shortened if it is longer. 0 never shortens it."""
+    z_loss: rules.Amount = 0.0
+    """Factor of the squared logarithm of the softmax's denominator, which keeps scores small. 0 adds no such loss."""
+    evaluate_steps: rules.NaturalNumber = 0
+    """Steps between two evaluations, each with a sample of text. 0 evaluates only at the end of each epoch."""
+    sample_tokens: rules.NaturalNumber = 200
+    """Tokens of a text that the model writes after each evaluation."""
+    prompt: str = "The "
+    """Beginning of that text."""
+    temperature: rules.Amount = 0.8
+    """Randomness of that text. 0 takes the most likely token."""
+    epochs: rules.Epochs = 1
+    batch_size: rules.Count = 16
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    learning_rate: rules.LearningRate = 3e-3
+    warmup: rules.Share = 0.05
+    final_rate: rules.Share = 0.1
+    weight_decay: rules.WeightDecay = 0.1
+    log_steps: rules.Count = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.sizes, parse_parallelism(self.parallelism)  # raise an error if they are invalid
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes of the model."""
+        return choose_sizes(self.preset, self.output, self)
+
+
 Config = (
     Annotated[DigitsConfig, tyro.conf.subcommand("digits")]
     | Annotated[ImagenetConfig, tyro.conf.subcommand("imagenet")]
+    | Annotated[LanguageConfig, tyro.conf.subcommand("language")]
 )
+RecipeConfig = DigitsConfig | ImagenetConfig | LanguageConfig
+RECIPES: dict[str, type[RecipeConfig]] = {
+    "digits": DigitsConfig,
+    "imagenet": ImagenetConfig,
+    "language": LanguageConfig,
+}
 
 
-RECIPES = {"digits": DigitsConfig, "imagenet": ImagenetConfig}
-
-
-def rules(config: type) -> Mapping[str, Range | Text]:
-    """Return the rule of each setting that has one."""
-    hints = get_type_hints(config, include_extras=True)
-    return {name: rule for name, hint in hints.items() for rule in get_args(hint) if isinstance(rule, Range | Text)}
-
-
-def check_settings(settings: object) -> None:
-    """Raise ConfigurationError for the first setting that breaks its rule."""
-    for key, rule in rules(type(settings)).items():
-        rule.check(key, getattr(settings, key))
-
-
-def parse(arguments: Sequence[str]) -> DigitsConfig | ImagenetConfig:
+def parse(arguments: Sequence[str]) -> RecipeConfig:
     """Return the settings of a command line. Prints and exits for --help.
 
     Raises ConfigurationError with the flag, its value and the allowed values.
@@ -336,8 +279,8 @@ def step_range(steps: str) -> tuple[int, int] | None:
     if not steps:
         return None
     first, last = map(int, steps.split("-"))
-    if not 1 <= first <= last <= MAX_COUNT:
-        allowed = f"A-B with 1 <= A <= B <= {MAX_COUNT}"
+    if not 1 <= first <= last <= rules.MAX_COUNT:
+        allowed = f"A-B with 1 <= A <= B <= {rules.MAX_COUNT}"
         raise invalid_setting("profile_steps", steps, allowed, "give the first and the last step")
     return first, last
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -80,13 +80,9 @@ def _to_pixels(image: torch.Tensor) -> npt.NDArray[np.uint8]:
 class Evaluation(NamedTuple):
     """The result of an evaluation."""
 
-    accuracy: float
-    """Percent of samples whose class has the highest score."""
-    top5: float
-    """Percent of samples whose class is among the five highest scores."""
-    loss: float
-    """Mean loss over samples."""
-    gallery: Gallery | None
+    measures: Mapping[str, float]
+    """Measures of a `test` event by name, with `loss`."""
+    gallery: Gallery | None = None
     """Confusion matrix and samples, if requested."""
 
 
@@ -140,22 +136,14 @@ def evaluate(
     """
     scores = Scores(data.classes, runtime)
     collector = Collector(data.classes, runtime.device) if gallery else None
-    runtime.sync_buffers(model)
-    model.eval()
-    is_stopping = False
-    with runtime.evaluating():
-        for images, labels in data.test_batches(rank=runtime.rank, world=runtime.world):
-            is_stopping = runtime.stop_requested(is_local=preempted())
-            if is_stopping:
-                break
-            with runtime.autocast():
-                logits = model(images)
-            if collector:
-                collector.add(images, logits, labels)
-            runtime.flush()
-            scores.add(logits, labels)
-    # A rank that has finished its batches does not poll any more.
-    if runtime.all_reduce_decision_now(Decision.PREEMPT if is_stopping else Decision.CONTINUE) == Decision.PREEMPT:
+
+    def add(images: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        if collector:
+            collector.add(images, logits, labels)
+        runtime.flush()
+        scores.add(logits, labels)
+
+    if not run_test_set(model, data, runtime, preempted, add):
         return None
     with runtime.evaluating():
         top1, top5, loss, counted = scores.take()
@@ -163,4 +151,29 @@ def evaluate(
     assert 0 <= data.num_tests - counted <= unread, f"{counted} test samples were counted, not {data.num_tests}"
     if not counted:
         raise DataError(f"none of {data.num_tests} test samples can be read; check the data set")
-    return Evaluation(top1, top5, loss, collector.take(runtime) if collector else None)
+    measures = {"accuracy": top1, "top5": top5, "loss": loss}
+    return Evaluation(measures, collector.take(runtime) if collector else None)
+
+
+def run_test_set(
+    model: nn.Module,
+    data: Data,
+    runtime: Runtime,
+    preempted: Callable[[], bool],
+    add: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None],
+) -> bool:
+    """Call `add` with inputs, output and labels of each test batch. Return False if a rank was preempted meanwhile."""
+    runtime.sync_buffers(model)
+    model.eval()
+    is_stopping = False
+    with runtime.evaluating():
+        for inputs, labels in data.test_batches(rank=runtime.data_rank, world=runtime.data_world):
+            is_stopping = runtime.stop_requested(is_local=preempted())
+            if is_stopping:
+                break
+            with runtime.autocast():
+                output = model(inputs)
+            add(inputs, output, labels)
+    # A rank that has finished its batches does not poll any more.
+    agreed = runtime.all_reduce_decision_now(Decision.PREEMPT if is_stopping else Decision.CONTINUE)
+    return agreed != Decision.PREEMPT

@@ -10,7 +10,9 @@ import json
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from trainer.config import RECIPES, TrainConfig, rules
+from trainer.config import RECIPES, TrainConfig
+from trainer.language.sizes import PRESETS
+from trainer.rules import rules
 
 TARGET = Path(__file__).parents[1] / "workloads" / "trainer_flags.json"
 
@@ -35,6 +37,8 @@ def _flags(config: type[TrainConfig]) -> dict[str, dict[str, Any]]:
         flag: dict[str, Any] = {"type": "str" if is_choice else type_.__name__}
         if field.default is not dataclasses.MISSING:
             flag["default"] = field.default
+        if field.name == "preset":
+            flag["sizes"] = {name: dataclasses.asdict(sizes) for name, sizes in PRESETS.items()}
         if is_choice:
             flag["choices"] = get_args(type_)
         for extra in get_args(annotated[field.name]):

@@ -8,16 +8,14 @@ from contextlib import contextmanager, suppress
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.checkpoints.state import RunState
-from trainer.config import DigitsConfig, ImagenetConfig, recipe
-from trainer.data.datasets import Batch, Data, load_data
+from trainer.config import RecipeConfig, recipe
+from trainer.data.datasets import Batch, Data
 from trainer.data.sampler import EpochSampler
-from trainer.evaluation import evaluate
 from trainer.exit_codes import DataError, PreemptedError, StorageError, diverged
-from trainer.models import build_model, build_optimizer, learning_rate, signature
+from trainer.models import learning_rate, signature
 from trainer.reporter import Reporter, node_name
 from trainer.runtime import Runtime
 from trainer.runtime.base import Decision
@@ -25,13 +23,14 @@ from trainer.sinks import CLOSE_SECONDS, PREEMPTED_CLOSE_SECONDS
 from trainer.step_log import StepLog
 from trainer.step_profile import StepProfile, XlaStepProfile
 from trainer.storage import Folder
+from trainer.tasks import Task, build_task
 from trainer.watchdog import Watchdog
 
 MAX_LISTED = 10
 """Most unreadable samples that are reported one by one."""
 
 
-def train(config: DigitsConfig | ImagenetConfig, runtime: Runtime, preempted: Callable[[], bool]) -> None:
+def train(config: RecipeConfig, runtime: Runtime, preempted: Callable[[], bool]) -> None:
     """Train to the end of the last epoch. Resume from the newest checkpoint if there is one."""
     bucket = Folder(config.bucket) if config.bucket else None
     report = Reporter(runtime, bucket and bucket.child(config.job), job=config.job, wandb=config.wandb)
@@ -55,7 +54,7 @@ class Training:
 
     def __init__(
         self,
-        config: DigitsConfig | ImagenetConfig,
+        config: RecipeConfig,
         runtime: Runtime,
         report: Reporter,
         bucket: Folder | None,
@@ -64,10 +63,11 @@ class Training:
     ) -> None:
         self.config, self.runtime, self.report, self.watchdog = config, runtime, report, watchdog
         self.preempted = preempted
-        self.data, self.state, self.model = build_components(config, runtime, report)
+        self.task, self.state, self.model = build_components(config, runtime, report)
+        self.data = self.task.data
         self.sampler = self.state.sampler
         self.num_reported = len(self.data.broken)
-        self.log = StepLog(config, self.data, self.state, runtime, report, watchdog)
+        self.log = StepLog(config, self.task, self.state, runtime, report, watchdog)
         self.checkpoints = RunCheckpoints(config, bucket, runtime, self.state, report) if bucket else None
         self.profile = (XlaStepProfile if runtime.device.type == "xla" else StepProfile)(config, runtime, report)
 
@@ -88,8 +88,8 @@ class Training:
         self.profile.end()
         self.report.event(
             "done",
-            test_accuracy=self.state.test_accuracy,
-            best_accuracy=self.state.best_accuracy,
+            global_step=None,
+            **self.state.results,
             # The run may already have trained for more epochs, so that no steps were left.
             epochs=max(self.config.epochs, self.sampler.epoch),
             seconds=self.log.clock.seconds,
@@ -103,12 +103,12 @@ class Training:
             is_first = self.log.clock.samples == 0
             with self.observe_step():
                 share = self.sampler.next()
-                batch = self.data.batch(share, world=self.runtime.world)
+                batch = self.data.batch(share, world=self.runtime.data_world)
                 self.log.steps.data_ready()
                 self.watchdog.heartbeat()
                 with self.runtime.training(self.state.step + 1):
                     self.step(batch)
-            self.log.count(share.total, steps - self.sampler.steps_left, steps)
+            self.log.count(share.total * self.task.units_per_sample, steps - self.sampler.steps_left, steps)
             if is_first:
                 for tensor, spread in self.runtime.shardings(self.state.model, batch).items():
                     self.report.event("sharding", tensor=tensor, devices=spread)
@@ -116,6 +116,10 @@ class Training:
             self.apply_decision(self.runtime.all_reduce_decision(self.decision()))
             if self.config.checkpoint_steps and self.state.step % self.config.checkpoint_steps == 0:
                 self.save()
+            every = self.task.evaluate_steps
+            if every and self.state.step % every == 0 and self.sampler.steps_left:
+                self.evaluate()
+                self.model.train()
         self.log.emit()
 
     @contextmanager
@@ -135,15 +139,17 @@ class Training:
             optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs)
         )
         micro_batches = list(
-            zip(*(whole.chunk(self.config.accumulate) for whole in (batch.images, batch.labels)), strict=True)
+            zip(*(whole.chunk(self.config.accumulate) for whole in (batch.inputs, batch.labels)), strict=True)
         )
-        for images, labels in micro_batches[:-1]:
+        for inputs, labels in micro_batches[:-1]:
             with self.runtime.no_sync(self.model):
-                self.forward_backward(images, labels, batch.scale)
-        images, labels = micro_batches[-1]
-        self.forward_backward(images, labels, batch.scale)
+                self.forward_backward(inputs, labels, batch.scale)
+        inputs, labels = micro_batches[-1]
+        self.forward_backward(inputs, labels, batch.scale)
         self.runtime.sync_gradients(self.state.model)
         self.log.steps.gradients_ready()
+        scaler.unscale_(optimizer)
+        self.task.before_update(self.state.model, self.log.meter)
         if self.checkpoints:
             # The update changes the tensors that are being saved.
             self.checkpoints.wait_for_copies()
@@ -152,31 +158,31 @@ class Training:
         optimizer.zero_grad(set_to_none=True)
         self.state.step += 1
 
-    def forward_backward(self, images: torch.Tensor, labels: torch.Tensor, scale: float | torch.Tensor) -> None:
+    def forward_backward(self, inputs: torch.Tensor, labels: torch.Tensor, scale: float | torch.Tensor) -> None:
         """Run the forward and backward pass of these samples, which adds to the gradients."""
         with self.runtime.autocast():
-            logits = self.model(images)
-            loss = functional.cross_entropy(
-                logits, labels, reduction="sum", label_smoothing=self.config.label_smoothing
-            )
-        self.state.scaler.scale(loss * scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
-        self.log.meter.add(loss, logits, labels)
+            output = self.model(inputs)
+            objective, loss = self.task.loss(output, labels)
+        self.state.scaler.scale(objective * scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        self.log.meter.add(loss, output, labels)
 
     def evaluate(self) -> None:
         """Evaluate the model and report the result. A run that is preempted meanwhile repeats the evaluation later."""
         self.log.flush()
         self.apply_decision(self.runtime.all_reduce_decision_now(self.decision()))
-        gallery = self.config.wandb != "off"
-        found = evaluate(self.state.model, self.data, self.runtime, self.stop_requested, gallery=gallery)
+        found = self.task.evaluate(self.state.model, self.stop_requested)
         if found is None:
             self.apply_decision(Decision.PREEMPT)
             return
-        self.state.test_accuracy = found.accuracy
-        self.state.best_accuracy = max(found.accuracy, self.state.best_accuracy)
-        where = {"global_step": self.state.step, "epoch": self.sampler.epoch + 1}
-        self.report.event("test", found.gallery, **where, accuracy=found.accuracy, top5=found.top5, loss=found.loss)
-        if not math.isfinite(found.loss):
+        step, epoch = self.state.step, self.sampler.epoch + 1
+        self.report.event("test", found.gallery, global_step=step, epoch=epoch, **found.measures)
+        if not math.isfinite(found.measures["loss"]):
             self.apply_decision(Decision.DIVERGED)
+        name = self.task.main_measure
+        value, results = found.measures[name], self.state.results
+        results[f"test_{name}"], best = value, results.get(f"best_{name}", value)
+        results[f"best_{name}"] = self.task.best(value, best)
+        self.task.after_evaluation(self.state.model, self.report, self.state.step)
 
     def stop_requested(self) -> bool:
         """Return True if a stop was requested. Also records a heartbeat."""
@@ -219,10 +225,8 @@ class Training:
             raise PreemptedError(f"preempted at step {self.state.step}{kept}")
 
 
-def build_components(
-    config: DigitsConfig | ImagenetConfig, runtime: Runtime, report: Reporter
-) -> tuple[Data, RunState, nn.Module]:
-    """Report the run's settings and build its data, its state, and the model whose gradients all ranks average.
+def build_components(config: RecipeConfig, runtime: Runtime, report: Reporter) -> tuple[Task, RunState, nn.Module]:
+    """Report the run's settings and build its task, its state, and the model whose gradients all ranks average.
 
     Raises ConfigurationError or DataError.
     """
@@ -236,20 +240,23 @@ def build_components(
         model=signature(config),
     )
     torch.manual_seed(config.seed)
-    data = runtime.feed(load_data(config, runtime))
+    task = build_task(config, runtime)
+    data = task.data
     check_same_data(data, runtime)
     report_unreadable(data, report)
-    model = build_model(config, classes=data.classes, channels=data.channels).to(runtime.device)
-    if config.channels_last:
-        model = model.to(memory_format=torch.channels_last)
+    model, optimizer = task.build()
     sampler = EpochSampler(
-        data.num_samples, rank=runtime.rank, world=runtime.world, batch_size=config.batch_size, seed=config.seed
+        data.num_samples,
+        rank=runtime.data_rank,
+        world=runtime.data_world,
+        batch_size=config.batch_size,
+        seed=config.seed,
     )
     data.follow(sampler)
     state = RunState(
         signature=signature(config),
         model=model,
-        optimizer=build_optimizer(config, model),
+        optimizer=optimizer,
         sampler=sampler,
         # Has an effect for float16 only, where small gradients would become zero.
         scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
@@ -258,7 +265,7 @@ def build_components(
         # Compile the bare model: torch does not compile the wrapper of a model whose code is part of torch.
         # The compiler still splits the kernels where DistributedDataParallel splits the gradients.
         model.compile()
-    return data, state, runtime.wrap(model)
+    return task, state, runtime.wrap(model)
 
 
 def check_same_data(data: Data, runtime: Runtime) -> None:

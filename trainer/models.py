@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig
+from trainer.config import DigitsConfig, ImagenetConfig, LanguageConfig, TrainConfig
 from trainer.exit_codes import ConfigurationError
 
 DIGITS_NETWORK = "digits-cnn"
@@ -31,6 +31,8 @@ def build_model(config: DigitsConfig | ImagenetConfig, *, classes: int, channels
 def signature(config: TrainConfig) -> str:
     """Return the model and optimiser of a checkpoint. Only a run with the same signature can resume from it."""
     model = f"{config.arch}-{config.num_classes}" if isinstance(config, ImagenetConfig) else DIGITS_NETWORK
+    if isinstance(config, LanguageConfig):
+        model = f"{config.sizes}-{config.vocabulary}"
     return f"{model}/{config.optimizer}"
 
 
@@ -53,21 +55,26 @@ def digits_network(*, classes: int, channels: int) -> nn.Module:
     )
 
 
-def build_optimizer(config: TrainConfig, model: nn.Module) -> torch.optim.Optimizer:
+def build_optimizer(
+    config: TrainConfig, weights: Sequence[nn.Parameter] | Sequence[dict[str, Any]], *, betas: tuple[float, float]
+) -> torch.optim.Optimizer:
     """Return the optimiser. One fused kernel updates all weights; on XLA the graph of the step does."""
-    on_xla = any(weight.device.type == "xla" for weight in model.parameters())
+    on_xla = "xla" in {weight.device.type for weight in weights if isinstance(weight, nn.Parameter)}
     settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": not on_xla}
     if config.optimizer == "sgd":
-        return torch.optim.SGD(model.parameters(), momentum=0.9, nesterov=True, **settings)  # type: ignore[arg-type]  # mixed dict
+        return torch.optim.SGD(weights, momentum=0.9, nesterov=True, **settings)  # type: ignore[arg-type]  # mixed dict
     # Count steps on the device: a step number from the host would cause a new graph at every step.
-    return torch.optim.AdamW(model.parameters(), capturable=on_xla, **settings)  # type: ignore[arg-type]  # mixed dict
+    return torch.optim.AdamW(weights, betas=betas, capturable=on_xla, **settings)  # type: ignore[arg-type]  # mixed dict
 
 
 def learning_rate(config: TrainConfig, progress: float) -> float:
-    """Return the learning rate at a share (0 to 1) of the run: a linear warm-up, then a cosine."""
+    """Return the learning rate at a share (0 to 1) of the run: a linear warm-up, then the schedule."""
     if progress < config.warmup:
         return config.learning_rate * progress / config.warmup
-    return config.learning_rate * (1 + math.cos(math.pi * (progress - config.warmup) / (1 - config.warmup or 1))) / 2
+    start = config.warmup if config.schedule == "cosine" else max(config.warmup, 1 - config.decay)
+    done = max(0.0, progress - start) / (1 - start or 1)
+    left = (1 + math.cos(math.pi * done)) / 2 if config.schedule == "cosine" else 1 - done
+    return config.learning_rate * (config.final_rate + (1 - config.final_rate) * left)
 
 
 def classifiers() -> list[str]:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
 from torch.distributed.rendezvous import rendezvous
 
-from trainer.config import invalid_setting
+from trainer.rules import invalid_setting
 
 REMEDY = "leave these variables to trainer.launch or torchrun"
 PORT = "29500"

@@ -19,10 +19,10 @@ from trainer.models import on_meta_device
 
 if TYPE_CHECKING:
     from trainer.checkpoints.state import RunState
-    from trainer.config import DigitsConfig, ImagenetConfig
-    from trainer.data.datasets import Data
+    from trainer.config import TrainConfig
     from trainer.reporter import Reporter
     from trainer.runtime.base import Runtime
+    from trainer.tasks import Task
     from trainer.watchdog import Watchdog
 
 STATM = Path("/proc/self/statm")
@@ -53,16 +53,16 @@ class StepLog:
 
     def __init__(
         self,
-        config: DigitsConfig | ImagenetConfig,
-        data: Data,
+        config: TrainConfig,
+        task: Task,
         state: RunState,
         runtime: Runtime,
         report: Reporter,
         watchdog: Watchdog,
     ) -> None:
-        self._log_steps, self._sample_shape = config.log_steps, (data.channels, data.side, data.side)
+        self._log_steps, self._task = config.log_steps, task
         self._state, self._runtime, self._report, self._watchdog = state, runtime, report, watchdog
-        self.meter = (LazyMeter if runtime.device.type == "xla" else Meter)(runtime.device)
+        self.meter = task.meter()
         self.clock = RateClock()
         self.steps = StepClock(state.model, runtime.device, world=runtime.world)
         self._flops: float | None = None
@@ -71,13 +71,13 @@ class StepLog:
         self._is_finite = True
         self._pending: deque[tuple[int, Callable[[], None]]] = deque()
 
-    def count(self, samples: int, number: int, steps: int) -> None:
-        """Count a step of this many samples over all ranks, and queue a line if one is due.
+    def count(self, units: int, number: int, steps: int) -> None:
+        """Count a step of this many samples or tokens over all ranks, and queue a line if one is due.
 
         Step `number` of the epoch's `steps` is done. The first step of a run and the last of an epoch have a line.
         """
         is_first = self.clock.samples == 0
-        self.clock.count(samples)
+        self.clock.count(units)
         if is_first or number % self._log_steps == 0 or number == steps:
             self.record(number, steps)
 
@@ -90,25 +90,25 @@ class StepLog:
         self._state.useful_seconds += times.total - times.data
 
         def line() -> None:
-            loss, accuracy, samples = self.meter.take(sums)
+            measures, units = self.meter.take(sums)
+            rate = units / seconds / self._runtime.tensor_size
             self._report.event(
                 "train",
                 global_step=global_step,
                 epoch=epoch,
                 step=(number, steps),
-                loss=loss,
-                accuracy=accuracy,
-                rate=samples / seconds,
+                **measures,
+                rate=rate,
                 global_rate=global_rate,
-                **self._efficiency(times, samples / seconds),
+                **self._efficiency(times, rate),
                 **counts,
             )
-            self._is_finite = self._is_finite and math.isfinite(loss)
+            self._is_finite = self._is_finite and math.isfinite(measures["loss"])
 
         self._pending.append((global_step + self._runtime.metrics_lag_steps, line))
 
     def _efficiency(self, times: StepTimes, rate: float) -> dict[str, float]:
-        """Return the measures of the last steps, from their times and this rank's samples a second.
+        """Return the measures of the last steps, from their times and this rank's samples or tokens a second.
 
         data_wait and all_reduce are percent of the steps' time, and memory_mib is MiB. teraflops is 10^12 operations a
         second, and mfu is percent of the device's peak. goodput is percent of the time since the run first began.
@@ -124,7 +124,7 @@ class StepLog:
         }
         # Counted once, after the first line, so that the first step does not wait for it.
         if self._logged == 2:
-            self._flops = flops_per_sample(self._state.model, self._sample_shape)
+            self._flops = self._task.flops_per_unit(self._state.model)
         if self._flops:
             found["teraflops"] = self._flops * rate / 1e12
             if self._peak:
@@ -192,12 +192,12 @@ class Meter:
         self._count_held()
         return torch.stack([self._loss, self._right.double(), torch.full_like(self._loss, self._count)])
 
-    def take(self, sums: torch.Tensor) -> tuple[float, float, int]:
-        """Return mean loss, accuracy in percent and number of samples since the sums of the last call."""
+    def take(self, sums: torch.Tensor) -> tuple[dict[str, float], int]:
+        """Return the means since the sums of the last call by name, accuracy in percent, and the samples."""
         now = tuple(sums.tolist())
         loss, right, count = (after - before for after, before in zip(now, self._taken, strict=True))
         self._taken = now
-        return loss / max(count, 1), 100 * right / max(count, 1), int(count)
+        return {"loss": loss / max(count, 1), "accuracy": 100 * right / max(count, 1)}, int(count)
 
 
 class LazyMeter(Meter):

@@ -15,8 +15,8 @@ from typing import IO, Any, TypeVar, cast
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from trainer.config import CHECKPOINTS, PROFILES
 from trainer.exit_codes import StorageError
+from trainer.rules import CHECKPOINTS, PROFILES
 
 UNFINISHED_SUFFIX = ".unfinished"
 """Ending of an incomplete file."""

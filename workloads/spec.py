@@ -33,7 +33,7 @@ from workloads.kinds import KINDS
 from workloads.kinds.kind import COORDINATOR, Rendezvous
 
 JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job", "ray-job"]
-Recipe = Literal["digits", "imagenet"]
+Recipe = Literal["digits", "imagenet", "language"]
 Computation = Literal["torch", "xla"]
 
 XLA_IMAGE = "xla"

@@ -6,7 +6,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -37,6 +37,8 @@ class Flag:
     """Noun phrase for texts that match the pattern."""
     max_bytes: int | None = None
     """Maximum length of a text in UTF-8."""
+    sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Sizes of a model by the name of its preset."""
 
 
 def _load_flags() -> Mapping[str, Mapping[str, Flag]]:

@@ -117,8 +117,8 @@ def progress_text(job: JobState, progress: Progress | None, seconds: float | Non
         for key in ("epoch", "step", "loss", "accuracy", "global_rate"):
             value = progress.value(key, "train")
             words.append(f"{key.removeprefix('global_')} {value}" if value else "")
-        tested = progress.value("accuracy", "test")
-        words.append(f"test accuracy {tested} %" if tested else "")
+        tested, bits = progress.value("accuracy", "test"), progress.value("bits_per_byte", "test")
+        words.append(f"test accuracy {tested} %" if tested else f"test {bits} bits per byte" if bits else "")
     return "  ".join(filter(None, words))
 
 
@@ -131,6 +131,8 @@ def summary(
     if progress is not None and (accuracy := progress.value("test_accuracy", "done")):
         best = progress.value("best_accuracy", "done")
         words.append(f"test accuracy {accuracy} %" + (f" (best {best} %)" if best else ""))
+    elif progress is not None and (bits := progress.value("test_bits_per_byte", "done")):
+        words.append(f"test {bits} bits per byte (best {progress.value('best_bits_per_byte', 'done')})")
     in_place = int(progress.value("number", "restart") or 0) if progress else 0
     words.append(f"restarts {max(count_restarts(pods), in_place)}")
     lines = ["; ".join(words)]

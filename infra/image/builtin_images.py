@@ -41,7 +41,7 @@ TRAINER_IMAGE = BuiltinImage(
     folder="trainer",
     dockerfile="trainer/Dockerfile",
     sources=MappingProxyType({"trainer": "trainer", "trainer/data/made_images.py": "made_images.py"}),
-    data=frozenset({"digits", "tiny-imagenet"}),
+    data=frozenset({"digits", "sotu", "tiny-imagenet"}),
     is_built_in_clouds=True,
 )
 BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(

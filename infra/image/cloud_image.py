@@ -11,11 +11,11 @@ import pulumi_docker_build as docker
 
 from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER
 from infra.image.config import ImageConfig, ImagePlatform
-from infra.local.trainer_image import digits_folder, trainer_sources
+from infra.local.trainer_image import copy_data, trainer_sources
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONTEXT = PROJECT / ".trainyard" / "image"
-"""Build context. It contains only the trainer's sources and the digits."""
+"""Build context. It contains only the trainer's sources and the data."""
 
 X86_64_ONLY: tuple[ImagePlatform, ...] = ("linux/amd64",)
 
@@ -87,12 +87,10 @@ def trainer_images(
 
 
 def prepare_context() -> None:
-    """Copy the current sources to the build context. Raises ValueError if set-up has not run."""
-    if not digits_folder().is_dir():
-        raise ValueError("the digits for the trainer image are missing; run `make setup`")
+    """Copy the current sources to the build context. Raises RuntimeError if set-up has not run."""
     shutil.rmtree(CONTEXT, ignore_errors=True)
     for path in trainer_sources():
         target = CONTEXT / path.relative_to(PROJECT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
-    shutil.copytree(digits_folder(), CONTEXT / "digits")
+    copy_data(CONTEXT)

@@ -96,6 +96,19 @@ def digits_folder() -> Path:
     return cache_folder() / "datasets" / "digits"
 
 
+def sotu_folder() -> Path:
+    """Return the folder of the State of the Union addresses, which set-up creates."""
+    return cache_folder() / "datasets" / "sotu"
+
+
+def copy_data(context: Path) -> None:
+    """Copy the data of the images to a build context. Raises RuntimeError if set-up has not run."""
+    for folder in (digits_folder(), sotu_folder()):
+        if not folder.is_dir():
+            raise RuntimeError(f"the data {folder.name} for the trainer image is missing; run `make setup`")
+        shutil.copytree(folder, context / folder.name)
+
+
 def trainer_sources() -> list[Path]:
     """Return the source files of the trainer image in a stable order."""
     return _files(TRAINER)
@@ -207,7 +220,7 @@ def forget_stale(builder: Builder, repository: str) -> None:
 
 
 def _context(sources: list[Path]) -> Path:
-    """Return a folder with only the files that the Dockerfile copies: the sources and the digits."""
+    """Return a folder with only the files that the Dockerfile copies: the sources and the data."""
     context = cache_folder() / "images" / "context"
     if context.exists():
         shutil.rmtree(context)
@@ -215,9 +228,7 @@ def _context(sources: list[Path]) -> Path:
         target = context / path.relative_to(PROJECT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
-    if not digits_folder().is_dir():
-        raise RuntimeError("the digits are missing; run `make setup`")
-    shutil.copytree(digits_folder(), context / "digits")
+    copy_data(context)
     return context
 
 

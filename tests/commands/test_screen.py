@@ -76,6 +76,13 @@ def test_summary_complete_job_has_accuracy_duration_and_restarts() -> None:
     assert line == "ok: complete after 5 s; test accuracy 98.61 % (best 98.70 %); restarts 0"
 
 
+def test_summary_of_language_model_has_bits_per_byte() -> None:
+    progress = Progress()
+    progress.read("done test_bits_per_byte=1.9321 best_bits_per_byte=1.9300 epochs=1 seconds=71.2 rank=0/2")
+    (line,) = summary(job_state(API["jobs"]["complete"]), [FIRST, SECOND], progress, {})
+    assert line == "ok: complete after 5 s; test 1.9321 bits per byte (best 1.9300); restarts 0"
+
+
 def test_summary_complete_job_counts_restarts_in_place() -> None:
     progress = Progress()
     progress.read("restart number=2 counted=2/3 failed_rank=1 exit_code=-9")

@@ -31,6 +31,8 @@ RANKS = {"resnet-fake": 4, "pytorch-gloo": 3, "digits-jobset": 2, "digits-train-
 """Example -> number of ranks that must train."""
 SHORT_EXAMPLE = "pytorch-gloo"
 """Example to check if long tests are skipped: it needs an operator."""
+GZIP_BITS_PER_BYTE = 2.82
+"""Size of the test texts of the example `language` after gzip -9."""
 LEARNED_EXAMPLES = ("pytorch-gloo", "digits-jobset", "digits-train-job")
 """Examples whose network must have learned the digits."""
 
@@ -50,6 +52,15 @@ def test_example_every_rank_trains_to_completion(checkout: Checkout, name: str) 
     if name in LEARNED_EXAMPLES:
         assert float(ended[1]) > 90
     assert f"{name}-" in checkout.run("make", "status")
+
+
+@pytest.mark.long
+def test_example_language_needs_fewer_bits_than_gzip(checkout: Checkout) -> None:
+    text = checkout.run("make", "up", "JOB=language", seconds=2300)
+    ended = re.search(r"^language: complete after .*test ([\d.]+) bits per byte", text, re.M)
+    assert ended, text[-3000:]
+    assert float(ended[1]) < GZIP_BITS_PER_BYTE
+    assert re.search(r'^language/0 \| sample .*text="The ', text, re.M), text[-3000:]
 
 
 @pytest.mark.long

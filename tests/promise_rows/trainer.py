@@ -17,6 +17,32 @@ ROWS = {
             "any classifier of torchvision or timm (`--arch`)",
             "tests/trainer/test_training.py::test_models_of_both_libraries_train_on_generated_images",
         ),
+        (
+            "An epoch predicts each token once, for any number of ranks.",
+            "tests/trainer/test_texts.py::test_epoch_predicts_every_token_once_over_changing_ranks",
+        ),
+        (
+            "A token attends to earlier tokens of its own document only.",
+            "tests/trainer/test_decoder.py::test_documents_of_a_sample_do_not_see_each_other",
+            "tests/trainer/test_decoder.py::test_token_depends_on_earlier_tokens_alone",
+        ),
+        (
+            "The gradient is clipped to `--clip-norm`.",
+            "tests/trainer/test_decoder.py::test_clipping_returns_the_norm_and_shortens_long_gradients",
+        ),
+        (
+            "Reading a stack's settings checks both.",
+            "tests/unit/test_language_rules.py::test_wrong_sizes_are_rejected",
+        ),
+        (
+            "Any number and grouping of ranks can resume from it.",
+            "tests/trainer/test_sharding.py::test_checkpoints_are_resumed_by_other_groups_of_ranks",
+        ),
+        (
+            "`--parallelism=data=2,shard=4,tensor=2` divides 16 ranks.",
+            "tests/trainer/test_language_sizes.py::test_divide_ranks",
+            "tests/trainer/test_sharding.py::test_groups_of_ranks_have_the_losses_of_one_process",
+        ),
         ("training is complete", "tests/trainer/test_training.py::test_two_hosts_learn"),
         (
             "out of memory after steps for which it was enough",

@@ -11,7 +11,7 @@ import pytest
 
 from setup import debian, go_programs, releases
 from setup.progress import Step
-from setup.steps import DEBIAN, DIGITS, RUNTIME_STEP, rehearsal_steps, steps
+from setup.steps import DEBIAN, DIGITS, RUNTIME_STEP, SOTU, rehearsal_steps, steps
 
 
 def names(found: list[Step]) -> list[str]:
@@ -20,20 +20,21 @@ def names(found: list[Step]) -> list[str]:
 
 
 @pytest.mark.parametrize("image", [True, False])
-def test_stack_that_builds_an_image_gets_the_digits(image: bool) -> None:
-    assert (DIGITS in names(rehearsal_steps(frozenset(), "eks", image=image))) is image
-    assert (DIGITS in names(steps(cluster=False, image=image))) is image
+def test_stack_that_builds_an_image_gets_its_data(image: bool) -> None:
+    for found in (rehearsal_steps(frozenset(), "eks", image=image), steps(cluster=False, image=image)):
+        assert {DIGITS, SOTU} & set(names(found)) == ({DIGITS, SOTU} if image else set())
 
 
-def test_local_cluster_gets_the_digits_before_the_trainer_image() -> None:
+def test_local_cluster_gets_the_data_before_the_trainer_image() -> None:
     found = names(steps(cluster=True))
-    assert found.index(DIGITS) < found.index("trainer image")
+    assert max(found.index(DIGITS), found.index(SOTU)) < found.index("trainer image")
 
 
 def test_trainer_image_waits_for_no_go_program_but_those_that_store_it() -> None:
     found = {each.name: each for each in steps(cluster=True)}
-    assert found["trainer image"].after == [DEBIAN, DIGITS, RUNTIME_STEP]
+    assert found["trainer image"].after == [DEBIAN, DIGITS, SOTU, RUNTIME_STEP]
     assert found[DIGITS].after == [DEBIAN]
+    assert found[SOTU].after == [DIGITS], "both may install npm"
     assert set(found) >= {DEBIAN, DIGITS, RUNTIME_STEP}
 
 

@@ -33,7 +33,7 @@ def main() -> None:
             training.sampler.next_epoch()
         batch = training.data.batch(training.sampler.next(), world=1)
         training.step(batch)
-        sums.append(batch.images.double().sum())
+        sums.append(batch.inputs.double().sum())
     if runtime.device.type == "cuda":
         torch.cuda.set_sync_debug_mode("default")
     for images in torch.stack(sums).tolist():

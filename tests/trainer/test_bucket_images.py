@@ -71,7 +71,7 @@ def test_bucket_images_on_two_ranks_equal_disk_images(bucket: str, proxy: Proxy,
         while one.steps_left:
             parts = [rank.batch(sampler.next(), world=2) for rank, sampler in zip(ranks, two, strict=True)]
             expected = whole.batch(one.next(), world=1)
-            assert torch.equal(torch.cat([part.images for part in parts]), expected.images)
+            assert torch.equal(torch.cat([part.inputs for part in parts]), expected.inputs)
             assert torch.equal(torch.cat([part.labels for part in parts]), expected.labels)
         for sampler in (one, *two):
             sampler.next_epoch()

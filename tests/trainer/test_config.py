@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.trainer.processes import PROJECT
-from trainer.config import DigitsConfig, ImagenetConfig, TrainConfig, parse
+from trainer.config import DigitsConfig, ImagenetConfig, LanguageConfig, TrainConfig, parse
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
 from trainer.flag_table import TARGET, flag_table
 
@@ -43,7 +43,7 @@ def test_environment_of_a_cluster_sets_defaults(monkeypatch: pytest.MonkeyPatch)
     assert (config.bucket, config.job, config.data_dir) == ("file:///bucket", "night", "/digits")
 
 
-@pytest.mark.parametrize("config", [DigitsConfig, ImagenetConfig])
+@pytest.mark.parametrize("config", [DigitsConfig, ImagenetConfig, LanguageConfig])
 def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         parse([config.__name__.removesuffix("Config").lower(), "--help"])
@@ -106,7 +106,7 @@ def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.
             ["digits", "--job=profiles"],
             ["job is 'profiles'", "a name other than checkpoints and profiles", "another name"],
         ),
-        (["cifar"], ["RECIPE is 'cifar'", "digits or imagenet"]),
+        (["cifar"], ["RECIPE is 'cifar'", "digits or imagenet or language"]),
         ([], ["digits", "imagenet"]),
     ],
 )

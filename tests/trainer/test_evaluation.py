@@ -71,7 +71,7 @@ def test_evaluation_does_not_count_unreadable_image(tmp_path: Path, runtime: Run
 
     found = evaluate(First(), data, runtime, lambda: False, gallery=False)
     assert found
-    assert found.accuracy == pytest.approx(100 * 9 / 19)
+    assert found.measures["accuracy"] == pytest.approx(100 * 9 / 19)
     assert len(data.broken) == 1
 
 

@@ -69,7 +69,7 @@ def test_crops_are_the_same_for_any_number_of_ranks(folder: Path, tmp_path: Path
         steps = []
         while samplers[0].steps_left:
             parts = [data.batch(sampler.next(), world=world) for sampler in samplers]
-            steps.append((torch.cat([part.images for part in parts]), torch.cat([part.labels for part in parts])))
+            steps.append((torch.cat([part.inputs for part in parts]), torch.cat([part.labels for part in parts])))
         return steps
 
     one, two = epoch(1), epoch(2)
@@ -90,7 +90,7 @@ def test_prefetched_crops_equal_requested_crops(folder: Path, tmp_path: Path) ->
     for _ in range(2):
         while first.steps_left:
             one, other = plain.batch(first.next(), world=1), ahead.batch(second.next(), world=1)
-            assert torch.equal(one.images, other.images)
+            assert torch.equal(one.inputs, other.inputs)
             if second.position == 12:
                 # Simulate a resumed run: the prefetched crops are not the next ones.
                 for sampler in (first, second):
@@ -115,7 +115,7 @@ def test_streamed_images_equal_decoded_images(folder: Path, tmp_path: Path) -> N
         one, other = (
             data.batch(sampler.next(), world=1) for data, sampler in zip((streamed, mapped), samplers, strict=True)
         )
-        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.inputs, other.inputs)
         assert torch.equal(one.labels, other.labels)
     for (images, _), (others, _) in zip(
         streamed.test_batches(rank=0, world=1), mapped.test_batches(rank=0, world=1), strict=True

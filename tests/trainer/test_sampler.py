@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainer.processes import run
-from trainer.config import MAX_COUNT, MAX_SEED, DigitsConfig, ImagenetConfig
+from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.datasets import GeneratedImages, distort
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DONE
+from trainer.rules import MAX_COUNT, MAX_SEED
 
 SIZES = st.integers(1, 300)
 WORLDS = st.integers(1, 9)
@@ -140,7 +141,8 @@ def test_epoch_of_another_seed_is_finished_with_that_seed(size: int, batch_size:
 
 def share(position: int, epoch: int) -> Share:
     """Return the last two samples of a training set."""
-    return Share(indices=torch.arange(2), offset=0, total=2, epoch=epoch, position=position)
+    samples = torch.arange(2)
+    return Share(indices=samples, all_indices=samples, offset=0, total=2, epoch=epoch, position=position)
 
 
 def test_largest_seed_distorts_images() -> None:

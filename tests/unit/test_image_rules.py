@@ -125,16 +125,16 @@ def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
         for line in lines
         if line.startswith("COPY ") and not line.startswith("COPY --") and "requirements" not in line
     }
-    digits = {"COPY digits digits"} if "digits" in image.data else set()
-    assert copied == {f"COPY {source} {target}" for source, target in image.sources.items()} | digits
+    data = {f"COPY {name} {name}" for name in image.data & {"digits", "sotu"}}
+    assert copied == {f"COPY {source} {target}" for source, target in image.sources.items()} | data
     made = {line.rpartition(" ")[2] for line in lines if line.startswith("RUN python made_images.py ")}
-    assert made == image.data - {"digits"}
+    assert made == image.data - {"digits", "sotu"}
     assert f"WORKDIR {WORK_FOLDER}" in lines or name == "etcd"
 
 
 def test_python_files_and_data_folders_of_images() -> None:
     assert python_files("etcd") == data_folders("etcd") == frozenset()
-    assert data_folders(TRAINER) == {"/opt/trainyard/digits", "/opt/trainyard/tiny-imagenet"}
+    assert data_folders(TRAINER) == {f"/opt/trainyard/{name}" for name in ("digits", "sotu", "tiny-imagenet")}
     assert data_folders("horovod") == {"/opt/trainyard/digits"}
     for name in (TRAINER, "xla"):
         assert {"/opt/trainyard/trainer/network_check.py", "/opt/trainyard/trainer/__main__.py"} < python_files(name)

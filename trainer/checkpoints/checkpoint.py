@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from trainer.checkpoints.shards import local_part, with_local_part
 from trainer.exit_codes import DataError, DivergedError, StorageError, TrainerError
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder, MissingFileError
@@ -46,13 +47,14 @@ class HostCopies:
     @torch.no_grad()
     def _copy(self, tensors: Tensors) -> Tensors:
         with torch.cuda.stream(self._stream) if self._stream else nullcontext():
+            parts = {name: local_part(tensor) for name, tensor in tensors.items()}
             self._copies = {
-                name: self._destination(name, tensor).copy_(tensor, non_blocking=self._on_cuda)
-                for name, tensor in tensors.items()
+                name: self._destination(name, part).copy_(part, non_blocking=self._on_cuda)
+                for name, part in parts.items()
             }
         if self._stream:
             self._stream.synchronize()
-        return dict(self._copies)
+        return {name: with_local_part(tensors[name], copy) for name, copy in self._copies.items()}
 
     def _destination(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return the destination of a tensor, reused if shape and type are the same."""
@@ -177,12 +179,17 @@ class Checkpoints(SaveHooks):
             self.folder.delete(name)
 
     def load_newest(
-        self, *, check_compatible: Callable[[SavedState], None], skipped: Callable[[str, str], None]
+        self,
+        *,
+        check_compatible: Callable[[SavedState], None],
+        skipped: Callable[[str, str], None],
+        sharded_like: Callable[[str], torch.Tensor | None] = lambda _name: None,
     ) -> SavedState | None:
         """Return the newest complete and compatible checkpoint on every rank, or None if there never was one.
 
         `check_compatible` raises ValueError for a checkpoint that this run cannot resume. `skipped` receives the name
-        of each unused checkpoint and the reason. Raises DataError if there are checkpoints but none is usable, because
+        of each unused checkpoint and the reason. `sharded_like` returns a tensor of which this rank needs the same part
+        as of the saved tensor with that name. Raises DataError if there are checkpoints but none is usable, because
         starting over would hide the loss. Raises StorageError if the storage fails, because an older checkpoint would
         hide that too.
         """
@@ -191,7 +198,7 @@ class Checkpoints(SaveHooks):
         for name in names:
             folder = self.folder.child(name)
             try:
-                return self._load(folder, check_compatible)
+                return self._load(folder, check_compatible, sharded_like)
             except _NotSealedError as error:
                 skipped(name, str(error))
             except (ValueError, MissingFileError) as error:
@@ -206,7 +213,12 @@ class Checkpoints(SaveHooks):
             raise DataError(f"{self.folder.url}: none of {rejected} checkpoints can be used; move them to start over")
         return None
 
-    def _load(self, folder: Folder, check_compatible: Callable[[SavedState], None]) -> SavedState:
+    def _load(
+        self,
+        folder: Folder,
+        check_compatible: Callable[[SavedState], None],
+        sharded_like: Callable[[str], torch.Tensor | None],
+    ) -> SavedState:
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.state_dict_loader import load
 
@@ -216,7 +228,7 @@ class Checkpoints(SaveHooks):
         facts = manifest["facts"]
         # Check before allocating memory for the tensors.
         check_compatible(SavedState(tensors=destination(manifest, device="meta"), facts=facts))
-        saved = SavedState(tensors=destination(manifest), facts=facts)
+        saved = SavedState(tensors=destination(manifest, sharded_like=sharded_like), facts=facts)
         try:
             load(
                 saved.tensors,

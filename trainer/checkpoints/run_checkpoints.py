@@ -71,7 +71,9 @@ class RunCheckpoints(Checkpoints):
         def skipped(name: str, reason: str) -> None:
             self._report.event("checkpoint_skipped", path=name, reason=reason.replace(" ", "_"))
 
-        saved = self.load_newest(check_compatible=self._state.check_compatible, skipped=skipped)
+        saved = self.load_newest(
+            check_compatible=self._state.check_compatible, skipped=skipped, sharded_like=self._state.sharded_like
+        )
         if saved is None:
             return
         self._state.restore(saved, self._runtime, seed=self._config.seed)

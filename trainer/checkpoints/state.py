@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from trainer.checkpoints.checkpoint import SavedState, Tensors
+from trainer.checkpoints.shards import local_part
 from trainer.data.sampler import EpochSampler
 from trainer.runtime.base import Runtime
 
@@ -35,10 +37,8 @@ class RunState:
     """The loss scaler for float16. It has no state for other types."""
     step: int = 0
     """Optimiser steps so far, over all restarts."""
-    test_accuracy: float = 0.0
-    """Accuracy of the last evaluation, in percent."""
-    best_accuracy: float = 0.0
-    """Highest accuracy of an evaluation so far, in percent."""
+    results: dict[str, float] = field(default_factory=dict)
+    """The recipe's main measure in the last evaluation and in the best one, by name."""
     began: float = field(default_factory=time.time)
     """Start of the run, before its first restart, in seconds since 1970."""
     useful_seconds: float = 0.0
@@ -54,7 +54,7 @@ class RunState:
         tensors = {
             # A forward pass changes buffers.
             MODEL + name: tensor.clone() if name in buffers else tensor
-            for name, tensor in self.model.state_dict().items()
+            for name, tensor in self._model_tensors()
         }
         for name, parameter in self.model.named_parameters():
             for key, tensor in self.optimizer.state.get(parameter, {}).items():
@@ -71,8 +71,7 @@ class RunState:
             "world": runtime.world,
             "sampler": self.sampler.state(),
             "scaler": self.scaler.state_dict(),
-            "test_accuracy": self.test_accuracy,
-            "best_accuracy": self.best_accuracy,
+            "results": self.results,
             "began": self.began,
             "useful_seconds": self.useful_seconds,
         }
@@ -83,7 +82,7 @@ class RunState:
         found = saved.facts["signature"]
         if found != self.signature:
             raise ValueError(f"it belongs to {found}, not {self.signature}")
-        own = {MODEL + name: _shape_and_type(tensor) for name, tensor in self.model.state_dict().items()}
+        own = {MODEL + name: _shape_and_type(tensor) for name, tensor in self._model_tensors()}
         saved_tensors = {
             name: _shape_and_type(tensor) for name, tensor in saved.tensors.items() if name.startswith(MODEL)
         }
@@ -97,7 +96,8 @@ class RunState:
     def restore(self, saved: SavedState, runtime: Runtime, *, seed: int) -> None:
         """Restore a saved state. The number of ranks and the device may differ."""
         tensors, facts = saved.tensors, saved.facts
-        self.model.load_state_dict(_with_prefix(MODEL, tensors))
+        for name, tensor in self._model_tensors():
+            local_part(tensor).copy_(local_part(tensors[MODEL + name]))
         optimizer_state = self.optimizer.state_dict()
         numbers = {id(parameter): number for number, parameter in enumerate(self._parameters())}
         optimizer_state["state"] = {}
@@ -107,14 +107,16 @@ class RunState:
             weight = weights[weight_name]
             if tensor.shape == weight.shape:
                 # Use the weight's memory format: the fused update walks through both in parallel.
-                tensor = torch.empty_like(weight).copy_(tensor)
+                place = torch.empty_like(weight)
+                local_part(place).copy_(local_part(tensor))
+                tensor = place
             optimizer_state["state"].setdefault(numbers[id(weight)], {})[key] = tensor
         self.optimizer.load_state_dict(optimizer_state)
         self.sampler.load_state(facts["sampler"])
         if self.scaler.is_enabled() and facts.get("scaler"):
             self.scaler.load_state_dict(facts["scaler"])
         self.step = facts["step"]
-        self.test_accuracy, self.best_accuracy = facts["test_accuracy"], facts["best_accuracy"]
+        self.results = dict(facts["results"])
         self.began, self.useful_seconds = facts["began"], facts["useful_seconds"]
         cpu_state = tensors.get(f"{RANDOM}{runtime.rank}")
         if facts["world"] == runtime.world and cpu_state is not None:
@@ -124,6 +126,21 @@ class RunState:
         cuda_state = tensors.get(f"{RANDOM_CUDA}{runtime.rank}")
         if runtime.device.type == "cuda" and facts["world"] == runtime.world and cuda_state is not None:
             torch.cuda.set_rng_state(cuda_state)
+
+    def sharded_like(self, name: str) -> torch.Tensor | None:
+        """Return the weight of this rank that a saved tensor is shared among ranks like, if there is one."""
+        weights = dict(self.model.named_parameters())
+        if name.startswith(OPTIMIZER):
+            return weights.get(name.removeprefix(OPTIMIZER).partition(".")[2])
+        return weights.get(name.removeprefix(MODEL)) if name.startswith(MODEL) else None
+
+    def _model_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the tensors of the model by name, those with several names once."""
+        seen: set[int] = set()
+        for name, tensor in self.model.state_dict(keep_vars=True).items():
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield name, tensor.detach()
 
     def _parameters(self) -> list[torch.Tensor]:
         """Return the weights in the order in which the optimiser numbers them."""

@@ -27,6 +27,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from trainer.checkpoints.checkpoint import Facts, SaveHooks, checkpoint_name
+from trainer.checkpoints.shards import local_part, with_local_part
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder, MissingFileError
 
@@ -38,14 +39,26 @@ MAX_READ_BYTES = 32 * 2**20
 """Most bytes of a file to read at once, to save memory. A larger tensor is read at once anyway."""
 
 
-def destination(manifest: dict[str, Any], *, device: str = "cpu") -> dict[str, torch.Tensor]:
-    """Return empty tensors for everything in a checkpoint. On `meta` they use no memory."""
-    metadata = read_metadata(manifest).state_dict_metadata
-    return {
-        name: torch.empty(found.size, dtype=found.properties.dtype, device=device)
-        for name, found in metadata.items()
-        if isinstance(found, TensorStorageMetadata)
-    }
+def destination(
+    manifest: dict[str, Any],
+    *,
+    device: str = "cpu",
+    sharded_like: Callable[[str], torch.Tensor | None] = lambda _name: None,
+) -> dict[str, torch.Tensor]:
+    """Return empty tensors for everything in a checkpoint. On `meta` they use no memory.
+
+    A tensor with the size of one that `sharded_like` returns for its name has only this rank's part.
+    """
+    tensors = {}
+    for name, found in read_metadata(manifest).state_dict_metadata.items():
+        assert isinstance(found, TensorStorageMetadata)
+        like = sharded_like(name)
+        if like is None or like.shape != found.size:
+            like = None
+        size = found.size if like is None else local_part(like).shape
+        empty = torch.empty(size, dtype=found.properties.dtype, device=device)
+        tensors[name] = empty if like is None else with_local_part(like, empty)
+    return tensors
 
 
 def seal(manifest: dict[str, Any]) -> bytes:
@@ -155,7 +168,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
             for item in plan.items:
                 tensor = planner.resolve_data(item)
                 assert isinstance(tensor, torch.Tensor), f"{item.index.fqn} is not a tensor"
-                tensor = tensor.detach().cpu()
+                tensor = local_part(tensor).detach().cpu()
                 self._hooks.check_tensor(item.index.fqn, tensor)
                 content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
                 written = 0

@@ -46,10 +46,10 @@ SEEDS = 2**64
 class Batch:
     """The samples of one rank's gradient in one step."""
 
-    images: torch.Tensor
-    """Images as a float tensor of samples x channels x height x width, on the device."""
+    inputs: torch.Tensor
+    """Images as a float tensor of samples x channels x height x width, or tokens of texts. On the device."""
     labels: torch.Tensor
-    """Class of each image, on the device."""
+    """Class of each image, or the next token of each token. On the device."""
     scale: float | torch.Tensor
     """Factor of the sum of this rank's losses that makes the mean over ranks the mean over samples."""
 
@@ -58,9 +58,7 @@ class Data(Protocol):
     """A training set and a test set."""
 
     classes: int
-    channels: int
-    side: int
-    """Height and width of an image, in pixels."""
+    """Number of classes, or of tokens."""
     num_samples: int
     """Samples of the training set."""
     num_tests: int
@@ -78,6 +76,14 @@ class Data(Protocol):
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield this rank's part of the test set. Every sample is in exactly one rank's part."""
+
+
+class ImageData(Data, Protocol):
+    """Images with a class each."""
+
+    channels: int
+    side: int
+    """Height and width of an image, in pixels."""
 
 
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -119,7 +125,7 @@ class Digits:
         images = self._train_images[indices]
         if self._augment:
             images = distort(images, share, seed=self._seed)
-        return Batch(images=images, labels=self._train_labels[indices], scale=world / share.total)
+        return Batch(inputs=images, labels=self._train_labels[indices], scale=world / share.total)
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield every world-th digit of the test set, starting at the rank-th."""
@@ -151,7 +157,7 @@ class GeneratedImages:
     def batch(self, share: Share, *, world: int) -> Batch:
         """Return as many of the images as the step needs."""
         count = len(share.indices)
-        return Batch(images=self._images[:count], labels=self._labels[:count], scale=world / share.total)
+        return Batch(inputs=self._images[:count], labels=self._labels[:count], scale=world / share.total)
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield the same images again, to measure speed and whether a model can memorise them."""
@@ -171,7 +177,7 @@ def _check_digits(folder: Path, pixels: torch.Tensor, labels: torch.Tensor) -> N
         )
 
 
-def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
+def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> ImageData:
     """Return the data of a recipe. Raises DataError if files are missing or broken."""
     device, rank, world = runtime.data_device, runtime.rank, runtime.world
     if isinstance(config, DigitsConfig):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import IO, TYPE_CHECKING
 
-from trainer.config import MAX_CLASSES
 from trainer.exit_codes import DataError
+from trainer.rules import MAX_CLASSES
 from trainer.storage import FileFacts, Folder
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _in_folders(folder: Folder, split: str, numbers: dict[str, int], runtime: Ru
     }
     others = [name for name in files if name not in images and not name.lower().endswith(NOTES_ENDING)]
     if others and runtime.rank == 0:
-        _warn(
+        warn(
             f"{folder.url}/{split} has {len(others)} files that are hidden or not images by their endings; they are "
             f"skipped; the first: {others[0]!r}; image endings are {' '.join(IMAGE_ENDINGS)}"
         )
@@ -122,7 +122,8 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
+    """Print a warning."""
     print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
@@ -199,7 +200,7 @@ def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFil
     except (tarfile.TarError, ValueError) as error:
         raise DataError(f"{where} is broken ({error}): create it again") from None
     if skipped and should_warn:
-        _warn(
+        warn(
             f"{where} has {len(skipped)} skipped images: in WebDataset an ending begins at a name's first dot; "
             f"the first: {skipped[0]!r}; remove the other dots from the names of images"
         )

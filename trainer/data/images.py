@@ -110,7 +110,7 @@ class FolderImages:
         crops = self._prefetched.popleft()[1].result() if self._prefetched else self._crop_share(share)
         self._prefetch()
         crops.wait()
-        return Batch(images=self._normalise(crops.pixels), labels=crops.labels, scale=world / share.total)
+        return Batch(inputs=self._normalise(crops.pixels), labels=crops.labels, scale=world / share.total)
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield every world-th image of the test set, starting at the rank-th, cropped in the middle."""

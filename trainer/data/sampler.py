@@ -13,6 +13,8 @@ class Share:
 
     indices: torch.Tensor
     """The samples of this rank."""
+    all_indices: torch.Tensor
+    """The samples of all ranks."""
     offset: int
     """Number of the step's samples that lower ranks take."""
     total: int
@@ -68,8 +70,15 @@ class EpochSampler:
         total = -(-(self.num_samples - position) // self.steps_left)
         start, end = (total * rank // self.world for rank in (self.rank, self.rank + 1))
         self.position += total
-        indices = self._epoch_order()[position + start : position + end]
-        return Share(indices=indices, offset=start, total=total, epoch=self.epoch, position=position)
+        samples = self._epoch_order()[position : position + total]
+        return Share(
+            indices=samples[start:end],
+            all_indices=samples,
+            offset=start,
+            total=total,
+            epoch=self.epoch,
+            position=position,
+        )
 
     def next_epoch(self) -> None:
         """Start the next epoch."""

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,7 @@ from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, Tra
 from trainer.process_group import init_process_group, launcher_number
 
 if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, Data
+    from trainer.data.datasets import Batch, ImageData
 
 TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out exceeds ours, so that the watchdog reports a hang first."""
@@ -67,6 +67,10 @@ class Runtime:
     """The device_ids argument of DistributedDataParallel."""
     metrics_lag_steps = 0
     """Number of optimiser steps after which the numbers of a step are read."""
+    tensor_size = 1
+    """Number of ranks in each tensor group. They share their samples."""
+    is_lockstep = False
+    """True if ranks need each other in each forward pass, because no rank has the whole model or the whole graph."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.world = launcher_number("WORLD_SIZE", "1", least=1)
@@ -95,6 +99,16 @@ class Runtime:
         # Use a separate connection: a rank that blocks on the other one must not silence the watchdog.
         self.store = PrefixStore("trainer", store.clone())
 
+    @property
+    def data_rank(self) -> int:
+        """Number of this rank's share of the samples."""
+        return self.rank // self.tensor_size
+
+    @property
+    def data_world(self) -> int:
+        """Number of shares of the samples."""
+        return self.world // self.tensor_size
+
     def init_device(self, config: TrainConfig) -> None:
         """Set up the device of this rank."""
         raise NotImplementedError
@@ -115,12 +129,14 @@ class Runtime:
         return torch.autocast(self.device.type, dtype=self.precision)
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[object]:
-        """Return a context in which a backward pass of a wrapped model only accumulates gradients."""
+        """Return a context in which a backward pass of a wrapped or sharded model only accumulates gradients."""
+        if hasattr(model, "set_requires_gradient_sync"):
+            return _without_sync(model)
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model with gradients averaged over all ranks."""
-        if self.world == 1:
+        """Return the model with gradients averaged over all ranks. In lockstep, the model or the runtime does that."""
+        if self.world == 1 or self.is_lockstep:
             return model
         # The graph is the same at every step, so DDP need not search for unused weights. That does not hold if some
         # passes skip the averaging.
@@ -139,7 +155,7 @@ class Runtime:
         """The device on which batches are created and an evaluation counts."""
         return self.device
 
-    def feed(self, data: Data) -> Data:
+    def feed(self, data: ImageData) -> ImageData:
         """Return the data set with its batches on the device."""
         return data
 
@@ -150,7 +166,8 @@ class Runtime:
 
     def evaluating(self) -> AbstractContextManager[object]:
         """Return a context without gradients."""
-        return torch.inference_mode()
+        # Sharded weights that are gathered in inference mode cannot be used in training.
+        return torch.no_grad() if self.is_lockstep else torch.inference_mode()
 
     def flush(self) -> None:
         """Start the queued operations on the device."""
@@ -204,7 +221,12 @@ class Runtime:
         return self.wait_decision() if self.world > 1 else decision
 
     def stop_requested(self, *, is_local: bool) -> bool:
-        """Return True if this rank (`is_local`) or another one was preempted. Ranks may call it at different times."""
+        """Return True if this rank (`is_local`) or another one was preempted.
+
+        Ranks may call it at different times, or equally often if they run in lockstep.
+        """
+        if self.is_lockstep:
+            return self.all_reduce_decision(Decision.PREEMPT if is_local else Decision.CONTINUE) == Decision.PREEMPT
         if self.store is None:
             return is_local
         if is_local:
@@ -297,6 +319,16 @@ class Runtime:
             if isinstance(error, dist.DistError) or LOST_PEER_TEXT.search(text):
                 raise PeerGoneError(f"another rank is gone: {text}") from error
             raise
+
+
+@contextmanager
+def _without_sync(model: Any) -> Iterator[None]:
+    """Return a context in which torch's FSDP does not reduce gradients."""
+    model.set_requires_gradient_sync(False)
+    try:
+        yield
+    finally:
+        model.set_requires_gradient_sync(True)
 
 
 def _work(work: dist.Work | None) -> dist.Work:

@@ -15,10 +15,10 @@ from torch import nn
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError
 from trainer.process_group import rendezvous_environment
-from trainer.runtime.base import Decision, Runtime
+from trainer.runtime.base import Runtime
 
 if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, Data
+    from trainer.data.datasets import Batch, ImageData
 
 
 MIN_LEARNING_RATE = 1e-12
@@ -60,6 +60,7 @@ class XlaRuntime(Runtime):
 
     backend = "gloo"
     metrics_lag_steps = 2
+    is_lockstep = True
 
     def init_device(self, config: TrainConfig) -> None:
         """Use the device that $PJRT_DEVICE names."""
@@ -91,7 +92,7 @@ class XlaRuntime(Runtime):
         """The CPU: the host creates batches in parallel with the steps, and counts without a graph for each shape."""
         return torch.device("cpu")
 
-    def feed(self, data: Data) -> Data:
+    def feed(self, data: ImageData) -> ImageData:
         """Return the data set with its batches sent in advance."""
         from trainer.runtime.xla_feed import PrefetchedBatches
 
@@ -117,10 +118,6 @@ class XlaRuntime(Runtime):
         """Return images and labels on the device."""
         images, labels = xm.send_cpu_data_to_device([images, labels], self.device)
         return images, labels
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model unchanged: `sync_gradients` averages the gradients."""
-        return model
 
     @contextmanager
     def training(self, step: int) -> Iterator[None]:
@@ -148,13 +145,6 @@ class XlaRuntime(Runtime):
     def flush(self) -> None:
         """End the graph here."""
         torch_xla.sync()
-
-    def stop_requested(self, *, is_local: bool) -> bool:
-        """Return True if a rank was preempted.
-
-        All ranks call it equally often, because their batches share one graph.
-        """
-        return self.all_reduce_decision(Decision.PREEMPT if is_local else Decision.CONTINUE) == Decision.PREEMPT
 
     def sync_buffers(self, model: nn.Module) -> None:
         """Copy rank 0's buffers to all ranks. Its graphs are not counted as steps."""
@@ -222,7 +212,7 @@ class SpmdRuntime(XlaRuntime):
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model with its weights spread over the devices, if requested."""
-        if self._meshes and self.config.sharding == "model":
+        if self._meshes and getattr(self.config, "sharding", "") == "model":
             self._meshes.spread(model)
         return model
 
@@ -237,7 +227,7 @@ class SpmdRuntime(XlaRuntime):
         """Return how the batch and each weight are spread over the devices."""
         if self._meshes is None:
             return {}
-        tensors = {"images": batch.images, "labels": batch.labels, **dict(model.named_parameters())}
+        tensors = {"images": batch.inputs, "labels": batch.labels, **dict(model.named_parameters())}
         return {name: sharding(tensor) for name, tensor in tensors.items()}
 
 

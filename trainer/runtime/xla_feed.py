@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainer.data.datasets import NO_LABEL, Batch, Data, GeneratedImages
+from trainer.data.datasets import NO_LABEL, Batch, GeneratedImages, ImageData
 from trainer.data.sampler import EpochSampler, Share
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ PreparedBatch = tuple[tuple[int, int], Batch]
 class PrefetchedBatches:
     """A data set whose batches are on the device."""
 
-    def __init__(self, data: Data, runtime: XlaRuntime, *, batch_size: int) -> None:
+    def __init__(self, data: ImageData, runtime: XlaRuntime, *, batch_size: int) -> None:
         self.classes, self.channels, self.side = data.classes, data.channels, data.side
         self.num_samples, self.num_tests = data.num_samples, data.num_tests
         self._data, self._runtime = data, runtime
@@ -87,8 +87,8 @@ class PrefetchedBatches:
         scale = self._runtime.scale(float(batch.scale))
         if self._is_constant and self._kept and len(batch.labels) == self._size:
             return place, replace(self._kept, scale=scale)
-        images, labels = self._send(batch.images, batch.labels, self._size)
-        sent = Batch(images=images, labels=labels, scale=scale)
+        images, labels = self._send(batch.inputs, batch.labels, self._size)
+        sent = Batch(inputs=images, labels=labels, scale=scale)
         if self._is_constant and len(batch.labels) == self._size:
             self._kept = sent
         return place, sent

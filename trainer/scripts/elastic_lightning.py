@@ -27,7 +27,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.strategies import DDPStrategy
 from torch.nn import functional
 
-from trainer.config import BucketUrl, Count, DigitsConfig, FolderName, LearningRate, check_settings, invalid_setting
+from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
@@ -35,6 +35,7 @@ from trainer.gpu import use_gpu
 from trainer.models import digits_network
 from trainer.process_group import init_process_group, launcher_number
 from trainer.reporter import Reporter, node_name
+from trainer.rules import BucketUrl, Count, FolderName, LearningRate, check_settings, invalid_setting
 from trainer.step_log import RateClock
 from trainer.storage import Folder, checkpoints_folder
 
@@ -76,7 +77,7 @@ class Steps:
             share = sampler.next()
             batch = self._data.batch(share, world=sampler.world)
             number = (steps - sampler.steps_left, steps)
-            yield Step(batch.images, batch.labels, float(batch.scale), share.total, sampler.position, number)
+            yield Step(batch.inputs, batch.labels, float(batch.scale), share.total, sampler.position, number)
 
 
 class AtomicFiles(TorchCheckpointIO):

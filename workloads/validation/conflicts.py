@@ -14,6 +14,7 @@ from workloads.spec import JobSpec, default_hosts
 from workloads.trainer_flags import flag_problems, value_of
 from workloads.user_script import path_error
 from workloads.validation.flags import device_conflicts, folder_conflicts, unused_flags
+from workloads.validation.language import language_conflicts
 from workloads.validation.names import POD_VARIABLE_NAMES, reserved_variables
 
 MIN_MEMORY_BYTES = 200 * 2**20
@@ -360,6 +361,7 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _flags,
     folder_conflicts,
     device_conflicts,
+    language_conflicts,
     _torchrun,
     _hardware,
     _runtime,

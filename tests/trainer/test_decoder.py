@@ -1,0 +1,120 @@
+"""The decoder sees earlier tokens of the same document alone, and starts with the same weights for any grouping."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from trainer.language.decoder import Attention, Decoder, document_mask, initialize, rotate, rotation_of
+from trainer.language.sizes import PRESETS, SEPARATOR, Sizes
+from trainer.language.training import clip_gradients, losses
+
+SMALL = Sizes(layers=2, width=32, heads=4, kv_heads=2, hidden=48)
+
+
+def small(*, seed: int = 0, sizes: Sizes = SMALL) -> Decoder:
+    """Return a small model with larger weights than usual, so that differences show."""
+    model = Decoder(sizes, vocabulary=320, rope_base=10_000)
+    initialize(model, seed=seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.mul_(10)
+    return model
+
+
+def tokens(*documents: str) -> torch.Tensor:
+    """Return the documents as one sample."""
+    return torch.tensor([[token for text in documents for token in (SEPARATOR, *text.encode())]])
+
+
+@torch.no_grad()
+def test_token_depends_on_earlier_tokens_alone() -> None:
+    model = small()
+    one, other = model(tokens("abcdef")), model(tokens("abcxyz"))
+    assert torch.equal(one[:, :4], other[:, :4])
+    assert not torch.allclose(one[:, 4:], other[:, 4:], atol=1e-3)
+
+
+@torch.no_grad()
+def test_documents_of_a_sample_do_not_see_each_other() -> None:
+    model = small()
+    alone, packed, swapped = model(tokens("hello")), model(tokens("abc", "hello")), model(tokens("xyz", "hello"))
+    torch.testing.assert_close(packed[:, 4:], swapped[:, 4:], atol=0, rtol=0)
+    # Rotary embeddings depend on distances alone, so a document's place in the sample has no effect.
+    torch.testing.assert_close(packed[:, 4:], alone, atol=1e-4, rtol=1e-4)
+
+
+def test_mask_of_documents() -> None:
+    assert document_mask(tokens("abc")) is None
+    mask = document_mask(tokens("a", "b"))
+    assert mask is not None
+    expected = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    assert mask.int().tolist() == [[expected]]
+
+
+@torch.no_grad()
+def test_attention_equals_its_definition() -> None:
+    torch.manual_seed(0)
+    sizes, hidden = Sizes(layers=1, width=24, heads=6, kv_heads=2, hidden=1), torch.randn(2, 5, 24)
+    attention, rotation = Attention(sizes), rotation_of(5, 4, 10_000, torch.device("cpu"))
+    found = attention(hidden, rotation, None)
+    heads = []
+    for head in range(6):
+        query, key, value = (
+            functional.linear(hidden, layer.weight.view(-1, 4, 24)[number])
+            for layer, number in ((attention.query, head), (attention.key, head // 3), (attention.value, head // 3))
+        )
+        scores = rotate(query, rotation) @ rotate(key, rotation).transpose(1, 2) / math.sqrt(4)
+        hidden_by_order = torch.ones(5, 5).triu(1).bool()
+        heads.append(scores.masked_fill(hidden_by_order, -math.inf).softmax(-1) @ value)
+    torch.testing.assert_close(found, functional.linear(torch.cat(heads, dim=-1), attention.out.weight))
+
+
+def test_rotation_keeps_lengths_and_turns_by_distance() -> None:
+    rotation = rotation_of(9, 8, 100, torch.device("cpu"))
+    query, key = (rotate(torch.randn(8).expand(9, 8), rotation) for _ in range(2))
+    torch.testing.assert_close(query.norm(dim=1), query[0].norm().expand(9))
+    products = query @ key.T
+    torch.testing.assert_close(products[5, 2], products[8, 5], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_first_weights_depend_on_seed_and_name(is_tied: bool) -> None:
+    sizes = Sizes(layers=2, width=32, heads=4, kv_heads=2, hidden=48, is_tied=is_tied)
+    first, again, other = (dict(small(seed=seed, sizes=sizes).named_parameters()) for seed in (0, 0, 1))
+    assert ("head.weight" in first) is not is_tied
+    assert all(torch.equal(weight, again[name]) for name, weight in first.items())
+    assert not torch.equal(first["embedding.weight"], other["embedding.weight"])
+    assert not torch.equal(first["blocks.0.feed_forward.up.weight"], first["blocks.1.feed_forward.up.weight"])
+
+
+def test_first_loss_is_that_of_guessing() -> None:
+    model = Decoder(PRESETS["1m"], vocabulary=320, rope_base=10_000)
+    initialize(model, seed=0)
+    sample = torch.randint(256, (4, 65))
+    loss, _ = losses(model(sample[:, :-1]), sample[:, 1:], z_loss=0)
+    assert loss.item() / (4 * 64) == pytest.approx(math.log(320), rel=0.02)
+
+
+def test_z_loss_is_part_of_the_objective_alone() -> None:
+    scores, labels = torch.randn(2, 3, 7), torch.tensor([[1, 2, -100], [0, -100, 6]])
+    objective, loss = losses(scores, labels, z_loss=0.5)
+    known = labels != -100
+    torch.testing.assert_close(loss, functional.cross_entropy(scores[known], labels[known], reduction="sum"))
+    torch.testing.assert_close(objective - loss, 0.5 * scores[known].logsumexp(-1).square().sum())
+
+
+@pytest.mark.parametrize("most", [0.0, 0.1, 1e6])
+def test_clipping_returns_the_norm_and_shortens_long_gradients(most: float) -> None:
+    torch.manual_seed(0)
+    ours, theirs = ([torch.nn.Parameter(torch.zeros(size)) for size in (3, 5)] for _ in range(2))
+    for mine, other in zip(ours, theirs, strict=True):
+        mine.grad = torch.randn(len(mine))
+        other.grad = mine.grad.clone()
+    expected = torch.nn.utils.clip_grad_norm_(theirs, most or math.inf)
+    torch.testing.assert_close(clip_gradients(ours, most), expected)
+    torch.testing.assert_close([weight.grad for weight in ours], [weight.grad for weight in theirs])

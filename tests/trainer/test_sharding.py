@@ -1,0 +1,120 @@
+"""Ranks that share a model in any way learn what one process learns, and resume from each other's checkpoints."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.language import FLAGS, STEADY, STEPS, evaluations, losses, train, write_texts
+from tests.trainer.processes import run, started
+from trainer.exit_codes import BAD_CONFIGURATION, PREEMPTED
+
+TOLERANCE = 1e-5
+GROUPS = {
+    "ddp": ("", 2, 2),
+    "fsdp": ("shard=4", 4, 4),
+    "hsdp": ("data=2,shard=2", 4, 4),
+    "tensor": ("tensor=2", 2, 1),
+    "fsdp-tensor": ("shard=2,tensor=2", 4, 2),
+    "copies-tensor": ("data=2,tensor=2", 4, 2),
+}
+"""Sizes of the groups, ranks, and shares of each step's samples."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts of 50 steps."""
+    return write_texts(tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture(scope="module")
+def alone(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Return the loss of each step of one process, which learns."""
+    bucket = tmp_path_factory.mktemp("alone")
+    train(data, bucket)
+    found = losses(bucket, 1)
+    assert len(found) == STEPS
+    assert found[-1] < 0.8 * found[0]
+    return found
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups_of_ranks_have_the_losses_of_one_process(
+    name: str, data: Path, alone: list[float], tmp_path: Path
+) -> None:
+    text, ranks, shares = GROUPS[name]
+    train(data, tmp_path, f"--parallelism={text}", ranks=ranks, shares=shares)
+    assert losses(tmp_path, ranks) == pytest.approx(alone, rel=TOLERANCE)
+
+
+def test_accumulated_gradients_of_shards_are_those_of_whole_batches(
+    data: Path, alone: list[float], tmp_path: Path
+) -> None:
+    train(data, tmp_path, "--parallelism=shard=2", "--accumulate=2", ranks=2, shares=2)
+    assert losses(tmp_path, 2) == pytest.approx(alone, rel=TOLERANCE)
+
+
+def test_untied_model_with_uneven_shards(data: Path, tmp_path: Path) -> None:
+    # Three ranks do not divide the 64 rows of a matrix evenly.
+    flags = ("--output=untied", "--vocabulary=257")
+    train(data, tmp_path / "one", "--batch-size=6", *flags)
+    train(data, tmp_path / "three", "--batch-size=2", "--parallelism=shard=3", *flags, ranks=3)
+    assert losses(tmp_path / "three", 3)[:40] == pytest.approx(losses(tmp_path / "one", 1)[:40], rel=TOLERANCE)
+
+
+def test_checkpoints_are_resumed_by_other_groups_of_ranks(tmp_path: Path) -> None:
+    data = write_texts(tmp_path / "texts", steps=8)
+    chain = [("shard=4", 4, 4), ("shard=2", 2, 2), ("shard=4", 4, 4), ("tensor=2", 2, 1), ("", 1, 1)]
+    chain += [("shard=2,tensor=2", 4, 2), ("", 2, 2)]
+    train(data, tmp_path / "whole", f"--epochs={len(chain)}", *STEADY)
+    for epochs, (text, ranks, shares) in enumerate(chain, start=1):
+        words = (f"--parallelism={text}", f"--epochs={epochs}", *STEADY)
+        ended = train(data, tmp_path / "parts", *words, ranks=ranks, shares=shares)
+        assert not ended.events("checkpoint_skipped"), ended.output
+        assert len(ended.events("resume")) == (ranks if epochs > 1 else 0), ended.output
+    assert evaluations(tmp_path / "parts") == pytest.approx(evaluations(tmp_path / "whole"), rel=TOLERANCE)
+
+
+def test_preempted_shards_save_their_step_and_resume_exactly(tmp_path: Path) -> None:
+    data = write_texts(tmp_path / "texts", steps=20)
+    flags = ("--parallelism=shard=2", *STEADY)
+    words = (*FLAGS, *flags, "--batch-size=4", "--epochs=100000", f"--bucket=file://{tmp_path}")
+    with started(*words, recipe="language", processes=2, data=data) as running:
+        running.wait_for("train epoch=2")
+        os.kill(running.rank_process(1), signal.SIGTERM)
+        ended = running.end()
+    assert ended.codes == [PREEMPTED], ended.output
+    step = ended.output.partition("preempted at step ")[2].split()[0]
+    assert [event["step"] for event in ended.events("checkpoint")][-1] == step
+    epochs = f"--epochs={int(step) // 20 + 1}"
+    train(data, tmp_path, *flags, epochs, ranks=2, shares=2)
+    train(data, tmp_path / "whole", *flags, epochs, ranks=2, shares=2)
+    assert evaluations(tmp_path) == evaluations(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("shard=3", "parallelism is 'shard=3'; allowed is sizes whose product is the number of ranks, 2"),
+        ("data=1,shard=1", "parallelism is 'data=1,shard=1'"),
+        ("tensor=2 --compile", "compile is True; allowed is False with tensor groups"),
+    ],
+)
+def test_groups_that_do_not_divide_the_ranks_are_rejected(text: str, words: str, data: Path) -> None:
+    ended = run(*FLAGS, *f"--parallelism={text}".split(), recipe="language", processes=2, data=data)
+    assert ended.codes == [BAD_CONFIGURATION], ended.output
+    assert words in ended.output
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU, and there is none here")
+def test_compiled_shards_have_the_losses_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "kernels"))
+    data = write_texts(tmp_path / "texts", steps=6)
+    train(data, tmp_path / "one")
+    train(data, tmp_path / "shards", "--compile", "--parallelism=shard=2", ranks=2, shares=2)
+    assert list((tmp_path / "kernels").rglob("*.so")), "no kernel was made"
+    assert losses(tmp_path / "shards", 2) == pytest.approx(losses(tmp_path / "one", 1), rel=TOLERANCE)

@@ -1,0 +1,1 @@
+"""Language models: sizes, decoder, texts, and the groups of ranks that share a model."""

@@ -1,0 +1,170 @@
+"""A decoder-only transformer as Llama's: RMSNorm, rotary embeddings, grouped-query attention and SwiGLU."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from trainer.checkpoints.shards import is_sharded, local_part
+from trainer.language.sizes import SEPARATOR, Sizes
+
+EPSILON = 1e-5
+"""Term that keeps a norm's divisor above 0, as in Llama 3."""
+DEVIATION = 0.02
+"""Standard deviation of a new matrix. Of those that end a residual branch it is divided by sqrt(2 x layers), as in
+https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf, section 2.3."""
+RESIDUAL_ENDS = ("out.weight", "down.weight")
+
+Rotation = tuple[torch.Tensor, torch.Tensor]
+"""Cosine and sine of each position's angles, tokens x half a head's width."""
+
+
+class Attention(nn.Module):
+    """Causal self-attention, in which groups of heads share keys and values."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.head_width = sizes.head_width
+        inner, shared = sizes.heads * sizes.head_width, sizes.kv_heads * sizes.head_width
+        self.query = nn.Linear(sizes.width, inner, bias=False)
+        self.key = nn.Linear(sizes.width, shared, bias=False)
+        self.value = nn.Linear(sizes.width, shared, bias=False)
+        self.out = nn.Linear(inner, sizes.width, bias=False)
+
+    def forward(self, hidden: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None) -> torch.Tensor:
+        """Return what each token takes from earlier ones. Without a mask it can take from all of them."""
+        # In a tensor group each rank has its own heads.
+        query, key, value = (
+            layer(hidden).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        mixed = functional.scaled_dot_product_attention(
+            rotate(query, rotation),
+            rotate(key, rotation),
+            value,
+            attn_mask=mask,
+            is_causal=mask is None,
+            enable_gqa=True,
+        )
+        found: torch.Tensor = self.out(mixed.transpose(1, 2).flatten(2))
+        return found
+
+
+class FeedForward(nn.Module):
+    """SwiGLU: two layers in parallel, of which one opens the other, and a layer back."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.gate = nn.Linear(sizes.width, sizes.hidden, bias=False)
+        self.up = nn.Linear(sizes.width, sizes.hidden, bias=False)
+        self.down = nn.Linear(sizes.hidden, sizes.width, bias=False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the layer's part of each token."""
+        found: torch.Tensor = self.down(functional.silu(self.gate(hidden)) * self.up(hidden))
+        return found
+
+
+class Block(nn.Module):
+    """Attention and feed-forward layer, each with a norm before it and added to its input."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(sizes.width, eps=EPSILON)
+        self.attention = Attention(sizes)
+        self.feed_forward_norm = nn.RMSNorm(sizes.width, eps=EPSILON)
+        self.feed_forward = FeedForward(sizes)
+
+    def forward(self, hidden: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None) -> torch.Tensor:
+        """Return the hidden state after this block."""
+        hidden = hidden + self.attention(self.attention_norm(hidden), rotation, mask)
+        found: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        return found
+
+
+class Decoder(nn.Module):
+    """The whole model: from tokens to a score of each possible next token."""
+
+    def __init__(self, sizes: Sizes, *, vocabulary: int, rope_base: float) -> None:
+        super().__init__()
+        self.sizes, self.rope_base = sizes, rope_base
+        self.embedding = nn.Embedding(vocabulary, sizes.width)
+        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
+        self.norm = nn.RMSNorm(sizes.width, eps=EPSILON)
+        self.head = nn.Linear(sizes.width, vocabulary, bias=False)
+        self.tie()
+
+    def tie(self) -> None:
+        """Let the output layer use the weights of the embedding, if the model is tied."""
+        if self.sizes.is_tied:
+            self.head.weight = self.embedding.weight
+
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """Compile a block at a time: all blocks have the same code."""
+        for block in self.blocks:
+            block.compile(*arguments, **options)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return scores, samples x tokens x vocabulary."""
+        rotation = rotation_of(tokens.shape[1], self.sizes.head_width, self.rope_base, tokens.device)
+        mask = document_mask(tokens)
+        hidden = self.embedding(tokens)
+        for block in self.blocks:
+            hidden = block(hidden, rotation, mask)
+        scores: torch.Tensor = self.head(self.norm(hidden))
+        return scores
+
+
+def rotation_of(tokens: int, head_width: int, base: float, device: torch.device) -> Rotation:
+    """Return the rotary embedding of the first positions, https://arxiv.org/abs/2104.09864."""
+    exponents = torch.arange(0, head_width, 2, device=device) / head_width
+    angles = torch.outer(torch.arange(tokens, device=device), base**-exponents)
+    return angles.cos(), angles.sin()
+
+
+def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
+    """Rotate each pair of a head's numbers (n, n + half of them) by its position's angle, in 32 bits."""
+    cosine, sine = rotation
+    first, second = heads.float().chunk(2, dim=-1)
+    rotated = torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+    return rotated.to(heads.dtype)
+
+
+def document_mask(tokens: torch.Tensor) -> torch.Tensor | None:
+    """Return which tokens each token can attend to: earlier ones of its document. A separator begins a document.
+
+    Returns None if every sample has one document, so that a faster kernel can be used. Only a CPU looks, because other
+    devices would wait for the answer.
+    """
+    begins = tokens == SEPARATOR
+    if tokens.device.type == "cpu" and not begins[:, 1:].any():
+        return None
+    documents = begins.cumsum(dim=1)
+    is_same = documents.unsqueeze(1) == documents.unsqueeze(2)
+    return is_same.tril().unsqueeze(1)
+
+
+@torch.no_grad()
+def initialize(model: Decoder, *, seed: int) -> None:
+    """Give each weight its first value. It depends on the seed and the weight's name, not on how ranks share it."""
+    for name, weight in model.named_parameters():
+        local, part = local_part(weight), tuple(slice(size) for size in weight.shape)
+        if is_sharded(weight):
+            # Imported here because a rank with all weights does not need it.
+            from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+            whole: Any = weight
+            shape, offset = compute_local_shape_and_global_offset(whole.shape, whole.device_mesh, whole.placements)
+            part = tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))
+        if weight.dim() == 1:
+            local.fill_(1)
+            continue
+        deviation = DEVIATION / ((2 * model.sizes.layers) ** 0.5 if name.endswith(RESIDUAL_ENDS) else 1)
+        number = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:7])
+        generator = torch.Generator(local.device).manual_seed(number)
+        values = torch.empty(weight.shape, device=local.device).normal_(std=deviation, generator=generator)
+        local.copy_(values[part])

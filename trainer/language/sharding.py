@@ -1,0 +1,71 @@
+"""Divide a decoder among ranks: tensor groups by DTensor, then shard groups and copies by FSDP2."""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.distributed.tensor.parallel.style import ParallelStyle
+
+from trainer.language.decoder import Decoder
+from trainer.language.sizes import Parallelism
+
+DATA, SHARD, TENSOR = "data", "shard", "tensor"
+"""Axes of the mesh of ranks, from the farthest neighbours to the nearest."""
+
+
+def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: torch.dtype) -> None:
+    """Leave each rank its part of the weights. The weights must be on the meta device.
+
+    Matrices are multiplied in `dtype`, and gradients are added in 32 bits.
+    """
+    mesh = init_device_mesh(device_type, (sizes.data, sizes.shard, sizes.tensor), mesh_dim_names=(DATA, SHARD, TENSOR))
+    if sizes.tensor > 1:
+        _divide_matrices(model, mesh[TENSOR])
+    # Cast weights alone: the angles of the rotary embedding need 32 bits.
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    copies = mesh[DATA, SHARD] if sizes.data > 1 else mesh[SHARD]
+    for block in model.blocks:
+        fully_shard(block, mesh=copies, mp_policy=policy)
+    fully_shard(model, mesh=copies, mp_policy=policy)
+
+
+def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
+    """Divide heads, hidden numbers and the vocabulary among a tensor group, and the tokens between two layers.
+
+    https://arxiv.org/abs/1909.08053 describes the first, https://arxiv.org/abs/2205.05198 the second (sequence
+    parallel).
+    """
+    tokens = Shard(1)
+    block: dict[str, ParallelStyle] = {
+        "attention_norm": SequenceParallel(),
+        "attention": PrepareModuleInput(
+            input_layouts=(tokens, None, None), desired_input_layouts=(Replicate(), None, None)
+        ),
+        "attention.query": ColwiseParallel(),
+        "attention.key": ColwiseParallel(),
+        "attention.value": ColwiseParallel(),
+        "attention.out": RowwiseParallel(output_layouts=tokens),
+        "feed_forward_norm": SequenceParallel(),
+        "feed_forward": PrepareModuleInput(input_layouts=(tokens,), desired_input_layouts=(Replicate(),)),
+        "feed_forward.gate": ColwiseParallel(),
+        "feed_forward.up": ColwiseParallel(),
+        "feed_forward.down": RowwiseParallel(output_layouts=tokens),
+    }
+    for module in model.blocks:
+        parallelize_module(module, mesh, block)
+    whole: dict[str, ParallelStyle] = {
+        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=tokens),
+        "norm": SequenceParallel(),
+        "head": ColwiseParallel(input_layouts=tokens, output_layouts=Replicate()),
+    }
+    parallelize_module(model, mesh, whole)
+    model.tie()

@@ -1,0 +1,157 @@
+"""Sizes of language models by preset, and of the groups of ranks that train one. Without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Annotated, Literal
+
+from trainer.exit_codes import ConfigurationError
+from trainer.rules import Text, invalid_setting
+
+SEPARATOR = 256
+"""Token before each document and after the last one. Lower tokens are bytes."""
+MIN_VOCABULARY = SEPARATOR + 1
+AUTO = 0
+"""Size of a group that is not set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Sizes of a decoder."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    hidden: int
+    is_tied: bool = True
+    """True if the output layer uses the weights of the embedding."""
+
+    def __str__(self) -> str:
+        numbers = (self.layers, self.width, self.heads, self.kv_heads, self.hidden)
+        return f"decoder-{'-'.join(map(str, numbers))}{'-tied' if self.is_tied else ''}"
+
+    @property
+    def head_width(self) -> int:
+        """Numbers of a head."""
+        return self.width // self.heads
+
+    def matrix_weights(self, vocabulary: int) -> int:
+        """Return the number of weights that each token is multiplied with: all but the norms and the look-up."""
+        attention = 2 * self.width * self.head_width * (self.heads + self.kv_heads)
+        return self.layers * (attention + 3 * self.width * self.hidden) + vocabulary * self.width
+
+    def flops_per_token(self, *, context: int, vocabulary: int) -> float:
+        """Return the floating-point operations of a training step per token.
+
+        A forward pass takes two operations per weight, and a backward pass twice as many. The scores and the sums of
+        attention take 12 layers x width x context (https://arxiv.org/abs/2204.02311, appendix B). Half of that counts,
+        because a token attends to half of the context on average (https://arxiv.org/abs/2307.08691, section 4.1).
+        """
+        return 6.0 * self.matrix_weights(vocabulary) + 6.0 * self.layers * self.width * context
+
+
+PRESETS = {
+    "1m": Sizes(layers=4, width=128, heads=4, kv_heads=2, hidden=384),
+    "3m": Sizes(layers=4, width=256, heads=4, kv_heads=2, hidden=704),
+    "10m": Sizes(layers=6, width=384, heads=6, kv_heads=2, hidden=1024),
+    "30m": Sizes(layers=10, width=512, heads=8, kv_heads=4, hidden=1408),
+    "100m": Sizes(layers=16, width=768, heads=12, kv_heads=4, hidden=2048),
+    "300m": Sizes(layers=24, width=1024, heads=16, kv_heads=8, hidden=3072),
+    "1b": Sizes(layers=16, width=2048, heads=32, kv_heads=8, hidden=8192),
+    "3b": Sizes(layers=28, width=3072, heads=24, kv_heads=8, hidden=8192),
+    "8b": Sizes(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, is_tied=False),
+    "70b": Sizes(layers=80, width=8192, heads=64, kv_heads=8, hidden=28672, is_tied=False),
+}
+"""Sizes by name. From 1b on they are those of Llama 3: https://arxiv.org/abs/2407.21783 (8B, 70B), and the published
+configurations of Llama 3.2 (1B, 3B). With bytes as tokens the embedding is smaller than Llama's."""
+
+
+NUMBERS = ("layers", "width", "heads", "kv_heads", "hidden")
+"""Sizes that a setting of the same name replaces."""
+PresetName = Literal["1m", "3m", "10m", "30m", "100m", "300m", "1b", "3b", "8b", "70b"]
+_SIZE = r"(data|shard|tensor)=(auto|[1-9][0-9]{0,5})"
+ParallelismText = Annotated[
+    str,
+    Text(
+        rf"({_SIZE}(,{_SIZE}){{0,2}})?",
+        "sizes of the groups data, shard and tensor, such as shard=8,tensor=2",
+        "give --parallelism such sizes, or leave it out",
+    ),
+]
+
+
+def choose_sizes(preset: str, output: str, settings: object) -> Sizes:
+    """Return the sizes of a preset, with the settings of the same name that are not 0 in place of its own.
+
+    Raises ConfigurationError if they do not fit together.
+    """
+    numbers = {name: getattr(settings, name) for name in NUMBERS}
+    sizes = replace(PRESETS[preset], **{name: number for name, number in numbers.items() if number})
+    sizes = sizes if output == "preset" else replace(sizes, is_tied=output == "tied")
+    if sizes.width % sizes.heads or sizes.head_width % 2:
+        allowed = f"a multiple of {2 * sizes.heads}, twice the number of heads"
+        raise invalid_setting("width", sizes.width, allowed, "change --width or --heads")
+    if sizes.heads % sizes.kv_heads:
+        allowed = f"a divisor of heads, {sizes.heads}"
+        raise invalid_setting("kv_heads", sizes.kv_heads, allowed, "change --kv-heads or --heads")
+    return sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallelism:
+    """Sizes of the groups of ranks. Neighbours are in one tensor group, and neighbouring groups in one shard group."""
+
+    data: int = 1
+    """Copies of the weights."""
+    shard: int = 1
+    """Ranks that share a copy of the weights, and gather each block's before they use it."""
+    tensor: int = 1
+    """Ranks that share each matrix product and all samples."""
+
+    @property
+    def is_sharded(self) -> bool:
+        """True if no rank has all weights."""
+        return self.shard * self.tensor > 1
+
+
+def parse_parallelism(text: str) -> dict[str, int]:
+    """Return the sizes in a setting, AUTO for `auto`. Raises ConfigurationError if they contradict each other."""
+    pairs = [pair.split("=") for pair in text.split(",") if pair]
+    sizes = {name: AUTO if size == "auto" else int(size) for name, size in pairs}
+    if len(sizes) < len(pairs) or list(sizes.values()).count(AUTO) > 1:
+        allowed = "each size once, at most one of them auto"
+        raise invalid_setting("parallelism", text, allowed, "remove one of them")
+    return sizes
+
+
+def divide_ranks(text: str, world: int) -> Parallelism:
+    """Return the sizes of the groups of `world` ranks. Raises ConfigurationError if their product is another number."""
+    sizes = parse_parallelism(text)
+    if AUTO not in sizes.values():
+        sizes.setdefault("data", AUTO)
+    known = prod(size for size in sizes.values() if size != AUTO)
+    sizes = {name: size or max(1, world // known) for name, size in sizes.items()}
+    if prod(sizes.values()) != world:
+        raise invalid_setting(
+            "parallelism", text, f"sizes whose product is the number of ranks, {world}", "change --parallelism"
+        )
+    return Parallelism(**sizes)
+
+
+def check_tensor_size(model: Sizes, tensor: int, *, context: int, vocabulary: int) -> None:
+    """Raise ConfigurationError if a tensor group cannot divide the model evenly."""
+    divided = {
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "hidden": model.hidden,
+        "context": context,
+        "vocabulary": vocabulary,
+    }
+    for name, size in divided.items():
+        if size % tensor:
+            raise ConfigurationError(
+                f"parallelism has tensor={tensor}, and {name} is {size}; allowed is a divisor of it: lower tensor, or "
+                f"change --{name.replace('_', '-')}"
+            )

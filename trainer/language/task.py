@@ -1,0 +1,129 @@
+"""The task of the recipe `language`: predict the next token of texts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import nn
+
+from trainer.config import LanguageConfig
+from trainer.data.datasets import NO_LABEL
+from trainer.data.texts import Texts
+from trainer.evaluation import Evaluation, run_test_set
+from trainer.exit_codes import ConfigurationError
+from trainer.language.decoder import Decoder, initialize
+from trainer.language.sizes import SEPARATOR, check_tensor_size, divide_ranks
+from trainer.language.training import BETAS, TokenMeter, bits_per_byte, clip_gradients, losses, optimizer_groups
+from trainer.models import build_optimizer
+from trainer.reporter import Reporter
+from trainer.runtime import Runtime
+from trainer.step_log import Meter
+from trainer.tasks import Task
+
+PADDING = 64
+"""Samples of text are generated from inputs of a multiple of this length, so that few shapes are compiled."""
+
+
+class LanguageTask(Task):
+    """Training of a decoder on texts."""
+
+    data: Texts
+    main_measure = "bits_per_byte"
+    best = staticmethod(min)
+
+    def __init__(self, config: LanguageConfig, runtime: Runtime) -> None:
+        self._config, self._runtime = config, runtime
+        if runtime.device.type == "xla":
+            raise ConfigurationError("device is 'xla'; allowed are 'cpu' and 'cuda' with recipe language")
+        self._parallelism = divide_ranks(config.parallelism, runtime.world)
+        tensor = self._parallelism.tensor
+        check_tensor_size(config.sizes, tensor, context=config.context, vocabulary=config.vocabulary)
+        if tensor > 1 and config.compile:
+            # With torch 2.15 the losses of compiled tensor groups differ from those of one process.
+            raise ConfigurationError("compile is True; allowed is False with tensor groups: leave --compile out")
+        runtime.tensor_size, runtime.is_lockstep = tensor, self._parallelism.is_sharded
+        self.units_per_sample, self.evaluate_steps = config.context, config.evaluate_steps
+        self.data = Texts(config, runtime)
+
+    def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Return the model on its device, with its first weights, and its optimiser."""
+        config, runtime = self._config, self._runtime
+        with torch.device("meta"):
+            model = Decoder(config.sizes, vocabulary=config.vocabulary, rope_base=config.rope_base)
+        if self._parallelism.is_sharded:
+            # Imported here because it takes a second to load, and ranks with whole copies do not need it.
+            from trainer.language.sharding import shard_model
+
+            shard_model(model, self._parallelism, runtime.device.type, dtype=runtime.precision)
+        model.to_empty(device=runtime.device)
+        model.tie()
+        initialize(model, seed=config.seed)
+        return model, build_optimizer(config, optimizer_groups(config, model), betas=BETAS)
+
+    def meter(self) -> Meter:
+        """Return what sums up losses and norms of gradients."""
+        return TokenMeter(self._runtime.device, bytes_per_token=self.data.bytes_per_token)
+
+    def flops_per_unit(self, model: nn.Module) -> float:
+        """Return the operations of a training step per token."""
+        del model
+        return self._config.sizes.flops_per_token(context=self._config.context, vocabulary=self._config.vocabulary)
+
+    def loss(self, output: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the sum that training lowers, and the sum of the tokens' losses."""
+        return losses(output, labels, z_loss=self._config.z_loss)
+
+    def before_update(self, model: nn.Module, meter: Meter) -> None:
+        """Clip the gradient and measure its norm."""
+        cast("TokenMeter", meter).add_norm(clip_gradients(model.parameters(), self._config.clip_norm))
+
+    def evaluate(self, model: nn.Module, stop_requested: Callable[[], bool]) -> Evaluation | None:
+        """Evaluate the test texts."""
+        runtime = self._runtime
+        sums = torch.zeros(2, dtype=torch.float64, device=runtime.device)
+
+        def add(_inputs: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor) -> None:
+            sums[0] += losses(scores, labels, z_loss=0)[1]
+            sums[1] += (labels != NO_LABEL).sum()
+
+        if not run_test_set(model, self.data, runtime, stop_requested, add):
+            return None
+        # The ranks of a tensor group have the same samples.
+        loss, tokens = (runtime.sum(sums) / runtime.tensor_size).tolist()
+        assert int(tokens) == self.data.test_targets, f"{tokens} tokens were counted, not {self.data.test_targets}"
+        mean = loss / tokens
+        bits = bits_per_byte(mean, self.data.test_bytes / tokens)
+        return Evaluation({"loss": mean, "bits_per_byte": bits})
+
+    def after_evaluation(self, model: nn.Module, report: Reporter, step: int) -> None:
+        """Report a text that the model writes."""
+        runtime = self._runtime
+        if self._config.sample_tokens and (runtime.is_lockstep or runtime.rank == 0):
+            model.eval()
+            with runtime.evaluating():
+                text = self._write(model)
+            if runtime.rank == 0:
+                report.event("sample", step=step, text=json.dumps(text, ensure_ascii=False))
+
+    def _write(self, model: nn.Module) -> str:
+        """Return the prompt and what the model writes after it. All ranks write the same."""
+        config, runtime = self._config, self._runtime
+        generator = torch.Generator(runtime.device).manual_seed(config.seed)
+        tokens = [SEPARATOR, *config.prompt.encode()]
+        unit = PADDING * runtime.tensor_size
+        for _ in range(config.sample_tokens):
+            seen = tokens[-config.context :]
+            length = min(config.context, -(-len(seen) // unit) * unit)
+            padded = torch.tensor([seen + [0] * (length - len(seen))], device=runtime.device)
+            with runtime.autocast():
+                scores = model(padded)[0, len(seen) - 1, :SEPARATOR].float()
+            if config.temperature:
+                chances = (scores / config.temperature).softmax(dim=-1)
+                tokens.append(int(torch.multinomial(chances, 1, generator=generator)))
+            else:
+                tokens.append(int(scores.argmax()))
+            runtime.heartbeat()
+        return bytes(tokens[1:]).decode("utf-8", errors="replace")

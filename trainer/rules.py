@@ -1,0 +1,154 @@
+"""Rules of settings: ranges of numbers, patterns of texts, and the types of settings that have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, get_args, get_type_hints
+
+import tyro
+
+from trainer.exit_codes import ConfigurationError
+
+MAX_SEED = 2**31 - 1
+MAX_PORT = 2**16 - 1
+MAX_COUNT = 10**9
+"""Upper bound of all counts of a run."""
+MAX_CLASSES = 1_000_000
+"""Upper bound of the number of classes."""
+MAX_THREADS = 1024
+"""Upper bound of the number of threads."""
+MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
+"""A year, in seconds."""
+MAX_FACTOR = 1e37
+"""Largest factor of a 32-bit weight that cannot overflow."""
+MAX_NAME_BYTES = 255
+"""Most bytes of a file name."""
+_BUCKET_URL = (
+    r"(gs://[a-z0-9]([-._a-z0-9]*[a-z0-9])?(/|$)|s3://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/|$))"
+    r"[^?#\x00-\x1f\x7f]*(?<!\s)"
+)
+_FOLDER_URL = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
+_UNCHAINED = r"(?!.*::|.*[\ud800-\udfff])"
+"""fsspec splits a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
+BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
+IMAGES_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
+"""A path, or the URL of a folder."""
+JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
+"""A folder name for disks and buckets, without characters of URLs and patterns and without invisible ones."""
+
+CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
+"""Folders of the bucket that hold a subfolder for each job."""
+
+
+def invalid_setting(key: str, value: object, allowed: str, remedy: str) -> ConfigurationError:
+    """Return the error for an invalid value of a setting."""
+    return ConfigurationError(f"{key} is {value!r}; allowed is {allowed}: {remedy}")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds of a number. `workloads/trainer_flags.json` has them for the validation of stacks."""
+
+    least: float = 0
+    most: float = MAX_COUNT
+    is_exclusive: bool = False
+    """True if `least` itself is not allowed."""
+
+    def check(self, key: str, value: float) -> None:
+        """Reject a number outside these bounds, or one that is not a number."""
+        if self.is_exclusive:
+            is_allowed, allowed = self.least < value <= self.most, f"more than {self.least} and at most {self.most}"
+        else:
+            is_allowed, allowed = self.least <= value <= self.most, f"{self.least} to {self.most}"
+        if not is_allowed:
+            raise invalid_setting(key, value, allowed, f"give {_flag(key)} another value")
+
+
+@dataclass(frozen=True)
+class Text:
+    """Pattern of a text. `workloads/trainer_flags.json` has it for the validation of stacks."""
+
+    pattern: str
+    allowed: str
+    """The noun phrase of an error."""
+    remedy: str
+    max_bytes: int | None = None
+
+    def check(self, key: str, value: str) -> None:
+        """Reject another text."""
+        if not re.fullmatch(self.pattern, value):
+            raise invalid_setting(key, value, self.allowed, self.remedy)
+        if self.max_bytes is not None and len(value.encode()) > self.max_bytes:
+            raise invalid_setting(key, value, f"at most {self.max_bytes} bytes", f"give {_flag(key)} a shorter name")
+
+
+def _flag(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
+
+
+Count = Annotated[int, Range(1)]
+NaturalNumber = Annotated[int, Range()]
+Amount = Annotated[float, Range()]
+Share = Annotated[float, Range(0, 1)]
+Epochs = Annotated[int, Range(1), tyro.conf.arg(aliases=("--num-epochs",))]
+LearningRate = Annotated[float, Range(0, MAX_FACTOR, is_exclusive=True), tyro.conf.arg(aliases=("--lr",))]
+WeightDecay = Annotated[float, Range(0, MAX_FACTOR)]
+BucketUrl = Annotated[
+    str,
+    Text(
+        f"({BUCKET_PATTERN})?",
+        "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
+        "give --bucket such a URL, or leave it out",
+    ),
+]
+FolderName = Annotated[
+    str,
+    Text(
+        JOB_PATTERN,
+        "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end",
+        r"give --job a name without any of /\*?[]#% and '::'",
+        max_bytes=MAX_NAME_BYTES,
+    ),
+]
+StepRange = Annotated[
+    str,
+    Text(
+        "([0-9]{1,10}-[0-9]{1,10})?",
+        f"A-B with 1 <= A <= B <= {MAX_COUNT}, such as 10-15",
+        "give the first and the last step",
+    ),
+]
+DigitsFolder = Annotated[
+    str, Text(r"(?!.*://).+", "a folder with the digits, not a URL", "give --data-dir a folder on a disk")
+]
+ImagesFolder = Annotated[
+    str,
+    Text(
+        IMAGES_PATTERN,
+        "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
+        "give --data-dir such a folder",
+    ),
+]
+ModelName = Annotated[
+    str,
+    Text(
+        r"[a-z0-9_/]+(\.\S+)?",
+        "a classifier of torchvision or timm, such as resnet50",
+        "give --arch a name in small letters",
+    ),
+    tyro.conf.arg(aliases=("--model",)),
+]
+
+
+def rules(config: type) -> Mapping[str, Range | Text]:
+    """Return the rule of each setting that has one."""
+    hints = get_type_hints(config, include_extras=True)
+    return {name: rule for name, hint in hints.items() for rule in get_args(hint) if isinstance(rule, Range | Text)}
+
+
+def check_settings(settings: object) -> None:
+    """Raise ConfigurationError for the first setting that breaks its rule."""
+    for key, rule in rules(type(settings)).items():
+        rule.check(key, getattr(settings, key))
