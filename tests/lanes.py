@@ -56,10 +56,13 @@ class Lane(IntEnum):
 
 
 def command_lane(words: Iterable[object]) -> Lane:
-    """Return the lane of a test that runs a command. A fast test may ask git: only the first of a worker does."""
+    """Return the lane of a test that runs a command.
+
+    A fast test may run a quick program whose answer is cached, because only the first such test of a worker runs it.
+    """
     texts = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in words]
     names = [Path(each).name for each in texts]
-    if names[0] == "git":
+    if names[0] in ("git", "ldconfig"):
         return Lane.FAST
     if "make" in names:
         return Lane.END_TO_END
@@ -145,7 +148,8 @@ def lane_of(name: str, table: dict[str, Lane]) -> Lane:
 def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
     """Write the lanes of these tests, and keep those of other tests. A file whose tests share a lane is one entry."""
     before, files = read_table(), defaultdict[str, dict[str, Lane]](dict)
-    known = {name: lane for name, lane in before.items() if "::" in name} | used
+    ran = {name.partition("::")[0] for name in used}
+    known = {name: lane for name, lane in before.items() if "::" in name or name not in ran} | used
     for name in used:
         if used[name] is Lane.FAST and seconds[name] > FAST_SECONDS:
             known[name] = Lane.PROCESS
@@ -211,12 +215,14 @@ def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
         return lambda item: item.stash[LANE] in wanted
     if not config.getoption("--core") and not config.getoption("--rest"):
         return lambda _item: True
-    names, is_core = core() | read_brief(), config.getoption("--core")
-    return lambda item: is_core == (item.stash[LANE] is Lane.FAST or not names.isdisjoint(_ids(item)))
+    names = core() | read_brief()
 
+    def is_core(item: pytest.Item) -> bool:
+        return item.stash[LANE] is Lane.FAST or not names.isdisjoint((item.nodeid, function_id(item.nodeid)))
 
-def _ids(item: pytest.Item) -> tuple[str, str]:
-    return item.nodeid, function_id(item.nodeid)
+    if config.getoption("--core"):
+        return is_core
+    return lambda item: not is_core(item) or item.get_closest_marker("sequence") is not None
 
 
 class LaneScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist publishes no types

@@ -55,9 +55,24 @@ def _promises() -> tuple[Promise, ...]:
 PROMISES = _promises()
 
 
+CORE = (
+    "tests/plugins/test_lifecycle.py::test_an_update_changes_the_object_in_place",
+    "tests/rehearsal/test_fabric_replaced.py::test_new_range_replaces_pool_before_subnets",
+    "tests/rehearsal/test_rehearsal.py::test_a_v4_32_slice_is_four_pods_of_four_chips",
+    "tests/trainer/test_faults.py::test_randomly_killed_ranks_end_with_the_same_result[0]",
+    "tests/trainer/test_language.py::test_two_ranks_have_the_losses_of_one",
+    "tests/trainer/test_restarts.py::test_killed_ranks_restart_while_all_launchers_stay[2-kills0]",
+    "tests/trainer/test_training.py::test_killed_and_preempted_run_ends_with_the_same_result",
+    "tests/trainer/test_training.py::test_ranks_evaluate_the_whole_test_set",
+    "tests/trainer/test_training.py::test_two_ranks_equal_one_on_the_same_samples",
+    "tests/trainer/test_watchdog.py::test_sleeping_rank_makes_all_ranks_print_stacks_and_exit",
+)
+"""Slow tests of other pages' promises that `make test` runs too."""
+
+
 def core() -> frozenset[str]:
-    """Return the node ids of the tests of README.md's promises."""
-    return frozenset(test for promise in PROMISES if promise.document == README for test in promise.tests)
+    """Return the node ids of the tests of README.md's promises and of `CORE`."""
+    return frozenset(test for promise in PROMISES if promise.document == README for test in promise.tests).union(CORE)
 
 
 def page() -> str:

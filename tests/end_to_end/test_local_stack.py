@@ -17,7 +17,7 @@ import yaml
 from infra.local import leftovers
 from tests.end_to_end.conftest import Checkout, processes
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.sequence, pytest.mark.timeout(900)]
 
 
 def test_up_trains_digits_to_97_percent(checkout: Checkout) -> None:
