@@ -27,8 +27,8 @@ SLEEP_SECONDS = 0.05
 """Longest sleep of a fast test, in seconds. A thread that waits for another may sleep less."""
 FAST_SECONDS = 8.0
 """Longest time of a fast test, in seconds. A test that computes longer is in the lane of processes."""
-SHARED_CLUSTERS = ("commands", "local")
-"""Folders whose tests share a cluster with a fixed name and port."""
+SHARED_CLUSTERS = ("commands", "local", "rehearsal")
+"""Folders whose tests share a cluster with a fixed name."""
 BRIEF = "brief"
 BRIEF_SECONDS = 1.0
 """Longest time of a test of a slow lane that `make test` runs although no promise needs it, in seconds."""
@@ -231,12 +231,15 @@ class LaneScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist publis
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
         self._table = read_table()
+        users = {name.partition("::")[0] for name, lane in self._table.items() if lane is Lane.CLUSTER}
+        self._cluster_files = {Path(file) for file in users}
 
     def _split_scope(self, nodeid: str) -> str:
         lane = lane_of(function_id(nodeid), self._table)
         file = Path(nodeid.partition("::")[0])
-        if lane is Lane.CLUSTER and file.parent.name in SHARED_CLUSTERS:
-            return file.parent.name
+        folder = file.parent.name
+        if lane and (folder == "local" or (folder in SHARED_CLUSTERS and file in self._cluster_files)):
+            return folder
         return f"{file} {lane is Lane.FAST}"
 
 

@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ from tests.trainer.fork_server import ForkedProcess
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
 Process = ForkedProcess | subprocess.Popen[str]
+IMPORT_VARIABLES = {"CXX"}
+"""Variables that torch reads when it is imported, which the fork server has done already."""
 PAIR = re.compile(r"(\w+)=(\S+)")
 
 
@@ -144,9 +147,19 @@ def started(
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TRAINYARD_DATA": str(data), "TMPDIR": scratch}
         commands = _commands(program.split(), hosts, processes, restarts)
 
-        def start(host: int) -> ForkedProcess:
-            program = [*commands[host], recipe, *flags]
-            return ForkedProcess(program, str(PROJECT), {**environment, "TRAINYARD_NODE": f"node-{host}"})
+        def start(host: int) -> Process:
+            program, variables = [*commands[host], recipe, *flags], {**environment, "TRAINYARD_NODE": f"node-{host}"}
+            if not IMPORT_VARIABLES.isdisjoint(variables):
+                return subprocess.Popen(
+                    [sys.executable, "-u", "-m", *program],
+                    cwd=PROJECT,
+                    env=variables,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    start_new_session=True,
+                )
+            return ForkedProcess(program, str(PROJECT), variables)
 
         running = Running(start, hosts)
         try:
