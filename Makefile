@@ -77,9 +77,9 @@ test: ## run the fast tests and one test of each promise of README; LANE=fast fo
 	@$(PYTHON) -m setup
 	@$(DEV)/python -m commands.test $(or $(FILES),$(if $(LANE),--lane=$(LANE),--core))
 
-test-rest: ## run the tests that make test leaves out, but those that take minutes each
+test-rest: ## run the tests that make test leaves out, but those that take minutes each; WORKERS=0 for one process
 	@setup/python .venv-dev requirements-dev.txt
-	@$(DEV)/python -m commands.test --rest
+	@$(DEV)/python -m commands.test --rest $(if $(WORKERS),-n$(WORKERS))
 
 test-all: ## run all tests, also those that take minutes each
 	@setup/root test

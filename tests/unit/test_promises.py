@@ -77,7 +77,7 @@ def test_promises_name_parameters_only_of_parametrized_tests() -> None:
 
 def test_core_has_a_short_test_of_each_promise_of_readme() -> None:
     promises = [promise for promise in PROMISES if promise.document == README]
-    assert core() == {test for promise in promises for test in promise.tests}
+    assert core() >= {test for promise in promises for test in promise.tests}
     assert [promise for promise in promises if all(LONG in marks(test) for test in promise.tests)] == []
 
 
