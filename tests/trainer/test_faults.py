@@ -101,7 +101,7 @@ def test_restarts_with_two_one_two_ranks_take_every_sample_once(
     assert set(taken) == {(epoch, sample) for epoch in range(EPOCHS) for sample in range(STEPS_PER_EPOCH * 16)}
     mine, theirs = saved(tmp_path, LAST), saved(undisturbed, LAST)
     assert (mine["step"], mine["sampler"]) == (theirs["step"], theirs["sampler"])
-    assert abs(mine["test_accuracy"] - theirs["test_accuracy"]) <= 3
+    assert abs(mine["results"]["test_accuracy"] - theirs["results"]["test_accuracy"]) <= 3
 
 
 @pytest.fixture
