@@ -45,7 +45,7 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
         Step(
             name=f"objects of {listed}",
             is_done=lambda: all(objects_file(release).is_file() for release in releases),
-            do=lambda _say: _write_objects(releases),
+            do=lambda _progress: _write_objects(releases),
         )
     ]
     if cluster:
@@ -54,7 +54,7 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
             Step(
                 name=f"programs of {listed} from Go modules",
                 is_done=lambda: all(program.is_built() for program in programs),
-                do=lambda _say: build_all(programs),
+                do=lambda _progress: build_all(programs),
                 first_minutes=PROGRAM_MINUTES * len(programs),
             ),
             Step(

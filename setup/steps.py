@@ -110,7 +110,7 @@ def _debian() -> Step:
     return Step(
         name=DEBIAN,
         is_done=lambda: not debian.missing_packages(),
-        do=lambda _say: debian.install(debian.missing_packages()),
+        do=lambda _progress: debian.install(debian.missing_packages()),
     )
 
 
@@ -172,11 +172,11 @@ def _own_image(name: str) -> Step:
 
 
 def _digits(after: Collection[str] | None = None) -> Step:
-    return Step(name=DIGITS, is_done=digits.has_digits, do=lambda _say: digits.get_digits(), after=after)
+    return Step(name=DIGITS, is_done=digits.has_digits, do=lambda _progress: digits.get_digits(), after=after)
 
 
 def _sotu(after: Collection[str] | None = None) -> Step:
-    return Step(name=SOTU, is_done=sotu.has_sotu, do=lambda _say: sotu.get_sotu(), after=after)
+    return Step(name=SOTU, is_done=sotu.has_sotu, do=lambda _progress: sotu.get_sotu(), after=after)
 
 
 def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = False) -> list[Step]:
@@ -194,7 +194,7 @@ def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = Fal
         Step(
             name="programs of rehearsals from Go modules",
             is_done=lambda: all(program.is_built() for program in programs),
-            do=lambda _say: go_programs.build_all(programs),
+            do=lambda _progress: go_programs.build_all(programs),
             first_minutes=operator_steps.PROGRAM_MINUTES * len(programs),
         ),
         *([_digits(), _sotu()] if image else []),

@@ -32,6 +32,8 @@ SHARED_CLUSTERS = ("commands", "local", "rehearsal")
 BRIEF = "brief"
 BRIEF_SECONDS = 1.0
 """Longest time of a test of a slow lane that `make test` runs although no promise needs it, in seconds."""
+CLUSTER_EVENT = "trainyard.tests.cluster"
+"""Audit event of a fixture that returns a cluster, which may run already."""
 CLUSTER_PROGRAMS = ("infra.local", "simulation.cluster", "commands.rehearse", "kube-apiserver")
 
 
@@ -93,6 +95,8 @@ class Recorder:
         if event == "subprocess.Popen":
             words = arguments[1] if isinstance(arguments[1], list | tuple) else str(arguments[1]).split()
             self.use(command_lane(words), " ".join(map(str, words)))
+        elif event == CLUSTER_EVENT:
+            self.use(Lane.CLUSTER, "the shared cluster")
         elif event in ("os.fork", "os.forkpty", "os.posix_spawn", "os.exec"):
             self.use(Lane.PROCESS, event)
         elif event == "socket.connect" and isinstance(arguments[1], tuple):
@@ -103,7 +107,7 @@ class Recorder:
 
 RECORDER = Recorder()
 FIXTURES: dict[int, tuple[Lane, str]] = {}
-"""What each fixture used while it was set up, by the id of its definition."""
+"""Lane and cause of each fixture's set-up, by the id of its definition."""
 sys.addaudithook(RECORDER.audit)
 _spawn = multiprocessing.util.spawnv_passfds
 
@@ -231,15 +235,12 @@ class LaneScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist publis
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
         self._table = read_table()
-        users = {name.partition("::")[0] for name, lane in self._table.items() if lane is Lane.CLUSTER}
-        self._cluster_files = {Path(file) for file in users}
 
     def _split_scope(self, nodeid: str) -> str:
         lane = lane_of(function_id(nodeid), self._table)
         file = Path(nodeid.partition("::")[0])
-        folder = file.parent.name
-        if lane and (folder == "local" or (folder in SHARED_CLUSTERS and file in self._cluster_files)):
-            return folder
+        if lane is Lane.CLUSTER and file.parent.name in SHARED_CLUSTERS:
+            return file.parent.name
         return f"{file} {lane is Lane.FAST}"
 
 

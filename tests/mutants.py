@@ -78,7 +78,7 @@ OPERATORS = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of a module."""
+    """Change of a module."""
 
     path: str
     line: int

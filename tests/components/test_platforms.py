@@ -1,4 +1,4 @@
-"""One job on every platform, and the outputs that README.md describes."""
+"""The same job on every platform, and the outputs that README.md describes."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from infra.local import leftovers, lifecycle
 from infra.local.settings import ClusterSettings
+from tests.lanes import CLUSTER_EVENT
 
 SETTINGS = ClusterSettings(name="tests", nodes=2, port=16787, owner="tests")
 
@@ -31,6 +33,7 @@ def settings() -> Iterator[ClusterSettings]:
 @pytest.fixture
 def cluster(settings: ClusterSettings) -> ClusterSettings:
     """Return the running cluster."""
+    sys.audit(CLUSTER_EVENT)
     lifecycle.start(settings, lambda _text: None)
     return settings
 

@@ -37,8 +37,8 @@ ALLOWED: list[dict[str, Any]] = [
 REJECTED: list[tuple[dict[str, Any], str, str]] = [
     ({"preset": "9b"}, "job.flags.wrong_value", "preset"),
     ({"parallelism": "shard:4"}, "job.flags.wrong_value", "parallelism"),
-    ({"width": 100}, "job.width.misfit", "width"),
-    ({"kv-heads": 3}, "job.kv_heads.misfit", "kv_heads"),
+    ({"width": 100}, "job.width.uneven", "width"),
+    ({"kv-heads": 3}, "job.kv_heads.uneven", "kv_heads"),
     ({"parallelism": "shard=2,shard=2"}, "job.parallelism.twice", "parallelism"),
     ({"parallelism": "data=auto,shard=auto"}, "job.parallelism.twice", "parallelism"),
     ({"parallelism": "shard=3"}, "job.parallelism.product", "parallelism"),

@@ -15,7 +15,7 @@ from trainer.language.sizes import SEPARATOR, Sizes
 EPSILON = 1e-5
 """Term that keeps a norm's divisor above 0, as in Llama 3."""
 DEVIATION = 0.02
-"""Standard deviation of a new matrix. Of those that end a residual branch it is divided by sqrt(2 x layers), as in
+"""Standard deviation of a new matrix. A matrix that ends a residual branch has this over sqrt(2 x layers), as in
 https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf, section 2.3."""
 RESIDUAL_ENDS = ("out.weight", "down.weight")
 
@@ -36,7 +36,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(inner, sizes.width, bias=False)
 
     def forward(self, hidden: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None) -> torch.Tensor:
-        """Return what each token takes from earlier ones. Without a mask it can take from all of them."""
+        """Return the attention output of each token. Without a mask, a token attends to all earlier tokens."""
         # In a tensor group each rank has its own heads.
         query, key, value = (
             layer(hidden).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
@@ -55,7 +55,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """SwiGLU: two layers in parallel, of which one opens the other, and a layer back."""
+    """SwiGLU: the product of two parallel layers, one of them through SiLU, and a layer back to the model's width."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
 
 
 def document_mask(tokens: torch.Tensor) -> torch.Tensor | None:
-    """Return which tokens each token can attend to: earlier ones of its document. A separator begins a document.
+    """Return a mask: each token attends to earlier tokens of its document. A separator begins a document.
 
     Returns None if every sample has one document, so that a faster kernel can be used. Only a CPU looks, because other
     devices would wait for the answer.
@@ -150,7 +150,7 @@ def document_mask(tokens: torch.Tensor) -> torch.Tensor | None:
 
 @torch.no_grad()
 def initialize(model: Decoder, *, seed: int) -> None:
-    """Give each weight its first value. It depends on the seed and the weight's name, not on how ranks share it."""
+    """Set each weight's first value, which depends on the seed and the weight's name, not on the groups of ranks."""
     for name, weight in model.named_parameters():
         local, part = local_part(weight), tuple(slice(size) for size in weight.shape)
         if is_sharded(weight):

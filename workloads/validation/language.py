@@ -26,7 +26,7 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("job.recipe.not_on_xla", ("recipe",), message, spec.recipe)
     elif not list(flag_problems(spec.recipe, spec.flags)):
         sizes = model_sizes(spec)
-        yield from _misfits(spec, sizes)
+        yield from _uneven_heads(spec, sizes)
         yield from _parallelism(spec, sizes)
 
 
@@ -41,8 +41,8 @@ def model_sizes(spec: JobSpec) -> dict[str, int]:
     return sizes
 
 
-def _misfits(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
-    """Yield a problem for sizes of the model that do not fit together."""
+def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
+    """Yield a problem for a width or a number of heads that cannot be divided evenly."""
     heads = sizes["heads"]
     if sizes["width"] % (2 * heads):
         message = f"must be a multiple of {2 * heads}, twice the number of heads; write a multiple, or change heads"
@@ -53,7 +53,7 @@ def _misfits(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
 
 
 def _problem(spec: JobSpec, name: str, size: int, message: str) -> Problem:
-    return Problem(f"job.{name}.misfit", ("flags", settings_key(spec, name)), message, size)
+    return Problem(f"job.{name}.uneven", ("flags", settings_key(spec, name)), message, size)
 
 
 def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
