@@ -6,8 +6,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from simulation.cloud.aws.kinds import KINDS as AWS
-from simulation.cloud.gcp.kinds import KINDS as GCP
+from simulation.cloud.aws import KINDS as AWS
+from simulation.cloud.gcp import KINDS as GCP
 from simulation.cloud.kind import Autoname, Kind
 from simulation.cloud.state import Properties
 
