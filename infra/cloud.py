@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from infra.capacity import PoolNodes
-from infra.cost.cost_estimate import CostEstimate, Line
+from infra.cost import CostEstimate, Line
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, built_in_clouds
 from infra.image.config import ImageConfig, image_problems

@@ -42,7 +42,7 @@ MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "infra/hardware/ec2.py": ("tests/unit",),
         "infra/hardware/versions.py": ("tests/unit",),
         "infra/hardware/provisioning_model.py": ("tests/unit",),
-        "infra/cost/cost_estimate.py": ("tests/unit",),
+        "infra/cost.py": ("tests/unit",),
         "infra/gcp/quota_and_prices.py": ("tests/unit",),
         "infra/aws/quota_and_prices.py": ("tests/unit",),
         "workloads/layout.py": ("tests/unit", "tests/golden"),

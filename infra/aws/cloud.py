@@ -11,7 +11,7 @@ from infra.aws.config import EksConfig
 from infra.aws.rules import cluster_in, deployed_cluster, update_problems
 from infra.capacity import PoolNodes
 from infra.cloud import Cloud, ProvisionedCloud, Quota, quotas
-from infra.cost.cost_estimate import Line
+from infra.cost import Line
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import built_in_clouds
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand

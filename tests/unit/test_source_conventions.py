@@ -12,8 +12,7 @@ from typing import get_args
 
 import pytest
 
-from infra.clouds import CLOUDS
-from infra.config import PlatformConfig
+from infra.clouds import CLOUDS, PlatformConfig
 from infra.make_command import make_command
 from infra.operators.releases import RELEASES
 from settings.problem import dotted, path_of
