@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from infra.hardware.gce import gce_family
-from infra.hardware.machines import MachineType
-from infra.hardware.provisioning_model import NcclEnvironmentScript
+from infra.hardware.machines import MachineType, NcclEnvironmentScript
 
 if TYPE_CHECKING:
     from infra.gcp.pools import NodePoolPlan

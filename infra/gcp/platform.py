@@ -21,7 +21,7 @@ from infra.gcp.cluster import context_name
 from infra.gcp.components import GkeComponents, build_components
 from infra.gcp.config import GkeConfig
 from infra.gcp.network import PodNetworks, PodNetworksArgs
-from infra.hardware.provisioning_model import ProvisioningModel
+from infra.hardware.machines import ProvisioningModel
 from infra.image.cloud_image import trainer_images
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.namespace import TrainingNamespace, TrainingNamespaceArgs

@@ -11,9 +11,8 @@ from infra.hardware import Capacity, gpus, tpus
 from infra.hardware.accelerators import NO_E2_ZONES
 from infra.hardware.gce import GceFamily, gce_family, gce_machine, gpus_on
 from infra.hardware.gpus import GPUS
-from infra.hardware.machines import MachineType
+from infra.hardware.machines import MachineType, ProvisioningModel
 from infra.hardware.node_capacity import gke_allocatable
-from infra.hardware.provisioning_model import ProvisioningModel
 from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from infra.naming import COMPUTE_CLASS_LABEL, QUEUED_LABEL
 from infra.scheduling import Scheduling, in_pool, slice_labels, tolerate
