@@ -13,11 +13,10 @@ import pulumi_gcp as gcp
 
 from infra.gcp.cluster import GkeCluster, GkeClusterArgs
 from infra.gcp.config import GkeConfig
-from infra.gcp.fabrics import Fabric, fabric_of, machine_fabric
 from infra.gcp.identity import NodeIdentity, NodeIdentityArgs, WorkloadIdentity, WorkloadIdentityArgs
 from infra.gcp.network import AcceleratorNetwork, AcceleratorNetworkArgs, Network, NetworkArgs
 from infra.gcp.node_pool import AcceleratorNodePool, AcceleratorNodePoolArgs, SystemNodePool, SystemNodePoolArgs
-from infra.gcp.pools import NodePoolPlan, node_pools
+from infra.gcp.pools import Fabric, NodePoolPlan, fabric_of, machine_fabric, node_pools
 from infra.gcp.storage import CheckpointBucket, CheckpointBucketArgs, ImageRepository, ImageRepositoryArgs
 from infra.namespace import SERVICE_ACCOUNT
 

@@ -10,7 +10,7 @@ import pulumi_gcp as gcp
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-from infra.gcp.fabrics import Fabric, subnets
+from infra.gcp.pools import Fabric, subnets
 from infra.naming import fit_name, stack_labels
 
 PODS = "pods"

@@ -10,8 +10,7 @@ from itertools import combinations
 
 from infra.cloud import open_to_internet_problems
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
-from infra.gcp.fabrics import fabric_of
-from infra.gcp.pools import NodePoolPlan, hardware_of, num_nodes, pool_plans, slice_of, system_machine
+from infra.gcp.pools import NodePoolPlan, fabric_of, hardware_of, num_nodes, pool_plans, slice_of, system_machine
 from infra.hardware.accelerators import GCP_REGIONS, GCP_ZONES, GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.hardware.gce import GCE_FAMILIES, gce_machine
 from infra.hardware.machines import HardwareError

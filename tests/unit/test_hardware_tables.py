@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.gcp.fabrics import FABRICS
+from infra.gcp.pools import FABRICS
 from infra.hardware.accelerators import GCP_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.hardware.ec2 import AWS_ZONES, EC2_FAMILIES, EC2_MACHINES, Ec2Family, Ec2Machine, ec2_machine
 from infra.hardware.gce import GCE_FAMILIES, GCE_MACHINES, GceFamily, gce_machine, gpus_on
