@@ -21,13 +21,13 @@ from settings.problems import SKIP_CHECK_HINT
 
 def problems(config: GkeConfig) -> list[Problem]:
     """Return every problem in the settings of a GKE platform."""
-    if problem := unknown_zone(config):
+    if problem := _unknown_zone(config):
         return [problem]
     all_problems = [
-        *range_problems(config),
-        *availability_problems(config),
+        *_range_problems(config),
+        *_availability_problems(config),
         *_storage(config),
-        *system_pool_problems(config),
+        *_system_pool_problems(config),
         *_maintenance(config),
     ]
     fabrics: dict[tuple[str, str], int] = {}
@@ -351,7 +351,7 @@ https://github.com/kubernetes/cloud-provider-gcp/pull/280
 """
 
 
-def system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
+def _system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
     """Yield the problems of the system pool's settings."""
     path: Path = ("platform", "system_pool")
     pool = config.system_pool
@@ -393,14 +393,14 @@ _REGISTRY_MULTI_REGIONS = frozenset({"us", "europe", "asia"})
 """Multi-regions of Artifact Registry: https://cloud.google.com/artifact-registry/docs/repositories/repo-locations"""
 
 
-def unknown_zone(config: GkeConfig) -> Problem | None:
+def _unknown_zone(config: GkeConfig) -> Problem | None:
     """Return a problem if the platform's zone is unknown. Most other rules depend on a valid zone."""
     if config.check_availability and config.zone not in GCP_ZONES:
         return Problem("gke.zone.unknown", ("platform", "zone"), _unknown_zone_message(config.zone), config.zone)
     return None
 
 
-def availability_problems(config: GkeConfig) -> Iterator[Problem]:
+def _availability_problems(config: GkeConfig) -> Iterator[Problem]:
     """Yield a problem for each location or version that Google Cloud does not offer, except the platform's zone."""
     location = config.bucket.location
     bucket_locations = GCP_REGIONS | _DUAL_REGIONS | {region.lower() for region in MULTI_REGIONS}
@@ -449,7 +449,7 @@ ADDRESSES_PER_NODE = 64
 https://cloud.google.com/kubernetes-engine/docs/how-to/flexible-pod-cidr"""
 
 
-def range_problems(config: GkeConfig) -> Iterator[Problem]:
+def _range_problems(config: GkeConfig) -> Iterator[Problem]:
     """Check sizes and overlaps: https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#cluster_sizing"""
     ranges = {key: IPv4Network(value) for key, value in config.network.model_dump().items()}
     for one, other in combinations(ranges, 2):

@@ -25,7 +25,7 @@ from setup.plugin_protocol import serve
 from simulation.cloud import checking
 from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
 from simulation.cloud.schema import UnknownType
-from simulation.cloud.state import Properties, Record, read_state
+from simulation.cloud.state import Properties, Record, read_state, without_internal
 from simulation.cloud.values import UNKNOWN, from_wire, reveal, to_wire
 
 
@@ -110,7 +110,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         """Create a resource. A preview returns the inputs without computed outputs."""
         inputs = reveal(from_wire(request.properties))
         if request.preview:
-            return provider_pb2.CreateResponse(properties=to_wire(_previewed(inputs), keep_secrets=False))
+            return provider_pb2.CreateResponse(properties=to_wire(without_internal(inputs), keep_secrets=False))
         token = request.type or _type_of(request.urn)
         with _errors_as_status(context):
             record = self._cloud.create(request.urn, token, inputs, request.timeout)
@@ -134,7 +134,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
             old = reveal(from_wire(request.olds))
             token = request.type or _type_of(request.urn)
             again = checking.new_outputs(token, reveal(from_wire(request.old_inputs)), inputs)
-            found = {**old, **_previewed(inputs), **dict.fromkeys(again, UNKNOWN)}
+            found = {**old, **without_internal(inputs), **dict.fromkeys(again, UNKNOWN)}
             return provider_pb2.UpdateResponse(properties=to_wire(found, keep_secrets=False))
         with _errors_as_status(context):
             record = self._cloud.update(request.urn, request.type or _type_of(request.urn), request.id, inputs)
@@ -157,10 +157,6 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
 
 def _type_of(urn: str) -> str:
     return urn.split("::")[2].rpartition("$")[2]
-
-
-def _previewed(inputs: Properties) -> Properties:
-    return {key: value for key, value in inputs.items() if not key.startswith("__")}
 
 
 def _detailed(token: str, found: checking.Changes) -> dict[str, provider_pb2.PropertyDiff]:

@@ -14,7 +14,7 @@ from settings.problem import Problem
 from simulation.cloud import fact_check, schema
 from simulation.cloud.fact_table import FactTable, converted, fact_table, parts
 from simulation.cloud.kinds import kind_of
-from simulation.cloud.state import Properties
+from simulation.cloud.state import Properties, without_internal
 from simulation.cloud.values import Unknown
 
 DEFAULTS_KEY = "__defaults"
@@ -91,9 +91,9 @@ def changes(token: str, olds: Properties, news: Properties) -> Changes:
     """Return the changes between the old and the new inputs of a resource."""
     table = fact_table(token)
     if table is None:
-        keys = [key for key in sorted({*olds, *news}) if not key.startswith("__")]
+        keys = sorted(without_internal({**olds, **news}))
         return Changes(changed=tuple(key for key in keys if not _same(olds.get(key), news.get(key))))
-    found = input_changes(table, olds, news)
+    found = _input_changes(table, olds, news)
     paths = {each.path for each in found}
     replaced = tuple(sorted({each.path for each in found if each.replaces}))
     kind = kind_of(token)
@@ -149,7 +149,7 @@ def _same(first: Any, second: Any) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputChange:
+class _InputChange:
     """An input that differs."""
 
     path: str
@@ -158,17 +158,13 @@ class InputChange:
     """True if the change replaces the resource."""
 
 
-def input_changes(table: FactTable, old: Properties, new: Properties) -> list[InputChange]:
+def _input_changes(table: FactTable, old: Properties, new: Properties) -> list[_InputChange]:
     """Return the changes in the provider's plan.
 
     The plan ignores removed values that the cloud computes, and differences that the provider suppresses.
     """
-    found = list(_Diff(table).block("", _without_internal(old), _without_internal(new)))
+    found = list(_Diff(table).block("", without_internal(old), without_internal(new)))
     return list({(each.path, each.replaces): each for each in found}.values())
-
-
-def _without_internal(properties: Properties) -> Properties:
-    return {key: value for key, value in properties.items() if not key.startswith("__")}
 
 
 class _Diff:
@@ -176,12 +172,12 @@ class _Diff:
         self._inputs = table.inputs
         self._removal_replaces = {each["input"] for each in table.rules_of("removal_replaces")}
 
-    def block(self, prefix: str, old: Properties, new: Properties) -> Iterator[InputChange]:
+    def block(self, prefix: str, old: Properties, new: Properties) -> Iterator[_InputChange]:
         """Compare the inputs of a block."""
         for key in sorted({*old, *new}):
             yield from self._input(prefix + key, old.get(key), new.get(key))
 
-    def _input(self, path: str, old: Any, new: Any) -> Iterator[InputChange]:
+    def _input(self, path: str, old: Any, new: Any) -> Iterator[_InputChange]:
         fact = self._inputs.get(path, {"type": "?"})
         collection, element = parts(fact["type"])
         if fact["type"] == "?":
@@ -191,7 +187,7 @@ class _Diff:
             yield self._change(path)
         elif _is_empty(new) and (fact.get("computed") or fact.get("suppress") == MISSING_BLOCK):
             if not _is_empty(old) and path in self._removal_replaces:
-                yield InputChange(path=path, replaces=True)
+                yield _InputChange(path=path, replaces=True)
         elif fact["type"] == "block":
             yield from self._one_block(path, old, new)
         elif element == "block":
@@ -202,14 +198,14 @@ class _Diff:
         else:
             yield from self._scalar(path, fact, old, new)
 
-    def _one_block(self, path: str, old: Any, new: Any) -> Iterator[InputChange]:
+    def _one_block(self, path: str, old: Any, new: Any) -> Iterator[_InputChange]:
         if new is None and old is not None and path in self._removal_replaces:
-            yield InputChange(path=path, replaces=True)
+            yield _InputChange(path=path, replaces=True)
         elif (old is None) != (new is None):
             yield self._change(path)
         yield from self.block(f"{path}.", old or {}, new or {})
 
-    def _blocks(self, path: str, collection: str, old: list[Any], new: list[Any]) -> Iterator[InputChange]:
+    def _blocks(self, path: str, collection: str, old: list[Any], new: list[Any]) -> Iterator[_InputChange]:
         if any(isinstance(each, Unknown) for each in (*old, *new)):
             yield self._change(path)
             return
@@ -224,16 +220,16 @@ class _Diff:
         for before, after in pairs:
             yield from self.block(f"{path}.", before, after)
 
-    def _scalar(self, path: str, fact: Mapping[str, Any], old: Any, new: Any) -> Iterator[InputChange]:
+    def _scalar(self, path: str, fact: Mapping[str, Any], old: Any, new: Any) -> Iterator[_InputChange]:
         before, after = (_stored_value(fact, each) for each in (old, new))
         if before == after or is_suppressed(fact.get("suppress"), before, after):
             return
         condition = fact.get("replace_if")
         replaces = replaces_if(condition, before, after) if condition else bool(fact.get("force_new"))
-        yield InputChange(path=path, replaces=replaces)
+        yield _InputChange(path=path, replaces=replaces)
 
-    def _change(self, path: str) -> InputChange:
-        return InputChange(path=path, replaces=bool(self._inputs.get(path, {}).get("force_new")))
+    def _change(self, path: str) -> _InputChange:
+        return _InputChange(path=path, replaces=bool(self._inputs.get(path, {}).get("force_new")))
 
 
 def _is_empty(value: Any) -> bool:
