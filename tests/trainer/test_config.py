@@ -106,7 +106,7 @@ def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.
             ["digits", "--job=profiles"],
             ["job is 'profiles'", "a name other than checkpoints and profiles", "another name"],
         ),
-        (["cifar"], ["RECIPE is 'cifar'", "digits or imagenet or language"]),
+        (["cifar"], ["RECIPE is 'cifar'", "digits or imagenet or language or export"]),
         ([], ["digits", "imagenet"]),
     ],
 )

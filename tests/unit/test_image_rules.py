@@ -68,6 +68,12 @@ IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (on(URL, environment={"DATA": "/bucket/a"}), "job.bucket.no_folder", "jobs.0.environment.DATA"),
     (job(**SCRIPT_JOB), "job.script.not_in_image", "jobs.0.script"),
     (job(**NETWORK_CHECK_JOB, image="stores", torchrun=False), "job.script.not_in_image", "jobs.0.script"),
+    (job(recipe="language", flags={"init_from": "/llama"}), "job.init_from.not_in_image", "jobs.0.flags.init_from"),
+    (
+        job(recipe="language", flags={"tokenizer": "llama/tokenizer.json"}),
+        "job.tokenizer.not_in_image",
+        "jobs.0.flags.tokenizer",
+    ),
     (imagenet(data_dir="/data/imagenet"), "job.data_dir.not_in_image", "jobs.0.flags.data_dir"),
     (
         job(**IMAGENET, runtime="xla", flags={"fake_data": False, "data_dir": "/opt/trainyard/tiny-imagenet"}),
@@ -87,6 +93,8 @@ VALID_IMAGES: list[dict[str, Any]] = [
     imagenet(data_dir="/opt/trainyard/tiny-imagenet/"),
     imagenet(data_dir="tiny-imagenet"),
     imagenet(data_dir="/bucket/imagenet"),
+    job(recipe="language", flags={"init_from": "/bucket/llama", "tokenizer": "/bucket/llama/tokenizer.json"}),
+    job(recipe="language", flags={"tokenizer": "bpe"}),
     on(GKE, **IMAGENET, flags={"fake_data": False, "data_dir": "s3://team/imagenet"}),
     cloud(**IMAGENET, flags={"fake_data": False, "data_dir": "/data/imagenet"}),
     job(**IMAGENET, image="trainyard.local/a:1", flags={"fake_data": False, "data_dir": "/data/imagenet"}),
