@@ -51,6 +51,8 @@ def data_folders(image: str) -> frozenset[str]:
     return frozenset(map(absolute_path, BUILTIN_IMAGES.get(image, TRAINER_IMAGE).data))
 
 
+TEXT_FOLDER = absolute_path("sotu")
+"""Only folder with texts in an image."""
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
 SOFTWARE = {
     **{PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla"},
@@ -149,6 +151,9 @@ def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
             f"is not a folder of {_description(name)}; {remedy}",
             data,
         )
+    elif data and spec.recipe == "language" and folder in data_folders(name) - {TEXT_FOLDER}:
+        message = f"has no texts; write a folder with train/ and test/ of texts, or remove it for {TEXT_FOLDER}"
+        yield Problem("job.data_dir.no_text", ("flags", settings_key(spec, "data_dir")), message, data)
 
 
 def _is_url(text: str) -> bool:
