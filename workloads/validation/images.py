@@ -53,6 +53,8 @@ def data_folders(image: str) -> frozenset[str]:
     return frozenset(map(absolute_path, BUILTIN_IMAGES.get(image, TRAINER_IMAGE).data))
 
 
+TEXT_FOLDER = absolute_path("sotu")
+"""Only folder with texts in an image."""
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
 SOFTWARE = {
     **{PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla"},
@@ -142,6 +144,9 @@ def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
         if not path or path in TOKENIZERS or _is_url(str(path)) or is_below(folder, BUCKET_PATH):
             continue
         if flag == "data_dir" and folder in data_folders(name):
+            if spec.recipe == "language" and folder != TEXT_FOLDER:
+                message = f"has no texts; write a folder with train/ and test/ of texts, or remove it for {TEXT_FOLDER}"
+                yield Problem("job.data_dir.no_text", ("flags", settings_key(spec, flag)), message, path)
             continue
         remedy = (
             "the digits are in the image; remove it"
