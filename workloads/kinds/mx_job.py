@@ -33,6 +33,7 @@ RESOURCE = Resource(
     kind="MXJob",
     plural="mxjobs",
     is_running=condition_is_true("Running"),
+    suspend=("runPolicy", "suspend"),
     hosts=replicas("mxReplicaSpecs", "Worker"),
 )
 
