@@ -18,6 +18,7 @@ from docs.references import STACKS, pages
 from docs.versions_reference import GROUPS, Part
 from infra.hardware import Capacity
 from infra.hardware.tpus import is_tpu
+from infra.project import PROJECT_VARIABLE
 from stack import validation
 from stack.config import StackConfig, parse
 from stack.validation import configuration_conflicts
@@ -121,7 +122,7 @@ def test_tour_stacks_are_valid() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/bring-your-own-script.md"])
 def test_page_stacks_are_valid_on_smallest_machine(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
-    monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
+    monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
     monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST)
     found = blocks(page)
     assert found
