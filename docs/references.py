@@ -16,8 +16,7 @@ from settings.problems import field_docs
 from settings.types import Section
 from stack.config import StackConfig, load_file
 from stack.language_estimate import language_estimates
-from workloads.command import host_command
-from workloads.layout import process_layout
+from workloads.command import host_command, process_layout
 from workloads.trainer_flags import ALIASES, FLAGS, allowed
 
 FOLDER = Path(__file__).parent

@@ -8,7 +8,7 @@ from itertools import product
 from math import ceil, prod
 
 from infra.hardware.gpus import GPUS
-from workloads.layout import process_layout
+from workloads.command import process_layout
 from workloads.spec import JobSpec
 from workloads.trainer_flags import FLAGS, value_of
 
