@@ -24,12 +24,12 @@ from torch.nn import functional
 from bench.language_loop import PlainSettings, train_epoch
 from bench.measure import RESULT
 from bench.reference_loops import CONFIG, first_gpu, wait_for_device
+from images.trainer.made_images import imagenet
 from trainer.checkpoints.checkpoint import SaveHooks
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.checkpoints.tensor_files import TensorFilesWriter
 from trainer.config import DigitsConfig, ImageConfig, ImagenetConfig, LanguageConfig, RecipeConfig
 from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS, Batch
-from trainer.data.made_images import imagenet
 from trainer.data.sampler import EpochSampler, Share
 from trainer.language.sizes import SEPARATOR
 from trainer.loop import Training

@@ -174,7 +174,7 @@ def _network_check(spec: JobSpec) -> tuple[str, ...]:
     """Return the words that start the network check, which then runs the rest of the command."""
     if spec.min_bandwidth_gbps is None:
         return ()
-    return ("-m", "trainer.network_check", f"--min-bandwidth-gbps={spec.min_bandwidth_gbps:g}", "--")
+    return ("-m", "network_check", f"--min-bandwidth-gbps={spec.min_bandwidth_gbps:g}", "--")
 
 
 def uses_torchrun(spec: JobSpec) -> bool:

@@ -58,6 +58,16 @@ def test_accumulated_gradients_of_shards_are_those_of_whole_batches(
     assert losses(tmp_path, 2) == pytest.approx(alone, rel=TOLERANCE)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("fsdp", "full"), ("fsdp-tensor", "selective"), ("ddp", "selective")])
+def test_groups_that_compute_activations_again_have_the_losses_of_one_process(
+    name: str, kind: str, data: Path, alone: list[float], tmp_path: Path
+) -> None:
+    text, ranks, shares = GROUPS[name]
+    flags = (f"--parallelism={text}", f"--activation-checkpointing={kind}")
+    train(data, tmp_path, *flags, ranks=ranks, shares=shares)
+    assert losses(tmp_path, ranks) == pytest.approx(alone, rel=TOLERANCE)
+
+
 def test_untied_model_with_uneven_shards(data: Path, tmp_path: Path) -> None:
     # Three ranks do not divide the 64 rows of a matrix evenly.
     flags = ("--output=untied", "--vocabulary=257")

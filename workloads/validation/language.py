@@ -36,9 +36,16 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("job.recipe.not_on_xla", ("recipe",), message, spec.recipe)
     elif not list(flag_problems(spec.recipe, spec.flags)):
         sizes = model_sizes(spec)
-        problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes)]
+        problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes), *_adapters(spec)]
         # Groups that do not fit the ranks have no memory to check.
         yield from problems or _memory(spec)
+
+
+def _adapters(spec: JobSpec) -> Iterator[Problem]:
+    """Yield a problem for adapters of random weights."""
+    if value_of(LANGUAGE, spec.flags, "lora_rank") and not value_of(LANGUAGE, spec.flags, "init_from"):
+        message = "needs weights to start from; add `init_from`, or remove this flag"
+        yield _flag_problem(spec, "lora_rank", "no_weights", message)
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
@@ -50,6 +57,11 @@ def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     elif heads % sizes["kv_heads"]:
         message = f"must be a divisor of heads, {heads}; write a divisor, or change heads"
         yield _problem(spec, "kv_heads", sizes["kv_heads"], message)
+
+
+def _flag_problem(spec: JobSpec, name: str, code: str, message: str) -> Problem:
+    value = value_of(LANGUAGE, spec.flags, name)
+    return Problem(f"job.{name}.{code}", ("flags", settings_key(spec, name)), message, value)
 
 
 def _problem(spec: JobSpec, name: str, size: int, message: str) -> Problem:
@@ -82,9 +94,10 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         )
         yield Problem("job.parallelism.product", path, message, text)
     tensor = groups.get("tensor", 1) or ranks // product
-    if tensor > 1 and value_of(LANGUAGE, spec.flags, "compile") is True:
-        message = "is not allowed with tensor groups; remove it, or write parallelism without tensor"
-        yield Problem("job.compile.tensor", ("flags", settings_key(spec, "compile")), message, True)
+    for name in ("compile", "lora_rank"):
+        if tensor > 1 and value_of(LANGUAGE, spec.flags, name):
+            message = "is not allowed with tensor groups; remove it, or write parallelism without tensor"
+            yield _flag_problem(spec, name, "tensor", message)
     for name in _DIVIDED:
         if tensor and sizes[name] % tensor:
             message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of it"

@@ -1,8 +1,7 @@
 """Train the digits with Lightning on any number of hosts. Rank 0 uploads the model at the end.
 
-torchrun starts this script, as `trainer.launch /opt/trainyard/trainer/scripts/elastic_lightning.py --epochs=8`. It
-restarts the script on the remaining hosts whenever a host leaves or joins. Each start resumes from the newest
-checkpoint.
+torchrun starts this script, as `trainer.launch elastic_lightning.py --epochs=8`. It restarts the script on the
+remaining hosts whenever a host leaves or joins. Each start resumes from the newest checkpoint.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m trainer.flag_table` writes the flags of each recipe to workloads/trainer_flags.json.
+"""`python -m docs.flag_table` writes the flags of each recipe to workloads/trainer_flags.json.
 
 The validation of stacks reads that file: it runs without the trainer's libraries.
 """
