@@ -36,12 +36,16 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("job.recipe.not_on_xla", ("recipe",), message, spec.recipe)
     elif not list(flag_problems(spec.recipe, spec.flags)):
         sizes = model_sizes(spec)
-        problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes)]
+        problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes), *_adapters(spec)]
         # Groups that do not fit the ranks have no memory to check.
         yield from problems or _memory(spec)
-        if value_of(LANGUAGE, spec.flags, "lora_rank") and not value_of(LANGUAGE, spec.flags, "init_from"):
-            message = "needs weights to start from; add `init_from`, or remove this flag"
-            yield _flag_problem(spec, "lora_rank", "no_weights", message)
+
+
+def _adapters(spec: JobSpec) -> Iterator[Problem]:
+    """Yield a problem for adapters of random weights."""
+    if value_of(LANGUAGE, spec.flags, "lora_rank") and not value_of(LANGUAGE, spec.flags, "init_from"):
+        message = "needs weights to start from; add `init_from`, or remove this flag"
+        yield _flag_problem(spec, "lora_rank", "no_weights", message)
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
