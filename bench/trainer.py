@@ -38,7 +38,7 @@ from bench.reference_loops import first_gpu
 from bench.restarts import restart_on_one_host
 from bench.trainer_rank import BUCKET, write_digits
 from infra.local.trainer_image import digits_folder
-from setup.digits import has_digits
+from setup.datasets import has_digits
 from simulation.object_store import SETTINGS_KEY, AmazonStore, running
 
 PAIRS = 7

@@ -15,8 +15,7 @@ from policy.catalogue import RULES
 from settings.problems import field_docs
 from settings.types import Section
 from stack.config import StackConfig, load_file
-from workloads.command import host_command
-from workloads.layout import process_layout
+from workloads.command import host_command, process_layout
 from workloads.trainer_flags import ALIASES, FLAGS, allowed
 
 FOLDER = Path(__file__).parent

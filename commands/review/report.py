@@ -19,8 +19,7 @@ from policy.rules import Finding
 from settings.problem import dotted
 from simulation.cloud.values import SIGNATURE_KEY, UNKNOWNS
 from stack.config import StackConfig
-from workloads.command import host_command
-from workloads.layout import process_layout
+from workloads.command import host_command, process_layout
 
 MAX_RESOURCES = 12
 """Maximum number of resources of one action that are listed one by one."""

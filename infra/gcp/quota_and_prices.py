@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from infra.cloud import QuotaNeeds
-from infra.cost.cost_estimate import Line, price_line
+from infra.cost import Line, price_line
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_disk_type, system_machine
 from infra.hardware.gce import GceFamily, disk_quota, gce_family, gce_machine

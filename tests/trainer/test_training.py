@@ -15,7 +15,7 @@ import torch
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from infra.local.trainer_image import digits_folder
-from setup.digits import has_digits
+from setup.datasets import has_digits
 from tests.trainer.processes import PROJECT, Ended, json_lines, run, started
 from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 from trainer.config import DigitsConfig

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from settings.problem import Problem
-from workloads.layout import process_layout
+from workloads.command import process_layout
 from workloads.spec import JobSpec
 from workloads.trainer_flags import FLAGS, flag_problems, value_of
 from workloads.validation.flags import settings_key
