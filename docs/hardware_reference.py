@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from infra.aws import quota_and_prices as aws
-from infra.cost.cost_estimate import Line, price_line
-from infra.cost.price_tables import Price
+from infra.cost import Line, Price, price_line
 from infra.gcp import quota_and_prices as gcp
 from infra.hardware.ec2 import EC2_MACHINES, Ec2Machine
 from infra.hardware.gce import GCE_FAMILIES, gce_family, gce_machine
@@ -23,7 +22,7 @@ ATTACHED_VCPUS = 4
 INTRODUCTION = """\
 # Hardware and prices
 
-The machines with GPUs and TPUs that Trainyard knows, generated from `infra/hardware` and `infra/cost` by
+The machines with GPUs and TPUs that Trainyard knows, generated from `infra/hardware` and `infra/cost.py` by
 `python -m docs.references`.
 
 Prices are list prices of one machine in US dollars an hour, without disks, network and the cluster. Each row has the
