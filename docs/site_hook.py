@@ -49,7 +49,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 def shim() -> str:
     """Return the script. It is fetched once for each environment of `make docs`."""
-    from setup.npm_package import fetch_package
+    from setup.datasets import fetch_package
 
     if not SHIM_CACHE.exists():
         with tempfile.TemporaryDirectory() as folder:
