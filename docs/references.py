@@ -1,4 +1,4 @@
-"""`python -m docs.references` writes the reference pages: commands.md, config.md, policy.md, stacks/, versions.md."""
+"""`python -m docs.references` writes the reference pages: commands, config, hardware, policy, stacks/, versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from docs import commands_reference, versions_reference
+from docs import commands_reference, hardware_reference, versions_reference
 from policy.catalogue import RULES
 from settings.problems import field_docs
 from settings.types import Section
@@ -71,6 +71,7 @@ def pages() -> dict[str, str]:
     return {
         "commands.md": commands_reference.render(),
         "config.md": config_page(),
+        "hardware.md": hardware_reference.render(),
         "policy.md": policy_page(),
         **{f"stacks/{stack}.md": stack_page(stack) for stack in STACKS},
         "versions.md": versions_reference.render(),
