@@ -40,7 +40,7 @@ GKE = {"kind": "gke", "project": "some-project"}
 CLOUDS_PAGE = (PROJECT / "docs" / "clouds.md").read_text(encoding="utf-8")
 STACK_PAGES = (
     "README.md",
-    *(f"docs/{name}.md" for name in "bring-your-own-script data several-jobs profile wandb gke eks".split()),
+    *(f"docs/{name}.md" for name in ["bring-your-own-script", "data", "several-jobs", "profile", "wandb", "gke", "eks"]),
 )
 """Pages whose YAML blocks are settings of stacks."""
 SMALLEST = Capacity(millicores=2000, memory=8 * 2**30)
