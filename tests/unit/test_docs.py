@@ -40,7 +40,8 @@ GKE = {"kind": "gke", "project": "some-project"}
 CLOUDS_PAGE = (PROJECT / "docs" / "clouds.md").read_text(encoding="utf-8")
 STACK_PAGES = (
     "README.md",
-    *(f"docs/{name}.md" for name in ["bring-your-own-script", "data", "several-jobs", "profile", "wandb", "gke", "eks"]),
+    "docs/bring-your-own-script.md",
+    *(f"docs/{name}.md" for name in ["data", "several-jobs", "profile", "wandb", "gke", "eks"]),
 )
 """Pages whose YAML blocks are settings of stacks."""
 SMALLEST = Capacity(millicores=2000, memory=8 * 2**30)
