@@ -15,10 +15,12 @@ from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden, value_at
 from infra.cloud import Quota
 from infra.cost import CostEstimate, over_budget
+from infra.make_command import make_command
 from policy.rules import Finding
 from settings.problem import dotted
 from simulation.cloud.values import SIGNATURE_KEY, UNKNOWNS
 from stack.config import StackConfig
+from stack.language_estimate import language_estimates
 from workloads.command import host_command, process_layout
 
 MAX_RESOURCES = 12
@@ -114,6 +116,7 @@ def markdown(report: Report, today: date) -> str:
     lines += [report.base, ""] if report.base else []
     lines += _resources(report)
     lines += _price(report, today)
+    lines += _language(report)
     lines += _quota(report)
     notes = [
         f"- {each.rule.name}: {each.resource}: {each.problem.message}{_exception_note(each)}"
@@ -162,10 +165,11 @@ def removal(stack: str, before: StackConfig) -> str:
     found = before.cloud.cost_estimate()
     more = " and what has no price" if found.unpriced else ""
     price = f" It costs **{found.total}{more} an hour** while it is up." if found.lines else ""
+    down, verify = make_command("down", STACK=stack), make_command("verify-empty", STACK=stack)
     return (
         f"### Stack `{stack}` loses its settings\n\n"
-        f"**Its resources remain.** Run `make down STACK={stack}` or the workflow `destroy` before the merge: without "
-        f"the file, `make verify-empty` cannot list leftovers, and `ttl_hours` has no effect.{price}\n"
+        f"**Its resources remain.** Run {down} or the workflow `destroy` before the merge: without "
+        f"the file, {verify} cannot list leftovers, and `ttl_hours` has no effect.{price}\n"
     )
 
 
@@ -179,6 +183,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         "source": "engine" if report.is_from_engine else "recording",
         "resources": {action: dict(kinds) for action, kinds in by_kind(report.steps).items()},
         "price": {"total": asdict(found.total), "unpriced": list(found.unpriced), "warnings": found.warnings(today)},
+        "language": [asdict(each) for each in language_estimates(report.after)],
         "quota": [asdict(each) for each in report.after.cloud.quota()],
         "policy": [
             {
@@ -267,6 +272,11 @@ def _price(report: Report, today: date) -> list[str]:
     if now.unpriced:
         lines.append(f"\nNo price is known for {'; '.join(now.unpriced)}.")
     return [*lines, *(f"- {each}" for each in now.warnings(today))]
+
+
+def _language(report: Report) -> list[str]:
+    lines = [line for each in language_estimates(report.after) for line in each.lines()]
+    return ["", "Language models:", *lines] if lines else []
 
 
 def _cells(found: CostEstimate, *, spot: bool | None = None) -> dict[str, str]:

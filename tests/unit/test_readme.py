@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from infra.local.settings import cache_folder
+from infra.project import PROJECT_VARIABLE
 from stack import validation
 from stack.config import load_file, parse
 from tests.unit.test_docs import PROJECT, SMALLEST
@@ -23,6 +24,14 @@ STACKS: dict[str, tuple[str, list[Job]]] = {
     ),
     "dev": ("two hosts with two T4 each", [("indexed-job", "imagenet", 2, "nvidia-tesla-t4", 2)]),
     "gke-v100": ("two hosts with two V100 each", [("indexed-job", "imagenet", 2, "nvidia-tesla-v100", 2)]),
+    "gke-h200": (
+        "a language model of 7 billion weights on two hosts with eight H200 each, spot",
+        [("indexed-job", "language", 2, "nvidia-h200-141gb", 8)],
+    ),
+    "eks-p5": (
+        "a language model of 7 billion weights on two hosts with eight H100 each",
+        [("indexed-job", "language", 2, "nvidia-h100-80gb", 8)],
+    ),
     "gke-tpu": ("a TPU v4 slice of 2x2x4 chips, spot", [("indexed-job", "digits", 4, "v4-32", None)]),
     "eks": (
         "a PyTorchJob, an MPIJob and an MXJob under the Kubeflow operators",
@@ -72,7 +81,7 @@ def test_job_with_name_and_program_is_valid(
     program: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
-    monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
+    monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
     (job,) = parse({"platform": {"kind": "local"}, "jobs": [{"name": "mine", **program}]}).jobs
     assert (job.name, job.hosts) == ("mine", 1)
 

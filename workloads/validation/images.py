@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
+from infra.project import project_folder
 from settings.problem import UNDEFINED, Problem
 from workloads.command import BUCKET_PATH, is_below, uses_torchrun
 from workloads.kinds import KINDS
@@ -53,6 +54,8 @@ def data_folders(image: str) -> frozenset[str]:
     return frozenset(map(absolute_path, BUILTIN_IMAGES.get(image, TRAINER_IMAGE).data))
 
 
+TEXT_FOLDER = absolute_path("sotu")
+"""Only folder with texts in an image."""
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
 SOFTWARE = {
     **{PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla"},
@@ -122,7 +125,12 @@ def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
     image_files = python_files(name)
     exists = script in image_files or is_below(script, BUCKET_PATH, *PACKAGE_FOLDERS)
     # `unreadable_scripts` reports files of the checkout, with their path there.
-    if spec.script and not is_in_checkout(spec.script) and not exists and not checkout_path(spec.script, PROJECT):
+    if (
+        spec.script
+        and not is_in_checkout(spec.script)
+        and not exists
+        and not checkout_path(spec.script, project_folder())
+    ):
         candidates = sorted(image_files) if spec.script.startswith(f"{WORK_FOLDER}/") else []
         similar = get_close_matches(script, candidates, n=1, cutoff=0.85)
         remedy = (
@@ -142,6 +150,9 @@ def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
         if not path or path in TOKENIZERS or _is_url(str(path)) or is_below(folder, BUCKET_PATH):
             continue
         if flag == "data_dir" and folder in data_folders(name):
+            if spec.recipe == "language" and folder != TEXT_FOLDER:
+                message = f"has no texts; write a folder with train/ and test/ of texts, or remove it for {TEXT_FOLDER}"
+                yield Problem("job.data_dir.no_text", ("flags", settings_key(spec, flag)), message, path)
             continue
         remedy = (
             "the digits are in the image; remove it"
