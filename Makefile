@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup xla up rehearse logs status exec tensorboard down verify-empty preview test test-rest test-all coverage mutants check bench bench-trainer shell lock golden clean
+.PHONY: help setup up rehearse logs status exec tensorboard stop resume rerun fetch down verify-empty preview init doctor bundle config xla test test-rest test-all coverage mutants check bench bench-trainer shell install lock golden docs clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -8,64 +8,77 @@ export STACK
 # env has the option since 8.31.
 BLOCK := $(shell env --block-signal=INT true 2> /dev/null && echo env --block-signal=INT)
 PYTHON := $(BLOCK) .venv/bin/python
+# The targets of a stack are aliases of the program `trainyard`. Each prints the command that it stands for.
+define run
+@setup/python .venv requirements.txt
+@$(PYTHON) -m commands $(1)
+endef
 DEV := .venv-dev/bin
+PREFIX ?= $(HOME)/.local
 # Without bytecode, every start of Pulumi's program would compile the clouds' SDKs again, and every process of the trainer's
 # tests would compile torch.
 unexport PYTHONDONTWRITEBYTECODE
+# `trainyard` and its shell set them: the program in messages, and a folder with stacks of its own.
+unexport TRAINYARD_COMMAND TRAINYARD_PROJECT
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## set up this machine for the stack (also part of make up)
 	@setup/root setup
-	@setup/python .venv requirements.txt
-	@$(PYTHON) -m setup
+	$(call run,setup)
 
-up: ## set up this machine, create or update the stack, follow its jobs
+up: ## set up this machine, create or update the stack, follow its jobs (JOB=NAME for an example)
 	@setup/root up $(STACK)
-	@setup/python .venv requirements.txt
-	@$(PYTHON) -m commands.up
+	$(call run,up)
 
 # Use NAME only from the command line, because some machines set it in the environment.
 rehearse: ## create, run and destroy a cloud stack in a simulated cloud: STACK=dev, FAULT=stockout:nodepool:gpus, NAME= for a concurrent one
 	@setup/root rehearse
-	@setup/python .venv requirements.txt
-	@$(PYTHON) -m commands.rehearse $(STACK) $(if $(findstring command,$(origin NAME)),--name $(NAME))
+	$(call run,rehearse $(if $(findstring command,$(origin NAME)),--name $(NAME)))
 
 logs: ## follow the logs of all ranks (JOB=NAME for one job)
 	@setup/root logs $(STACK)
-	@setup/python .venv requirements.txt
-	@$(PYTHON) -m commands.follow
+	$(call run,logs)
 
 status: ## show jobs, hosts and ranks: state, step, loss, rate, problems
 	@setup/root status $(STACK)
-	@setup/python .venv requirements.txt
-	@$(PYTHON) -m commands.status
+	$(call run,status)
 
 exec: ## open a shell in the pod of RANK=0 (JOB=NAME if the stack has several jobs)
 	@setup/root exec $(STACK)
-	@setup/python .venv requirements.txt
-	@$(PYTHON) -m commands.exec
+	$(call run,exec)
 
 tensorboard: ## show curves and profiles from the bucket at http://localhost:6006 (PORT=, JOB=NAME for the curves of one job)
 	@setup/root tensorboard $(STACK)
-	@setup/python .venv requirements.txt
-	@setup/python .venv-tensorboard requirements-tensorboard.txt
-	@$(PYTHON) -m commands.tensorboard
+	$(call run,tensorboard)
+
+stop: ## stop JOB=NAME after a checkpoint; the cluster stays
+	@setup/root stop $(STACK)
+	$(call run,stop)
+
+resume: ## resume a stopped JOB=NAME from its checkpoint, and follow it
+	@setup/root resume $(STACK)
+	$(call run,resume)
+
+rerun: ## run JOB=NAME again (FRESH=1 deletes its checkpoints first, YES=1 does not ask)
+	@setup/root rerun $(STACK)
+	$(call run,rerun)
+
+fetch: ## copy the checkpoint, metrics and run record of JOB=NAME to this machine (TO=FOLDER)
+	@setup/root fetch $(STACK)
+	$(call run,fetch)
 
 down: ## destroy the stack and verify that nothing is left
 	@setup/root down $(STACK)
-	@setup/python .venv requirements.txt
-	@$(PYTHON) -m commands.down
+	$(call run,down)
 
 verify-empty: ## list leftovers of a destroyed stack by the cloud's API, with a JSON receipt; exit status 1 if there are any
 	@setup/root verify-empty $(STACK)
-	@setup/python .venv requirements.txt
-	@$(PYTHON) -m commands.verify_empty
+	$(call run,verify-empty)
 
 preview: ## show a change of a stack: resources, cost, quota, broken rules; no credentials needed
-	@setup/python .venv requirements.txt
-	@$(PYTHON) -m commands.preview
+	$(call run,preview)
 
 xla: ## install PyTorch/XLA for the trainer's tests and benchmark, 6 GB (x86-64); make test then runs them too
 	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
@@ -109,18 +122,39 @@ bench-trainer: xla ## measure the speed claims of the trainer
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m bench.trainer
 
+init: ## write the first Pulumi.NAME.yaml of STACK=NAME
+	$(call run,init --stack $(STACK))
+
+doctor: ## show what this machine lacks, and what to do
+	$(call run,doctor)
+
+bundle: ## pack settings, plan, state, events, last logs and versions into one archive for a bug report, without secrets
+	@setup/root bundle $(STACK)
+	$(call run,bundle)
+
+config: ## show the settings of the stack with their defaults
+	$(call run,config)
+
 shell: ## open a shell with the stack's pulumi, kubectl and python
 	@setup/root shell $(STACK)
-	@setup/python .venv requirements.txt
-	@$(PYTHON) -m setup
-	@$(PYTHON) -m commands.shell
+	$(call run,shell)
 
 golden: ## rewrite the golden manifests from the current code
 	@$(DEV)/python -m tests.golden.manifests
 
+install: ## put the program trainyard on PATH, in ~/.local/bin (PREFIX= for another folder)
+	@setup/python .venv requirements.txt
+	@mkdir -p $(PREFIX)/bin && ln -sf $(CURDIR)/.venv/bin/trainyard $(PREFIX)/bin/trainyard
+	@echo "$(PREFIX)/bin/trainyard"
+
 lock: ## compile requirements*.in into hash-locked requirements*.txt
 	@setup/lock
 
+docs: ## build the documentation's site in site/, for reading without a network
+	@setup/python .venv-docs requirements-docs.txt
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
 clean: ## remove this checkout's environments and check caches; keep built tools and images
-	@rm -rf .venv .venv-dev .venv-tensorboard .venv-xla .venv-stores .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-dev .venv-tensorboard .venv-xla .venv-stores .venv-docs site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,7 +13,8 @@ import pulumi
 
 from infra.naming import JOB_LABEL, KUEUE, stack_labels
 from infra.operators.operators import install_operators
-from infra.platform import PROJECT, Platform
+from infra.platform import Platform
+from infra.project import project_folder
 from infra.scheduling import Scheduling
 from stack import config as stack_config
 from stack.placement import pools_of_jobs, queue_capacity
@@ -46,7 +47,7 @@ def submit(
         spec=spec,
         placement=placement,
         secrets={variable: stack_config.secret(name) for variable, name in spec.secrets.items()},
-        checkout=PROJECT,
+        checkout=project_folder(),
         after=[*platform.before_pods(), *dependencies],
     )
     return TrainingJob(spec.name, args, platform.resource_options())

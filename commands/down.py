@@ -27,7 +27,7 @@ from commands.stack import (
 )
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
-from infra.make_command import make_command
+from infra.make_command import command_title, make_command
 from stack.config import load_file
 
 JOBS_TARGET = "**trainyard:workloads:TrainingJob**"
@@ -123,7 +123,7 @@ def take_down(stack: str) -> int:
         print(f"the cluster of stack {stack} was not in the stack's state and is deleted")
         worked = True
     if left := lifecycle.find_leftovers(cluster):
-        print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
+        print(f"{command_title('down')}: left on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
     print(f"nothing is left; took {time.monotonic() - begun:.1f} s" if worked else "nothing to do: nothing is up")
     report_abandoned()
@@ -132,7 +132,7 @@ def take_down(stack: str) -> int:
 
 def stop_cluster(cluster: ClusterSettings) -> bool:
     """Stop a cluster, even after a first Ctrl-C. Return False if there was none."""
-    with finish_unless_repeated("make down", f"the removal of the cluster of stack {cluster.stack}"):
+    with finish_unless_repeated(command_title("down"), f"the removal of the cluster of stack {cluster.stack}"):
         return lifecycle.stop(cluster)
 
 
@@ -149,13 +149,13 @@ def stop_abandoned(name: str) -> int:
     """Stop the cluster with this name if its checkout no longer exists. Return the exit status."""
     found = {each.folder.name: each for each in lifecycle.abandoned_clusters()}
     if name not in found:
-        print(f"make down: ORPHAN={name}: {why_not_abandoned(name, list(found))}", file=sys.stderr)
+        print(f"{command_title('down')}: ORPHAN={name}: {why_not_abandoned(name, list(found))}", file=sys.stderr)
         return 1
     cluster = found[name]
     set_closing(f"{make_command('down', STACK='', ORPHAN=name)} continues from there")
     stop_cluster(cluster)
     if left := lifecycle.find_leftovers(cluster):
-        print("make down: left on this machine:", *left, sep="\n  ", file=sys.stderr)
+        print(f"{command_title('down')}: left on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
     print(f"the cluster of stack {cluster.stack} of {cluster.owner} is deleted; nothing is left of it")
     return 0

@@ -9,14 +9,26 @@ import os
 import secrets
 from pathlib import Path
 
+import yaml
+
 from commands.interrupts import CommandError
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.local.settings import TAKE_OVER_VARIABLE, cache_folder, stack_cluster
+from infra.project import CHECKOUT, project_folder
 from setup.pulumi_cli import credentials_folder, home_with_build, path_folders
 
-PROJECT = Path(__file__).resolve().parents[1]
+PROJECT = project_folder()
+"""Folder with the settings of the stacks."""
 STATE = PROJECT / ".trainyard"
-"""Folder for this checkout's state: the default Pulumi backend and the passphrase of its secrets."""
+"""Folder for the project's state: the default Pulumi backend and the passphrase of its secrets."""
+PROGRAM = """\
+import runpy
+import sys
+
+sys.path.insert(0, {checkout!r})
+runpy.run_path({checkout!r} + "/__main__.py", run_name="__main__")
+"""
+"""Pulumi program of a project outside of the checkout."""
 PROVIDER_FILES = STATE / "provider"
 """Temporary files of Pulumi's Kubernetes provider, in one folder for each stack."""
 
@@ -31,14 +43,36 @@ def passphrase_file() -> Path:
     return path
 
 
+def program_folder() -> Path:
+    """Return the folder in which Pulumi finds the program and, by its `Pulumi.yaml`, the settings of the project.
+
+    For a project outside of the checkout it is generated: Pulumi's `main` cannot be outside of its folder.
+    """
+    if PROJECT == CHECKOUT:
+        return CHECKOUT
+    folder = STATE / "program"
+    settings = yaml.safe_load((CHECKOUT / "Pulumi.yaml").read_text(encoding="utf-8"))
+    settings["runtime"]["options"]["virtualenv"] = str(CHECKOUT / ".venv")
+    settings["stackConfigDir"] = os.path.relpath(PROJECT, folder)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file, text in (
+        (STATE / ".gitignore", "*\n"),
+        (folder / "Pulumi.yaml", yaml.safe_dump(settings, sort_keys=False)),
+        (folder / "__main__.py", PROGRAM.format(checkout=str(CHECKOUT))),
+    ):
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            file.write_text(text, encoding="utf-8")
+    return folder
+
+
 def stack_environment() -> dict[str, str]:
     """Return the environment variables for the stack's programs. Keep a backend or passphrase that the user has set."""
     environment = dict(os.environ)
-    cli, after = path_folders(PROJECT)
-    before = [PROJECT / ".venv" / "bin", *cli, cache_folder() / "bin" / "kubernetes"]
+    cli, after = path_folders(CHECKOUT)
+    before = [CHECKOUT / ".venv" / "bin", *cli, cache_folder() / "bin" / "kubernetes"]
     path = [str(folder) for folder in before] + [environment["PATH"]] + [str(folder) for folder in after]
     environment["PATH"] = os.pathsep.join(path)
-    if home := home_with_build(PROJECT):
+    if home := home_with_build(CHECKOUT):
         environment["PULUMI_HOME"] = str(home)
         if folder := credentials_folder():
             environment.setdefault("PULUMI_CREDENTIALS_PATH", str(folder))

@@ -21,15 +21,17 @@ SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 """Shell of a pod: bash if the image has it."""
 
 
-def job_named(found: StackOutputs, name: str) -> str:
-    """Return the job to open. Raises StackNotFound if the name is unknown, or if it is missing and needed."""
-    listed = ", ".join(found.jobs) or "none"
+def job_named(found: StackOutputs, name: str, target: str = "exec") -> str:
+    """Return the job of a command. Raises StackNotFound if the name is unknown, or if it is missing and needed."""
     if not name and len(found.jobs) == 1:
         return found.jobs[0]
     if name in found.jobs:
         return name
-    problem = f"JOB={name}: no such job" if name else "JOB is missing"
-    raise StackNotFound(f"{problem}; write JOB= one of {listed}")
+    if not found.jobs:
+        raise StackNotFound("the stack has no jobs")
+    problem = f"{name}: the stack has no such job" if name else "the stack has several jobs"
+    example = make_command(target, JOB=found.jobs[0])
+    raise StackNotFound(f"{problem}; name one of {', '.join(found.jobs)}, as in {example}")
 
 
 def pod_of(pods: Sequence[PodState], rank: str) -> PodState:

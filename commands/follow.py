@@ -371,13 +371,13 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
             screen.line(pod, text, ranks)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """`make logs`: like `follow`. With --no-follow return 0 once the logs are shown."""
     parser = argparse.ArgumentParser(prog="python -m commands.follow", description="Show the logs of the stack's jobs.")
     parser.add_argument("--job", default=os.environ.get("JOB") or None, help="only this job; by default $JOB, else all")
     parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--no-follow", action="store_true", help="show what is there and end")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     set_closing(STILL_RUNNING)
     found = stack_outputs()
     if options.job is not None and options.job not in found.jobs:

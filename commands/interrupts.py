@@ -50,6 +50,9 @@ _closing = ""
 class CommandError(RuntimeError):
     """An error that ends a command. The message says what is wrong and what to do."""
 
+    status = 1
+    """Exit status of the command."""
+
 
 class Interrupted(KeyboardInterrupt):
     """A signal stopped the command. The message says in which state the stack is and which command continues."""
@@ -78,7 +81,7 @@ def set_closing(text: str) -> None:
 def run_command(name: str, command: Callable[[], int]) -> int:
     """Run this process's command and return its exit status.
 
-    A CommandError ends it with its message and 1, a signal with one sentence and 128 + its number.
+    A CommandError ends it with its message and its status, a signal with one sentence and 128 + its number.
     """
     set_closing("nothing has changed")
     for number in SIGNALS:
@@ -87,7 +90,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
         status = command()
     except CommandError as error:
         print_notice(f"{name}: {error}")
-        status = 1
+        status = error.status
     except KeyboardInterrupt as error:
         _held_since.append(len(_signals))
         print_notice(f"{name}: stopped; {str(error) or _closing}", new_line=True)

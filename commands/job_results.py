@@ -22,7 +22,6 @@ from commands.monitor.pod_state import PodState
 from commands.monitor.screen import Screen, summary
 from infra.make_command import make_command
 from stack.config import StackConfig
-from workloads.kinds import KINDS
 
 RECORD_FILE = "run-record.json"
 FOLDER_SCHEME = "file"
@@ -58,19 +57,22 @@ def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
     return [name for name, job in found.items() if job.state == "absent" and not job.reason]
 
 
-def follow_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any], before: str) -> tuple[int, bool]:
-    """Follow the jobs and write their run records.
+def follow_jobs(
+    stack: str, config: StackConfig, outputs: Mapping[str, Any], before: str, only: Sequence[str] | None = None
+) -> tuple[int, bool]:
+    """Follow the jobs, or `only` some of them, and write their run records.
 
     Return the exit status, and False if the caller should print nothing more: after Ctrl-C, or if the jobs are gone.
     `before` is the time at which the command began. Jobs that ended before it are described and not followed.
     """
     found = StackOutputs.of(stack, outputs)
-    names = [name for name in found.jobs if name not in unfollowed(config)]
-    over = dict[str, str]()
+    names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
+    over, stopped = dict[str, str](), list[str]()
     with suppress(Unreachable):  # The follower waits for the API server.
         over = report_finished(found.cluster(), config, outputs, names, before)
+        stopped = report_stopped(found.cluster(), names) if only is None else []
     status = int("failed" in over.values())
-    followed = [name for name in names if name not in over]
+    followed = [name for name in names if name not in over and name not in stopped]
     if followed or not found.jobs:
         status = follow(found, followed, Screen(sys.stdout), _make_up()) or status
     if status == INTERRUPTED_STATUS:
@@ -81,6 +83,14 @@ def follow_jobs(stack: str, config: StackConfig, outputs: Mapping[str, Any], bef
         return status or 1, False
     write_records(jobs, outputs, is_here=config.cloud.nodes_here > 0)
     return status, all(job.state != "absent" for job in jobs.values())
+
+
+def report_stopped(cluster: Cluster, names: Iterable[str]) -> list[str]:
+    """Describe the jobs that `stop` has suspended. Return their names."""
+    stopped = [name for name, job in cluster.jobs(list(names)).items() if job.state == "suspended"]
+    for name in stopped:
+        print(f"{name}: stopped before this command; {make_command('resume', JOB=name)} goes on from its checkpoint")
+    return stopped
 
 
 def report_finished(
@@ -106,34 +116,31 @@ def finished_lines(
     """Return a job's result, the location of its output, and the next steps; `record` is its run record."""
     first, *more = summary(job, [pod for pod in pods if pod.owner == job.uid], None, {})
     folder, checkpoints = f"{bucket}/{record['bucket_prefix']}", f"{bucket}/{record['checkpoints']}"
-    up = _make_up()
-    delete = f"`kubectl delete {_resource(job)} {job.name}` in {make_command('shell')}"
-    again = f"to run it again with the same settings: {delete}, then {up}"
-    steps = [f"to run it again: change its script or settings, then {up}", again]
-    if not is_script:
-        steps = _trainer_steps(job, record["bucket_prefix"], up, again)
+    logs = make_command("logs", JOB=job.name)
+    steps = _trainer_steps(job)
+    if is_script:
+        again = make_command("rerun", JOB=job.name)
+        steps = [f"to run it again: {again}, or change its script or settings, then {_make_up()}"]
     return [
         f"{first}; it ended at {job.finished}, before this command",
         *more,
         "  its settings have not changed since, so it was not started again",
-        f"  log: {make_command('logs')}; run record and metrics: {folder}; checkpoints: {checkpoints}",
+        f"  run record and metrics: {folder}; checkpoints: {checkpoints}",
+        f"  {logs} shows its log; {fetch(job.name)} copies its checkpoints and metrics",
         *(f"  {step}" for step in steps),
     ]
 
 
-def _trainer_steps(job: JobState, folder: str, up: str, again: str) -> list[str]:
+def _trainer_steps(job: JobState) -> list[str]:
     """Return the next steps for a trainer's job, which resumes from the last checkpoint in its folder."""
-    from_start = f"to train from the beginning: set `job: {folder}-2` in its `flags`, then {up}"
+    from_start = f"to train from the beginning: {make_command('rerun', JOB=job.name, FRESH='1')}"
     if job.state == "complete":
-        return [f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {up}", from_start]
-    change = f"to continue from its last checkpoint: change the settings that made it fail, then {up}"
-    return [change, again, from_start]
-
-
-def _resource(job: JobState) -> str:
-    """Return kubectl's name for the job's object."""
-    kind = KINDS.get(job.kind)
-    return kind.resource.plural if kind and kind.resource else "job"
+        return [
+            f"to train further from its last checkpoint: raise `epochs` in its `flags`, then {_make_up()}",
+            from_start,
+        ]
+    again = make_command("rerun", JOB=job.name)
+    return [f"to continue from its last checkpoint: {again}, or change the settings, then {_make_up()}", from_start]
 
 
 def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_here: bool) -> None:
@@ -150,8 +157,14 @@ def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, i
             record = complete_record(outputs["run_records"][name], job)
             try:
                 print(f"{name}: run record in {write_record(bucket, record)}")
+                print(f"{name}: checkpoints in {bucket}/{record['checkpoints']}; {fetch(name)} copies them")
             except WriteFailed as error:
                 print(f"warning: {name}: the run record is in the output run_records alone: {error}", file=sys.stderr)
+
+
+def fetch(job: str) -> str:
+    """Return the command that copies a job's results, for messages."""
+    return make_command("fetch", JOB=job)
 
 
 def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any]:

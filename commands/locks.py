@@ -24,6 +24,7 @@ from commands.environment import STATE, StackBusy
 from commands.interrupts import print_notice
 from commands.state_files import ATTRIBUTES_SUFFIX
 from infra.local import leftovers
+from infra.make_command import make_command
 
 RUN_VARIABLE = "TRAINYARD_RUN"
 """Environment variable of every process of a `pulumi` run: `<checkout folder>:<stack>`."""
@@ -195,7 +196,7 @@ def explain(stack: str, owners: Sequence[Owner], mark: str) -> str:
 
 
 def _cancel(stack: str) -> str:
-    return f"`make shell STACK={stack}` and in it `pulumi cancel --yes --stack {stack}`"
+    return f"{make_command('shell', STACK=stack)} and in it `pulumi cancel --yes --stack {stack}`"
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from commands.review.recorded import Record, ensure_operator_objects, record_fil
 from commands.review.report import NO_REHEARSAL, Report, as_json, comment, invalid_settings, markdown, removal, verdict
 from commands.stack import ensure_stack, outputs, pulumi, stack_exists
 from infra.inventory import run_json
+from infra.make_command import command_title
 from infra.naming import POOL_LABEL
 from policy.catalogue import RULES
 from policy.rules import findings
@@ -47,6 +48,7 @@ def main(arguments: list[str]) -> int:
     """Write the report. Return 1 if the change must not be merged, 2 if the settings cannot be read."""
     options = _options(arguments)
     file = PROJECT / f"Pulumi.{options.stack}.yaml"
+    show = _print_json if options.json else _print_markdown
     try:
         base = _base(options.base)
         earlier = _earlier(file.name, base)
@@ -55,13 +57,15 @@ def main(arguments: list[str]) -> int:
         return 2
     before = _parsed(earlier) if earlier is not None else None
     if before and not file.exists():
-        _show(removal(options.stack, before), {"stack": options.stack, "passes": True, "removed": True}, options.output)
+        content = {"stack": options.stack, "passes": True, "removed": True}
+        _show(removal(options.stack, before), content, options.output, show)
         return 0
     try:
         after = load_file(file)
     except ValueError as error:
         text = invalid_settings(options.stack, str(error))
-        _show(text, {"stack": options.stack, "passes": False, "failures": str(error).splitlines()}, options.output)
+        content = {"stack": options.stack, "passes": False, "failures": str(error).splitlines()}
+        _show(text, content, options.output, show)
         return 2
     try:
         ensure_operator_objects(after.operators | (before.operators if before else frozenset()))
@@ -89,12 +93,12 @@ def main(arguments: list[str]) -> int:
         quota_left=after.cloud.quota_left(run_json) if options.credentials else {},
     )
     today = datetime.now(tz=UTC).date()
-    _show(markdown(report, today), as_json(report, today), options.output)
+    _show(markdown(report, today), as_json(report, today), options.output, show)
     return 1 if report.failures else 0
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make preview", description=__doc__)
+    parser = argparse.ArgumentParser(prog=command_title("preview"), description=__doc__)
     parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
     parser.add_argument("--base", help="what to compare with: a branch or commit")
     parser.add_argument("--engine", action="store_true", help="ask Pulumi's engine, which needs credentials")
@@ -109,6 +113,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--rehearsal", type=_verdict, help="what `python -m commands.rehearse STACK --json` printed")
     parser.add_argument("--credentials", action="store_true", help="ask what runs where, and what quota is left")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
         "--output",
         type=Path,
@@ -154,7 +159,7 @@ def _earlier(name: str, commit: str | None) -> str | None:
     if not listed.stdout.strip():
         return None
     return subprocess.run(
-        ["git", "show", f"{commit}:{name}"], cwd=PROJECT, capture_output=True, text=True, check=True
+        ["git", "show", f"{commit}:./{name}"], cwd=PROJECT, capture_output=True, text=True, check=True
     ).stdout
 
 
@@ -195,8 +200,16 @@ def _verdict(file: str) -> str:
         raise argparse.ArgumentTypeError(f"{file} cannot be read ({error}); {made}") from error
 
 
-def _show(text: str, content: dict[str, Any], folder: Path | None) -> None:
+def _print_markdown(text: str, _content: dict[str, Any]) -> None:
     Console().print(Markdown(text))
+
+
+def _print_json(_text: str, content: dict[str, Any]) -> None:
+    print(json.dumps(content, indent=2))
+
+
+def _show(text: str, content: dict[str, Any], folder: Path | None, show: Callable[[str, dict[str, Any]], None]) -> None:
+    show(text, content)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.md").write_text(text, encoding="utf-8")
@@ -233,4 +246,4 @@ def running_jobs(stack: str) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command("make preview", lambda: main(sys.argv[1:])))
+    sys.exit(run_command(command_title("preview"), lambda: main(sys.argv[1:])))

@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from commands.environment import PROJECT, STATE, stack_environment
+from commands.environment import STATE, program_folder, stack_environment
 from commands.stack import PulumiFailed, ensure_stack, kubeconfig_of, outputs
-from infra.make_command import make_command
+from infra.make_command import command_title, make_command
 
 PROGRAMS = ("python", "python3", "pulumi", "kubectl")
 """Programs that the user's aliases and functions must not replace."""
@@ -129,7 +129,7 @@ def main() -> None:
         found = outputs(stack)
         kubeconfig = kubeconfig_of(stack, found)
     except PulumiFailed as error:
-        sys.exit(f"make shell: {error}")
+        sys.exit(f"{command_title('shell')}: {error}")
     environment = {**stack_environment(), "TRAINYARD_SHELL": stack, "PULUMI_STACK": stack}
     folder = STATE / "shell" / stack
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -141,11 +141,11 @@ def main() -> None:
     shell = environment.get("SHELL") or "/bin/sh"
     words, more = start_files(shell, folder, environment, os.environ)
     print(f"shell of stack {stack}: python and pulumi are the stack's, {where}; `exit` leaves it", flush=True)
-    os.chdir(PROJECT)
+    os.chdir(program_folder())
     try:
         os.execve(shell, words, {**environment, **more})
     except OSError as error:
-        sys.exit(f"make shell: SHELL = {shell}: {error.strerror}; set SHELL to a shell of this machine")
+        sys.exit(f"{command_title('shell')}: SHELL = {shell}: {error.strerror}; set SHELL to a shell of this machine")
 
 
 def with_namespace(kubeconfig: str, context: str | None, namespace: str, file: Path) -> str:

@@ -15,13 +15,14 @@ from typing import Any
 import yaml
 
 from commands import locks
-from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, stack_environment
+from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, program_folder, stack_environment
 from commands.environment import PulumiFailed as PulumiFailed
 from commands.interrupts import Child, Interrupted, hold_signals, run_child
 from commands.locks import RUN_VARIABLE, end_orphans, only_command, run_mark
 from commands.state_files import StateFiles, backend_folder, project_name
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
+from infra.project import CHECKOUT
 from setup.pulumi_cli import has_cli
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
@@ -47,7 +48,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     """
     if BACKEND_VARIABLE in os.environ and not has_cli():
         set_up = run_child(
-            [sys.executable, "-m", "setup", "--no-cluster"], name="set-up", cwd=PROJECT, stdout=sys.stderr
+            [sys.executable, "-m", "setup", "--no-cluster"], name="set-up", cwd=CHECKOUT, stdout=sys.stderr
         )
         if set_up.is_stopped:
             raise KeyboardInterrupt
@@ -60,7 +61,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
         done = run_child(
             ["pulumi", *words, *colour],
             name="Pulumi",
-            cwd=PROJECT,
+            cwd=program_folder(),
             env={
                 **stack_environment(),
                 **(WITHOUT_SNAPSHOTS if words[0] == "preview" else {}),
@@ -110,7 +111,7 @@ def _stack_of(words: Sequence[str]) -> str:
 def _state_files(stack: str) -> StateFiles | None:
     """Return the stack's state files; None if the backend is not a folder."""
     folder = backend_folder(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
-    return StateFiles(folder, project_name(PROJECT), stack) if folder else None
+    return StateFiles(folder, project_name(program_folder()), stack) if folder else None
 
 
 def _pending(stack: str) -> list[str]:

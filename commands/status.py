@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 from collections.abc import Sequence
-from typing import TextIO
+from dataclasses import asdict, dataclass
+from typing import Any, TextIO
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -23,7 +26,7 @@ from commands.monitor.job_state import JobState
 from commands.monitor.logs import Progress
 from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, lost_node_advice, lost_pods, node_line
 from commands.monitor.screen import restart_reason
-from infra.make_command import make_command
+from infra.make_command import DEFAULT_STACK, make_command
 from workloads.kinds import KINDS
 
 TAIL_LINES = 50
@@ -109,13 +112,34 @@ def render(rows: Sequence[Row]) -> Table:
     return table
 
 
-def show(cluster: Cluster, names: Sequence[str], out: TextIO) -> None:
-    """Query the cluster and show nodes and jobs."""
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """State of a stack at one moment."""
+
+    nodes: Sequence[tuple[str, bool]]
+    """Text of each node, and True if it is ready."""
+    unseen: str
+    """Reason why the nodes are unknown; empty if they are known."""
+    advice: str
+    """What to do about lost nodes; empty if none is lost."""
+    jobs: Sequence[JobState]
+    rows: Sequence[Row]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the snapshot as plain values. Each host has the columns of the table."""
+        hosts = [dict(zip(COLUMNS, row, strict=True)) for row in self.rows]
+        return {
+            "nodes": [{"text": text, "ready": is_ready} for text, is_ready in self.nodes],
+            "jobs": [{**asdict(job), "rows": [each for each in hosts if each["job"] == job.name]} for job in self.jobs],
+        }
+
+
+def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
+    """Query the cluster for nodes and jobs."""
     try:
         found_nodes, unseen = cluster.nodes(), ""
     except Forbidden as error:
         found_nodes, unseen = [], f": you may not see them: {error}"
-    nodes = [node_line(node) for node in found_nodes]
     jobs, pods = cluster.jobs(names), cluster.pods(names)
     rows: list[Row] = []
     for job in jobs.values():
@@ -127,17 +151,33 @@ def show(cluster: Cluster, names: Sequence[str], out: TextIO) -> None:
         notes = read_notes(cluster, job, current) | lost
         progress = {pod.uid: _progress(cluster, pod, notes) for pod in read}
         rows += job_rows(job, own, progress, notes)
+    return Snapshot(
+        nodes=[node_line(node) for node in found_nodes],
+        unseen=unseen,
+        advice=lost_node_advice(found_nodes),
+        jobs=list(jobs.values()),
+        rows=rows,
+    )
+
+
+def show(cluster: Cluster, names: Sequence[str], out: TextIO) -> None:
+    """Query the cluster and print nodes and jobs."""
+    print_snapshot(take_snapshot(cluster, names), out)
+
+
+def print_snapshot(snapshot: Snapshot, out: TextIO) -> None:
+    """Print nodes and jobs."""
     console = Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False)
-    ready = sum(is_ready for _, is_ready in nodes)
-    counted = unseen or f": {ready} of {len(nodes)} ready"
-    lines = [Text(f"nodes{counted}", style="green" if ready == len(nodes) else "red")]
-    lines += [Text(f"  {words}", style="" if is_ready else "red") for words, is_ready in nodes]
-    if advice := lost_node_advice(found_nodes):
-        lines.append(Text(f"  {advice}", style="red"))
+    ready = sum(is_ready for _, is_ready in snapshot.nodes)
+    counted = snapshot.unseen or f": {ready} of {len(snapshot.nodes)} ready"
+    lines = [Text(f"nodes{counted}", style="green" if ready == len(snapshot.nodes) else "red")]
+    lines += [Text(f"  {words}", style="" if is_ready else "red") for words, is_ready in snapshot.nodes]
+    if snapshot.advice:
+        lines.append(Text(f"  {snapshot.advice}", style="red"))
     console.print(Group(*lines))
-    if rows:
+    if snapshot.rows:
         console.print()
-        console.print(render(rows))
+        console.print(render(snapshot.rows))
     else:
         console.print("the stack has no jobs")
 
@@ -168,21 +208,29 @@ def read_notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[st
     return notes
 
 
-def main() -> int:
+def main(*, as_json: bool = False) -> int:
     """Show the state of the stack. A stack that is not up is not an error."""
     set_closing(STILL_RUNNING)
+    stack = os.environ.get("STACK", DEFAULT_STACK)
+    problem = ""
     try:
         found = stack_outputs()
-        show(found.cluster(), found.jobs, sys.stdout)
+        snapshot = take_snapshot(found.cluster(), found.jobs)
+        if as_json:
+            print(json.dumps({"stack": stack, "up": True, **snapshot.as_json()}, indent=2))
+        else:
+            print_snapshot(snapshot, sys.stdout)
     except StackNotFound as error:
-        print(error)
+        problem = str(error)
     except NoKubeconfig:
         raise
     except Forbidden as error:
         raise CommandError(f"{error}; it needs to read jobs, pods, logs and events of that namespace") from error
     except Unreachable as error:
         up, down = make_command("up"), make_command("down")
-        print(f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack")
+        problem = f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack"
+    if problem:
+        print(json.dumps({"stack": stack, "up": False, "problem": problem}, indent=2) if as_json else problem)
     return 0
 
 

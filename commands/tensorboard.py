@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 
-from commands.environment import PROJECT
 from commands.interrupts import STILL_RUNNING, run_command, set_closing
 from commands.monitor.cluster import outputs_with
+from infra.project import CHECKOUT
 
-PROGRAM = PROJECT / ".venv-tensorboard" / "bin" / "tensorboard"
+PROGRAM = CHECKOUT / ".venv-tensorboard" / "bin" / "tensorboard"
 PORT = "6006"
 """TensorBoard's default port; `PORT=` sets another."""
 

@@ -6,9 +6,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from commands import price_question
 from commands.adopt_orphans import adopt_pending
 from commands.down import JOBS_TARGET
 from commands.environment import PROJECT, stack_environment
@@ -25,15 +26,19 @@ from commands.stack import (
 from infra.image.builtin_images import TRAINER
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
-from infra.make_command import make_command
+from infra.make_command import command_title, make_command
+from infra.project import CHECKOUT
 from stack import config as stack_config
 
 CLUSTER_RESOURCE = "::local-processes"
 """End of the URN of a local cluster's resource (infra/local/cluster.py)."""
 
 
-def main() -> int:
-    """Bring the stack up. The exit status is that of its jobs."""
+def main(*, is_confirmed: bool = False) -> int:
+    """Bring the stack up. The exit status is that of its jobs.
+
+    Asks before it changes resources of a cloud, unless `is_confirmed`.
+    """
     stack = os.environ.get("STACK", "local")
     begun, before = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     file = PROJECT / f"Pulumi.{stack}.yaml"
@@ -43,10 +48,11 @@ def main() -> int:
     if problems := config.cloud.up_problems(str(PROJECT), stack):
         print(*problems, sep="\n", file=sys.stderr)
         return 1
+    left = price_question.check_account(stack, config) if config.cloud.provisioned else {}
     with only_command(stack, make_command("up", STACK=stack)):
         if (status := set_up(config)) != 0:
             return status
-        found = bring_up(stack, config)
+        found = bring_up(stack, config, lambda: price_question.ask(stack, config, left, is_confirmed=is_confirmed))
     os.environ.update(stack_environment())
     # Import late: importing the Kubernetes client takes a while, and the job has begun.
     from commands import job_results
@@ -56,7 +62,7 @@ def main() -> int:
         for name, why in sorted(job_results.unfollowed(config).items()):
             print(f"{name}: {why}")
         print_outputs(found)
-        print(f"make up took {time.monotonic() - begun:.0f} s; {make_command('down')} removes the stack")
+        print(f"{command_title('up')} took {time.monotonic() - begun:.0f} s; {make_command('down')} removes the stack")
     return status
 
 
@@ -68,7 +74,7 @@ def set_up(config: stack_config.StackConfig) -> int:
     options += [f"--operator={name}" for name in sorted(config.operators)]
     if config.cloud.nodes_here:
         options += [f"--own-image={name}" for name in sorted(config.builtin_images - {TRAINER})]
-    done = run_child([sys.executable, "-m", "setup", *options], name="set-up", cwd=PROJECT)
+    done = run_child([sys.executable, "-m", "setup", *options], name="set-up", cwd=CHECKOUT)
     if done.is_stopped:
         raise Interrupted(
             f"set-up keeps what it has finished, and nothing of the stack has changed; {make_command('up')} continues"
@@ -76,8 +82,8 @@ def set_up(config: stack_config.StackConfig) -> int:
     return done.status
 
 
-def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
-    """Bring the stack to its settings, after recovery from a dead run. Return its outputs."""
+def prepare(stack: str, config: stack_config.StackConfig) -> None:
+    """Recover the stack from a dead run. Raises PulumiFailed if its cluster would reject the settings."""
     recover(stack)
     ensure_stack(stack)
     adopt_pending(stack)
@@ -85,6 +91,16 @@ def bring_up(stack: str, config: stack_config.StackConfig) -> dict[str, Any]:
         remove_lost_cluster(stack)
     elif rejected := rejected_changes(stack, config):
         raise PulumiFailed("\n".join(rejected))
+
+
+def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Bring the stack to its settings, after recovery from a dead run. Return its outputs.
+
+    `ask` raises NotConfirmed if the user does not want a change of a cloud.
+    """
+    prepare(stack, config)
+    if config.cloud.provisioned:
+        ask()
     pulumi("up", "--yes", "--skip-preview", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
     set_closing(f"the stack is up and its jobs continue; {logs} follows them, {down} removes everything")

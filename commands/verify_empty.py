@@ -25,6 +25,7 @@ from infra.cloud import ProvisionedCloud
 from infra.inventory import CloudResource, Lister, Listing, Ownership, run_json
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
+from infra.make_command import command_title
 from simulation.cloud.state import Record as CloudRecord
 from simulation.cloud.state import read_state
 from stack.config import load_file
@@ -160,7 +161,7 @@ def receipt_of(stack: str, folder: Path | None) -> Receipt:
 
 def main(arguments: list[str]) -> int:
     """Write the receipt. Return 0 if nothing is left, 1 if something is, 2 if the cloud could not be queried."""
-    parser = argparse.ArgumentParser(prog="make verify-empty", description=__doc__)
+    parser = argparse.ArgumentParser(prog=command_title("verify-empty"), description=__doc__)
     parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
     parser.add_argument("--simulated", type=Path, help="folder of a rehearsal's clouds")
     parser.add_argument("--output", type=Path, help="the receipt; by default .trainyard/receipts/STACK.json")

@@ -1,4 +1,4 @@
-"""`python -m docs.references` writes the reference pages: config.md, policy.md, stacks/ and versions.md."""
+"""`python -m docs.references` writes the reference pages: commands, config, hardware, policy, stacks/, versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from docs import versions_reference
+from docs import commands_reference, hardware_reference, versions_reference
 from policy.catalogue import RULES
 from settings.problems import field_docs
 from settings.types import Section
@@ -69,7 +69,9 @@ delete.
 def pages() -> dict[str, str]:
     """Return the text of each page by its path in this folder."""
     return {
+        "commands.md": commands_reference.render(),
         "config.md": config_page(),
+        "hardware.md": hardware_reference.render(),
         "policy.md": policy_page(),
         **{f"stacks/{stack}.md": stack_page(stack) for stack in STACKS},
         "versions.md": versions_reference.render(),

@@ -130,7 +130,7 @@ PROGRAM = (
         pin="requirements.in",
         rule=f"{NEWEST_ONLY}; this is the newest whose provider can be built from a Go module",
     ),
-    *_packages("requirements.in", "pulumi-docker-build", "kubernetes", "cryptography", "pydantic", "rich"),
+    *_packages("requirements.in", "pulumi-docker-build", "kubernetes", "click", "cryptography", "pydantic", "rich"),
 )
 IMAGES = (
     Part(

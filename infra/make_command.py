@@ -1,21 +1,53 @@
-"""Formatting of make commands in messages, for the current stack."""
+"""Formatting of commands in messages, as the user types them: `make down STACK=dev`, `trainyard down --stack dev`."""
 
 from __future__ import annotations
 
 import os
+import shlex
+from pathlib import Path
+
+from infra.project import PROJECT_VARIABLE
 
 DEFAULT_STACK = "local"
-"""Default stack of `make`, as in the Makefile."""
+"""Default stack of `make` and `trainyard`."""
+COMMAND_VARIABLE = "TRAINYARD_COMMAND"
+"""Environment variable with the program that the user typed, such as `trainyard`. Empty if make runs the command."""
+FLAGS = ("FRESH", "YES")
+"""Variables that are flags of `trainyard`."""
+OPTION_TARGETS = ("up", "exec")
+"""Commands of `trainyard` with an option `--job`. The others have the job as an argument."""
 
 
 def make_command(target: str, **variables: str) -> str:
     """Return the command for a target in backquotes, such as `make down STACK=other`.
 
-    The stack is $STACK, which make exports. `variables` are make variables. The command omits empty variables and the
-    default stack.
+    The stack is $STACK, which every command sets. `variables` are make variables. The command omits empty variables and
+    the default stack.
     """
     values = {"STACK": os.environ.get("STACK", ""), **variables}
     if values["STACK"] == DEFAULT_STACK:
         values["STACK"] = ""
-    assignments = [f"{name}={value}" for name, value in values.items() if value]
-    return f"`{' '.join(['make', target, *assignments])}`"
+    given = {name: value for name, value in values.items() if value}
+    program = os.environ.get(COMMAND_VARIABLE)
+    if program and (project := os.environ.get(PROJECT_VARIABLE)) and not Path.cwd().is_relative_to(project):
+        given["PROJECT"] = project
+    words = _options(target, given) if program else [f"{name}={value}" for name, value in given.items()]
+    return f"`{' '.join([program or 'make', target, *words])}`"
+
+
+def command_title(target: str) -> str:
+    """Return the name of a command in messages, such as `make up` or `trainyard up`."""
+    return f"{os.environ.get(COMMAND_VARIABLE) or 'make'} {target}"
+
+
+def _options(target: str, given: dict[str, str]) -> list[str]:
+    """Return the arguments of `trainyard` for make variables."""
+    words: list[str] = []
+    for name, value in given.items():
+        if name == "JOB" and target not in OPTION_TARGETS:
+            words.insert(0, shlex.quote(value))
+        elif name in FLAGS:
+            words.append(f"--{name.lower()}")
+        else:
+            words += [f"--{name.lower()}", shlex.quote(value)]
+    return words

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pulumi
@@ -12,7 +11,6 @@ import pulumi
 if TYPE_CHECKING:
     import pulumi_kubernetes
 
-PROJECT = Path(__file__).resolve().parents[1]
 CLAIM_URL = "file:///bucket"
 """URL of the bucket in a pod, if the bucket is a volume."""
 

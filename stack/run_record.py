@@ -15,7 +15,9 @@ from typing import Any
 
 from infra.capacity import SYSTEM, PoolNodes
 from infra.cost import CostEstimate
+from infra.project import project_folder
 from stack.config import StackConfig
+from workloads import user_script
 from workloads.spec import JobSpec
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -81,6 +83,16 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
     return f"sha256:{hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()}"
 
 
+def _sent(spec: JobSpec) -> dict[str, str]:
+    """Return the digest of the user's files that the job gets, and the commit of the program that sends them."""
+    found = {}
+    if spec.script and user_script.is_in_checkout(spec.script):
+        found["script_digest"] = f"sha256:{user_script.read(spec.script, project_folder()).digest}"
+    if project_folder() != PROJECT:
+        found["trainyard_commit"] = source_state(PROJECT).commit
+    return found
+
+
 def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec) -> dict[str, tuple[int, int]]:
     """Return each pool with the job's accelerator -> its number of nodes and the GPUs of a node."""
     return {
@@ -121,7 +133,8 @@ def run_record(
     pools = pools_for(pool_nodes, spec)
     return {
         "job": spec.name,
-        **asdict(source_state()),
+        **asdict(source_state(project_folder())),
+        **_sent(spec),
         "plan": plan_digest(config, spec),
         "pools": sorted(pools),
         "bucket_prefix": folder,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from infra.cloud import Cloud
 from infra.hardware import this_machine
 from infra.make_command import make_command
+from infra.project import project_folder
 from settings.problem import Invalid, Problem
 from settings.secret_scan import looks_random, secrets_in_variables, token_kind
 from stack.placement import Jobs, local_capacity_problems, unschedulable_jobs
@@ -22,8 +22,6 @@ from workloads.validation.images import ImageSources, image_conflicts
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
-CHECKOUT = Path(__file__).resolve().parents[1]
-"""Folder that the paths of user scripts are relative to."""
 SHARED_FOLDERS = ("checkpoints", "profiles")
 """Folders of the bucket that the trainer shares between jobs (trainer/storage.py)."""
 
@@ -179,15 +177,17 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
         if job.script is None:
             continue
         if not user_script.is_in_checkout(job.script):
-            if job.image is None and (path := user_script.checkout_path(job.script, CHECKOUT)):
+            if job.image is None and (path := user_script.checkout_path(job.script, project_folder())):
                 message = f"is a file of this checkout, not of the image; write {path}"
                 problems.append(Problem("job.script.without_dot", ("jobs", index, "script"), message, job.script))
             continue
         try:
-            if noun := token_kind(user_script.read(job.script, CHECKOUT).text):
-                raise Invalid(
-                    "secret", f"contains {noun} in clear; read it from a variable, and write `secrets:` in the job"
-                )
+            for path, text in user_script.read(job.script, project_folder()).files.items():
+                if noun := token_kind(text):
+                    message = (
+                        f"{path} contains {noun} in clear; read it from a variable, and write `secrets:` in the job"
+                    )
+                    raise Invalid("secret", message)
         except Invalid as error:
             problems.append(Problem(f"job.script.{error.code}", ("jobs", index, "script"), str(error), job.script))
     return problems

@@ -50,11 +50,11 @@ class TrainingJob(pulumi.ComponentResource):
             config_map = ConfigMap(
                 f"{name}-script",
                 metadata=companion(spec, placement, script.config_map(spec.name), {}),
-                data={script.name: script.text},
+                data={script.keys[path]: text for path, text in script.files.items()},
                 immutable=True,
                 opts=child,
             )
-            placement = replace(placement, script=script.config_map(spec.name))
+            placement = replace(placement, script=script.config_map(spec.name), script_paths=script.paths)
             dependencies = [*dependencies, config_map]
         if spec.secrets:
             secret = Secret(

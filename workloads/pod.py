@@ -14,6 +14,7 @@ from pulumi_kubernetes.core.v1 import (
     EmptyDirVolumeSourceArgs,
     EnvVarArgs,
     EnvVarSourceArgs,
+    KeyToPathArgs,
     ObjectFieldSelectorArgs,
     PersistentVolumeClaimVolumeSourceArgs,
     PodSecurityContextArgs,
@@ -92,6 +93,8 @@ class Placement:
     """Other Kubernetes resources of each host and their number, such as its network adapters."""
     script: str | None = None
     """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
+    script_paths: Mapping[str, str] = field(default_factory=dict)
+    """Path of each file of that ConfigMap by its key; empty if they are the same."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the trainer's image needs on the nodes. Jobs with a user's image do not get them, because that
     image may need other values."""
@@ -263,7 +266,9 @@ def _volumes(spec: JobSpec, placement: Placement, role: str) -> list[VolumeArgs]
         claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=placement.bucket_claim)
         volumes.append(VolumeArgs(name="bucket", persistent_volume_claim=claim))
     if placement.script is not None:
-        volumes.append(VolumeArgs(name="script", config_map=ConfigMapVolumeSourceArgs(name=placement.script)))
+        items = [KeyToPathArgs(key=key, path=path) for key, path in placement.script_paths.items()] or None
+        source = ConfigMapVolumeSourceArgs(name=placement.script, items=items)
+        volumes.append(VolumeArgs(name="script", config_map=source))
     if nccl_environment := _nccl_environment(placement, role):
         claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=nccl_environment.claim, read_only=True)
         volumes.append(VolumeArgs(name="profile", persistent_volume_claim=claim))

@@ -1,24 +1,33 @@
-"""User scripts: Python files of the checkout that a ConfigMap copies into the pods, without an image build."""
+"""User scripts: Python files of the project that a ConfigMap copies into the pods, without an image build.
+
+In a project outside of the checkout, the source files next to the script travel with it.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from infra.project import CHECKOUT
 from settings.problem import Invalid
 
 CHECKOUT_PREFIXES = ("./", "../")
 """Prefixes of the path of a file in the checkout. Any other path is in the image or in a mounted bucket."""
 FOLDER_IN_POD = "/opt/script"
 MAX_BYTES = 900_000
-"""Maximum size of a script. A ConfigMap holds 1 MiB with its metadata:
+"""Maximum size of a script with its neighbours. A ConfigMap holds 1 MiB with its metadata:
 https://kubernetes.io/docs/concepts/configuration/configmap/"""
 FILE_NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 """Valid keys of a ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/"""
 NOT_PYTHON_SUFFIX = re.compile(r"\.(?!(py|pyc|pyz|pyw|zip|whl|egg)$)[A-Za-z]+$")
 """Suffixes of files that Python cannot run. A name without a suffix may be a folder with a __main__.py."""
+SOURCE_SUFFIXES = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
+"""Suffixes of the files that travel with a script. Data and weights do not."""
+STACK_FILE = re.compile(r"Pulumi(\.[^.]+)?\.yaml")
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
 
@@ -31,10 +40,40 @@ class UserScript:
     """Name of the file."""
     text: str
     """Content of the file."""
+    neighbours: Mapping[str, str] = field(default_factory=dict)
+    """Content of the other files of its folder, by their path in it."""
+
+    @property
+    def files(self) -> dict[str, str]:
+        """All files by their path."""
+        return {self.name: self.text, **self.neighbours}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all files."""
+        digest = hashlib.sha256(f"{self.name} {self.text}".encode())
+        for path, text in sorted(self.neighbours.items()):
+            digest.update(f"\0{path}\0{text}".encode())
+        return digest.hexdigest()
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """Key of each file in a ConfigMap, by its path. Keys cannot contain `/`."""
+        return {path: path if FILE_NAME.fullmatch(path) else _key(path) for path in self.files}
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Path of each file by its key; empty if they are the same."""
+        found = {key: path for path, key in self.keys.items()}
+        return {} if all(key == path for key, path in found.items()) else found
 
     def config_map(self, job: str) -> str:
         """Return the name of the job's ConfigMap. It changes with the content, so that an edit replaces the pods."""
-        return f"{job}-script-{hashlib.sha256(f'{self.name} {self.text}'.encode()).hexdigest()[:8]}"
+        return f"{job}-script-{self.digest[:8]}"
+
+
+def _key(path: str) -> str:
+    return f"file-{hashlib.sha256(path.encode()).hexdigest()[:16]}"
 
 
 def is_in_checkout(script: str) -> bool:
@@ -103,4 +142,45 @@ def read(script: str, checkout: Path) -> UserScript:
         raise Invalid(
             "too_large", f"has {len(content):,} bytes; at most {MAX_BYTES:,} are allowed; build an image with it"
         )
-    return UserScript(name=path.name, text=text)
+    neighbours = {} if checkout.resolve() == CHECKOUT else _neighbours(path)
+    sizes = {name: len(each.encode()) for name, each in neighbours.items()}
+    if len(content) + sum(sizes.values()) > MAX_BYTES:
+        largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
+        raise Invalid(
+            "folder_too_large",
+            f"has source files next to it of {sum(sizes.values()):,} bytes, and a ConfigMap holds {MAX_BYTES:,}; the "
+            f"largest are {largest}; move what the job does not need out of {path.parent}, or build an image",
+        )
+    return UserScript(name=path.name, text=text, neighbours=neighbours)
+
+
+def _neighbours(script: Path) -> dict[str, str]:
+    """Return the other source files in the folder of a script and below, by path."""
+    folder = script.parent.resolve()
+    found = {}
+    for file in _source_files(folder):
+        if file != folder / script.name:
+            try:
+                found[file.relative_to(folder).as_posix()] = file.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise Invalid(
+                    "neighbour", f"cannot travel with its folder: {file} is not a readable UTF-8 text; move it away"
+                ) from error
+    return found
+
+
+def _source_files(folder: Path) -> Iterator[Path]:
+    """Yield the source files of a folder, sorted. Leave out hidden folders, caches and environments."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(each for each in folders if not _is_left_out(Path(place) / each))
+        for name in sorted(names):
+            if name.endswith(SOURCE_SUFFIXES) and not name.startswith(".") and not STACK_FILE.fullmatch(name):
+                yield Path(place) / name
+
+
+def _is_left_out(folder: Path) -> bool:
+    """Return True for a folder that no job needs. Tools mark their folders by a `.gitignore` with `*`."""
+    if folder.name.startswith(".") or folder.name == "__pycache__":
+        return True
+    ignored = folder / ".gitignore"
+    return ignored.is_file() and "*" in ignored.read_text(encoding="utf-8", errors="replace").split()

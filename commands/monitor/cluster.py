@@ -22,6 +22,7 @@ from commands.stack import UNKNOWN_STACK, PulumiFailed, kubeconfig_of, outputs
 from infra.local import leftovers
 from infra.make_command import make_command
 from infra.naming import JOB_LABEL
+from workloads.kinds import KINDS
 
 TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
@@ -29,6 +30,9 @@ QUIET_SECONDS = 30.0
 """Seconds without output after which a followed log is requested again: its connection may be dead."""
 EXITED_REASON = "ExitedWithCode"
 """Reason of the training-operator's events about the ends of pods."""
+WORKLOADS = ("kueue.x-k8s.io", "v1beta2")
+"""API group and version of Kueue's workloads."""
+MERGE_PATCH = "application/merge-patch+json"
 NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
 """Reason why a queued job stays suspended in such a cluster."""
 
@@ -177,7 +181,7 @@ class Cluster:
 
     def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
         """Return the jobs, with Kueue's reasons for those that wait in a queue."""
-        call = partial(self._custom.list_namespaced_custom_object, "kueue.x-k8s.io", "v1beta2", self.namespace)
+        call = partial(self._custom.list_namespaced_custom_object, *WORKLOADS, self.namespace)
         try:
             reasons = {owner_of(each): why_queued(each) for each in _items(call, "workloads")}
         except NotFound:
@@ -190,6 +194,57 @@ class Cluster:
             else job
             for name, job in jobs.items()
         }
+
+    def set_suspended(self, job: JobState, value: bool) -> None:
+        """Suspend a job, which ends its pods, or resume it. Kueue does it for a job in a queue."""
+        if job.queue:
+            call = partial(self._custom.list_namespaced_custom_object, *WORKLOADS, self.namespace)
+            for each in _items(call, "workloads"):
+                if owner_of(each) == job.uid:
+                    self._patch_custom(*WORKLOADS, "workloads", each["metadata"]["name"], {"active": not value})
+            return
+        resource = KINDS[job.kind].resource if job.kind in KINDS else None
+        if resource is None:
+            with _translating_errors():
+                self._batch.patch_namespaced_job(
+                    job.name,
+                    self.namespace,
+                    {"spec": {"suspend": value}},
+                    _content_type=MERGE_PATCH,
+                    _request_timeout=TIMEOUT,
+                )
+            return
+        spec: Any = value
+        for key in reversed(resource.suspend):
+            spec = {key: spec}
+        group, _, version = resource.api_version.partition("/")
+        self._patch_custom(group, version, resource.plural, job.name, spec)
+
+    def _patch_custom(self, group: str, version: str, plural: str, name: str, spec: Mapping[str, Any]) -> None:
+        with _translating_errors():
+            self._custom.patch_namespaced_custom_object(
+                group,
+                version,
+                self.namespace,
+                plural,
+                name,
+                {"spec": spec},
+                _content_type=MERGE_PATCH,
+                _request_timeout=TIMEOUT,
+            )
+
+    def delete(self, job: JobState) -> None:
+        """Delete a job. Its object stays until its pods have ended."""
+        resource = KINDS[job.kind].resource if job.kind in KINDS else None
+        options = {"propagation_policy": "Foreground", "_request_timeout": TIMEOUT}
+        with _translating_errors():
+            if resource is None:
+                self._batch.delete_namespaced_job(job.name, self.namespace, **options)
+            else:
+                group, _, version = resource.api_version.partition("/")
+                self._custom.delete_namespaced_custom_object(
+                    group, version, self.namespace, resource.plural, job.name, **options
+                )
 
     def _custom_objects(self) -> tuple[list[Object], list[Object]]:
         """Return the operators' jobs, and the objects between them and their pods.
@@ -232,6 +287,21 @@ class Cluster:
         ]
         events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
         return [f"{event.get('reason', '')}: {' '.join(event.get('message', '').split())}" for event in events]
+
+    def events(self) -> list[Object]:
+        """Return time, type, reason, object and message of the events of the namespace, oldest first."""
+        found = [
+            {
+                "time": event.get("lastTimestamp") or event.get("eventTime") or "",
+                "type": event.get("type", ""),
+                "reason": event.get("reason", ""),
+                "object": f"{event['involvedObject'].get('kind')}/{event['involvedObject'].get('name')}",
+                "count": event.get("count") or 1,
+                "message": event.get("message", ""),
+            }
+            for event in _items(self._core.list_namespaced_event, self.namespace)
+        ]
+        return sorted(found, key=lambda event: str(event["time"]))
 
     def exit_codes(self, job: JobState) -> dict[str, int]:
         """Return the last exit codes of the pods that the job's operator has recreated, by pod name."""

@@ -41,6 +41,8 @@ class JobState:
     """Time at which it completed or failed (RFC 3339); empty before."""
     uid: str = ""
     """Identity. A job recreated under the same name has another one."""
+    queue: str = ""
+    """Queue that admits it; empty for none."""
 
     @property
     def is_over(self) -> bool:
@@ -75,6 +77,7 @@ def _batch_state(job: Object) -> JobState:
         started=status.get("startTime") or "",
         finished=finished,
         uid=meta["uid"],
+        queue=_queue(meta),
     )
 
 
@@ -104,12 +107,17 @@ def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
         started=status.get("startTime") or meta["creationTimestamp"],
         finished=finished,
         uid=meta["uid"],
+        queue=_queue(meta),
     )
+
+
+def _queue(metadata: Object) -> str:
+    return str((metadata.get("labels") or {}).get(QUEUE_LABEL, ""))
 
 
 def _suspended(metadata: Object) -> tuple[str, str]:
     """Return the state and reason of a suspended job. Kueue suspends a queued job until it has capacity for it."""
-    queue = (metadata.get("labels") or {}).get(QUEUE_LABEL)
+    queue = _queue(metadata)
     return ("queued", f"waits in queue {queue}") if queue else ("suspended", "")
 
 

@@ -134,8 +134,9 @@ class _Stream:
 class LogStreams:
     """Logs of the pods that `update` has named, as one stream of lines."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, after: str = "") -> None:
+        """Read the lines after a time (RFC 3339), or all lines."""
+        self._cluster, self._after = cluster, after
         self._lines: queue.SimpleQueue[tuple[PodState, str]] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}
         self._stopped = threading.Event()
@@ -149,7 +150,7 @@ class LogStreams:
                 stream.is_over.set()
         for pod in pods:
             if pod.has_log and pod.uid not in self._streams:
-                stream = self._streams[pod.uid] = _Stream()
+                stream = self._streams[pod.uid] = _Stream(last=self._after)
                 if pod.is_over:
                     stream.is_over.set()
                 stream.thread = threading.Thread(target=self._read, args=(pod, stream), name=pod.name, daemon=True)

@@ -11,6 +11,8 @@ from commands.environment import PROJECT
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from commands.rehearse.folder import cluster_settings, rehearsal_folder
 from commands.rehearse.run import Rehearsal, Subject
+from infra.make_command import make_command
+from infra.project import CHECKOUT
 from settings.problems import ConfigError
 from simulation.cloud import lifecycle
 from stack import config as stack_config
@@ -53,15 +55,17 @@ def main(arguments: list[str]) -> int:
     operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
     image = ["--image"] if config.builds_images else []
     words = [sys.executable, "-m", "setup", f"--rehearsal={config.cloud.scheme}", *image, *operators]
-    set_up = run_child(words, name="set-up", cwd=PROJECT, stdout=sys.stderr if options.json else None)
+    set_up = run_child(words, name="set-up", cwd=CHECKOUT, stdout=sys.stderr if options.json else None)
     if set_up.is_stopped:
-        raise Interrupted("set-up keeps its finished steps; `make rehearse` continues from there")
+        raise Interrupted(
+            f"set-up keeps its finished steps; {make_command('rehearse', STACK=options.stack)} continues from there"
+        )
     if set_up.status != 0:
         return set_up.status
     jobs = {job.name: sum(each.count for each in job.pod_groups) for job in config.jobs if not job.suspend}
     queued = frozenset(job.name for job in config.jobs if job.queue)
     subject = Subject(
-        stack=options.stack, project=PROJECT, settings=file, jobs=jobs, queued=queued, cloud=config.cloud.provisioned
+        stack=options.stack, project=CHECKOUT, settings=file, jobs=jobs, queued=queued, cloud=config.cloud.provisioned
     )
     rehearsal = Rehearsal(
         subject=subject,

@@ -19,6 +19,8 @@ from commands import locks
 from commands.environment import PROJECT, stack_environment
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.local.settings import ClusterSettings, cache_folder
+from infra.make_command import make_command
+from infra.project import CHECKOUT
 
 FIRST_PORT = 16821
 PORTS = 100
@@ -48,7 +50,8 @@ def rehearsal_lock(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RuntimeError(
-                f"a rehearsal named {folder.name!r} is already running: wait, or use `make rehearse NAME=another`"
+                f"a rehearsal named {folder.name!r} is already running: wait, or use "
+                f"{make_command('rehearse', NAME='another')}"
             ) from error
         yield
         lock_file.unlink()
@@ -117,7 +120,7 @@ def environment(folder: Path) -> dict[str, str]:
     temporary = folder / "tmp"
     temporary.mkdir(mode=0o700, exist_ok=True)
     return found | {
-        "PATH": os.pathsep.join([str(PROJECT / "simulation" / "bin"), found["PATH"]]),
+        "PATH": os.pathsep.join([str(CHECKOUT / "simulation" / "bin"), found["PATH"]]),
         "PULUMI_BACKEND_URL": f"file://{backend}",
         "PULUMI_CONFIG_PASSPHRASE": "rehearsal",
         PROVIDER_TMPDIR: str(temporary),

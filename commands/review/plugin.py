@@ -20,6 +20,7 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, prov
 
 from commands.environment import stack_environment
 from commands.review.recorded import Record
+from infra.make_command import make_command
 from setup.plugin_protocol import CHANNEL_OPTIONS
 from setup.pulumi_cli import RELEASE_URL, has_cli
 from setup.releases import DownloadError, Downloads
@@ -63,7 +64,7 @@ def installed(package: str) -> Path:
     if program.exists():
         return program
     if not has_cli():
-        raise PluginMissing("there is no `pulumi` here to install it; `make setup` gets one")
+        raise PluginMissing(f"there is no `pulumi` here to install it; {make_command('setup', STACK='')} gets one")
     try:
         Downloads().probe(RELEASE_URL)
     except DownloadError as error:

@@ -29,6 +29,7 @@ from commands.environment import PROJECT
 from infra.image import cloud_image
 from infra.local import lifecycle
 from infra.local.trainer_image import trainer_image_reference
+from infra.project import CHECKOUT
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from stack.config import CONFIG_NAMESPACE, StackConfig, load_file
@@ -214,7 +215,7 @@ def record_program(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Re
     def program() -> Awaitable[None]:
         settings = {f"trainyard:{key}": json.dumps(value, default=str) for key, value in values.items()}
         pulumi.runtime.set_all_config(settings | dict.fromkeys(named, PLACEHOLDER), named)
-        main: Callable[[], Awaitable[None]] = runpy.run_path(str(PROJECT / "__main__.py"))["main"]
+        main: Callable[[], Awaitable[None]] = runpy.run_path(str(CHECKOUT / "__main__.py"))["main"]
         return main()
 
     with (
@@ -243,6 +244,9 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
 
     `config` is the file as today's program reads it; None if it cannot.
     """
+    if PROJECT != CHECKOUT:
+        # The commit is of the project, and the program is of the checkout.
+        return (record_file(text, config), "") if config else ([], "Nothing is compared: the program cannot read it.")
     if config and not program_differs(commit, text):
         return record_file(text, config), ""
     try:
@@ -262,7 +266,7 @@ def program_differs(commit: str, text: str) -> bool:
 def _record_at_commit(stack: str, commit: str) -> list[Record]:
     """Return the records of a stack from the commit's own program. Raises RuntimeError if it cannot be run."""
     with tempfile.TemporaryDirectory(prefix="trainyard-before-") as folder:
-        archive = subprocess.run(["git", "archive", commit], cwd=PROJECT, capture_output=True, check=True).stdout
+        archive = subprocess.run(["git", "archive", commit], cwd=CHECKOUT, capture_output=True, check=True).stdout
         subprocess.run(["tar", "--extract", f"--directory={folder}"], input=archive, check=True)
         done = subprocess.run(
             [sys.executable, "-m", MODULE, stack],
@@ -274,7 +278,7 @@ def _record_at_commit(stack: str, commit: str) -> list[Record]:
         )
     if done.returncode != 0 or not done.stdout.strip():
         raise RuntimeError((done.stderr.strip().splitlines() or ["it prints no records"])[-1])
-    return [_parse_record(each) for each in json.loads(done.stdout.replace(folder, str(PROJECT)))]
+    return [_parse_record(each) for each in json.loads(done.stdout.replace(folder, str(CHECKOUT)))]
 
 
 def _parse_record(found: dict[str, Any]) -> Record:

@@ -15,6 +15,7 @@ from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden, value_at
 from infra.cloud import Quota
 from infra.cost import CostEstimate, over_budget
+from infra.make_command import make_command
 from policy.rules import Finding
 from settings.problem import dotted
 from simulation.cloud.values import SIGNATURE_KEY, UNKNOWNS
@@ -164,10 +165,11 @@ def removal(stack: str, before: StackConfig) -> str:
     found = before.cloud.cost_estimate()
     more = " and what has no price" if found.unpriced else ""
     price = f" It costs **{found.total}{more} an hour** while it is up." if found.lines else ""
+    down, verify = make_command("down", STACK=stack), make_command("verify-empty", STACK=stack)
     return (
         f"### Stack `{stack}` loses its settings\n\n"
-        f"**Its resources remain.** Run `make down STACK={stack}` or the workflow `destroy` before the merge: without "
-        f"the file, `make verify-empty` cannot list leftovers, and `ttl_hours` has no effect.{price}\n"
+        f"**Its resources remain.** Run {down} or the workflow `destroy` before the merge: without "
+        f"the file, {verify} cannot list leftovers, and `ttl_hours` has no effect.{price}\n"
     )
 
 

@@ -12,6 +12,7 @@ import pulumi_docker_build as docker
 from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER
 from infra.image.config import ImageConfig, ImagePlatform
 from infra.local.trainer_image import copy_data, trainer_sources
+from infra.project import project_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONTEXT = PROJECT / ".trainyard" / "image"
@@ -53,8 +54,8 @@ class TrainerImage(pulumi.ComponentResource):
         image = docker.Image(
             f"{name}-build",
             tags=[pulumi.Output.concat(args.name, f":{tag}")],
-            context=docker.BuildContextArgs(location=str(CONTEXT.relative_to(PROJECT))),
-            dockerfile=docker.DockerfileArgs(location=str(dockerfile.relative_to(PROJECT))),
+            context=docker.BuildContextArgs(location=_location(CONTEXT)),
+            dockerfile=docker.DockerfileArgs(location=_location(dockerfile)),
             build_args={
                 "BASE_IMAGE": f"docker.io/library/python:{config.python_version}-slim-bookworm",
                 **(variant.arguments if variant else {}),
@@ -69,6 +70,14 @@ class TrainerImage(pulumi.ComponentResource):
         )
         self.reference = image.ref
         self.register_outputs({"reference": self.reference})
+
+
+def _location(path: Path) -> str:
+    """Return a path for the builder: relative to the program's folder, so that the state holds no path of a machine.
+
+    The program of a project outside of the checkout runs in another folder.
+    """
+    return str(path.relative_to(PROJECT) if project_folder() == PROJECT else path)
 
 
 def trainer_images(

@@ -48,9 +48,9 @@ class Local(Cloud):
         import pulumi
 
         from infra.local.platform import provision_cluster
-        from infra.platform import PROJECT
+        from infra.project import project_folder
 
-        provisioned = provision_cluster(self.cluster(str(PROJECT), pulumi.get_stack()), operators, images)
+        provisioned = provision_cluster(self.cluster(str(project_folder()), pulumi.get_stack()), operators, images)
         # While the provider starts the cluster on another core, import the Kubernetes types, the slowest import.
         await asyncio.to_thread(import_module, "pulumi_kubernetes.core.v1")
         from infra.local.platform import build_local

@@ -26,6 +26,7 @@ from infra.local.key_files import has_kubeconfigs
 from infra.local.program_image import is_program, stored_writer
 from infra.local.settings import ClusterSettings
 from infra.make_command import make_command
+from infra.project import project_folder
 
 NodeImage = tuple[int, str]
 """Index of a node and reference of an image."""
@@ -152,7 +153,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
 
     def delete(self, _id: str, props: Properties) -> None:
         """Stop the cluster and remove its data. Keep a cluster of another checkout that still exists."""
-        if props["owner"] == str(lifecycle.PROJECT) or not Path(props["owner"]).is_dir():
+        if props["owner"] == str(project_folder()) or not Path(props["owner"]).is_dir():
             lifecycle.stop(settings_of(props))
 
     def _start(self, props: Properties) -> Properties:

@@ -44,6 +44,7 @@ import sys
 from pathlib import Path
 from commands import interrupts, locks, stack
 stack.PROJECT = Path(sys.argv[1])
+stack.program_folder = lambda: stack.PROJECT
 locks.STATE = stack.PROJECT / "own"
 interrupts.REPORT_SECONDS = 0.5
 

@@ -36,9 +36,9 @@ def test_pod_of_a_rank_that_does_not_run_lists_the_running_ranks(rank: str) -> N
 def test_job_named_without_a_name_requires_a_single_job() -> None:
     assert job_named(OUTPUTS, "b") == "b"
     assert job_named(replace(OUTPUTS, jobs=("a",)), "") == "a"
-    with pytest.raises(StackNotFound, match="JOB is missing; write JOB= one of a, b"):
+    with pytest.raises(StackNotFound, match="the stack has several jobs; name one of a, b, as in `make exec JOB=a`"):
         job_named(OUTPUTS, "")
-    with pytest.raises(StackNotFound, match="JOB=c: no such job"):
+    with pytest.raises(StackNotFound, match="c: the stack has no such job; name one of a, b"):
         job_named(OUTPUTS, "c")
 
 

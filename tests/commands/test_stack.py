@@ -25,6 +25,7 @@ def test_ensure_stack_salt_of_another_checkout_raises_with_file_and_key(
     (tmp_path / "Pulumi.yaml").write_text("name: salted\nruntime: python\n", encoding="utf-8")
     (tmp_path / "Pulumi.mine.yaml").write_text(SALT_KEY + "\n", encoding="utf-8")
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
+    monkeypatch.setattr(stack, "program_folder", lambda: tmp_path)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{state}")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "another")
     with pytest.raises(stack.PulumiFailed, match=r"Pulumi\.mine\.yaml: its `encryptionsalt` is of another checkout"):
@@ -40,6 +41,7 @@ def test_ensure_stack_restores_settings_file_and_config_set_changes_it(
     (tmp_path / "Pulumi.yaml").write_text("name: salted\nruntime: python\n", encoding="utf-8")
     (tmp_path / "state").mkdir()
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
+    monkeypatch.setattr(stack, "program_folder", lambda: tmp_path)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'state'}")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "ours")
     stack.ensure_stack("mine")
@@ -139,6 +141,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "Pulumi.yaml").write_text("name: several\nruntime: python\n", encoding="utf-8")
     (tmp_path / "state").mkdir()
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
+    monkeypatch.setattr(stack, "program_folder", lambda: tmp_path)
     monkeypatch.setattr(locks, "STATE", tmp_path)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'state'}")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "ours")

@@ -10,7 +10,7 @@ import pytest
 from pulumi.runtime import rpc
 
 from infra.gcp.pools import GIB
-from stack import validation
+from infra.project import PROJECT_VARIABLE
 from tests.components.rendered_jobs import KINDS, TORCH_KINDS, job, main_object, pod_templates, spec, values_of, workers
 from tests.golden.manifests import (
     ELASTIC,
@@ -329,6 +329,6 @@ def test_user_script_invalid_file_is_rejected(
 ) -> None:
     if content is not None:
         (tmp_path / "train.py").write_bytes(content)
-    monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
+    monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
     mine = {"name": "mine", "script": "./train.py", "resources": {"cpu": "1m", "memory": "9Mi"}, "shared_memory": "1Mi"}
     assert problems_of({"platform": {"kind": "local"}, "jobs": [mine]}) == [(f"job.script.{code}", "jobs.0.script")]

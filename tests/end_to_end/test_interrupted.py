@@ -26,7 +26,6 @@ from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 LIMIT_SECONDS = 300.0
 WAYS = ("key", "command", "make", "twice", "kill")
 """Ctrl-C in the terminal; SIGINT to the command alone; SIGTERM to make; Ctrl-C twice; kill -9 of `pulumi`."""
-MODULES = {"up": b"commands.up", "down": b"commands.down", "rehearse": b"commands.rehearse"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,14 +90,14 @@ def _send(checkout: Checkout, target: str, make: int, terminal: int, way: str) -
         for pid in processes() if way in ("command", "kill") else ():
             if way == "kill" and is_pulumi_in(pid, checkout.folder):
                 os.kill(pid, signal.SIGKILL)
-            if way == "command" and _is_command(pid, checkout.folder, MODULES[target.split()[0]]):
+            if way == "command" and _is_command(pid, checkout.folder, target.split()[0].encode()):
                 os.kill(pid, signal.SIGINT)
 
 
-def _is_command(pid: int, folder: Path, module: bytes) -> bool:
+def _is_command(pid: int, folder: Path, name: bytes) -> bool:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return words[1:3] == [b"-m", module] and Path(f"/proc/{pid}/cwd").readlink() == folder
+        return words[1:4] == [b"-m", b"commands", name] and Path(f"/proc/{pid}/cwd").readlink() == folder
     except OSError:
         return False
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
-from stack import validation
+from infra.project import PROJECT_VARIABLE
 from stack.config import StackConfig, parse
 from stack.validation import configuration_conflicts
 from tests.problems import problems_of
 from tests.unit.stack_settings import CLUSTER, KUBECONFIG, cloud, code_ids, error_lines, job
-from workloads.validation import images
 from workloads.validation.images import IMAGE_SOFTWARE, PROJECT, data_folders, python_files
 
 MPI_JOB = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
@@ -221,8 +220,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "outside.py").write_text("print(1)\n", encoding="utf-8")
     (folder / "link.py").symlink_to(tmp_path / "outside.py")
     (folder / "inside.py").symlink_to(folder / "train.py")
-    monkeypatch.setattr(validation, "CHECKOUT", folder)
-    monkeypatch.setattr(images, "PROJECT", folder)
+    monkeypatch.setenv(PROJECT_VARIABLE, str(folder))
     return folder
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from infra.local.settings import cache_folder
+from infra.project import PROJECT_VARIABLE
 from stack import validation
 from stack.config import load_file, parse
 from tests.unit.test_docs import PROJECT, SMALLEST
@@ -80,7 +81,7 @@ def test_job_with_name_and_program_is_valid(
     program: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
-    monkeypatch.setattr(validation, "CHECKOUT", tmp_path)
+    monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
     (job,) = parse({"platform": {"kind": "local"}, "jobs": [{"name": "mine", **program}]}).jobs
     assert (job.name, job.hosts) == ("mine", 1)
 

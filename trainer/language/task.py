@@ -44,9 +44,6 @@ class LanguageTask(Task):
         self._parallelism = divide_ranks(config.parallelism, runtime.world)
         tensor = self._parallelism.tensor
         check_tensor_size(config.sizes, tensor, context=config.context, vocabulary=config.vocabulary)
-        if tensor > 1 and config.compile:
-            # With torch 2.15 the losses of compiled tensor groups differ from those of one process.
-            raise ConfigurationError("compile is True; allowed is False with tensor groups: leave --compile out")
         if tensor > 1 and config.lora_rank:
             raise ConfigurationError(f"lora_rank is {config.lora_rank}; allowed is 0 with tensor groups: use shard")
         runtime.tensor_size, runtime.is_lockstep = tensor, self._parallelism.is_sharded

@@ -61,6 +61,8 @@ class Resource:
     """Function of its spec: the number of its hosts."""
     conditions: Callable[[Object], list[Object]] = listed_conditions
     """Function of its status: its conditions."""
+    suspend: tuple[str, ...] = ("suspend",)
+    """Keys below its spec that suspend it."""
     intermediates: tuple[str, ...] = ()
     """Plural names, in the same API, of the objects through which it owns its pods."""
 

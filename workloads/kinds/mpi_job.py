@@ -37,6 +37,7 @@ RESOURCE = Resource(
     kind="MPIJob",
     plural="mpijobs",
     is_running=condition_is_true("Running"),
+    suspend=("runPolicy", "suspend"),
     hosts=replicas("mpiReplicaSpecs", "Worker"),
 )
 SSH_FOLDER = "/etc/trainyard/ssh"

@@ -31,6 +31,7 @@ RESOURCE = Resource(
     kind="MXJob",
     plural="mxjobs",
     is_running=condition_is_true("Running"),
+    suspend=("runPolicy", "suspend"),
     hosts=replicas("mxReplicaSpecs", "Worker"),
 )
 

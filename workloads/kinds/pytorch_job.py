@@ -27,6 +27,7 @@ RESOURCE = Resource(
     kind="PyTorchJob",
     plural="pytorchjobs",
     is_running=condition_is_true("Running"),
+    suspend=("runPolicy", "suspend"),
     hosts=replicas("pytorchReplicaSpecs", "Master", "Worker"),
 )
 

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
+from infra.project import project_folder
 from settings.problem import UNDEFINED, Problem
 from workloads.command import BUCKET_PATH, is_below, uses_torchrun
 from workloads.kinds import KINDS
@@ -124,7 +125,12 @@ def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
     image_files = python_files(name)
     exists = script in image_files or is_below(script, BUCKET_PATH, *PACKAGE_FOLDERS)
     # `unreadable_scripts` reports files of the checkout, with their path there.
-    if spec.script and not is_in_checkout(spec.script) and not exists and not checkout_path(spec.script, PROJECT):
+    if (
+        spec.script
+        and not is_in_checkout(spec.script)
+        and not exists
+        and not checkout_path(spec.script, project_folder())
+    ):
         candidates = sorted(image_files) if spec.script.startswith(f"{WORK_FOLDER}/") else []
         similar = get_close_matches(script, candidates, n=1, cutoff=0.85)
         remedy = (

@@ -94,10 +94,9 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         )
         yield Problem("job.parallelism.product", path, message, text)
     tensor = groups.get("tensor", 1) or ranks // product
-    for name in ("compile", "lora_rank"):
-        if tensor > 1 and value_of(LANGUAGE, spec.flags, name):
-            message = "is not allowed with tensor groups; remove it, or write parallelism without tensor"
-            yield _flag_problem(spec, name, "tensor", message)
+    if tensor > 1 and value_of(LANGUAGE, spec.flags, "lora_rank"):
+        message = "is not allowed with tensor groups; remove it, or write parallelism without tensor"
+        yield _flag_problem(spec, "lora_rank", "tensor", message)
     for name in _DIVIDED:
         if tensor and sizes[name] % tensor:
             message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of it"

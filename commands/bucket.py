@@ -1,0 +1,122 @@
+"""Files of a stack's bucket: list, copy and delete them. A cloud's bucket is read with `gcloud` or `aws`.
+
+Only buckets that are folders of this machine have been tested.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commands.interrupts import CommandError
+
+FOLDER_SCHEME = "file"
+"""Scheme of a bucket that is a folder."""
+LIST = {"gs": ("gcloud", "storage", "ls"), "s3": ("aws", "s3", "ls")}
+COPY = {"gs": ("gcloud", "storage", "cp", "--recursive"), "s3": ("aws", "s3", "cp", "--recursive")}
+DELETE = {"gs": ("gcloud", "storage", "rm", "--recursive"), "s3": ("aws", "s3", "rm", "--recursive")}
+CHECKPOINT_NAME = re.compile(r"step-\d{9}")
+"""Name of a checkpoint's folder (trainer/checkpoints/checkpoint.py)."""
+
+
+class BucketError(CommandError):
+    """The bucket cannot be read or changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    """Bucket of a stack."""
+
+    url: str
+    """URL of the bucket."""
+    is_here: bool
+    """True if the cluster is on this machine. Otherwise a bucket that is a folder is on a node."""
+
+    @classmethod
+    def of(cls, outputs: Mapping[str, Any], *, is_here: bool) -> Bucket:
+        """Return the bucket in a stack's outputs."""
+        return cls(url=str(outputs.get("bucket_url") or "").rstrip("/"), is_here=is_here)
+
+    @property
+    def scheme(self) -> str:
+        """Scheme of the URL."""
+        return self.url.partition("://")[0]
+
+    @property
+    def problem(self) -> str:
+        """Reason why this machine cannot reach the bucket; empty if it can."""
+        if self.scheme in COPY or (self.scheme == FOLDER_SCHEME and self.is_here):
+            return ""
+        return (
+            f"the bucket {self.url or 'of the stack'} is a volume in the cluster, which this machine cannot reach; "
+            "copy with `kubectl cp` from a running pod"
+        )
+
+    def location(self, folder: str) -> str:
+        """Return the URL of a folder in the bucket; a path for a folder of this machine."""
+        return f"{self.url.removeprefix('file://') if self.is_here else self.url}/{folder}"
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names in a folder, sorted; empty if it does not exist. Raises BucketError."""
+        self._check()
+        if self.scheme == FOLDER_SCHEME:
+            path = Path(self.location(folder))
+            return sorted(each.name for each in path.iterdir()) if path.is_dir() else []
+        done = _run(*LIST[self.scheme], f"{self.url}/{folder}/")
+        lines = [line.split()[-1].rstrip("/") for line in done.splitlines() if line.strip()]
+        return sorted(line.rpartition("/")[2] for line in lines)
+
+    def checkpoints(self, folder: str) -> list[str]:
+        """Return the names of the checkpoints in a folder, oldest first. Raises BucketError."""
+        return [name for name in self.names(folder) if CHECKPOINT_NAME.fullmatch(name)]
+
+    def copy(self, folder: str, to: Path) -> None:
+        """Copy a folder of the bucket into `to`, as a folder of the same name. Raises BucketError."""
+        self._check()
+        target = to / folder.rpartition("/")[2]
+        target.mkdir(parents=True, exist_ok=True)
+        if self.scheme == FOLDER_SCHEME:
+            try:
+                shutil.copytree(self.location(folder), target, dirs_exist_ok=True)
+            except (OSError, shutil.Error) as error:
+                raise BucketError(f"{self.location(folder)} cannot be copied to {target}: {error}") from error
+        elif self.scheme == "gs":
+            # gcloud creates the folder itself in an existing one.
+            _run(*COPY["gs"], f"{self.url}/{folder}", str(to))
+        else:
+            _run(*COPY[self.scheme], f"{self.url}/{folder}", str(target))
+
+    def delete(self, folder: str) -> None:
+        """Delete a folder of the bucket. Raises BucketError."""
+        self._check()
+        if self.scheme != FOLDER_SCHEME:
+            _run(*DELETE[self.scheme], f"{self.url}/{folder}")
+            return
+        try:
+            shutil.rmtree(self.location(folder))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise BucketError(f"{self.location(folder)} cannot be deleted: {error}") from error
+
+    def _check(self) -> None:
+        if self.problem:
+            raise BucketError(self.problem)
+
+
+def _run(*words: str) -> str:
+    """Run a cloud's command. Return its output; empty for a folder that does not exist."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise BucketError(f"`{words[0]}` is not installed; install it to reach the bucket") from error
+    if done.returncode != 0:
+        if "matched no objects" in done.stderr or not done.stderr.strip():
+            return ""
+        raise BucketError(f"`{' '.join(words)}` failed: {done.stderr.strip()}")
+    return done.stdout

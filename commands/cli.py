@@ -1,0 +1,466 @@
+"""The command line `trainyard`. Each command imports its module when it runs, so that `--help` is fast."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from commands.command_line import (
+    ClusterCommand,
+    OrderedGroup,
+    RootCommand,
+    StackCommand,
+    job_argument,
+    json_option,
+    run_group,
+    stack_option,
+    yes_option,
+)
+from commands.interrupts import Interrupted, run_child, run_command
+from infra.make_command import command_title
+from infra.project import CHECKOUT, PROJECT_VARIABLE
+
+
+@click.group(cls=OrderedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def cli() -> None:
+    """Stand up a training cluster and run distributed training jobs on it.
+
+    \b
+    Examples:
+      trainyard up                    create the stack `local` on this machine and follow its jobs
+      trainyard preview --stack dev   show what a cloud stack creates and costs; no account needed
+      trainyard status                show jobs, hosts and ranks
+      trainyard down                  destroy the stack and verify that nothing is left
+    """
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@click.option(
+    "--job",
+    "--example",
+    envvar="JOB",
+    metavar="NAMES",
+    help="Run examples of docs/recipes instead of the stack's jobs.",
+)
+@yes_option
+def up(job: str | None, yes: bool) -> int:
+    """Create or update the stack and follow its jobs.
+
+    Sets up this machine first. Before it changes resources of a cloud, it shows the plan, the price and the quota, and
+    asks. The exit status is that of the jobs. Ctrl-C while jobs run stops only the following.
+
+    \b
+    Examples:
+      trainyard up
+      trainyard up --stack dev --yes
+      trainyard up --example pytorch-gloo
+    """
+    # The settings read the names of the examples from this variable.
+    os.environ["JOB"] = job or ""
+    from commands import up as command
+
+    return command.main(is_confirmed=yes)
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@job_argument
+def stop(job: str | None) -> int:
+    """Stop JOB: its hosts save a checkpoint and end. The cluster stays.
+
+    A script of your own saves a checkpoint if it does so at SIGTERM. JOB is needed if the stack has several jobs.
+
+    \b
+    Examples:
+      trainyard stop
+      trainyard stop digits --stack dev
+    """
+    os.environ["JOB"] = ""
+    from commands import jobs as command
+
+    return command.stop(job or "")
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@job_argument
+def resume(job: str | None) -> int:
+    """Resume a stopped JOB from its checkpoint, and follow it.
+
+    \b
+    Example:
+      trainyard resume digits
+    """
+    os.environ["JOB"] = ""
+    from commands import jobs as command
+
+    return command.resume(job or "")
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@job_argument
+@click.option(
+    "--fresh", is_flag=True, envvar="FRESH", help="Delete its checkpoints first, and train from the beginning."
+)
+@yes_option
+def rerun(job: str | None, fresh: bool, yes: bool) -> int:
+    """Run JOB again, with the current settings. It resumes from its last checkpoint unless --fresh is set.
+
+    Asks before it ends a running job or deletes checkpoints.
+
+    \b
+    Examples:
+      trainyard rerun digits
+      trainyard rerun digits --fresh
+    """
+    os.environ["JOB"] = ""
+    from commands import jobs as command
+
+    return command.rerun(job or "", fresh=fresh, is_confirmed=yes)
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@job_argument
+@json_option
+@click.option(
+    "--to", envvar="TO", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: ./JOB."
+)
+@click.option("--all", "takes_all", is_flag=True, help="Copy all checkpoints, not only the newest.")
+def fetch(job: str | None, as_json: bool, to: Path | None, takes_all: bool) -> int:
+    """Copy the results of JOB to this machine.
+
+    Copies the newest checkpoint, the metrics and the run record.
+
+    \b
+    Examples:
+      trainyard fetch digits
+      trainyard fetch digits --to results/digits --all
+    """
+    os.environ["JOB"] = ""
+    from commands import fetch as command
+
+    return command.fetch(job or "", to, takes_all=takes_all, as_json=as_json)
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@click.option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster of a checkout that is gone.")
+def down(orphan: str | None) -> int:
+    """Destroy the stack and verify that nothing is left.
+
+    \b
+    Examples:
+      trainyard down
+      trainyard down --stack dev
+    """
+    os.environ["ORPHAN"] = orphan or ""
+    from commands import down as command
+
+    return command.main()
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@json_option
+def status(as_json: bool) -> int:
+    """Show jobs and hosts: state, step, loss, rate, problems.
+
+    \b
+    Examples:
+      trainyard status
+      trainyard status --json | jq '.jobs[].state'
+    """
+    from commands import status as command
+
+    return command.main(as_json=as_json)
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@job_argument
+@click.option("--rank", type=int, envvar="RANK", help="Show only this rank.")
+@click.option("--no-follow", is_flag=True, help="Show the lines so far and end.")
+def logs(job: str | None, rank: int | None, no_follow: bool) -> int:
+    """Follow the logs of all jobs, or of JOB, until they end.
+
+    \b
+    Examples:
+      trainyard logs
+      trainyard logs digits --rank 1
+      trainyard logs digits --no-follow > digits.log
+    """
+    from commands import follow
+
+    words = [*(["--job", job] if job else []), *(["--rank", str(rank)] if rank is not None else [])]
+    return follow.main([*words, *(["--no-follow"] if no_follow else [])])
+
+
+@cli.command("exec", cls=ClusterCommand)
+@stack_option
+@click.option("--job", envvar="JOB", metavar="NAME", help="The job. Needed if the stack has several.")
+@click.option("--rank", envvar="RANK", default="0", show_default=True, help="The rank, or a role such as `launcher`.")
+@click.argument("command", nargs=-1)
+def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
+    """Open a shell in the pod of a rank, or run COMMAND there.
+
+    \b
+    Examples:
+      trainyard exec
+      trainyard exec --rank 1 -- nvidia-smi
+    """
+    os.environ.update(JOB=job or "", RANK=rank)
+    from commands import exec as module
+
+    return module.main(list(command))
+
+
+@cli.command(cls=StackCommand)
+@stack_option
+@json_option
+@click.option("--base", metavar="COMMIT", help="Compare with this branch or commit.")
+@click.option("--engine", is_flag=True, help="Compare with what is up. Needs credentials.")
+@click.option("--credentials", is_flag=True, help="Query the running jobs and the quota that is left.")
+@click.option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
+@click.option("--output", metavar="FOLDER", type=click.Path(file_okay=False), help="Write report.md and report.json.")
+def preview(
+    as_json: bool, base: str | None, engine: bool, credentials: bool, no_plugins: bool, output: str | None
+) -> int:
+    """Show resources, cost, quota and broken rules of a change.
+
+    Needs no credentials without --engine and --credentials. Exit status 1: the change must not be merged.
+
+    \b
+    Examples:
+      trainyard preview --stack dev
+      trainyard preview --stack dev --base HEAD~1 --json
+    """
+    flags = {"--engine": engine, "--credentials": credentials, "--no-plugins": no_plugins, "--json": as_json}
+    values = {"--base": base, "--output": output}
+    words = [flag for flag, is_set in flags.items() if is_set]
+    words += [word for name, value in values.items() if value for word in (name, value)]
+    from commands import preview as command
+
+    return command.main(words)
+
+
+@cli.command(cls=RootCommand)
+@stack_option
+@json_option
+@click.option("--fault", envvar="FAULT", metavar="FAULT", help="Inject a fault, such as stockout:nodepool:gpus.")
+@click.option("--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, as us-central1/NVIDIA_T4_GPUS=4.")
+@click.option("--name", help="Name of the rehearsal, to run several at the same time.")
+def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str | None) -> int:
+    """Try a cloud stack in a simulated cloud.
+
+    Creates, runs and destroys it, without an account.
+
+    \b
+    Examples:
+      trainyard rehearse --stack dev
+      trainyard rehearse --stack dev --fault stockout:nodepool:gpus
+    """
+    words = [os.environ["STACK"], *(["--json"] if as_json else []), *(["--fault", fault] if fault else [])]
+    words += [word for each in quota for word in ("--quota", each)]
+    from commands.rehearse import __main__ as command
+
+    return command.main([*words, *(["--name", name] if name else [])])
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@job_argument
+@click.option("--port", envvar="PORT", default="6006", show_default=True, help="Port on this machine.")
+def tensorboard(job: str | None, port: str) -> int:
+    """Serve curves and profiles in TensorBoard.
+
+    The address is http://localhost:6006.
+
+    \b
+    Examples:
+      trainyard tensorboard
+      trainyard tensorboard digits --port 7000
+    """
+    if status := run_set_up("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt"):
+        return status
+    os.environ.update(JOB=job or "", PORT=port)
+    from commands import tensorboard as command
+
+    return command.main()
+
+
+@cli.command("verify-empty", cls=ClusterCommand)
+@stack_option
+def verify_empty() -> int:
+    """List leftovers of a destroyed stack.
+
+    Asks the cloud's API and writes a JSON receipt.
+
+    Exit status 1: something is left.
+
+    \b
+    Example:
+      trainyard verify-empty --stack dev
+    """
+    from commands import verify_empty as command
+
+    return command.main([])
+
+
+@cli.command()
+@click.option(
+    "--project",
+    "-C",
+    metavar="FOLDER",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder with the stacks. Default: the nearest one around the working directory.",
+)
+@json_option
+def doctor(project: Path | None, as_json: bool) -> int:
+    """Show what this machine lacks, and what to do.
+
+    Checks the machine, the tools, and the stacks of the folder.
+
+    Exit status 1: a stack of the folder cannot be brought up.
+
+    \b
+    Examples:
+      trainyard doctor
+      trainyard doctor --json | jq '.[] | select(.state != "ok")'
+    """
+    from commands import doctor as command
+
+    return command.doctor(project, as_json=as_json)
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@click.option("--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="The archive.")
+def bundle(output: Path | None) -> int:
+    """Pack an archive for a bug report, without secrets.
+
+    It has settings, plan, state, events, last logs and versions.
+
+    \b
+    Example:
+      trainyard bundle --stack dev
+    """
+    from commands import bundle as command
+
+    return command.bundle(output)
+
+
+@cli.command(cls=StackCommand, context_settings={"ignore_unknown_options": True})
+@stack_option
+@json_option
+@click.argument("action", type=click.Choice(["show", "set", "get", "rm"]), default="show", metavar="[ACTION]")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[KEY] [VALUE]")
+def config(as_json: bool, action: str, words: tuple[str, ...]) -> int:
+    """Show the settings with their defaults, or change one.
+
+    `set`, `get` and `rm` take the arguments of `pulumi config`. A secret is stored encrypted.
+
+    \b
+    Examples:
+      trainyard config
+      trainyard config set --path 'trainyard:jobs[0].hosts' 4
+      trainyard config set --secret secrets:wandb
+    """
+    from commands import config as command
+
+    return command.show(as_json=as_json) if action == "show" else command.pulumi_config([action, *words])
+
+
+@cli.command()
+@click.option(
+    "--project", "-C", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: here."
+)
+@click.option("--stack", "-s", default="local", show_default=True, metavar="NAME", help="Name of the stack.")
+@click.option("--platform", metavar="KIND", help="local, gke or eks.")
+@click.option("--program", metavar="NAME", help="A script such as ./train.py, or a recipe.")
+@click.option("--hosts", type=int, help="Hosts of the job.")
+@click.option("--account", metavar="NAME", help="Google Cloud project, or AWS region.")
+@click.option("--accelerator", metavar="NAME", help="GPU of the hosts, such as nvidia-l4.")
+def init(project: Path | None, stack: str, **given: str | int | None) -> int:
+    """Write the first stack of a folder.
+
+    Asks five questions, or takes options.
+
+    \b
+    Examples:
+      trainyard init
+      trainyard init --program ./train.py --hosts 2
+      trainyard init --stack dev --platform gke --account my-project-1 --accelerator nvidia-l4
+    """
+    folder = (project or Path.cwd()).resolve()
+    os.environ.update({"STACK": stack, PROJECT_VARIABLE: str(folder)})
+    from commands import init as command
+
+    return run_command(command_title("init"), lambda: command.init(folder, stack, given))
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+def shell() -> int:
+    """Open a shell with the stack's pulumi, kubectl and python.
+
+    \b
+    Example:
+      trainyard shell --stack dev
+    """
+    if status := run_set_up(sys.executable, "-m", "setup"):
+        return status
+    from commands import shell as command
+
+    command.main()
+    return 1
+
+
+@cli.command(cls=RootCommand)
+def setup() -> int:
+    """Install tools and build the trainer's image.
+
+    For platform `local`. `up` does it, too.
+
+    \b
+    Example:
+      trainyard setup
+    """
+    return run_set_up(sys.executable, "-m", "setup")
+
+
+@cli.command()
+@click.argument("name", type=click.Choice(["bash", "zsh", "fish"]), metavar="[bash|zsh|fish]")
+def completion(name: str) -> int:
+    """Print the completion script of a shell.
+
+    \b
+    Examples:
+      trainyard completion bash >> ~/.bashrc
+      trainyard completion zsh >> ~/.zshrc
+      trainyard completion fish > ~/.config/fish/completions/trainyard.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(name)
+    assert found is not None
+    click.echo(found(cli, {}, "trainyard", "_TRAINYARD_COMPLETE").source())
+    return 0
+
+
+def run_set_up(*words: str) -> int:
+    """Run a program of set-up. Return its exit status."""
+    done = run_child(words, name="set-up", cwd=CHECKOUT)
+    if done.is_stopped:
+        raise Interrupted("set-up keeps what it has finished; the next run continues")
+    return done.status
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command line. Return the exit status."""
+    return run_group(cli, arguments)

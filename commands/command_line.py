@@ -1,0 +1,185 @@
+"""Parts of the command line: a command with a stack, its group, and the command that a make target stands for."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
+
+from commands.interrupts import run_command
+from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, command_title
+from infra.project import CHECKOUT, PROJECT_VARIABLE
+
+MAKE_VARIABLES = ("JOB", "RANK", "PORT", "FAULT", "ORPHAN", "FRESH", "YES", "TO")
+"""Make variables that options read. `trainyard` ignores them, because other programs use such variables too."""
+EXPLICIT = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class StackCommand(click.Command):
+    """Command whose callback returns its exit status. Reports errors and Ctrl-C in one line."""
+
+    root: Literal["never", "local", "always"] = "never"
+    """Stacks for which only root may run it: none, those of platform `local`, or all."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the callback. End with its exit status."""
+        name = ctx.info_name or ""
+        if not os.environ.get(COMMAND_VARIABLE):
+            click.echo(click.style(spell(ctx), dim=True), err=True)
+        if "stack" in ctx.params:
+            use_stack(ctx.params.pop("project"), ctx.params.pop("stack"))
+        words = [name, *([os.environ.get("STACK", DEFAULT_STACK)] if self.root == "local" else [])]
+        if self.root != "never" and not may_run(*words):
+            ctx.exit(1)
+        ctx.exit(run_command(command_title(name), lambda: click.Command.invoke(self, ctx)))
+
+
+class ClusterCommand(StackCommand):
+    """Command that changes or reads the stack's cluster, which may be on this machine."""
+
+    root = "local"
+
+
+class RootCommand(StackCommand):
+    """Command that always uses namespaces of this machine."""
+
+    root = "always"
+
+
+class OrderedGroup(click.Group):
+    """Group that lists its commands in the order of the source."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands."""
+        del ctx
+        return list(self.commands)
+
+
+def use_stack(project: Path | None, stack: str | None) -> None:
+    """Set the project and the stack of this process. Raises UsageError if no folder has stacks."""
+    folder = find_project(project)
+    if folder is None:
+        raise click.UsageError(
+            f"{Path.cwd()} and the folders above it have no Pulumi.NAME.yaml; `trainyard init` writes one, and "
+            "`--project FOLDER` names another folder"
+        )
+    if folder == CHECKOUT:
+        os.environ.pop(PROJECT_VARIABLE, None)
+    else:
+        os.environ[PROJECT_VARIABLE] = str(folder)
+    os.environ["STACK"] = stack or default_stack(folder)
+
+
+def find_project(given: Path | None) -> Path | None:
+    """Return the folder with the stacks: the given one, else the nearest around the working directory, else None.
+
+    A make target uses the checkout.
+    """
+    if given is not None:
+        return given.resolve()
+    if not os.environ.get(COMMAND_VARIABLE):
+        return CHECKOUT
+    if found := os.environ.get(PROJECT_VARIABLE):
+        return Path(found).resolve()
+    here = Path.cwd()
+    return next((each for each in (here, *here.parents) if stacks_of(each)), None)
+
+
+def stacks_of(folder: Path) -> list[str]:
+    """Return the stacks with a settings file in a folder."""
+    return sorted(file.name.split(".")[1] for file in folder.glob("Pulumi.*.yaml"))
+
+
+def default_stack(folder: Path) -> str:
+    """Return the stack of a command that names none: the only one of the folder, else `local`."""
+    found = stacks_of(folder)
+    return found[0] if len(found) == 1 else DEFAULT_STACK
+
+
+def spell(ctx: click.Context) -> str:
+    """Return the command of `trainyard` with the values that the user set."""
+    words = [".venv/bin/trainyard", ctx.info_name or ""]
+    last: list[str] = []
+    for parameter in ctx.command.params:
+        value = ctx.params.get(parameter.name or "")
+        if ctx.get_parameter_source(parameter.name or "") not in EXPLICIT or value in (None, (), "", False):
+            continue
+        values = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
+        if isinstance(parameter, click.Argument):
+            last += values
+        elif value is True:
+            words.append(parameter.opts[0])
+        else:
+            words += [word for each in values for word in (parameter.opts[0], each)]
+    return shlex.join([*words, *last])
+
+
+def may_run(*words: str) -> bool:
+    """Return True if this user may run a command, of a stack if `words` has one. Otherwise print why not."""
+    return subprocess.run([CHECKOUT / "setup" / "root", *words], check=False).returncode == 0
+
+
+def complete_stacks(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the stacks with a settings file, for completion in a shell."""
+    folder = find_project(ctx.params.get("project"))
+    return [CompletionItem(name) for name in stacks_of(folder) if name.startswith(incomplete)] if folder else []
+
+
+def stack_option(function: Function) -> Function:
+    """Add `--stack` and `--project`."""
+    stack = click.option(
+        "--stack",
+        "-s",
+        envvar="STACK",
+        metavar="NAME",
+        help="The stack: NAME of Pulumi.NAME.yaml. Default: the only one in the folder, else `local`.",
+        shell_complete=complete_stacks,
+    )
+    project = click.option(
+        "--project",
+        "-C",
+        metavar="FOLDER",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="The folder with the stacks. Default: the nearest one around the working directory.",
+    )
+    return stack(project(function))
+
+
+def json_option(function: Function) -> Function:
+    """Add `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def yes_option(function: Function) -> Function:
+    """Add `--yes`."""
+    return click.option("--yes", "-y", is_flag=True, envvar="YES", help="Answer every question with yes.")(function)
+
+
+def job_argument(function: Function) -> Function:
+    """Add the name of a job."""
+    return click.argument("job", required=False, envvar="JOB", metavar="[JOB]")(function)
+
+
+def run_group(group: click.Group, arguments: list[str]) -> int:
+    """Run the command in the arguments. Return the exit status."""
+    if os.environ.get(COMMAND_VARIABLE):
+        for name in MAKE_VARIABLES:
+            os.environ.pop(name, None)
+    try:
+        status = group.main(arguments, prog_name="trainyard", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        print("stopped", file=sys.stderr)
+        return 130
+    return status if isinstance(status, int) else 0

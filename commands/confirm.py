@@ -1,0 +1,28 @@
+"""Questions to the user before a command spends money or deletes something."""
+
+from __future__ import annotations
+
+import sys
+
+from commands.exit_status import ExitStatus
+from commands.interrupts import CommandError
+
+
+class NotConfirmed(CommandError):
+    """The user answered no, or could not be asked."""
+
+    status = ExitStatus.NOT_CONFIRMED
+
+
+def confirm(question: str, *, is_confirmed: bool = False) -> None:
+    """Ask a question and return if the answer is yes. Raises NotConfirmed otherwise.
+
+    `is_confirmed` answers yes without asking.
+    """
+    if is_confirmed:
+        return
+    if not sys.stdin.isatty():
+        raise NotConfirmed(f"{question}? There is no terminal to ask on; nothing was changed; add --yes to answer yes")
+    sys.stdout.flush()
+    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+        raise NotConfirmed("nothing was changed")

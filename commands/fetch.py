@@ -1,0 +1,48 @@
+"""Copy a job's results out of the bucket: its checkpoints, metrics and run record."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from commands.bucket import Bucket, BucketError
+from commands.environment import PROJECT
+from commands.exec import job_named
+from commands.interrupts import set_closing
+from commands.monitor.cluster import StackOutputs, outputs_with
+from infra.make_command import DEFAULT_STACK, make_command
+from stack.config import load_file
+
+OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
+
+
+def fetch(job: str, to: Path | None, *, takes_all: bool, as_json: bool) -> int:
+    """Copy the newest checkpoint, or all, with the metrics and the run record into a folder. Print what was copied."""
+    stack = os.environ.get("STACK", DEFAULT_STACK)
+    found = outputs_with(stack, *OUTPUTS)
+    set_closing("the folder may have incomplete copies")
+    name = job_named(StackOutputs.of(stack, found), job, "fetch")
+    bucket = Bucket.of(found, is_here=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
+    folder = to or Path(name)
+    copied = copy_results(bucket, found["run_records"][name], folder, takes_all=takes_all)
+    if not copied:
+        logs = make_command("logs", JOB=name)
+        raise BucketError(f"job {name} has written nothing to {bucket.location('')} yet; {logs} shows what it does")
+    paths = [str(path.resolve()) for path in copied]
+    print(json.dumps({"job": name, "copied": paths}, indent=2) if as_json else "\n".join(paths))
+    return 0
+
+
+def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, takes_all: bool) -> list[Path]:
+    """Copy a job's results. Return the paths of the copies."""
+    copied = []
+    saved = bucket.checkpoints(record["checkpoints"])
+    for name in saved if takes_all else saved[-1:]:
+        bucket.copy(f"{record['checkpoints']}/{name}", to / "checkpoints")
+        copied.append(to / "checkpoints" / name)
+    prefix = record["bucket_prefix"]
+    if bucket.names(prefix):
+        bucket.copy(prefix, to)
+        copied.append(to / prefix.rpartition("/")[2])
+    return copied

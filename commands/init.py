@@ -1,0 +1,180 @@
+"""Write the first stack of a project from five answers: platform, program, hosts, account, accelerator."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from commands.exit_status import ExitStatus
+from commands.interrupts import CommandError
+from infra.make_command import make_command
+
+STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
+LOCAL, GKE, EKS = "local", "gke", "eks"
+PLATFORMS = (LOCAL, GKE, EKS)
+RECIPE = "digits"
+"""Recipe of a project without a script."""
+ACCOUNT_KEYS = {GKE: "project", EKS: "region"}
+"""Key of each cloud that has no useful default."""
+DEFAULT_ACCELERATOR = "nvidia-tesla-t4"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Pool of a first stack for one accelerator, and the share of a node that a job's host gets."""
+
+    machine_type: str
+    cpu: int
+    memory: str
+
+
+POOLS: Mapping[tuple[str, str], Pool] = {
+    (GKE, "nvidia-tesla-t4"): Pool(machine_type="n1-standard-8", cpu=6, memory="20Gi"),
+    (GKE, "nvidia-l4"): Pool(machine_type="g2-standard-8", cpu=6, memory="20Gi"),
+    (EKS, "nvidia-tesla-t4"): Pool(machine_type="g4dn.2xlarge", cpu=6, memory="20Gi"),
+    (EKS, "nvidia-l4"): Pool(machine_type="g6.2xlarge", cpu=6, memory="20Gi"),
+}
+"""Pools with one GPU a node. docs/config.md has the keys of all others."""
+
+
+class InitError(CommandError):
+    """The answers do not make a stack."""
+
+    status = ExitStatus.USAGE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Answers about the first stack."""
+
+    platform: str
+    program: str
+    """Path of a script, or the name of a recipe."""
+    hosts: int
+    account: str = ""
+    """Google Cloud project, or AWS region."""
+    accelerator: str = ""
+
+
+Ask = Callable[[str, str], str]
+"""Function of a question and its default. Returns the answer."""
+
+
+def ask_at_terminal(question: str, default: str) -> str:
+    """Ask at the terminal. Without one, return the default."""
+    if not sys.stdin.isatty():
+        return default
+    sys.stdout.flush()
+    return input(f"{question} [{default}]: ").strip() or default
+
+
+def find_script(folder: Path) -> str:
+    """Return the script that a folder probably trains with: train.py, main.py or its only program; else a recipe."""
+    names = sorted(path.name for path in folder.glob("*.py") if not path.name.startswith(("_", "test_")))
+    known = [name for name in ("train.py", "main.py") if name in names]
+    chosen = known or (names if len(names) == 1 else [])
+    return f"./{chosen[0]}" if chosen else RECIPE
+
+
+def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
+    """Return the answers: those given as options, else those to questions. Raises InitError."""
+
+    def answer(name: str, question: str, default: str) -> str:
+        value = given.get(name)
+        return str(value) if value is not None else ask(question, default)
+
+    platform = answer("platform", f"Platform ({', '.join(PLATFORMS)})", LOCAL)
+    if platform not in PLATFORMS:
+        raise InitError(f"--platform {platform}: must be one of {', '.join(PLATFORMS)}")
+    program = answer("program", "Script to run, or a recipe (digits, imagenet, language)", find_script(folder))
+    hosts = answer("hosts", "Hosts of the job", "2")
+    if not hosts.isdigit() or not int(hosts):
+        raise InitError(f"--hosts {hosts}: must be a number of at least 1")
+    if platform == LOCAL:
+        return Answers(platform=platform, program=program, hosts=int(hosts))
+    key = ACCOUNT_KEYS[platform]
+    account = answer("account", f"Google Cloud {key}" if platform == GKE else f"AWS {key}", "")
+    if not account:
+        raise InitError(f"--account is missing; write the {key} of platform {platform}")
+    listed = sorted(name for kind, name in POOLS if kind == platform)
+    accelerator = answer("accelerator", f"Accelerator ({', '.join(listed)})", DEFAULT_ACCELERATOR)
+    if accelerator not in listed:
+        raise InitError(
+            f"--accelerator {accelerator}: `init` writes pools of {', '.join(listed)}; write one of them, and change "
+            "the pool in the file afterwards (docs/config.md)"
+        )
+    return Answers(platform=platform, program=program, hosts=int(hosts), account=account, accelerator=accelerator)
+
+
+def settings(answers: Answers, name: str) -> dict[str, Any]:
+    """Return the settings of a stack."""
+    runs = {"script": answers.program} if answers.program.endswith(".py") else {"recipe": answers.program}
+    job: dict[str, Any] = {"name": job_name(answers.program), **runs, "hosts": answers.hosts}
+    platform: dict[str, Any] = {"kind": answers.platform}
+    if answers.platform == LOCAL:
+        platform["nodes"] = 2
+    else:
+        pool = POOLS[answers.platform, answers.accelerator]
+        platform |= {ACCOUNT_KEYS[answers.platform]: answers.account, "name": name}
+        gpus = {"accelerator": answers.accelerator, "accelerators_per_node": 1} if answers.platform == GKE else {}
+        platform["pools"] = [{"name": "gpus", "nodes": answers.hosts, "machine_type": pool.machine_type, **gpus}]
+        job["accelerator"] = answers.accelerator
+        job["resources"] = {"cpu": pool.cpu, "memory": pool.memory}
+    return {"config": {"trainyard:platform": platform, "trainyard:jobs": [job]}}
+
+
+def job_name(program: str) -> str:
+    """Return a job's name for a script or recipe."""
+    name = re.sub(r"[^a-z0-9]+", "-", Path(program).stem.lower()).strip("-")
+    return name if name and name[0].isalpha() else "train"
+
+
+def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int:
+    """Write `Pulumi.<stack>.yaml` into a folder, check it, and print the next commands."""
+    if not STACK_NAME.fullmatch(stack):
+        raise InitError(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
+    file = folder / f"Pulumi.{stack}.yaml"
+    if file.exists():
+        raise InitError(f"{file} exists already; choose another name with `--stack NAME`, or edit that file")
+    found = settings(collect(given, folder, ask_at_terminal), stack)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = f"# Stack `{stack}` of Trainyard. docs/config.md of Trainyard lists all keys.\n"
+    file.write_text(text + yaml.safe_dump(found, sort_keys=False, default_flow_style=False), encoding="utf-8")
+    print(f"wrote {file}")
+    problem = check(file)
+    if problem:
+        print(f"it is not complete yet:\n{problem}", file=sys.stderr)
+        return ExitStatus.FAILURE
+    for line in next_lines(stack, found["config"]["trainyard:platform"]["kind"]):
+        print(line)
+    return 0
+
+
+def check(file: Path) -> str:
+    """Return the problems of a stack's file; empty for none."""
+    # Slow to import.
+    from stack.config import load_file
+
+    try:
+        load_file(file)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def next_lines(stack: str, platform: str) -> list[str]:
+    """Return the commands to run next."""
+    up = make_command("up", STACK=stack)
+    if platform == LOCAL:
+        return [f"{up} creates the cluster on this machine and runs the job; the first run takes 10 to 15 min"]
+    return [
+        f"{make_command('preview', STACK=stack)} shows resources, price and quota; no account needed",
+        f"{make_command('rehearse', STACK=stack)} creates and destroys it in a simulated cloud; no account needed",
+        f"{up} shows the price and asks before it creates anything",
+    ]

@@ -1,0 +1,225 @@
+"""A job's life: stop it after a checkpoint, resume it, run it again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from commands import job_results, price_question
+from commands.bucket import Bucket
+from commands.confirm import confirm
+from commands.down import JOBS_TARGET
+from commands.environment import PROJECT, stack_environment
+from commands.exec import job_named
+from commands.interrupts import CommandError, set_closing
+from commands.locks import only_command
+from commands.monitor.cluster import Cluster, StackOutputs, outputs_with
+from commands.monitor.job_state import JobState
+from commands.monitor.logs import Event, LogStreams, looks_like_an_error, parse_event
+from commands.monitor.pod_state import PodState
+from commands.monitor.screen import Screen
+from commands.stack import pulumi
+from commands.up import prepare
+from infra.make_command import DEFAULT_STACK, make_command
+from stack.config import StackConfig, load_file
+
+POLL_SECONDS = 1.0
+STOP_SECONDS = 900.0
+"""Seconds that the hosts of a stopped job may take to end. A job's `grace_seconds` ends them earlier."""
+DELETE_SECONDS = 900.0
+"""Seconds that a deleted job may take to disappear. Its pods have `grace_seconds` to end."""
+OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
+
+
+class JobError(CommandError):
+    """The job is not in a state that the command can change."""
+
+
+class Stack:
+    """Stack of a command about one of its jobs."""
+
+    def __init__(self, target: str, job: str) -> None:
+        """Read the stack's outputs and query the job. Raises StackNotFound or JobError."""
+        self.name = os.environ.get("STACK", DEFAULT_STACK)
+        self.outputs: dict[str, Any] = outputs_with(self.name, *OUTPUTS)
+        found = StackOutputs.of(self.name, self.outputs)
+        self.cluster: Cluster = found.cluster()
+        self.job = job_named(found, job, target)
+
+    def config(self) -> StackConfig:
+        """Return the stack's settings."""
+        return load_file(PROJECT / f"Pulumi.{self.name}.yaml")
+
+    def state(self) -> JobState:
+        """Return the job's state."""
+        return self.cluster.jobs([self.job])[self.job]
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """Run record of the job."""
+        found: Mapping[str, Any] = self.outputs["run_records"][self.job]
+        return found
+
+    def command(self, target: str, **variables: str) -> str:
+        """Return a command about the job, for messages."""
+        return make_command(target, STACK=self.name, JOB=self.job, **variables)
+
+
+def stop(job: str) -> int:
+    """Suspend a job, which then saves a checkpoint, and wait until its hosts have ended."""
+    stack = Stack("stop", job)
+    state = stack.state()
+    if state.state == "absent":
+        raise JobError(f"job {stack.job} does not exist; {make_command('up')} creates it")
+    if state.is_over:
+        raise JobError(f"job {stack.job} is {state.state} already; {stack.command('rerun')} runs it again")
+    if state.state == "suspended":
+        print(f"{stack.job} is stopped already; {stack.command('resume')} goes on")
+        return 0
+    set_closing(f"the job ends in the background; {make_command('status')} shows it")
+    pods = [pod for pod in stack.cluster.pods([stack.job]) if not pod.is_over]
+    streams = LogStreams(stack.cluster, after=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    screen = Screen(sys.stdout, only_rank=0)
+    try:
+        streams.update(pods)
+        stack.cluster.set_suspended(state, True)
+        screen.note(f"{stack.job}: stopping; its {len(pods)} hosts save a checkpoint and end", "")
+        saved = _follow_to_the_end(stack, streams, screen)
+    finally:
+        streams.stop()
+    for line in stopped_lines(stack.job, saved, stack.command("resume"), stack.command("fetch")):
+        screen.note(line, "")
+    return 0
+
+
+def _follow_to_the_end(stack: Stack, streams: LogStreams, screen: Screen) -> Event | None:
+    """Show errors and the last checkpoint until no host runs. Return the event of that checkpoint."""
+    saved: Event | None = None
+    deadline, next_poll, is_over = time.monotonic() + STOP_SECONDS, 0.0, False
+    while time.monotonic() < deadline:
+        if time.monotonic() >= next_poll:
+            pods = stack.cluster.pods([stack.job])
+            streams.update(pods)
+            is_over = all(pod.is_over for pod in pods)
+            next_poll = time.monotonic() + POLL_SECONDS
+        line = streams.next_line(POLL_SECONDS / 5)
+        if line:
+            saved = _show_end(*line, screen) or saved
+        elif is_over:
+            return saved
+    raise JobError(
+        f"its hosts have not ended for {STOP_SECONDS / 60:.0f} min; {make_command('status')} shows which are left"
+    )
+
+
+def _show_end(pod: PodState, text: str, screen: Screen) -> Event | None:
+    """Show a line about the end of a host. Return its event if it is a checkpoint."""
+    event = parse_event(text)
+    if event and event.name == "checkpoint":
+        screen.line(pod, text, 1)
+        return event
+    if looks_like_an_error(text) or "preempted" in text:
+        screen.line(pod, text, 1)
+    return None
+
+
+def stopped_lines(job: str, saved: Event | None, resume: str, fetch: str) -> list[str]:
+    """Return the result of a stop, and what to do next."""
+    if saved is None:
+        return [f"{job} is stopped; its hosts printed no checkpoint", f"  {resume} starts it again"]
+    step = saved.fields.get("step", "")
+    return [
+        f"{job} is stopped; step {step} is saved",
+        f"  {resume} goes on from step {step}; {fetch} copies the checkpoint",
+    ]
+
+
+def resume(job: str) -> int:
+    """Resume a stopped job and follow it. Return the exit status of the job."""
+    stack = Stack("resume", job)
+    before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    state = stack.state()
+    if state.state == "absent":
+        raise JobError(f"job {stack.job} does not exist; {make_command('up')} creates it")
+    if state.is_over:
+        raise JobError(f"job {stack.job} is {state.state}; {stack.command('rerun')} runs it again")
+    if state.state not in ("suspended", "queued"):
+        raise JobError(f"job {stack.job} is {state.state}; {stack.command('logs')} follows it")
+    stack.cluster.set_suspended(state, False)
+    return _follow(stack, stack.config(), before)
+
+
+def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
+    """Delete a job and create it again, with `fresh` without its checkpoints. Return the exit status of the job."""
+    stack = Stack("rerun", job)
+    config = stack.config()
+    before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    if stack.job not in {each.name for each in config.jobs}:
+        raise JobError(
+            f"job {stack.job} is not in Pulumi.{stack.name}.yaml; {make_command('up')} replaces it by the jobs there, "
+            "and `JOB=` or `--example` names an example"
+        )
+    state, bucket = stack.state(), Bucket.of(stack.outputs, is_here=config.cloud.nodes_here > 0)
+    folder = str(stack.record["checkpoints"])
+    is_script = any(each.name == stack.job and each.script for each in config.jobs)
+    if state.state == "complete" and not fresh and not is_script:
+        raise JobError(
+            f"job {stack.job} is complete and would resume at its end; {stack.command('rerun', FRESH='1')} trains it "
+            f"from the beginning; to train further, raise `epochs` in its `flags` and run {make_command('up')}"
+        )
+    saved = bucket.checkpoints(folder) if fresh else []
+    question = rerun_question(stack.job, state, bucket.location(folder), saved)
+    if question:
+        confirm(question, is_confirmed=is_confirmed)
+    left = price_question.check_account(stack.name, config) if config.cloud.provisioned else {}
+    with only_command(stack.name, make_command("rerun", STACK=stack.name)):
+        prepare(stack.name, config)
+        if config.cloud.provisioned:
+            price_question.ask(stack.name, config, left, is_confirmed=is_confirmed)
+        _delete(stack, state)
+        if saved:
+            bucket.delete(folder)
+            print(f"{stack.job}: deleted {len(saved)} checkpoints in {bucket.location(folder)}", flush=True)
+        for words in (("refresh", "--target", JOBS_TARGET), ("up",)):
+            pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
+        stack.outputs = outputs_with(stack.name, *OUTPUTS)
+    return _follow(stack, config, before)
+
+
+def rerun_question(job: str, state: JobState, location: str, saved: list[str]) -> str:
+    """Return what a user must confirm before a job runs again; empty for nothing."""
+    parts = []
+    if not state.is_over and state.state not in ("absent", "suspended"):
+        parts.append(f"end job {job}, which is {state.state}")
+    if saved:
+        parts.append(f"delete its {len(saved)} checkpoints in {location}, up to {saved[-1]}")
+    question = ", and ".join(parts)
+    return question[:1].upper() + question[1:]
+
+
+def _delete(stack: Stack, state: JobState) -> None:
+    """Delete a job and wait until it and its pods are gone."""
+    if state.state == "absent":
+        return
+    stack.cluster.delete(state)
+    print(f"{stack.job}: waiting until its hosts have ended", flush=True)
+    wait_until(lambda: stack.state().uid != state.uid, DELETE_SECONDS, f"job {stack.job} is not deleted")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float, problem: str) -> None:
+    """Wait until the condition holds. Raises JobError after some seconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise JobError(f"{problem} after {seconds:.0f} s; {make_command('status')} shows what is left")
+        time.sleep(POLL_SECONDS)
+
+
+def _follow(stack: Stack, config: StackConfig, before: str) -> int:
+    """Follow the job and write its run record. Return the exit status."""
+    os.environ.update(stack_environment())
+    status, _ = job_results.follow_jobs(stack.name, config, stack.outputs, before, (stack.job,))
+    return status

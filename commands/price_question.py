@@ -1,0 +1,118 @@
+"""What an `up` of a cloud stack changes and costs, and the question before it spends money."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from commands.confirm import confirm
+from commands.credentials import missing_credentials
+from commands.interrupts import CommandError
+from commands.stack import pulumi
+from infra.cost import over_budget
+from infra.inventory import run_json
+from infra.make_command import make_command
+from stack.config import StackConfig
+
+if TYPE_CHECKING:
+    from commands.review.plan import Step
+
+HOURS_OF_A_MONTH = 730
+"""Hours with which Google's and AWS's price calculators count a month."""
+QuotaLeft = Mapping[tuple[str, str], int]
+
+
+class NotAffordable(CommandError):
+    """The account or the budget does not allow the stack. Nothing was created."""
+
+
+def check_account(stack: str, config: StackConfig) -> QuotaLeft:
+    """Return the remaining quota, before anything is created. Empty if it cannot be queried.
+
+    Raises NotAffordable without credentials, above the budget, or if the cloud rejects the query.
+    """
+    cloud = config.cloud
+    if problem := missing_credentials(cloud.scheme):
+        raise NotAffordable(f"{problem}; nothing was created")
+    if excess := over_budget(cloud.cost_estimate(), config.budget):
+        raise NotAffordable(f"stack {stack} {excess}; nothing was created")
+    try:
+        return dict(cloud.quota_left(run_json))
+    except FileNotFoundError:
+        print(f"the remaining quota is unknown, because `{cloud.provisioned and cloud.provisioned.command}` is missing")
+        return {}
+    except subprocess.CalledProcessError as error:
+        detail = (error.stderr or "").strip().splitlines()
+        reason = detail[-1] if detail else f"exit status {error.returncode}"
+        raise NotAffordable(
+            f"the account cannot be queried: {reason}; check the project, the region and your permissions in "
+            f"Pulumi.{stack}.yaml; nothing was created"
+        ) from error
+
+
+def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
+    """Show the plan and its price, and ask. Returns at once if no resource of the cloud changes.
+
+    Raises NotConfirmed, and NotAffordable if the quota is not enough or the plan loses a bucket.
+    """
+    # Slow to import.
+    from commands.review.plan import forbidden, steps_of
+
+    print(f"stack {stack}: asking Pulumi what would change", flush=True)
+    steps = steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
+    paid = [step for step in steps if is_in_cloud(step) and step.action != "same"]
+    if not paid:
+        return
+    is_new = not any(is_in_cloud(step) and step.action == "same" for step in steps)
+    problems = [*(missing_quota(config, left) if is_new else ()), *forbidden(steps, {}, config.policy.may_replace)]
+    print(*plan_lines(stack, config, paid, left), sep="\n", flush=True)
+    if problems:
+        raise NotAffordable("\n".join([*(f"stack {stack} {each}" for each in problems), "nothing was created"]))
+    confirm(f"Change stack {stack}?", is_confirmed=is_confirmed)
+
+
+def is_in_cloud(step: Step) -> bool:
+    """Return True if a step's resource is in the cloud's account, not in its cluster."""
+    return not step.component and not step.type.startswith("kubernetes:")
+
+
+def missing_quota(config: StackConfig, left: QuotaLeft) -> Iterator[str]:
+    """Yield the quotas of which a new stack needs more than the account has left."""
+    for quota in config.cloud.quota():
+        available = left.get((quota.name, quota.location))
+        if available is not None and quota.amount > available:
+            yield f"needs {quota.amount} of {quota.location} {quota.name}, of which {available} are left; request quota"
+
+
+def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: QuotaLeft) -> list[str]:
+    """Return the plan, the pools, the price and the quota of a stack, for the question."""
+    from commands.review.plan import by_kind
+
+    lines = [f"Stack {stack} on {config.platform.kind}"]
+    for action, kinds in by_kind(steps).items():
+        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        lines.append(f"  {action} {sum(kinds.values())}: {listed}")
+    lines += price_lines(config)
+    for quota in config.cloud.quota():
+        available = left.get((quota.name, quota.location))
+        known = "remaining quota unknown" if available is None else f"{available} left"
+        lines.append(f"  quota: {quota.amount} of {quota.name} in {quota.location} ({known})")
+    down = make_command("down", STACK=stack)
+    end = (
+        f"the workflow `destroy` ends it after {config.ttl_hours:g} h" if config.ttl_hours else "it has no `ttl_hours`"
+    )
+    return [*lines, f"  the costs last until {down}; {end}"]
+
+
+def price_lines(config: StackConfig) -> list[str]:
+    """Return the price of a stack an hour, a day and a month, and what it leaves out."""
+    estimate = config.cloud.cost_estimate()
+    total = estimate.total
+    hour, day, month = (f"${total.amount * hours:,.2f}" for hours in (1, 24, HOURS_OF_A_MONTH))
+    lines = [
+        f"  price: {hour} an hour, {day} a day, {month} a month, with the most nodes; "
+        f"the true price is ${total.low:,.2f} to ${total.high:,.2f} an hour"
+    ]
+    lines += [f"    {money.amount:10,.2f} an hour: {part}" for part, money in estimate.by_part().items()]
+    return lines + [f"      no price known: {each}" for each in estimate.unpriced]

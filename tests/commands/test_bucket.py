@@ -1,0 +1,94 @@
+"""Files of a bucket: a folder of this machine, and the commands that a cloud's bucket would need."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from commands.bucket import Bucket, BucketError
+from commands.fetch import copy_results
+
+RECORD = {"checkpoints": "checkpoints/digits", "bucket_prefix": "digits"}
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Bucket:
+    """Return a bucket with two checkpoints, the lease file next to them, and metrics."""
+    root = tmp_path / "bucket"
+    for name in (
+        "checkpoints/digits/step-000000010/part",
+        "checkpoints/digits/step-000000020/part",
+        "checkpoints/other/step-000000030/part",
+        "digits/metrics/rank-0.jsonl",
+        "digits/owner",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name, encoding="utf-8")
+    return Bucket(url=f"file://{root}", is_here=True)
+
+
+def test_checkpoints_lists_folders_of_steps_oldest_first(bucket: Bucket) -> None:
+    assert bucket.checkpoints("checkpoints/digits") == ["step-000000010", "step-000000020"]
+    assert bucket.checkpoints("checkpoints/missing") == []
+
+
+@pytest.mark.parametrize("takes_all", [False, True])
+def test_copy_results_copies_newest_checkpoint_and_metrics(bucket: Bucket, tmp_path: Path, takes_all: bool) -> None:
+    copied = copy_results(bucket, RECORD, tmp_path / "out", takes_all=takes_all)
+    files = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
+    older = ["checkpoints/step-000000010/part"] if takes_all else []
+    assert files == [*older, "checkpoints/step-000000020/part", "digits/metrics/rank-0.jsonl", "digits/owner"]
+    assert all(path.is_dir() for path in copied)
+
+
+def test_copy_results_of_a_job_without_files_copies_nothing(bucket: Bucket, tmp_path: Path) -> None:
+    record = {"checkpoints": "checkpoints/new", "bucket_prefix": "new"}
+    assert copy_results(bucket, record, tmp_path / "out", takes_all=True) == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_delete_removes_only_the_folder(bucket: Bucket) -> None:
+    bucket.delete("checkpoints/digits")
+    bucket.delete("checkpoints/digits")
+    assert bucket.names("checkpoints") == ["other"]
+    assert bucket.names("digits") == ["metrics", "owner"]
+
+
+def test_copy_to_a_file_is_an_error_with_both_paths(bucket: Bucket, tmp_path: Path) -> None:
+    (tmp_path / "full" / "digits").mkdir(parents=True)
+    (tmp_path / "full" / "digits" / "metrics").touch()
+    with pytest.raises(BucketError, match=r"bucket/digits cannot be copied to .*full/digits: .*metrics"):
+        bucket.copy("digits", tmp_path / "full")
+
+
+@pytest.mark.parametrize("url", ["file:///bucket", ""])
+def test_bucket_in_another_cluster_is_an_error_with_a_remedy(url: str) -> None:
+    with pytest.raises(BucketError, match="is a volume in the cluster, which this machine cannot reach"):
+        Bucket(url=url, is_here=False).names("digits")
+
+
+@pytest.mark.parametrize(
+    ("url", "program", "listed"),
+    [
+        ("gs://team", "gcloud", "gs://team/checkpoints/digits/step-000000020/"),
+        ("s3://team", "aws", "                           PRE step-000000020/"),
+    ],
+)
+def test_bucket_of_a_cloud_is_listed_by_its_command(
+    url: str, program: str, listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / program
+    script.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho "{listed}"\n', encoding="utf-8")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    bucket = Bucket(url=url, is_here=False)
+    assert bucket.checkpoints("checkpoints/digits") == ["step-000000020"]
+    assert (tmp_path / "calls").read_text(encoding="utf-8").endswith(f"ls {url}/checkpoints/digits/\n")
+
+
+def test_missing_program_of_a_cloud_is_an_error_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(BucketError, match="`gcloud` is not installed"):
+        Bucket(url="gs://team", is_here=False).names("digits")

@@ -1,0 +1,215 @@
+"""Command line `trainyard`: arguments, hints in messages, make variables, exit statuses."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from commands import cli as command_line
+from commands import follow, tensorboard, up
+from commands.exit_status import MEANINGS, ExitStatus
+from commands.interrupts import CommandError
+from infra.make_command import COMMAND_VARIABLE, make_command
+from tests.unit.test_makefile import make
+
+PROJECT = Path(__file__).resolve().parents[2]
+COMMANDS = command_line.cli.commands
+Record = list[Any]
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Return a patch of an environment without variables of make or of a user. The test may change them."""
+    for name in ("STACK", "JOB", "RANK", "PORT", "ORPHAN", COMMAND_VARIABLE):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setattr("commands.command_line.may_run", lambda *_words: True)
+    return monkeypatch
+
+
+def record(calls: Record, status: int = 0) -> Callable[..., int]:
+    """Return a function that records its arguments and the stack."""
+
+    def function(*words: Any, **_options: Any) -> int:
+        calls.append((os.environ["STACK"], *words))
+        return status
+
+    return function
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command_has_an_example_that_can_be_parsed(name: str) -> None:
+    examples = (COMMANDS[name].help or "").partition("\b\n")[2].splitlines()[1:]
+    lines = [line.strip() for line in examples if line.strip()]
+    assert lines
+    for line in lines:
+        words = shlex.split(re.split(r" [|>]| {2}", line)[0])
+        assert words[:2] == ["trainyard", name]
+        COMMANDS[name].make_context(name, words[2:], resilient_parsing=False)
+
+
+def test_help_option_prints_commands_in_the_order_of_the_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["--help"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:\n")[2].splitlines() if line]
+    assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
+
+
+def test_arguments_reach_the_command_with_its_stack(environment: pytest.MonkeyPatch) -> None:
+    calls: Record = []
+    environment.setenv(COMMAND_VARIABLE, "trainyard")
+    environment.setattr(follow, "main", record(calls))
+    assert command_line.main(["logs", "digits", "--rank", "1", "--no-follow", "-s", "dev"]) == 0
+    assert calls == [("dev", ["--job", "digits", "--rank", "1", "--no-follow"])]
+
+
+def test_status_of_the_command_is_the_exit_status(environment: pytest.MonkeyPatch) -> None:
+    environment.setattr(up, "main", record([], status=1))
+    assert command_line.main(["up"]) == 1
+
+
+def test_command_error_prints_one_line_with_the_name_of_the_program(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(**_options: Any) -> int:
+        raise CommandError("the cluster is not running")
+
+    environment.setenv(COMMAND_VARIABLE, "trainyard")
+    environment.setattr(up, "main", fail)
+    assert command_line.main(["up"]) == 1
+    assert capsys.readouterr().err == "trainyard up: the cluster is not running\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["upp"], "No such command 'upp'"),
+        (["up", "--stak", "dev"], "No such option"),
+        (["logs", "--rank", "first"], "'first' is not a valid integer"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
+    ],
+)
+def test_wrong_arguments_are_rejected_with_status_2(
+    words: list[str], message: str, environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environment.setenv(COMMAND_VARIABLE, "trainyard")
+    assert command_line.main(words) == ExitStatus.USAGE
+    assert message in capsys.readouterr().err
+
+
+def test_make_variables_are_options_and_the_command_is_printed(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: Record = []
+    environment.setattr(tensorboard, "main", record(calls))
+    environment.setattr(command_line, "run_set_up", lambda *_words: 0)
+    for name, value in {"STACK": "dev", "JOB": "digits", "PORT": "7000"}.items():
+        environment.setenv(name, value)
+    assert command_line.main(["tensorboard"]) == 0
+    assert capsys.readouterr().err == ".venv/bin/trainyard tensorboard --stack dev --port 7000 digits\n"
+    assert calls == [("dev",)]
+    assert (os.environ["JOB"], os.environ["PORT"]) == ("digits", "7000")
+
+
+def test_trainyard_ignores_variables_of_other_programs(
+    environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls: Record = []
+    environment.setenv(COMMAND_VARIABLE, "trainyard")
+    environment.setenv("RANK", "3")
+    environment.setenv("JOB", "digits")
+    environment.setattr(follow, "main", record(calls))
+    assert command_line.main(["logs"]) == 0
+    assert calls == [("local", [])]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "variables", "expected"),
+    [
+        ("up", {}, "`trainyard up`"),
+        ("logs", {"JOB": "digits", "STACK": "dev"}, "`trainyard logs digits --stack dev`"),
+        ("up", {"JOB": "elastic"}, "`trainyard up --job elastic`"),
+        ("exec", {"JOB": "a", "RANK": "0"}, "`trainyard exec --job a --rank 0`"),
+        ("down", {"STACK": "", "ORPHAN": "local-1"}, "`trainyard down --orphan local-1`"),
+    ],
+)
+def test_make_command_for_trainyard_has_options(
+    target: str, variables: dict[str, str], expected: str, environment: pytest.MonkeyPatch
+) -> None:
+    environment.setenv(COMMAND_VARIABLE, "trainyard")
+    assert make_command(target, **variables) == expected
+    words = shlex.split(expected.strip("`"))
+    COMMANDS[target].make_context(target, words[2:])
+
+
+def hints() -> Iterator[tuple[str, list[str]]]:
+    """Yield target and variables of each command that a message of the source has."""
+    for folder in ("commands", "infra", "stack", "workloads"):
+        for file in (PROJECT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "make_command":
+                    (target,) = node.args
+                    if isinstance(target, ast.Constant):
+                        names = [each.arg for each in node.keywords if ast.unparse(each.value) != "''"]
+                        yield str(target.value), [str(name) for name in names]
+
+
+def test_hints_are_commands_of_trainyard_and_targets_of_make(environment: pytest.MonkeyPatch) -> None:
+    environment.setenv(COMMAND_VARIABLE, "trainyard")
+    environment.setenv("STACK", "")
+    targets = {line.split()[1] for line in make("help", PROJECT).splitlines()}
+    found = list(hints())
+    assert len(found) > 20
+    for target, names in found:
+        assert target in targets
+        words = shlex.split(make_command(target, **dict.fromkeys(names, "1")).strip("`"))
+        COMMANDS[target].make_context(target, words[2:])
+
+
+def test_targets_of_a_stack_are_aliases_of_commands() -> None:
+    lines = (PROJECT / "Makefile").read_text(encoding="utf-8").splitlines()
+    aliases = {line.removeprefix("\t$(call run,").split()[0].rstrip(")") for line in lines if "$(call run," in line}
+    assert aliases == set(COMMANDS) - {"completion"}
+
+
+def test_every_exit_status_has_a_meaning() -> None:
+    assert set(MEANINGS) == set(ExitStatus)
+
+
+@pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
+def test_completion_prints_the_script_of_the_shell(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["completion", name]) == 0
+    assert "_TRAINYARD_COMPLETE" in capsys.readouterr().out
+
+
+def test_stack_completes_to_the_files_of_stacks() -> None:
+    (option,) = [each for each in COMMANDS["up"].params if each.name == "stack"]
+    found = option.shell_complete(click.Context(COMMANDS["up"]), "gke")
+    assert [item.value for item in found] == ["gke-h200", "gke-tpu", "gke-v100"]
+
+
+def test_program_runs_the_checkout_around_the_working_directory(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for name in ("commands", "setup", ".venv/bin", "inner"):
+        (checkout / name).mkdir(parents=True)
+    (checkout / "requirements.txt").touch()
+    (checkout / "commands" / "cli.py").write_text(
+        "import os\ndef main(words): print(os.environ['TRAINYARD_COMMAND'], words); return 4\n", encoding="utf-8"
+    )
+    (checkout / "setup" / "python").write_text("#!/bin/sh\n", encoding="utf-8")
+    (checkout / "setup" / "python").chmod(0o755)
+    (checkout / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    code = f"import sys; sys.path.insert(0, {str(PROJECT)!r}); import trainyard; trainyard.main()"
+    words = [sys.executable, "-P", "-c", code, "logs", "-s", "dev"]
+    done = subprocess.run(words, cwd=checkout / "inner", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (4, "trainyard ['logs', '-s', 'dev']\n")

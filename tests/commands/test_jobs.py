@@ -1,0 +1,233 @@
+"""Stop, resume and rerun of jobs: a real cluster suspends the pods; requests and refusals without one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from commands import jobs
+from commands.confirm import NotConfirmed, confirm
+from commands.exit_status import ExitStatus
+from commands.job_results import finished_lines, report_stopped
+from commands.jobs import JobError, rerun_question, stopped_lines
+from commands.monitor.cluster import Cluster
+from commands.monitor.job_state import JobState
+from commands.monitor.logs import parse_event
+from infra.local.settings import ClusterSettings
+from infra.make_command import make_command
+from tests.commands.conftest import Apply, job
+from tests.local.conftest import wait_for
+from workloads.kinds import KINDS
+
+SAVING = """
+trap 'echo "checkpoint step=7 rank=0/1 path=file:///bucket/x"; exit 75' TERM
+while :; do /usr/bin/sleep 0.1; done
+"""
+JOB = JobState(name="digits", kind="indexed-job", state="running", uid="1")
+RECORD = {"bucket_prefix": "digits", "checkpoints": "checkpoints/digits"}
+
+
+@pytest.mark.cluster
+def test_stop_saves_and_ends_the_pods_until_the_job_is_resumed(
+    cluster: Cluster,
+    local: ClusterSettings,
+    apply: Apply,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    outputs = {
+        "kubeconfig_path": str(local.kubeconfig),
+        "namespace": "default",
+        "jobs": ["stops"],
+        "run_records": {"stops": RECORD},
+        "bucket_url": "file:///bucket",
+    }
+    monkeypatch.setattr(jobs, "outputs_with", lambda *_names: outputs)
+    document = job("stops", SAVING)
+    document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 20
+    apply(document)
+
+    def is_running() -> bool:
+        return any(pod.state == "running" for pod in cluster.pods(["stops"]))
+
+    wait_for("the job runs", is_running)
+    assert jobs.stop("") == 0
+    assert not is_running()
+    text = capsys.readouterr().out
+    assert "checkpoint step=7" in text
+    assert "stops is stopped; step 7 is saved\n  `make resume JOB=stops` goes on from step 7" in text
+    assert report_stopped(cluster, ["stops"]) == ["stops"]
+    assert jobs.stop("stops") == 0
+    assert "stops is stopped already; `make resume JOB=stops` goes on" in capsys.readouterr().out
+    cluster.set_suspended(cluster.jobs(["stops"])["stops"], False)
+    wait_for("the job runs again", is_running)
+    cluster.delete(cluster.jobs(["stops"])["stops"])
+    wait_for("the job is gone", lambda: cluster.jobs(["stops"])["stops"].state == "absent")
+    assert cluster.pods(["stops"]) == []
+
+
+class RecordedApi:
+    """API client that records its requests."""
+
+    def __init__(self, items: list[dict[str, Any]] | None = None) -> None:
+        self.requests: list[tuple[str, tuple[Any, ...]]] = []
+        self._items = items or []
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*words: Any, **_options: Any) -> Any:
+            self.requests.append((name, words))
+            return SimpleNamespace(data=json.dumps({"items": self._items}).encode())
+
+        return call
+
+
+def client(api: RecordedApi) -> Cluster:
+    """Return a client whose requests are recorded."""
+    made = Cluster.__new__(Cluster)
+    made.namespace = "training"
+    made.__dict__ |= {"_core": api, "_batch": api, "_custom": api}
+    return made
+
+
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.resource])
+def test_set_suspended_patches_the_key_of_the_kind(kind: str) -> None:
+    api, resource = RecordedApi(), KINDS[kind].resource
+    assert resource is not None
+    client(api).set_suspended(replace(JOB, kind=kind), True)
+    ((name, words),) = api.requests
+    operator_keys = {"kubeflow.org": {"runPolicy": {"suspend": True}}}
+    assert name == "patch_namespaced_custom_object"
+    assert words[2:5] == ("training", resource.plural, "digits")
+    assert words[5] == {"spec": operator_keys.get(words[0], {"suspend": True})}
+
+
+def test_set_suspended_of_a_queued_job_deactivates_its_workload() -> None:
+    workloads = [
+        {"metadata": {"name": "job-digits-1", "ownerReferences": [{"uid": "1"}]}},
+        {"metadata": {"name": "job-other-2", "ownerReferences": [{"uid": "2"}]}},
+    ]
+    api = RecordedApi(workloads)
+    client(api).set_suspended(replace(JOB, queue="research"), True)
+    name, words = api.requests[-1]
+    assert (name, words[-2:]) == ("patch_namespaced_custom_object", ("job-digits-1", {"spec": {"active": False}}))
+    assert len(api.requests) == 2
+
+
+@pytest.fixture
+def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return a stack with one job, whose state a test sets. Every command finds it."""
+    made = SimpleNamespace(name="local", job="digits", outputs={"bucket_url": "file:///bucket"}, record=RECORD)
+    made.state = lambda: made.current
+    made.command = lambda target, **variables: make_command(target, JOB="digits", **variables)
+    config = SimpleNamespace(jobs=[SimpleNamespace(name="digits", script=None)], cloud=SimpleNamespace(nodes_here=2))
+    made.config = lambda: config
+    monkeypatch.setattr(jobs, "Stack", lambda _target, _job: made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [("absent", "does not exist; `make up` creates it"), ("failed", "is failed already; `make rerun JOB=digits`")],
+)
+def test_stop_of_a_job_that_does_not_run_is_an_error(stack: SimpleNamespace, state: str, message: str) -> None:
+    stack.current = replace(JOB, state=state)
+    with pytest.raises(JobError, match=message):
+        jobs.stop("digits")
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("absent", "does not exist; `make up` creates it"),
+        ("complete", "is complete; `make rerun JOB=digits` runs it again"),
+        ("running", "is running; `make logs JOB=digits` follows it"),
+    ],
+)
+def test_resume_of_a_job_that_is_not_stopped_is_an_error(stack: SimpleNamespace, state: str, message: str) -> None:
+    stack.current = replace(JOB, state=state)
+    with pytest.raises(JobError, match=message):
+        jobs.resume("digits")
+
+
+def test_rerun_of_a_complete_recipe_without_fresh_is_an_error_with_both_remedies(stack: SimpleNamespace) -> None:
+    stack.current = replace(JOB, state="complete")
+    with pytest.raises(JobError, match=r"`make rerun JOB=digits FRESH=1` trains it from the beginning; .*`make up`"):
+        jobs.rerun("digits", fresh=False, is_confirmed=True)
+
+
+def test_rerun_of_a_job_without_settings_is_an_error(stack: SimpleNamespace) -> None:
+    stack.job, stack.current = "example", JOB
+    with pytest.raises(JobError, match=r"job example is not in Pulumi\.local\.yaml"):
+        jobs.rerun("example", fresh=False, is_confirmed=True)
+
+
+def test_rerun_of_a_running_job_without_a_terminal_changes_nothing(
+    stack: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack.current = JOB
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
+    with pytest.raises(NotConfirmed, match="End job digits, which is running") as caught:
+        jobs.rerun("digits", fresh=False, is_confirmed=False)
+    assert caught.value.status == ExitStatus.NOT_CONFIRMED
+
+
+@pytest.mark.parametrize(
+    ("state", "saved", "expected"),
+    [
+        ("failed", [], ""),
+        ("running", [], "End job digits, which is running"),
+        ("failed", ["step-1", "step-2"], "Delete its 2 checkpoints in /b/Digits, up to step-2"),
+        (
+            "running",
+            ["step-1"],
+            "End job digits, which is running, and delete its 1 checkpoints in /b/Digits, up to step-1",
+        ),
+    ],
+)
+def test_rerun_question_names_what_is_lost(state: str, saved: list[str], expected: str) -> None:
+    assert rerun_question("digits", replace(JOB, state=state), "/b/Digits", saved) == expected
+
+
+@pytest.mark.parametrize(("answer", "is_yes"), [("y", True), ("YES ", True), ("", False), ("n", False)])
+def test_confirm_accepts_only_yes(answer: str, is_yes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda _question: answer)
+    if is_yes:
+        confirm("Delete it?")
+    else:
+        with pytest.raises(NotConfirmed, match="nothing was changed"):
+            confirm("Delete it?")
+
+
+def test_confirm_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.input", lambda _question: pytest.fail("asked"))
+    confirm("Delete it?", is_confirmed=True)
+
+
+def test_stopped_lines_without_a_checkpoint_say_so() -> None:
+    assert stopped_lines("mine", None, "`r`", "`f`") == [
+        "mine is stopped; its hosts printed no checkpoint",
+        "  `r` starts it again",
+    ]
+    saved = parse_event("checkpoint step=120 rank=0/2")
+    assert stopped_lines("mine", saved, "`r`", "`f`")[0] == "mine is stopped; step 120 is saved"
+
+
+@pytest.mark.parametrize(
+    ("state", "is_script", "expected"),
+    [
+        ("complete", False, ["raise `epochs`", "from the beginning: `make rerun JOB=digits FRESH=1`"]),
+        ("failed", False, ["its last checkpoint: `make rerun JOB=digits`", "`make rerun JOB=digits FRESH=1`"]),
+        ("failed", True, ["to run it again: `make rerun JOB=digits`, or change its script"]),
+    ],
+)
+def test_finished_lines_have_the_next_commands(state: str, is_script: bool, expected: list[str]) -> None:
+    over = replace(JOB, state=state, finished="2026-11-26T10:00:00Z")
+    lines = finished_lines(over, [], RECORD, "file:///b", is_script=is_script)
+    text = "\n".join(lines)
+    assert "`make fetch JOB=digits` copies its checkpoints and metrics" in text
+    assert all(each in text for each in expected)

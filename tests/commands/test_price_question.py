@@ -1,0 +1,159 @@
+"""Question before `up` of a cloud stack: plan, price and quota, and what ends it before anything is created."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from commands import price_question
+from commands.confirm import NotConfirmed
+from commands.price_question import NotAffordable, ask, check_account, missing_quota, plan_lines
+from stack.config import parse
+from tests.commands.pull_requests import STACK
+
+CONFIG = parse(STACK)
+QUOTA = CONFIG.cloud.quota()
+POOL = "gcp:container/nodePool:NodePool"
+JOB_TYPE = "kubernetes:batch/v1:Job"
+
+
+def preview(*steps: tuple[str, str]) -> str:
+    """Return the output of `pulumi preview --json` for pairs of operation and type."""
+    found = [
+        {"op": operation, "urn": f"urn:pulumi:dev::trainyard::{kind}::name-{place}", "newState": {"inputs": {}}}
+        for place, (operation, kind) in enumerate(steps)
+    ]
+    return json.dumps({"steps": found})
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list of answers that a user at a terminal gives."""
+    answers: list[str] = []
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: bool(answers)))
+    monkeypatch.setattr("builtins.input", lambda _question: answers.pop(0))
+    return answers
+
+
+def set_plan(monkeypatch: pytest.MonkeyPatch, *steps: tuple[str, str]) -> None:
+    monkeypatch.setattr(price_question, "pulumi", lambda *_words, **_options: preview(*steps))
+
+
+def test_ask_shows_plan_price_and_quota_before_the_question(
+    monkeypatch: pytest.MonkeyPatch, answers: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_plan(monkeypatch, ("create", POOL), ("create", POOL), ("create", JOB_TYPE))
+    answers.append("y")
+    left = {(each.name, each.location): 1000 for each in QUOTA}
+    ask("dev", CONFIG, left, is_confirmed=False)
+    text = capsys.readouterr().out
+    total = CONFIG.cloud.cost_estimate().total.amount
+    assert "create 2: 2 NodePool" in text
+    assert f"price: ${total:,.2f} an hour, ${total * 24:,.2f} a day, ${total * 730:,.2f} a month" in text
+    assert text.count("(1000 left)") == len(QUOTA) > 0
+    assert "the costs last until `make down STACK=dev`; it has no `ttl_hours`" in text
+
+
+@pytest.mark.parametrize("answer", ["n", None])
+def test_ask_without_a_yes_stops_before_the_update(
+    monkeypatch: pytest.MonkeyPatch, answers: list[str], answer: str | None
+) -> None:
+    set_plan(monkeypatch, ("create", POOL))
+    answers += [answer] if answer else []
+    with pytest.raises(NotConfirmed, match="nothing was changed"):
+        ask("dev", CONFIG, {}, is_confirmed=False)
+
+
+def test_ask_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
+    set_plan(monkeypatch, ("create", POOL))
+    ask("dev", CONFIG, {}, is_confirmed=True)
+    assert answers == []
+
+
+@pytest.mark.parametrize("steps", [[("same", POOL), ("replace", JOB_TYPE)], [("create", "trainyard:gcp:GkeCluster")]])
+def test_ask_about_jobs_alone_asks_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[str],
+    capsys: pytest.CaptureFixture[str],
+    steps: list[tuple[str, str]],
+) -> None:
+    set_plan(monkeypatch, *steps)
+    ask("dev", CONFIG, {}, is_confirmed=False)
+    assert answers == []
+    assert "price" not in capsys.readouterr().out
+
+
+def test_ask_without_enough_quota_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
+    set_plan(monkeypatch, ("create", POOL))
+    key = (QUOTA[0].name, QUOTA[0].location)
+    with pytest.raises(NotAffordable, match=f"needs {QUOTA[0].amount} of .*, of which 0 are left"):
+        ask("dev", CONFIG, {key: 0}, is_confirmed=True)
+    assert answers == []
+    assert list(missing_quota(CONFIG, {key: QUOTA[0].amount})) == []
+
+
+def test_ask_about_a_lost_bucket_is_an_error(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
+    set_plan(monkeypatch, ("same", POOL), ("replace", "gcp:storage/bucket:Bucket"))
+    with pytest.raises(NotAffordable, match="would replace bucket name-1 with its checkpoints"):
+        ask("dev", CONFIG, {}, is_confirmed=True)
+    assert answers == []
+
+
+def test_plan_lines_name_the_end_of_the_costs() -> None:
+    config = parse({**STACK, "ttl_hours": 12})
+    assert "the workflow `destroy` ends it after 12 h" in plan_lines("dev", config, [], {})[-1]
+
+
+def set_account(monkeypatch: pytest.MonkeyPatch, login: str, answer: Mapping[tuple[str, str], int] | Exception) -> None:
+    """Set what the credentials' check and the quota's query give."""
+
+    def quota_left(_self: Any, _run: Any) -> Mapping[tuple[str, str], int]:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(price_question, "missing_credentials", lambda _scheme: login)
+    monkeypatch.setattr(type(CONFIG.cloud), "quota_left", quota_left)
+
+
+def test_check_account_returns_the_remaining_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_account(monkeypatch, "", {("CPUS", "us-central1"): 8})
+    assert check_account("dev", CONFIG) == {("CPUS", "us-central1"): 8}
+
+
+def test_check_account_without_the_clouds_command_says_that_the_quota_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_account(monkeypatch, "", FileNotFoundError("gcloud"))
+    assert check_account("dev", CONFIG) == {}
+    assert "quota is unknown, because `gcloud` is missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("login", "answer", "message"),
+    [
+        ("this machine has no credentials", {}, "this machine has no credentials; nothing was created"),
+        (
+            "",
+            subprocess.CalledProcessError(1, ["gcloud"], stderr="ERROR:\nproject some-project was not found\n"),
+            r"project some-project was not found; check the project, .* Pulumi\.dev\.yaml; nothing was created",
+        ),
+    ],
+)
+def test_check_account_that_cannot_be_used_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, login: str, answer: Any, message: str
+) -> None:
+    set_account(monkeypatch, login, answer)
+    with pytest.raises(NotAffordable, match=message):
+        check_account("dev", CONFIG)
+
+
+def test_check_account_above_the_budget_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_account(monkeypatch, "", {})
+    with pytest.raises(NotAffordable, match=r"stack dev costs .* more than `budget: 0\.1`"):
+        check_account("dev", parse({**STACK, "budget": 0.1}))
