@@ -147,6 +147,13 @@ IMAGES = (
         *("safetensors", "tokenizers"),
     ),
     Part(name="lightning", package="lightning", pin="trainer/requirements-lightning.in"),
+    *_packages("trainer/requirements-frameworks.in", "transformers", "accelerate", "trl", "deepspeed", "datasets"),
+    Part(
+        name="torchtitan",
+        package="torchtitan",
+        pin="trainer/requirements-frameworks.in",
+        reason="its requirement datasets < 4.8 is overridden, because transformers needs a newer huggingface-hub",
+    ),
     Part(
         name="torch for GPUs before Turing",
         package="torch",

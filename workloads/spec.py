@@ -184,8 +184,9 @@ class JobSpec(Section):
     the trainer's image with torch 2.10 on CUDA 12.8, for drivers older than those of CUDA 13. It is the default for
     jobs on V100s, which CUDA 13 does not support. The local platform cannot pull images from a registry; pods with
     other images stay in ImagePullBackOff. It builds Trainyard's images that jobs name: `horovod`, TensorFlow and MXNet
-    with Horovod over OpenMPI (images/horovod), `ray`, Ray with the trainer's torch (images/ray), and `stores`, an
-    object store for recipes (images/stores)."""
+    with Horovod over OpenMPI (images/horovod), `frameworks`, the trainer's image with transformers, accelerate, TRL,
+    DeepSpeed and torchtitan, `ray`, Ray with the trainer's torch (images/ray), and `stores`, an object store for
+    recipes (images/stores)."""
     min_bandwidth_gbps: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
     """Minimum bandwidth in Gbit/s, one way, between any two hosts. It is measured before training; a slower link fails
     the job at once. By default it is not measured."""

@@ -54,6 +54,7 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
     {
         "cuda12": replace(TRAINER_IMAGE, arguments=MappingProxyType({"TORCH": "-cuda12"})),
         "etcd": BuiltinImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile", data=frozenset()),
+        "frameworks": replace(TRAINER_IMAGE, arguments=MappingProxyType({"FRAMEWORKS": "1"})),
         "horovod": BuiltinImage(
             folder="images/horovod",
             dockerfile="images/horovod/Dockerfile",
@@ -82,9 +83,10 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
 )
 """Builtin images by the name in a job's `image`.
 
-`cuda12`: the trainer with CUDA 12, the default on V100s. `etcd`: etcd for rendezvous. `horovod`: TensorFlow and MXNet
-with Horovod over OpenMPI. `ray`: Ray with the trainer's torch. `stores`: an object store for recipes. `xla`: the
-trainer with PyTorch/XLA, the default on XLA.
+`cuda12`: the trainer with CUDA 12, the default on V100s. `etcd`: etcd for rendezvous. `frameworks`: the trainer with
+transformers, accelerate, TRL, DeepSpeed and torchtitan. `horovod`: TensorFlow and MXNet with Horovod over OpenMPI.
+`ray`: Ray with the trainer's torch. `stores`: an object store for recipes. `xla`: the trainer with PyTorch/XLA, the
+default on XLA.
 """
 
 

@@ -13,6 +13,10 @@ ROWS = {
             "tests/components/test_training_job.py::test_user_script_is_mounted_in_every_pod",
         ),
         (
+            "torchtitan selects CUDA where it finds no accelerator, so it cannot train on CPUs.",
+            "tests/trainer/test_frameworks.py::test_torchtitan_reads_its_configuration_and_requires_a_gpu",
+        ),
+        (
             "After an edit, the next `make up` runs the job again.",
             "tests/end_to_end/test_examples.py::test_user_script_runs_and_reruns_after_edit",
         ),

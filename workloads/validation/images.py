@@ -67,6 +67,7 @@ IMAGE_SOFTWARE: Mapping[str, frozenset[str]] = MappingProxyType(
         TRAINER: frozenset({PYTHON, TORCH, RECIPES}),
         CUDA_12_IMAGE: frozenset({PYTHON, TORCH, RECIPES}),
         "etcd": frozenset(),
+        "frameworks": frozenset({PYTHON, TORCH, RECIPES}),
         "horovod": frozenset({PYTHON, OPEN_MPI, MXNET}),
         "ray": frozenset({PYTHON, TORCH, RAY}),
         "stores": frozenset({PYTHON}),

@@ -1,0 +1,122 @@
+"""Scripts of other projects' trainers under the launcher, with two ranks on CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.processes import PROJECT, Printed, descendants
+from workloads.examples import example_jobs
+
+pytestmark = pytest.mark.timeout(900)
+
+TORCHTITAN = ("-m", "torchtitan.train", "--module=llama3", "--config=llama3_debugmodel")
+LOSS = re.compile(r"\{'loss': '([^']+)'.*'epoch': '([^']+)'")
+"""Line of transformers.Trainer."""
+
+
+@contextmanager
+def launched(folder: Path, *words: str) -> Iterator[tuple[Printed, subprocess.Popen[str]]]:
+    """Start two ranks with texts in a folder. They may restart once."""
+    texts = folder / "sotu" / "train"
+    texts.mkdir(parents=True, exist_ok=True)
+    (texts / "a.txt").write_text("The state of the union is strong. " * 4000, encoding="utf-8")
+    environment = {"OMP_NUM_THREADS": "1", "HF_HOME": str(folder), "PYTHONPATH": str(PROJECT)}
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-u",
+            "-m",
+            "trainer.launch",
+            "--standalone",
+            "--nproc-per-node=2",
+            "--max-restarts=1",
+            *words,
+        ],
+        cwd=folder,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield Printed(process), process
+    finally:
+        for each in (*descendants(process.pid), process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+
+
+def words_of(example: str, folder: Path, *words: str) -> list[str]:
+    """Return the script and arguments of an example. Its folder in the bucket becomes `folder`."""
+    (job,) = example_jobs(example)
+    arguments = [f"--output_dir={folder}" if each.startswith("--output_dir=") else each for each in job["args"]]
+    return [str(PROJECT / job["script"]), *arguments, *words]
+
+
+def state(checkpoint: Path) -> dict[str, int]:
+    """Return the state of a checkpoint of transformers.Trainer."""
+    content: dict[str, int] = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    return content
+
+
+def rank_process(launcher: int, rank: int) -> int:
+    """Return the process of a rank."""
+    variable = f"RANK={rank}".encode()
+    found = [
+        process
+        for process in descendants(launcher)
+        if variable in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    ]
+    return found[0]
+
+
+def test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses(tmp_path: Path) -> None:
+    words = words_of("hf-trainer", tmp_path / "run", "--max_steps=16", "--save_steps=4", "--logging_steps=1")
+    with launched(tmp_path, *words) as (output, process):
+        output.wait_for(LOSS.pattern)
+        while not (tmp_path / "run" / "checkpoint-4" / "trainer_state.json").exists():
+            output.wait_for(LOSS.pattern, after=len(output.lines))
+        output.wait_for(LOSS.pattern, after=len(output.lines))
+        os.kill(rank_process(process.pid, 1), signal.SIGKILL)
+        text = output.all()
+        assert process.wait() == 0, text[-3000:]
+    resumed = re.search(r"^resume from \S+/checkpoint-(\d+)$", text, re.M)
+    assert resumed, text[-3000:]
+    before, after = text[: resumed.start()], text[resumed.start() :]
+    losses = {epoch: loss for loss, epoch in LOSS.findall(before)}
+    repeated = {epoch: loss for loss, epoch in LOSS.findall(after) if epoch in losses}
+    assert repeated == {epoch: losses[epoch] for epoch in repeated} != {}
+    assert state(tmp_path / "run" / "checkpoint-16")["global_step"] == 16
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("example", ["deepspeed", "trl-sft"])
+def test_framework_trains_on_two_ranks_and_saves_the_model(tmp_path: Path, example: str) -> None:
+    words = words_of(example, tmp_path / "run", "--max_steps=6", "--save_steps=3", "--logging_steps=1")
+    with launched(tmp_path, *words) as (output, process):
+        text = output.all()
+        assert process.wait() == 0, text[-3000:]
+    losses = [float(loss) for loss, _ in LOSS.findall(text)]
+    assert len(losses) == 6, text[-3000:]
+    assert losses[-1] < losses[0]
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+    assert len(list((tmp_path / "run" / "checkpoint-6").glob("rng_state_*.pth"))) == 2
+
+
+def test_torchtitan_reads_its_configuration_and_requires_a_gpu(tmp_path: Path) -> None:
+    with launched(tmp_path, *TORCHTITAN, "--training.steps=2") as (output, process):
+        text = output.all()
+        assert process.wait() != 0
+    assert "torchtitan version" in text
+    assert "Found no NVIDIA driver on your system" in text
