@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up rehearse logs status exec tensorboard stop resume rerun fetch down verify-empty preview report init doctor bundle config xla test test-rest test-all coverage mutants check bench bench-trainer shell install lock golden clean
+.PHONY: help setup up rehearse logs status exec tensorboard stop resume rerun fetch down verify-empty preview report init doctor bundle config xla test test-rest test-all coverage mutants check bench bench-trainer shell install lock golden docs clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -154,6 +154,11 @@ install: ## put the program trainyard on PATH, in ~/.local/bin (PREFIX= for anot
 lock: ## compile requirements*.in into hash-locked requirements*.txt
 	@setup/lock
 
+docs: ## build the documentation's site in site/, for reading without a network
+	@setup/python .venv-docs requirements-docs.txt
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict --quiet
+	@echo "open site/index.html"
+
 clean: ## remove this checkout's environments and check caches; keep built tools and images
-	@rm -rf .venv .venv-dev .venv-tensorboard .venv-xla .venv-stores .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-dev .venv-tensorboard .venv-xla .venv-stores .venv-docs site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.control_plane import control_plane
+from bench.control_plane import control_plane, preview_slopes
 from bench.large_job import large_job
 from bench.measure import PROJECT, BenchError, Measure, machine, two_sides
-from bench.preview_slope import preview_slopes
 from commands.monitor.cluster import Unreachable
 
 RESULT = PROJECT / ".trainyard" / "bench.json"

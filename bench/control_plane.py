@@ -1,9 +1,12 @@
-"""Overhead of Trainyard's program over plain tools: time to the first training step, no-op `up`, preview."""
+"""Overhead of Trainyard's program over plain tools: the first step, no-op `up`, preview; and the slope of previews."""
 
 from __future__ import annotations
 
 import json
+import os
+import resource
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +18,11 @@ from typing import Any
 from bench.measure import PROJECT, BenchError, Measure, alternate
 from bench.programs import BenchStack, kubectl, removed_afterwards, wait_until
 from commands.monitor.cluster import Cluster
+from commands.rehearse.folder import environment
+from commands.stack import WITHOUT_SNAPSHOTS
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
+from simulation.cloud.state import new_state
 from stack.config import load_file
 
 STACK = "bench-ours"
@@ -154,3 +160,82 @@ def control_plane() -> Iterator[ControlPlane]:
     """Yield a platform for the measures. Remove all its leftovers from the machine afterwards."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder, removed_afterwards(SETTINGS):
         yield ControlPlane(Path(folder))
+
+
+SLOPE_COUNTS = (1, 257, 513)
+"""Numbers of pools or jobs whose previews are compared."""
+SLOPE_GOAL = 1.2
+SLOPE_ROUNDS = 5
+SLOPE_STACK = "bench-slope"
+
+
+def slope_config(pools: int, jobs: int) -> dict[str, Any]:
+    """Return the settings of a GKE stack with these numbers of pools and jobs."""
+    platform = {
+        "kind": "gke",
+        "project": "some-project",
+        "name": "slope",
+        "image": {"prebuilt": f"gcr.io/some-project/trainer@sha256:{'0' * 64}"},
+        "pools": [
+            {"name": f"pool-{index}", "machine_type": "g2-standard-8", "nodes": max(SLOPE_COUNTS) if index == 0 else 1}
+            for index in range(pools)
+        ],
+    }
+    ask = {"recipe": "digits", "accelerator": "nvidia-l4", "resources": {"cpu": 2, "memory": "4Gi"}}
+    names = [{"name": f"job-{index}", **ask} for index in range(jobs)]
+    return {"trainyard:platform": platform, "trainyard:jobs": names}
+
+
+class Previews:
+    """Stack of simulated clouds that is never deployed."""
+
+    def __init__(self, folder: Path) -> None:
+        clouds = folder / "clouds"
+        clouds.mkdir()
+        new_state(clouds)
+        (clouds / "authorities.pem").write_bytes(b"")
+        certificates = {"SSL_CERT_FILE": os.environ.get("SSL_CERT_FILE", "")}
+        self._stack = BenchStack(
+            SLOPE_STACK, PROJECT, folder / "stack", {**environment(clouds), **WITHOUT_SNAPSHOTS, **certificates}
+        )
+
+    def seconds(self, pools: int, jobs: int) -> float:
+        """Return the CPU seconds of one preview, summed over its processes.
+
+        The wall-clock times of two previews of one stack differ by more than fifty jobs add.
+        """
+        before = _cpu_seconds_of_ended_processes()
+        self._stack.preview(slope_config(pools, jobs))
+        return _cpu_seconds_of_ended_processes() - before
+
+    def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
+        """Return the milliseconds for each further pool or job: those of the second half compared with the first half.
+
+        `pools` and `jobs` are 1 for the counted resource, else 0. Each round previews all three sizes, so that a
+        temporary slowdown affects all of them. The first round does not count.
+        """
+        low, middle, high = SLOPE_COUNTS
+        late: list[float] = []
+        early: list[float] = []
+        for number in range(SLOPE_ROUNDS + 1):
+            few, some, many = (
+                self.seconds(*(1 + each * (count - 1) for each in (pools, jobs))) for count in SLOPE_COUNTS
+            )
+            if number:
+                early.append(1000 * (some - few) / (middle - low))
+                late.append(1000 * (many - some) / (high - middle))
+            shown = f"{low}: {few:.2f} s, {middle}: {some:.2f} s, {high}: {many:.2f} s"
+            print(f"  {name} {number}/{SLOPE_ROUNDS}: {shown}", file=sys.stderr, flush=True)
+        return Measure(name=name, ours=tuple(late), theirs=tuple(early), goal=SLOPE_GOAL, unit="ms")
+
+
+def _cpu_seconds_of_ended_processes() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def preview_slopes() -> list[Measure]:
+    """Measure the time that each further pool or job adds to a preview of a cloud stack, with few and with many."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
+        previews = Previews(Path(folder))
+        return [previews.slope("preview-per-job", pools=0, jobs=1), previews.slope("preview-per-pool", pools=1, jobs=0)]

@@ -38,12 +38,14 @@ from bench.reference_loops import first_gpu
 from bench.restarts import restart_on_one_host
 from bench.trainer_rank import BUCKET, write_digits
 from infra.local.trainer_image import digits_folder
-from setup.digits import has_digits
+from setup.datasets import has_digits
 from simulation.object_store import SETTINGS_KEY, AmazonStore, running
 
 PAIRS = 7
 FINE_PAIRS = 151
 """Number of pairs of a measure with a goal in percent."""
+LANGUAGE_PAIRS = 61
+"""Number of pairs of the language model's loop."""
 ROUNDS = 31
 """Number of rounds of the loops that are compared with each other."""
 PROMISED_ACCURACY = 98.5
@@ -223,6 +225,7 @@ def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Resu
     cores = 2
     return {
         "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE_PAIRS),
+        "language-loop": lambda: two_sides("language-loop", "language", 1 / 0.98, threads=1, pairs=LANGUAGE_PAIRS),
         "observability": lambda: two_sides("observability", "observability", 1.01, threads=1, pairs=FINE_PAIRS),
         "wandb-unreachable": lambda: wandb_unreachable("wandb-unreachable", 1.02),
         "references": lambda: references(threads=cores),

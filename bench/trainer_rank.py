@@ -21,15 +21,17 @@ import torch
 from torch.distributed.checkpoint.state_dict_saver import save as write
 from torch.nn import functional
 
+from bench.language_loop import PlainSettings, train_epoch
 from bench.measure import RESULT
 from bench.reference_loops import CONFIG, first_gpu, wait_for_device
+from images.trainer.made_images import imagenet
 from trainer.checkpoints.checkpoint import SaveHooks
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.checkpoints.tensor_files import TensorFilesWriter
-from trainer.config import DigitsConfig, ImageConfig, ImagenetConfig
+from trainer.config import DigitsConfig, ImageConfig, ImagenetConfig, LanguageConfig, RecipeConfig
 from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS, Batch
-from trainer.data.made_images import imagenet
 from trainer.data.sampler import EpochSampler, Share
+from trainer.language.sizes import SEPARATOR
 from trainer.loop import Training
 from trainer.reporter import Reporter
 from trainer.runtime import Runtime, start_runtime
@@ -45,6 +47,8 @@ SIDE = 28
 GLOBAL_BATCH = 64
 STANDSTILL_LEARNING_RATE = 1e-9
 """Learning rate at which weights do not change. The time of arithmetic can depend on values."""
+LANGUAGE_STEPS, LANGUAGE_BATCH, LANGUAGE_CONTEXT = 10, 4, 256
+"""Steps of a block of the language model, and the size of each step."""
 SAVED_MODEL = "resnet50"
 BUCKET = "bench"
 Block = Callable[[], tuple[float, ...]]
@@ -91,7 +95,7 @@ class NoMeter(Meter):
 
 
 def make_training(
-    config: DigitsConfig | ImagenetConfig, runtime: Runtime, folder: Path, *, bare: bool = False, wandb: str = "off"
+    config: RecipeConfig, runtime: Runtime, folder: Path, *, bare: bool = False, wandb: str = "off"
 ) -> Training:
     """Return Trainyard's loop. `bare` disables logging, metrics, clocks and watchdog."""
     report = SilentReporter(runtime, None) if bare else Reporter(runtime, Folder(f"file://{folder}/run"), wandb=wandb)
@@ -225,6 +229,43 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
     return {"ours": our_block(online), "theirs": our_block(without)}
 
 
+def language(folder: Path, runtime: Runtime) -> Blocks:
+    """Compare Trainyard's loop with a plain one on the model of the example `language`, by the CPU seconds.
+
+    Both sides use the same weights and read the same texts.
+    """
+    size = LANGUAGE_STEPS * LANGUAGE_BATCH * LANGUAGE_CONTEXT
+    text = bytes(ord("a") + number * number % 26 for number in range(size - 1))
+    for split in ("train", "test"):
+        (folder / split).mkdir()
+        (folder / split / "text.txt").write_bytes(text)
+    config = LanguageConfig(
+        batch_size=LANGUAGE_BATCH,
+        context=LANGUAGE_CONTEXT,
+        epochs=EPOCHS,
+        amp=True,
+        data_dir=str(folder),
+        bucket="",
+        learning_rate=STANDSTILL_LEARNING_RATE,
+    )
+    # The runtime determines the precision.
+    runtime = start_runtime(config)
+    training = make_training(config, runtime, folder)
+    settings = PlainSettings(
+        batch_size=LANGUAGE_BATCH,
+        context=LANGUAGE_CONTEXT,
+        learning_rate=STANDSTILL_LEARNING_RATE,
+        half=runtime.precision,
+    )
+    row = torch.tensor([SEPARATOR, *text, SEPARATOR], dtype=torch.int16)
+
+    def plain() -> None:
+        train_epoch(training.model, training.state.optimizer, row, settings)
+
+    clock = time.process_time
+    return {"ours": our_block(training, clock), "theirs": timed(runtime, plain, clock)}
+
+
 def references(folder: Path, runtime: Runtime) -> Blocks:
     """Run Trainyard's loop with its defaults and in the reference scripts' memory format, on generated images."""
     ours = make_training(CONFIG, runtime, folder)
@@ -350,7 +391,7 @@ def gpu_blocks(config: ImagenetConfig, folder: Path) -> Blocks:
 
 KINDS = {
     found.__name__: found
-    for found in (loop, ddp, observability, wandb, references, ranks, generated, cache, bucket, save, gpu)
+    for found in (loop, ddp, observability, wandb, language, references, ranks, generated, cache, bucket, save, gpu)
 }
 """Kinds of measure by the name that the command line has."""
 

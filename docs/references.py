@@ -1,4 +1,4 @@
-"""`python -m docs.references` writes the reference pages: commands.md, config.md, policy.md, stacks/, versions.md."""
+"""`python -m docs.references` writes the reference pages: commands, config, hardware, policy, stacks/, versions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from docs import commands_reference, versions_reference
+from docs import commands_reference, hardware_reference, versions_reference
 from policy.catalogue import RULES
 from settings.problems import field_docs
 from settings.types import Section
 from stack.config import StackConfig, load_file
-from workloads.command import host_command
-from workloads.layout import process_layout
+from stack.language_estimate import language_estimates
+from workloads.command import host_command, process_layout
 from workloads.trainer_flags import ALIASES, FLAGS, allowed
 
 FOLDER = Path(__file__).parent
 PROJECT = FOLDER.parent
-STACKS = ("dev", "eks", "gke-tpu", "gke-v100", "local")
+STACKS = ("dev", "eks", "eks-p5", "gke-h200", "gke-tpu", "gke-v100", "local")
 """Stacks that come with the project. Users' own stacks have no page."""
 CONSTRAINTS = {
     "minimum": "at least {}",
@@ -71,6 +71,7 @@ def pages() -> dict[str, str]:
     return {
         "commands.md": commands_reference.render(),
         "config.md": config_page(),
+        "hardware.md": hardware_reference.render(),
         "policy.md": policy_page(),
         **{f"stacks/{stack}.md": stack_page(stack) for stack in STACKS},
         "versions.md": versions_reference.render(),
@@ -193,7 +194,8 @@ def stack_page(stack: str) -> str:
     comment = takewhile(lambda line: line.startswith("#"), file.read_text(encoding="utf-8").splitlines())
     lines = [f"# Stack `{stack}`", "", *(line.removeprefix("# ") for line in comment), ""]
     lines.append("Generated from `Pulumi." + stack + ".yaml` by `python -m docs.references`.")
-    return "\n".join([*lines, *_commands(stack, config), *_price(config), *_quota(config), *_jobs(config)]) + "\n"
+    parts = (*_price(config), *_language(config), *_quota(config), *_jobs(config))
+    return "\n".join([*lines, *_commands(stack, config), *parts]) + "\n"
 
 
 def _commands(stack: str, config: StackConfig) -> Iterator[str]:
@@ -227,6 +229,13 @@ def _quota(config: StackConfig) -> Iterator[str]:
     if found:
         yield from ("", "## Quota", "", "| where | quota | amount |", "|---|---|---|")
         yield from (f"| {each.location} | [{each.name}]({each.source}) | {each.amount} |" for each in found)
+
+
+def _language(config: StackConfig) -> Iterator[str]:
+    estimates = language_estimates(config)
+    if estimates:
+        yield from ("", "## Language models", "")
+        yield from (line for each in estimates for line in each.lines())
 
 
 def _jobs(config: StackConfig) -> Iterator[str]:

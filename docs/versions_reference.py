@@ -144,6 +144,7 @@ IMAGES = (
     *_packages(
         "trainer/requirements.in",
         *("torchvision", "timm", "torchmetrics", "tensorboard", "wandb", "fsspec", "obstore", "numpy", "tyro"),
+        *("safetensors", "tokenizers"),
     ),
     Part(name="lightning", package="lightning", pin="trainer/requirements-lightning.in"),
     Part(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from infra.hardware import tpus
-from infra.hardware.provisioning_model import NcclEnvironmentScript
+from infra.hardware.machines import NcclEnvironmentScript
 from infra.hardware.tpus import TpuSlice
 from infra.naming import POOL_LABEL
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from infra.local.program_image import is_stored, program_reference, store_program
-from infra.operators.release import OperatorObjects, Release, objects_file, save_objects
-from infra.operators.releases import needed_releases
+from infra.operators.releases import OperatorObjects, Release, needed_releases, objects_file, save_objects
 from setup.go_programs import MODULES, GoProgram, build_all
 from setup.progress import Step
 

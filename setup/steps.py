@@ -8,7 +8,7 @@ from infra.local.image_store import stored_references
 from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS
 from infra.local.trainer_image import builtin_image_reference, ensure_stored, trainer_image_reference
 from infra.operators.releases import needed_releases
-from setup import debian, digits, go_programs, pulumi_cli, releases, sotu
+from setup import datasets, debian, go_programs, pulumi_cli, releases
 from setup import operators as operator_steps
 from setup.progress import Step
 from setup.releases import DownloadError, Downloads
@@ -172,11 +172,11 @@ def _own_image(name: str) -> Step:
 
 
 def _digits(after: Collection[str] | None = None) -> Step:
-    return Step(name=DIGITS, is_done=digits.has_digits, do=lambda _progress: digits.get_digits(), after=after)
+    return Step(name=DIGITS, is_done=datasets.has_digits, do=lambda _progress: datasets.get_digits(), after=after)
 
 
 def _sotu(after: Collection[str] | None = None) -> Step:
-    return Step(name=SOTU, is_done=sotu.has_sotu, do=lambda _progress: sotu.get_sotu(), after=after)
+    return Step(name=SOTU, is_done=datasets.has_sotu, do=lambda _progress: datasets.get_sotu(), after=after)
 
 
 def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = False) -> list[Step]:

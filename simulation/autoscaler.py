@@ -10,8 +10,7 @@ from typing import Any
 
 from infra.local.api import NotFound, apply, request
 from infra.local.settings import ClusterSettings
-from simulation.cloud.gcp.kinds import NODE_POOL
-from simulation.cloud.gcp.node_pools import most_nodes
+from simulation.cloud.gcp import NODE_POOL, most_nodes
 from simulation.cloud.state import CloudState, Record, read_state
 from simulation.cluster.control_plane import settings_of
 from simulation.cluster.effects import scale, with_topology

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, ValidationError
 
 from infra.cloud import Cloud
-from infra.clouds import cloud_of
-from infra.config import PlatformConfig
+from infra.clouds import PlatformConfig, cloud_of
 from policy.config import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from infra.cloud import Cloud
 from infra.hardware import this_machine
@@ -12,14 +12,18 @@ from settings.problem import Invalid, Problem
 from settings.secret_scan import looks_random, secrets_in_variables, token_kind
 from stack.placement import Jobs, local_capacity_problems, unschedulable_jobs
 from workloads import user_script
+from workloads.kinds import KINDS
+from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
+from workloads.trainer_flags import value_of
 from workloads.validation.conflicts import conflicts
 from workloads.validation.flags import bucket_conflicts
 from workloads.validation.images import ImageSources, image_conflicts
-from workloads.validation.names import name_collisions
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
+SHARED_FOLDERS = ("checkpoints", "profiles")
+"""Folders of the bucket that the trainer shares between jobs (trainer/storage.py)."""
 
 
 def configuration_conflicts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
@@ -41,9 +45,48 @@ def configuration_conflicts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
         # Check the platform only for a job without other conflicts.
         for problem in [*conflicts(job), *_missing_accelerators(cloud, job)] or _platform_conflicts(cloud, job):
             problems.append(problem.below(*path))
-    problems += [problem.below("jobs", index) for index, problem in name_collisions(jobs)]
+    problems += [problem.below("jobs", index) for index, problem in _name_collisions(jobs)]
     # Check the capacity only if all values are valid.
     return problems or unschedulable_jobs(cloud, jobs)
+
+
+def _reserved_names(spec: JobSpec) -> Iterator[str]:
+    """Yield the job's name and all names derived from it."""
+    yield spec.name
+    for suffix in KINDS[spec.kind].child_suffixes(spec):
+        yield f"{spec.name}{suffix}"
+    if spec.rendezvous_backend == "etcd":
+        yield f"{spec.name}{ETCD_SUFFIX}"
+
+
+def _name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
+    """Yield each conflict between jobs of different names, with the index of the later job."""
+    yield from _derived_name_collisions(jobs)
+    folders: dict[tuple[object, object], int] = {}
+    for index, job in enumerate(jobs):
+        if job.recipe is None:
+            continue
+        flag = value_of(job.recipe, job.flags, "job")
+        bucket, folder = value_of(job.recipe, job.flags, "bucket") or "", flag or job.name
+        if folder in SHARED_FOLDERS:
+            message = f"is the bucket's folder for the {folder} of all jobs; rename the job, or change the flag `job`"
+            yield index, Problem("job.folder.of_all_jobs", ("flags", "job") if flag else ("name",), message, folder)
+        other = folders.setdefault((bucket, folder), index)
+        if jobs[other].name != job.name:
+            message = f"jobs[{other}] also writes its checkpoints to folder {folder}; change the flag `job` of one job"
+            yield index, Problem("job.folder.shared", ("flags", "job") if flag else ("name",), message, folder)
+
+
+def _derived_name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
+    owners: dict[str, int] = {}
+    reported = set[tuple[int, int]]()
+    for index, job in enumerate(jobs):
+        for name in _reserved_names(job):
+            other = owners.setdefault(name, index)
+            if jobs[other].name != job.name and (index, other) not in reported:
+                reported.add((index, other))
+                message = f"creates an object named {name}, as jobs[{other}] does; rename one of the two jobs"
+                yield index, Problem("job.name.shared", ("name",), message, job.name)
 
 
 def _missing_accelerators(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from infra.operators.release import OperatorObjects, Release, save_objects
-from infra.operators.releases import RELEASES
+from infra.operators.releases import RELEASES, OperatorObjects, Release, save_objects
 
 
 def save_operator_objects() -> None:

@@ -1,4 +1,4 @@
-"""`python -m trainer RECIPE --flags`: train on one rank and exit with a code that tells how training ended."""
+"""`python -m trainer RECIPE --flags` trains on one rank; its exit code tells how training ended. `export` exports."""
 
 from __future__ import annotations
 
@@ -93,6 +93,11 @@ def main() -> int:
     # A single rank saves and loads without torch.distributed on purpose. Only the program may set this filter.
     warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
     try:
+        if sys.argv[1:2] == ["export"]:
+            from trainer.language.export import export
+
+            export(sys.argv[2:])
+            return DONE
         from trainer.config import parse
 
         config = parse(sys.argv[1:])

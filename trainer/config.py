@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, cast
 
 import tyro
 
@@ -181,7 +181,7 @@ class ImagenetConfig(ImageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageConfig(TrainConfig):
-    """A decoder-only language model (as Llama's) that learns the bytes of a folder of texts."""
+    """A decoder-only language model (as Llama's) that learns a folder of texts."""
 
     data_dir: rules.ImagesFolder = field(
         default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/sotu")
@@ -202,16 +202,30 @@ class LanguageConfig(TrainConfig):
     """Numbers per token inside the feed-forward layer. 0 takes the preset's."""
     output: Literal["preset", "tied", "untied"] = "preset"
     """Weights of the output layer: those of the embedding (tied), or their own."""
+    tokenizer: rules.TokenizerName = "bytes"
+    """Tokens of the texts: bytes, pairs of bytes learnt from the training texts (bpe), or those of a tokenizer.json."""
     vocabulary: Annotated[int, rules.Range(MIN_VOCABULARY, rules.MAX_CLASSES)] = 320
-    """Rows of the embedding. Bytes and the separator of documents use the first 257."""
+    """Rows of the embedding: at least the number of tokens. Bytes and the separator of documents are 257."""
     rope_base: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 500_000.0
     """Base of the rotary embeddings."""
+    rope_factor: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 1.0
+    """Factor of Llama 3.1's longer rotations: 8 for Llama 3.1 and 3.3, 32 for Llama 3.2. 1 changes none."""
+    init_from: rules.ImagesFolder = ""
+    """Folder with config.json and model*.safetensors of Hugging Face, on a disk or at gs://... or s3://..., to start
+    from. The sizes must be the model's. Empty starts from random weights."""
+    lora_rank: rules.NaturalNumber = 0
+    """Rank of LoRA's adapters, which are trained instead of the weights of --init-from. 0 trains the weights."""
+    lora_alpha: rules.Amount = 16.0
+    """Factor of the adapters, times the rank."""
     context: rules.Count = 256
     """Tokens of a sample. Documents are packed into samples, and no token attends to another document."""
     parallelism: ParallelismText = ""
     """Sizes of the groups of ranks, such as shard=8,tensor=2. Ranks of a shard group share the weights (FSDP), ranks of
     a tensor group share each matrix product, and data=N groups have copies. One size can be auto; data is by default.
     Empty copies the weights to each rank (DDP)."""
+    activation_checkpointing: Literal["none", "selective", "full"] = "none"
+    """Results of a block that the backward pass computes again, to use less memory: none, all but those of matrix
+    products and attention (selective), or all (full)."""
     clip_norm: rules.Amount = 1.0
     """Norm to which the gradient is shortened if it is longer. 0 never shortens it."""
     z_loss: rules.Amount = 0.0
@@ -236,6 +250,14 @@ class LanguageConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.sizes, parse_parallelism(self.parallelism)  # raise an error if they are invalid
+        if self.lora_rank and not self.init_from:
+            remedy = "give --init-from too, or leave --lora-rank out"
+            raise invalid_setting("lora_rank", self.lora_rank, "0 without weights to start from", remedy)
+
+    @property
+    def lora_scale(self) -> float:
+        """Factor of what LoRA's adapters add."""
+        return self.lora_alpha / max(1, self.lora_rank)
 
     @property
     def sizes(self) -> Sizes:
@@ -262,11 +284,18 @@ def parse(arguments: Sequence[str]) -> RecipeConfig:
     Raises ConfigurationError with the flag, its value and the allowed values.
     """
     if arguments and not arguments[0].startswith("-") and arguments[0] not in RECIPES:
-        raise invalid_setting("RECIPE", arguments[0], " or ".join(RECIPES), "write it first, before its flags")
+        raise invalid_setting(
+            "RECIPE", arguments[0], " or ".join((*RECIPES, "export")), "write it first, before its flags"
+        )
+    return cast("RecipeConfig", parse_settings(Config, "python -m trainer", arguments))
+
+
+def parse_settings(kind: Any, program: str, arguments: Sequence[str]) -> Any:
+    """Return the settings of a command line as an object of this type. Prints and exits for --help."""
     output = io.StringIO()
     try:
         with redirect_stderr(output), redirect_stdout(output):
-            return tyro.cli(Config, prog="python -m trainer", args=list(arguments))
+            return tyro.cli(kind, prog=program, args=list(arguments))
     except SystemExit as end:
         if not end.code:
             print(output.getvalue(), end="")

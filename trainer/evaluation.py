@@ -99,10 +99,7 @@ class Scores:
             return [runtime.sum(part)]
 
         self._runtime = runtime
-        ranks: dict[str, Any] = {
-            "dist_sync_fn": sum_over_ranks,
-            "distributed_available_fn": lambda: runtime.world > 1,
-        }
+        ranks: dict[str, Any] = {"dist_sync_fn": sum_over_ranks, "distributed_available_fn": lambda: runtime.world > 1}
         # Without validation, which would wait for the device at every batch.
         options: dict[str, Any] = {"average": "micro", "ignore_index": NO_LABEL, "validate_args": False, **ranks}
         self._top1 = MulticlassAccuracy(classes, **options)

@@ -258,6 +258,7 @@ def build_components(config: RecipeConfig, runtime: Runtime, report: Reporter) -
         model=model,
         optimizer=optimizer,
         sampler=sampler,
+        described=task.describe(),
         # Has an effect for float16 only, where small gradients would become zero.
         scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
     )

@@ -33,6 +33,8 @@ def signature(config: TrainConfig) -> str:
     model = f"{config.arch}-{config.num_classes}" if isinstance(config, ImagenetConfig) else DIGITS_NETWORK
     if isinstance(config, LanguageConfig):
         model = f"{config.sizes}-{config.vocabulary}"
+        if config.lora_rank:
+            model += f"-lora-{config.lora_rank}-{config.lora_alpha:g}"
     return f"{model}/{config.optimizer}"
 
 

@@ -79,7 +79,7 @@ class Text:
     def check(self, key: str, value: str) -> None:
         """Reject another text."""
         if not re.fullmatch(self.pattern, value):
-            raise invalid_setting(key, value, self.allowed, self.remedy)
+            raise invalid_setting(key, value, self.allowed, self.remedy.format(flag=_flag(key)))
         if self.max_bytes is not None and len(value.encode()) > self.max_bytes:
             raise invalid_setting(key, value, f"at most {self.max_bytes} bytes", f"give {_flag(key)} a shorter name")
 
@@ -128,7 +128,15 @@ ImagesFolder = Annotated[
     Text(
         IMAGES_PATTERN,
         "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
-        "give --data-dir such a folder",
+        "give {flag} such a folder",
+    ),
+]
+TokenizerName = Annotated[
+    str,
+    Text(
+        rf"bytes|bpe|(?=.*\.json$){IMAGES_PATTERN}",
+        "bytes, bpe, or a tokenizer.json as FOLDER/tokenizer.json, gs://BUCKET/... or s3://BUCKET/...",
+        "give --tokenizer one of these",
     ),
 ]
 ModelName = Annotated[

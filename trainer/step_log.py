@@ -52,13 +52,7 @@ class StepLog:
     """Count and time steps. Only `emit` waits for the device."""
 
     def __init__(
-        self,
-        config: TrainConfig,
-        task: Task,
-        state: RunState,
-        runtime: Runtime,
-        report: Reporter,
-        watchdog: Watchdog,
+        self, config: TrainConfig, task: Task, state: RunState, runtime: Runtime, report: Reporter, watchdog: Watchdog
     ) -> None:
         self._log_steps, self._task = config.log_steps, task
         self._state, self._runtime, self._report, self._watchdog = state, runtime, report, watchdog

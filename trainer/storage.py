@@ -30,10 +30,7 @@ RETRY_PAUSE_SECONDS = 0.5
 """Seconds before the second attempt. Each later pause is twice as long."""
 METADATA_SERVER_PATHS = re.compile(r"/latest/api/token|/computeMetadata/")
 """Addresses that a bucket's client asks for credentials if no variable provides any."""
-CREDENTIAL_VARIABLES = {
-    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
-}
+CREDENTIAL_VARIABLES = {"s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", "gs": "GOOGLE_APPLICATION_CREDENTIALS"}
 PERMANENT_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError)
 """Errors that a retry does not fix."""
 Answer = TypeVar("Answer")
@@ -167,7 +164,7 @@ class Folder:
         """Write a file atomically: after a crash it has the old or the new content."""
         if self.is_local:
             with self.writing(name) as file:
-                file.write(content)
+                write_all(file, memoryview(content))
             return
         with self._translate_errors("cannot be written", name):
             # An object store shows an object only once it is complete.
@@ -258,6 +255,12 @@ class Folder:
             return line
         names = CREDENTIAL_VARIABLES[self.url.partition("://")[0]]
         return f"no credentials: set {names}, or give this pod's service account access to the bucket ({line})"
+
+
+def write_all(file: IO[bytes], content: memoryview) -> None:
+    """Write all of the content. One call of the system writes at most 2 GiB."""
+    while content:
+        content = content[file.write(content) :]
 
 
 def _raise_not_listed(error: OSError) -> None:

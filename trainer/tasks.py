@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
@@ -34,6 +34,10 @@ class Task(Protocol):
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Return the model on its device, with its first weights, and its optimiser."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what an export needs to know about the model, as JSON."""
+        return {}
 
     def meter(self) -> Meter:
         """Return what sums up the measures of training steps."""

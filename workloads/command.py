@@ -1,4 +1,4 @@
-"""Commands and environment variables of a job's hosts. No other module sets either.
+"""Process layout, commands and environment variables of a job's hosts. No other module sets commands or variables.
 
 A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. The program runs without torchrun in an
 `mx-job` or a `ray-job`, under mpirun, and as the single process of a TPU host. Ranks and addresses are environment
@@ -11,13 +11,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from infra.hardware.provisioning_model import NcclEnvironmentScript
+from infra.hardware.machines import NcclEnvironmentScript
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
-from workloads.layout import ProcessLayout
 from workloads.spec import JobSpec
 from workloads.user_script import path_in_pod
+
+if TYPE_CHECKING:
+    from workloads.spec import JobSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessLayout:
+    """Process layout of a job."""
+
+    hosts: int
+    """Total number of hosts."""
+    min_hosts: int
+    """Minimum number of hosts of an elastic job; for other jobs equal to `hosts`."""
+    slices: int
+    """Number of TPU slices, which divide the hosts into equal groups."""
+    processes_per_host: int
+    """Number of training processes on each host."""
+    threads_per_process: int
+    """Compute threads of each process: the host's CPUs divided among its processes."""
+
+    @property
+    def hosts_per_slice(self) -> int:
+        """Number of hosts in each slice."""
+        return self.hosts // self.slices
+
+    @property
+    def world_size(self) -> int:
+        """Number of training processes."""
+        return self.hosts * self.processes_per_host
+
+
+def process_layout(spec: JobSpec) -> ProcessLayout:
+    """Return the process layout of `spec`."""
+    cpus = spec.resources.capacity.millicores // 1000
+    return ProcessLayout(
+        hosts=spec.hosts,
+        min_hosts=spec.elastic.min_hosts if spec.elastic else spec.hosts,
+        slices=spec.slices,
+        processes_per_host=spec.processes_per_host,
+        threads_per_process=max(1, cpus // spec.processes_per_host),
+    )
+
 
 BUCKET_PATH = "/bucket"
 """Mount path of a bucket that is a volume."""
@@ -132,7 +174,7 @@ def _network_check(spec: JobSpec) -> tuple[str, ...]:
     """Return the words that start the network check, which then runs the rest of the command."""
     if spec.min_bandwidth_gbps is None:
         return ()
-    return ("-m", "trainer.network_check", f"--min-bandwidth-gbps={spec.min_bandwidth_gbps:g}", "--")
+    return ("-m", "network_check", f"--min-bandwidth-gbps={spec.min_bandwidth_gbps:g}", "--")
 
 
 def uses_torchrun(spec: JobSpec) -> bool:

@@ -13,8 +13,7 @@ from pulumi_kubernetes.batch.v1 import (
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from infra.naming import QUEUE_LABEL, job_labels
-from workloads.kinds.kind import Resource
-from workloads.kinds.schema import Schema
+from workloads.kinds.kind import Resource, Schema
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 

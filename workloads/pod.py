@@ -34,7 +34,7 @@ from pulumi_kubernetes.core.v1 import (
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
 from infra.hardware import Capacity
-from infra.hardware.provisioning_model import NcclEnvironmentScript
+from infra.hardware.machines import NcclEnvironmentScript
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
 from settings.kubernetes_values import format_cpu, format_memory
 from workloads.command import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH, Command, FieldReference

@@ -16,7 +16,7 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from infra.hardware import MEBIBYTE, PoolCapacity, gpus
 from infra.naming import stack_labels
 from settings.kubernetes_values import format_cpu, format_memory
-from workloads.kinds.schema import Schema
+from workloads.kinds.kind import Schema
 
 API_VERSION = "kueue.x-k8s.io/v1beta2"
 CLUSTER_QUEUE = "trainyard"

@@ -52,7 +52,7 @@ def _flag(**values: Any) -> Flag:
 
 
 FLAGS = MappingProxyType(_load_flags())
-"""Recipe -> flag with `_` instead of `-` -> its rules. `python -m trainer.flag_table` writes the JSON file."""
+"""Recipe -> flag with `_` instead of `-` -> its rules. `python -m docs.flag_table` writes the JSON file."""
 ALIASES: Mapping[str, str] = MappingProxyType(
     {alias: name for flags in FLAGS.values() for name, flag in flags.items() for alias in flag.aliases}
 )

@@ -20,8 +20,8 @@ from policy.rules import Finding
 from settings.problem import dotted
 from simulation.cloud.values import SIGNATURE_KEY, UNKNOWNS
 from stack.config import StackConfig
-from workloads.command import host_command
-from workloads.layout import process_layout
+from stack.language_estimate import language_estimates
+from workloads.command import host_command, process_layout
 
 MAX_RESOURCES = 12
 """Maximum number of resources of one action that are listed one by one."""
@@ -116,6 +116,7 @@ def markdown(report: Report, today: date) -> str:
     lines += [report.base, ""] if report.base else []
     lines += _resources(report)
     lines += _price(report, today)
+    lines += _language(report)
     lines += _quota(report)
     notes = [
         f"- {each.rule.name}: {each.resource}: {each.problem.message}{_exception_note(each)}"
@@ -182,6 +183,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         "source": "engine" if report.is_from_engine else "recording",
         "resources": {action: dict(kinds) for action, kinds in by_kind(report.steps).items()},
         "price": {"total": asdict(found.total), "unpriced": list(found.unpriced), "warnings": found.warnings(today)},
+        "language": [asdict(each) for each in language_estimates(report.after)],
         "quota": [asdict(each) for each in report.after.cloud.quota()],
         "policy": [
             {
@@ -270,6 +272,11 @@ def _price(report: Report, today: date) -> list[str]:
     if now.unpriced:
         lines.append(f"\nNo price is known for {'; '.join(now.unpriced)}.")
     return [*lines, *(f"- {each}" for each in now.warnings(today))]
+
+
+def _language(report: Report) -> list[str]:
+    lines = [line for each in language_estimates(report.after) for line in each.lines()]
+    return ["", "Language models:", *lines] if lines else []
 
 
 def _cells(found: CostEstimate, *, spot: bool | None = None) -> dict[str, str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from infra.authorized_networks import documentation_ranges
 from infra.aws import inventory, permissions, pools, quota_and_prices, rules
 from infra.aws.config import EksConfig
 from infra.aws.rules import cluster_in, deployed_cluster, update_problems
 from infra.capacity import PoolNodes
-from infra.cloud import Cloud, ProvisionedCloud, Quota, quotas
-from infra.cost.cost_estimate import Line
+from infra.cloud import Cloud, ProvisionedCloud, Quota, documentation_ranges, quotas
+from infra.cost import Line
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import built_in_clouds
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand

@@ -13,8 +13,7 @@ from infra.aws.identity import ServiceRole, ServiceRoleArgs, WorkloadIdentity, W
 from infra.aws.network import Network, NetworkArgs
 from infra.aws.node_pool import NodeGroup, NodeGroupArgs
 from infra.aws.pools import NodeGroupPlan, node_groups
-from infra.aws.registry import ImageRepository, ImageRepositoryArgs
-from infra.aws.storage import CheckpointBucket, CheckpointBucketArgs
+from infra.aws.storage import CheckpointBucket, CheckpointBucketArgs, ImageRepository, ImageRepositoryArgs
 from infra.hardware.ec2 import ec2_machine
 from infra.namespace import SERVICE_ACCOUNT
 from infra.naming import cloud_labels

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
-from infra.hardware.provisioning_model import ProvisioningModel
+from infra.hardware.ec2 import AWS_ZONES, AWS_ZONES_BY_ACCOUNT
+from infra.hardware.machines import ProvisioningModel
 from infra.hardware.versions import DEFAULT_EKS_VERSION
 from infra.image.config import ImageConfig
 from settings.problem import Invalid
@@ -223,5 +223,5 @@ class EksConfig(Section):
     @property
     def all_zones(self) -> tuple[str, ...]:
         """Zones of the VPC."""
-        region_zones = ZONES.get(self.region) or tuple(f"{self.region}{letter}" for letter in "abc")
-        return self.zones or region_zones[: 2 if self.region in ZONES_BY_ACCOUNT else 3]
+        region_zones = AWS_ZONES.get(self.region) or tuple(f"{self.region}{letter}" for letter in "abc")
+        return self.zones or region_zones[: 2 if self.region in AWS_ZONES_BY_ACCOUNT else 3]

@@ -12,8 +12,8 @@ from pulumi_aws import ec2, eks
 from infra.aws.config import EksConfig
 from infra.aws.pools import SYSTEM_DISK_GB, NodeGroupPlan
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
+from infra.hardware.machines import ProvisioningModel
 from infra.hardware.node_capacity import eks_pods
-from infra.hardware.provisioning_model import ProvisioningModel
 from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="60m", delete="45m")

@@ -4,7 +4,7 @@ The provider, or AWS on behalf of the caller, uses these actions to create, impo
 https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html
 
 They are the calls of hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in
-`simulation/facts/resources.py`, without calls for inputs that Trainyard does not set.
+`simulation/facts/__main__.py`, without calls for inputs that Trainyard does not set.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from infra.aws.config import EksConfig, EksPoolConfig
 from infra.capacity import SYSTEM, PoolNodes, without_daemon_requests
 from infra.hardware import gpus
 from infra.hardware.ec2 import Ec2Machine, ec2_machine
+from infra.hardware.machines import ProvisioningModel
 from infra.hardware.node_capacity import eks_allocatable, eks_pods
-from infra.hardware.provisioning_model import ProvisioningModel
 from infra.naming import ACCELERATOR_LABEL
 from infra.scheduling import EFA_RESOURCE, Scheduling, in_pool, tolerate
 

@@ -10,7 +10,7 @@ from typing import Any
 from infra.aws.config import EksConfig
 from infra.aws.pools import SYSTEM_DISK_GB, node_groups
 from infra.cloud import QuotaNeeds
-from infra.cost.cost_estimate import Line, price_line
+from infra.cost import Line, price_line
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine, ec2_machine
 from infra.inventory import RunCommand
 

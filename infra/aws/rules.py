@@ -8,11 +8,10 @@ from datetime import UTC, datetime
 from ipaddress import IPv4Network
 from typing import Any
 
-from infra.authorized_networks import documentation_ranges, open_to_internet_problems
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
-from infra.hardware.aws_regions import ZONES, ZONES_BY_ACCOUNT
-from infra.hardware.ec2 import EC2_FAMILIES, EC2_MACHINES, ec2_machine
+from infra.cloud import documentation_ranges, open_to_internet_problems
+from infra.hardware.ec2 import AWS_ZONES, AWS_ZONES_BY_ACCOUNT, EC2_FAMILIES, EC2_MACHINES, ec2_machine
 from infra.hardware.node_capacity import reserved_addresses
 from infra.hardware.versions import eks_version_error, minor_of
 from settings.problem import Path, Problem
@@ -21,8 +20,8 @@ from settings.problems import SKIP_CHECK_HINT
 
 def problems(config: EksConfig) -> list[Problem]:
     """Return every problem in the settings of an EKS platform."""
-    if config.region not in ZONES:
-        message = f"is not a region that Trainyard knows; write one of {', '.join(sorted(ZONES))}"
+    if config.region not in AWS_ZONES:
+        message = f"is not a region that Trainyard knows; write one of {', '.join(sorted(AWS_ZONES))}"
         return [Problem("eks.region.unknown", ("platform", "region"), message, config.region)]
     all_problems = [*_ranges(config), *_version(config), *_zones_of_platform(config), *_system_pool(config)]
     all_problems += [*_bucket(config), *_admins(config)]
@@ -169,7 +168,7 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
     if len(set(zones)) != len(zones) or len(zones) not in (2, 3):
         message = "must be two or three different zones"
         yield Problem("eks.zones.count", ("platform", "zones"), message, list(zones))
-    region_zones = ZONES[config.region]
+    region_zones = AWS_ZONES[config.region]
     for zone in zones:
         if zone[:-1] != config.region:
             yield Problem(
@@ -181,7 +180,7 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
         elif config.check_availability and zone not in region_zones:
             message = f"{config.region} does not have zone {zone}; write some of {', '.join(sorted(region_zones))}"
             yield Problem("eks.zones.unknown", ("platform", "zones"), message + SKIP_CHECK_HINT, list(zones))
-    if config.check_availability and not config.zones and config.region in ZONES_BY_ACCOUNT:
+    if config.check_availability and not config.zones and config.region in AWS_ZONES_BY_ACCOUNT:
         message = (
             f"{config.region} gives each account only some of its zones; write two that your account has, from "
             f"{', '.join(region_zones)}"

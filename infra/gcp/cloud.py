@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from infra.capacity import PoolNodes
 from infra.cloud import ProvisionedCloud, Quota, quotas
-from infra.cost.cost_estimate import Line
+from infra.cost import Line
 from infra.gcp import inventory, permissions, pools, quota_and_prices, rules
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice

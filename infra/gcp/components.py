@@ -11,16 +11,13 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_gcp as gcp
 
-from infra.gcp.accelerator_network import AcceleratorNetwork, AcceleratorNetworkArgs
 from infra.gcp.cluster import GkeCluster, GkeClusterArgs
 from infra.gcp.config import GkeConfig
-from infra.gcp.fabrics import Fabric, fabric_of, machine_fabric
 from infra.gcp.identity import NodeIdentity, NodeIdentityArgs, WorkloadIdentity, WorkloadIdentityArgs
-from infra.gcp.network import Network, NetworkArgs
+from infra.gcp.network import AcceleratorNetwork, AcceleratorNetworkArgs, Network, NetworkArgs
 from infra.gcp.node_pool import AcceleratorNodePool, AcceleratorNodePoolArgs, SystemNodePool, SystemNodePoolArgs
-from infra.gcp.pools import NodePoolPlan, node_pools
-from infra.gcp.registry import ImageRepository, ImageRepositoryArgs
-from infra.gcp.storage import CheckpointBucket, CheckpointBucketArgs
+from infra.gcp.pools import Fabric, NodePoolPlan, fabric_of, machine_fabric, node_pools
+from infra.gcp.storage import CheckpointBucket, CheckpointBucketArgs, ImageRepository, ImageRepositoryArgs
 from infra.namespace import SERVICE_ACCOUNT
 
 ClusterAndNodes = tuple[GkeCluster, SystemNodePool, Mapping[str, AcceleratorNodePool]]

@@ -1,11 +1,17 @@
-"""Network: a cluster's VPC, subnet and ranges, and the NAT that gives private nodes internet access."""
+"""Network: a cluster's VPC, subnet and NAT. AcceleratorNetwork and PodNetworks: a fabric's VPCs and pod networks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_gcp as gcp
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from infra.gcp.pools import Fabric, subnets
+from infra.naming import fit_name, stack_labels
 
 PODS = "pods"
 SERVICES = "services"
@@ -87,3 +93,151 @@ class Network(pulumi.ComponentResource):
         self.network = pulumi.Output.all(vpc.id, nat.id).apply(lambda ids: ids[0])
         self.subnetwork = subnet.id
         self.register_outputs({"network": self.network, "subnetwork": self.subnetwork})
+
+
+NAME_LIMIT = 63
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceleratorNetworkArgs:
+    """Inputs of `AcceleratorNetwork`."""
+
+    project: pulumi.Input[str]
+    """Project of the networks."""
+    cluster: str
+    """Name of the cluster, prefix of the VPCs' names."""
+    zone: str
+    """Zone of the nodes. An RDMA network is bound to one zone."""
+    fabric: Fabric
+    """Networks that the machine type needs."""
+    network: str
+    """Range that contains the subnets."""
+
+
+class AcceleratorNetwork(pulumi.ComponentResource):
+    """VPCs for the traffic between GPUs of different hosts."""
+
+    names: list[tuple[str, str]]
+    """VPC and subnet names of each interface, in order."""
+    networks: pulumi.Output[list[tuple[str, str]]]
+    """VPC and subnet names of each interface, known when the networks exist."""
+
+    def __init__(self, name: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:AcceleratorNetwork", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS)
+        vpcs: dict[str, gcp.compute.Network] = {}
+        for vpc in args.fabric.vpcs:
+            vpcs[vpc] = self._vpc(name, vpc, args, _after_first(vpcs, child))
+        region = args.zone.rpartition("-")[0]
+        self.names, pairs = [], []
+        created: dict[str, gcp.compute.Subnetwork] = {}
+        for interface in args.fabric.interfaces:
+            subnet = created[interface.name] = gcp.compute.Subnetwork(
+                f"{name}-{interface.name}",
+                name=fit_name(args.cluster, interface.name, NAME_LIMIT),
+                project=args.project,
+                region=region,
+                network=vpcs[interface.vpc].id,
+                ip_cidr_range=subnets(args.fabric, args.network)[interface.name],
+                opts=_after_first(created, child),
+            )
+            self.names.append(
+                (fit_name(args.cluster, interface.vpc, NAME_LIMIT), fit_name(args.cluster, interface.name, NAME_LIMIT))
+            )
+            names = pulumi.Output.all(vpcs[interface.vpc].name, subnet.name)
+            pairs.append(names.apply(lambda values: (values[0], values[1])))
+        self.networks = pulumi.Output.all(*pairs).apply(list)
+        self.register_outputs({"networks": self.networks})
+
+    def _vpc(
+        self, name: str, vpc: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions
+    ) -> gcp.compute.Network:
+        is_rdma = args.fabric.rdma_profile is not None and vpc == "rdma"
+        profile = pulumi.Output.concat(
+            "projects/", args.project, f"/global/networkProfiles/{args.zone}-{args.fabric.rdma_profile}"
+        )
+        network = gcp.compute.Network(
+            f"{name}-{vpc}-vpc",
+            name=fit_name(args.cluster, vpc, NAME_LIMIT),
+            project=args.project,
+            auto_create_subnetworks=False,
+            mtu=args.fabric.mtu,
+            network_profile=profile if is_rdma else None,
+            opts=opts,
+        )
+        if not is_rdma:
+            # Hosts connect to each other on any port, and this VPC contains only hosts. RDMA networks do not support
+            # firewall rules.
+            gcp.compute.Firewall(
+                f"{name}-{vpc}-inside",
+                name=fit_name(args.cluster, vpc, NAME_LIMIT),
+                project=args.project,
+                network=network.id,
+                direction="INGRESS",
+                source_ranges=[args.network],
+                allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
+                # Google does not delete a VPC with a firewall rule. The provider would not replace the rule with its
+                # VPC: `network` is not ForceNew (google-beta/services/compute/resource_compute_firewall.go:259 of
+                # terraform-provider-google-beta).
+                opts=pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(replace_on_changes=["network"])),
+            )
+        return network
+
+
+def _after_first(created: Mapping[str, pulumi.Resource], opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
+    """Return options that make a resource wait for the first of `created`.
+
+    Before the engine replaces the first network, it deletes the pools that use it. It replaces networks that do not
+    wait for each other in parallel, and would delete the others while the pools still use them, which Google rejects.
+    """
+    first = next(iter(created.values()), None)
+    return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=None if first is None else [first]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodNetworksArgs:
+    """Inputs of `PodNetworks`."""
+
+    fabric: Fabric
+    """Networks that the machine type needs."""
+    networks: pulumi.Output[list[tuple[str, str]]]
+    """VPC and subnet names of each interface, in order."""
+
+
+class PodNetworks(pulumi.ComponentResource):
+    """A `Network` object in the cluster for each interface. Pods name them in their annotations."""
+
+    def __init__(self, name: str, args: PodNetworksArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:PodNetworks", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        for index, interface in enumerate(args.fabric.interfaces):
+            vpc_and_subnet = args.networks[index]
+            metadata = ObjectMetaArgs(name=interface.name, labels=stack_labels())
+            CustomResource(
+                f"{name}-{interface.name}-parameters",
+                api_version="networking.gke.io/v1",
+                kind="GKENetworkParamSet",
+                metadata=metadata,
+                spec={
+                    "vpc": vpc_and_subnet[0],
+                    "vpcSubnet": vpc_and_subnet[1],
+                    "deviceMode": interface.device_mode,
+                },
+                opts=child,
+            )
+            CustomResource(
+                f"{name}-{interface.name}",
+                api_version="networking.gke.io/v1",
+                kind="Network",
+                metadata=metadata,
+                spec={
+                    "type": "Device",
+                    "parametersRef": {
+                        "group": "networking.gke.io",
+                        "kind": "GKENetworkParamSet",
+                        "name": interface.name,
+                    },
+                },
+                opts=child,
+            )
+        self.register_outputs({})

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from infra.cloud import QuotaNeeds
-from infra.cost.cost_estimate import Line, price_line
+from infra.cost import Line, price_line
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, num_nodes, pool_plans, system_disk_type, system_machine
-from infra.hardware.gce import disk_quota, gce_family, gce_machine
+from infra.hardware.gce import GceFamily, disk_quota, gce_family, gce_machine
 from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
 from infra.hardware.tpus import GENERATIONS
@@ -87,7 +87,7 @@ def price_lines(platform: GkeConfig) -> Iterator[Line]:
     """Yield the price lines of the platform at its maximum number of nodes."""
     region, nodes = platform.region, platform.system_pool.max_nodes
     yield price_line("cluster", CLOUD, region, "GKE control plane", 1)
-    yield from _machine("system", region, gce_machine(system_machine(platform)), nodes)
+    yield from machine_lines("system", region, gce_machine(system_machine(platform)), nodes)
     yield price_line("system", CLOUD, region, f"disk {system_disk_type(platform)} GB", SYSTEM_DISK_GB * nodes)
     for pool in platform.pools:
         # Provisioning models are alternatives. The first is preferred.
@@ -102,20 +102,31 @@ def _pool(plan: NodePoolPlan, region: str, nodes: int) -> Iterator[Line]:
     # Use the on-demand price for flex-start nodes. They cost less, but the price is unknown.
     spot, part = plan.model.is_spot, plan.pool.name
     if plan.tpu is not None:
-        yield price_line(
-            part, CLOUD, region, f"TPU {plan.tpu.generation} chip", nodes * plan.tpu.chips_per_host, spot=spot
-        )
+        yield tpu_line(part, region, plan.tpu.generation, nodes * plan.tpu.chips_per_host, spot=spot)
     else:
-        yield from _machine(part, region, plan.machine, nodes, spot=spot)
+        yield from machine_lines(part, region, plan.machine, nodes, spot=spot)
         if plan.gpu is not None:
-            name = f"{plan.gpu} with its share of the machine" if plan.family.pricing == "gpu" else plan.gpu
-            yield price_line(part, CLOUD, region, name, nodes * plan.gpus, spot=spot)
+            yield gpu_line(part, region, plan.gpu, plan.family, nodes * plan.gpus, spot=spot)
     disk = f"disk {plan.disk_type} GB"
     yield price_line(part, CLOUD, region, disk, plan.pool.disk_size_gb * nodes, spot=spot)
 
 
-def _machine(part: str, region: str, machine: MachineType, nodes: int, *, spot: bool = False) -> Iterator[Line]:
-    # Google prices vCPUs and memory separately, at the same rates for every size of a family.
+def tpu_line(part: str, region: str, generation: str, chips: int, *, spot: bool = False) -> Line:
+    """Return the price line of TPU chips, which includes their hosts."""
+    return price_line(part, CLOUD, region, f"TPU {generation} chip", chips, spot=spot)
+
+
+def gpu_line(part: str, region: str, gpu: str, family: GceFamily, gpus: int, *, spot: bool = False) -> Line:
+    """Return the price line of GPUs, which includes their machines for some families."""
+    name = f"{gpu} with its share of the machine" if family.pricing == "gpu" else gpu
+    return price_line(part, CLOUD, region, name, gpus, spot=spot)
+
+
+def machine_lines(part: str, region: str, machine: MachineType, nodes: int, *, spot: bool = False) -> Iterator[Line]:
+    """Yield the price lines of machines without their GPUs and boot disks.
+
+    Google prices vCPUs and memory separately, at the same rates for every size of a family.
+    """
     family, series = machine.name.partition("-")[0], machine.name.rpartition("-")[0]
     pricing = gce_family(machine).pricing
     if pricing == "series":

@@ -1,4 +1,4 @@
-"""EC2 instance families, one row per family with its instance types. Pure."""
+"""EC2 instance families, one row per family with its instance types; and AWS regions with their zones. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,58 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from infra.hardware.machines import MachineType, find
+
+_AREAS_WITH_ONE_REGION = (
+    "af-south",
+    "ca-central",
+    "ca-west",
+    "eu-north",
+    "il-central",
+    "me-central",
+    "me-south",
+    "mx-central",
+    "sa-east",
+)
+_REGION_COUNTS = {
+    "ap-east": 2,
+    "ap-northeast": 3,
+    "ap-south": 2,
+    "ap-southeast": 7,
+    "eu-central": 2,
+    "eu-south": 2,
+    "eu-west": 3,
+    "us-east": 2,
+    "us-west": 2,
+}
+_ZONE_LETTERS = {
+    "ap-northeast-1": "acdb",
+    "ap-northeast-2": "abcd",
+    "ca-central-1": "abd",
+    "us-east-1": "abcdef",
+    "us-west-1": "acb",
+    "us-west-2": "abcd",
+}
+"""Zone letters of regions with letters other than a, b and c. Zones that exist in every account come first."""
+
+AWS_ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        region: tuple(f"{region}{letter}" for letter in _ZONE_LETTERS.get(region, "abc"))
+        for region in (
+            *(f"{area}-1" for area in _AREAS_WITH_ONE_REGION),
+            *(f"{area}-{number}" for area, count in _REGION_COUNTS.items() for number in range(1, count + 1)),
+        )
+    }
+)
+"""Zones of each public region, preferred zones first. Each account maps the letters to zones differently.
+
+Government and China regions are not in the table. As documented in 2026-11:
+
+https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html,
+https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html
+"""
+AWS_ZONES_BY_ACCOUNT = ("us-west-1",)
+"""Regions where each account has only some of the zones. The sources are those of `AWS_ZONES`."""
+
 
 SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html"
 

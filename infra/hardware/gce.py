@@ -46,7 +46,7 @@ class GceFamily:
     compact_flex_start: bool
     """True if flex-start and queued nodes can have compact placement."""
     fabric: Literal["tcpx", "tcpxo", "rdma"] | None
-    """Additional networks of machine types with all GPUs of a host. `infra/gcp/fabrics.py` has their interfaces."""
+    """Additional networks of machine types with all GPUs of a host. `infra/gcp/pools.py` has their interfaces."""
     cpu_quota: str | None
     """Quota of vCPUs, or None for machines with accelerators, which use only the accelerator's quota.
 

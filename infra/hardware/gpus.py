@@ -33,6 +33,14 @@ class Gpu:
     """GKE's name, the value of the node label `cloud.google.com/gke-accelerator`."""
     device_name: str
     """Part of the name that CUDA reports. `trainer/step_log.py` has its peak FLOPS under this name."""
+    memory_gib: int
+    """Memory of the largest variant, in GiB. A program can use a little less.
+
+    https://cloud.google.com/compute/docs/gpus and https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html, which
+    write GB. A V100 of p3dn.24xlarge has 32, others have 16. B300: https://www.nvidia.com/en-us/data-center/hgx/.
+    """
+    teraflops: float | None
+    """Dense 10^12 operations a second in 16 bits, as in `trainer/step_log.py`; None without a published number."""
     attachment: Attachment | None
     """Rules for attaching it to a machine type (N1), or None if machine types include it."""
     runs_cuda_13: bool
@@ -72,6 +80,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-tesla-t4",
                 device_name="Tesla T4",
+                memory_gib=16,
+                teraflops=65.0,
                 attachment=_T4,
                 runs_cuda_13=True,
                 gce_quota="NVIDIA_T4_GPUS",
@@ -86,6 +96,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-tesla-v100",
                 device_name="V100",
+                memory_gib=32,
+                teraflops=125.0,
                 attachment=_V100,
                 runs_cuda_13=False,
                 gce_quota="NVIDIA_V100_GPUS",
@@ -94,6 +106,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-l4",
                 device_name="L4",
+                memory_gib=24,
+                teraflops=121.0,
                 attachment=None,
                 runs_cuda_13=True,
                 gce_quota="NVIDIA_L4_GPUS",
@@ -107,6 +121,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-a10g",
                 device_name="A10G",
+                memory_gib=24,
+                teraflops=None,
                 attachment=None,
                 runs_cuda_13=True,
                 gce_quota=None,
@@ -115,6 +131,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-tesla-a100",
                 device_name="A100",
+                memory_gib=40,
+                teraflops=312.0,
                 attachment=None,
                 runs_cuda_13=True,
                 gce_quota="NVIDIA_A100_GPUS",
@@ -126,6 +144,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-a100-80gb",
                 device_name="A100",
+                memory_gib=80,
+                teraflops=312.0,
                 attachment=None,
                 runs_cuda_13=True,
                 gce_quota="NVIDIA_A100_80GB_GPUS",
@@ -134,6 +154,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-h100-80gb",
                 device_name="H100",
+                memory_gib=80,
+                teraflops=989.0,
                 attachment=None,
                 runs_cuda_13=True,
                 gce_quota=_shared_quota("NVIDIA_H100"),
@@ -147,6 +169,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-h100-mega-80gb",
                 device_name="H100",
+                memory_gib=80,
+                teraflops=989.0,
                 attachment=None,
                 runs_cuda_13=True,
                 gce_quota=_shared_quota("NVIDIA_H100_MEGA"),
@@ -159,6 +183,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-h200-141gb",
                 device_name="H200",
+                memory_gib=141,
+                teraflops=989.0,
                 attachment=None,
                 runs_cuda_13=True,
                 gce_quota=_shared_quota("NVIDIA_H200"),
@@ -170,6 +196,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-b200",
                 device_name="B200",
+                memory_gib=180,
+                teraflops=2250.0,
                 attachment=None,
                 runs_cuda_13=True,
                 gce_quota=_shared_quota("NVIDIA_B200"),
@@ -181,6 +209,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-rtx-pro-6000",
                 device_name="RTX PRO 6000",
+                memory_gib=96,
+                teraflops=None,
                 attachment=None,
                 runs_cuda_13=True,
                 # Named like the quotas of other models. No page with the name was found.
@@ -191,6 +221,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-l40s",
                 device_name="L40S",
+                memory_gib=48,
+                teraflops=362.05,
                 attachment=None,
                 runs_cuda_13=True,
                 gce_quota=None,
@@ -199,6 +231,8 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
             Gpu(
                 name="nvidia-b300",
                 device_name="B300",
+                memory_gib=288,
+                teraflops=2250.0,
                 attachment=None,
                 runs_cuda_13=True,
                 gce_quota=None,

@@ -40,7 +40,13 @@ WORK_FOLDER = PurePosixPath("/opt/trainyard")
 TRAINER_IMAGE = BuiltinImage(
     folder="trainer",
     dockerfile="trainer/Dockerfile",
-    sources=MappingProxyType({"trainer": "trainer", "trainer/data/made_images.py": "made_images.py"}),
+    sources=MappingProxyType(
+        {
+            "images/trainer/made_images.py": "made_images.py",
+            "images/trainer/network_check.py": "network_check.py",
+            "trainer": "trainer",
+        }
+    ),
     data=frozenset({"digits", "sotu", "tiny-imagenet"}),
     is_built_in_clouds=True,
 )
@@ -67,7 +73,9 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
         "xla": BuiltinImage(
             folder="trainer",
             dockerfile="trainer/Dockerfile.xla",
-            sources=MappingProxyType({"trainer": "trainer"}),
+            sources=MappingProxyType(
+                {"images/trainer/network_check.py": "network_check.py", "trainer": "trainer"},
+            ),
             is_built_in_clouds=True,
         ),
     }

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from infra.image.builtin_images import BUILTIN_IMAGES, LOCAL_PREFIX
+from infra.image.builtin_images import BUILTIN_IMAGES, LOCAL_PREFIX, TRAINER_IMAGE, BuiltinImage
 from infra.local.image_builder import PRIVATE_MOUNTS, Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
@@ -111,7 +111,7 @@ def copy_data(context: Path) -> None:
 
 def trainer_sources() -> list[Path]:
     """Return the source files of the trainer image in a stable order."""
-    return _files(TRAINER)
+    return _sources(TRAINER_IMAGE)
 
 
 def trainer_image_reference() -> str:
@@ -121,20 +121,14 @@ def trainer_image_reference() -> str:
 
 def builtin_image_reference(name: str) -> str:
     """Return the reference of the builtin image `name` for its current sources."""
-    return _reference(f"{LOCAL_PREFIX}{name}", _builtin_sources(name))
+    return _reference(f"{LOCAL_PREFIX}{name}", _sources(BUILTIN_IMAGES[name]))
 
 
-def _builtin_sources(name: str) -> list[Path]:
-    image = BUILTIN_IMAGES[name]
-    return sorted({*_files(PROJECT / image.folder), *(TRAINER / each for each in ("uv.txt", *image.trainer_files))})
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and not path.name.endswith((".pyc", ".in"))
-    )
+def _sources(image: BuiltinImage) -> list[Path]:
+    paths = [PROJECT / each for each in (image.folder, *image.sources)]
+    files = {file for path in paths for file in (path, *path.rglob("*")) if file.is_file()}
+    files = {file for file in files if "__pycache__" not in file.parts and not file.name.endswith((".pyc", ".in"))}
+    return sorted({*files, *(TRAINER / each for each in ("uv.txt", *image.trainer_files))})
 
 
 def _reference(repository: str, sources: list[Path]) -> str:
@@ -190,7 +184,7 @@ def _build_from_base(builder: Builder, reference: str, progress: Progress) -> No
     """Build and store the trainer image or another builtin image. Remove old images of the same repository."""
     repository = reference.partition(":")[0]
     name = {f"{LOCAL_PREFIX}{name}": name for name in BUILTIN_IMAGES}.get(repository)
-    sources = _builtin_sources(name) if name else trainer_sources()
+    sources = _sources(BUILTIN_IMAGES[name] if name else TRAINER_IMAGE)
     dockerfile = PROJECT / BUILTIN_IMAGES[name].dockerfile if name else TRAINER / "Dockerfile"
     if reference != _reference(repository, sources):
         raise RuntimeError(f"image {reference}: the sources changed during the update; run `pulumi up` again")

@@ -1,17 +1,199 @@
-"""Start the simulated provider of a package: `python -m simulation.cloud PACKAGE [engine address]`."""
+"""`python -m simulation.cloud PACKAGE [engine address]`: the simulated provider of a package.
+
+Its gRPC service maps Pulumi's requests to the simulated cloud.
+"""
+
+# ruff: noqa: ARG002 - the protocol gives every method a request and a context
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
-from pulumi.runtime.proto import provider_pb2_grpc
+import grpc
+from google.protobuf import any_pb2, empty_pb2
+from google.rpc import status_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
+from settings.problem import dotted
 from setup.plugin_protocol import serve
-from simulation.cloud.lifecycle import Cloud
-from simulation.cloud.provider import SimulatedProvider
-from simulation.cloud.state import read_state
+from simulation.cloud import checking
+from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
+from simulation.cloud.schema import UnknownType
+from simulation.cloud.state import Properties, Record, read_state, without_internal
+from simulation.cloud.values import UNKNOWN, from_wire, reveal, to_wire
+
+
+class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
+    """The simulated provider of a package: `gcp`, `aws` or `docker-build`."""
+
+    def __init__(self, package: str, cloud: Cloud) -> None:
+        self._package = package
+        self._cloud = cloud
+        self._scope: Properties = {}
+        self._tags: Properties = {}
+
+    def Handshake(
+        self, request: provider_pb2.ProviderHandshakeRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.ProviderHandshakeResponse:
+        """Return no optional features. The engine then sends secrets as plain values."""
+        return provider_pb2.ProviderHandshakeResponse()
+
+    def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
+        """Return the version of the installed SDK, which the real plugin would have too."""
+        return plugin_pb2.PluginInfo(version=metadata.version(f"pulumi-{self._package}"))
+
+    def GetSchema(
+        self, request: provider_pb2.GetSchemaRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.GetSchemaResponse:
+        """Return a schema without types: programs get their types from the SDK."""
+        return provider_pb2.GetSchemaResponse(schema=json.dumps({"name": self._package, "version": "0.0.0"}))
+
+    def CheckConfig(
+        self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.CheckResponse:
+        """Accept any configuration."""
+        return provider_pb2.CheckResponse(inputs=request.news)
+
+    def DiffConfig(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
+        """Report changed settings. A change of project, region or zone replaces all resources."""
+        olds, news = from_wire(request.olds), from_wire(request.news)
+        changed = [key for key in sorted({*olds, *news}) if olds.get(key) != news.get(key)]
+        replaces = [key for key in changed if key in checking.SCOPE_KEYS]
+        some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
+        return provider_pb2.DiffResponse(changes=some, diffs=changed, replaces=replaces)
+
+    def Configure(
+        self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.ConfigureResponse:
+        """Store the default project, region, zone and tags. Ignore credentials."""
+        settings = {key.rpartition(":")[2]: value for key, value in request.variables.items()}
+        self._scope = {key: settings[key] for key in checking.SCOPE_KEYS if settings.get(key)}
+        self._tags = json.loads(settings.get("defaultTags") or "{}").get("tags") or {}
+        return provider_pb2.ConfigureResponse(supportsPreview=True)
+
+    def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
+        """Fill in a resource's default inputs, and check them against the schema and the cloud's rules."""
+        token = request.type or _type_of(request.urn)
+        with _errors_as_status(context):
+            olds, news = reveal(from_wire(request.olds)), reveal(from_wire(request.news))
+            inputs = checking.with_defaults(token, request.urn, request.randomSeed, olds, news, self._scope, self._tags)
+            found = checking.problems(token, inputs)
+        return provider_pb2.CheckResponse(
+            inputs=to_wire(inputs, keep_secrets=False),
+            failures=[provider_pb2.CheckFailure(property=dotted(each.path), reason=each.message) for each in found],
+        )
+
+    def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
+        """Report the inputs that change, and the changes that replace the resource."""
+        token = request.type or _type_of(request.urn)
+        olds, news = reveal(from_wire(request.old_inputs)), reveal(from_wire(request.news))
+        found = checking.changes(token, olds, news)
+        if found.crash:
+            context.abort(grpc.StatusCode.UNAVAILABLE, found.crash)
+        some = provider_pb2.DiffResponse.DIFF_SOME if found.changed else provider_pb2.DiffResponse.DIFF_NONE
+        return provider_pb2.DiffResponse(
+            changes=some,
+            diffs=found.changed,
+            replaces=found.replaced,
+            deleteBeforeReplace=found.deletes_first,
+            detailedDiff=_detailed(token, found),
+            hasDetailedDiff=bool(found.paths),
+        )
+
+    def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
+        """Create a resource. A preview returns the inputs without computed outputs."""
+        inputs = reveal(from_wire(request.properties))
+        if request.preview:
+            return provider_pb2.CreateResponse(properties=to_wire(without_internal(inputs), keep_secrets=False))
+        token = request.type or _type_of(request.urn)
+        with _errors_as_status(context):
+            record = self._cloud.create(request.urn, token, inputs, request.timeout)
+        return provider_pb2.CreateResponse(id=record.id, properties=to_wire(record.outputs, keep_secrets=False))
+
+    def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
+        """Read a resource for a refresh or an import."""
+        record = self._cloud.read(request.type or _type_of(request.urn), request.id)
+        if record is None:
+            return provider_pb2.ReadResponse()
+        return provider_pb2.ReadResponse(
+            id=record.id,
+            properties=to_wire(record.outputs, keep_secrets=False),
+            inputs=to_wire(record.inputs, keep_secrets=False),
+        )
+
+    def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
+        """Update a resource in place."""
+        inputs = reveal(from_wire(request.news))
+        if request.preview:
+            old = reveal(from_wire(request.olds))
+            token = request.type or _type_of(request.urn)
+            again = checking.new_outputs(token, reveal(from_wire(request.old_inputs)), inputs)
+            found = {**old, **without_internal(inputs), **dict.fromkeys(again, UNKNOWN)}
+            return provider_pb2.UpdateResponse(properties=to_wire(found, keep_secrets=False))
+        with _errors_as_status(context):
+            record = self._cloud.update(request.urn, request.type or _type_of(request.urn), request.id, inputs)
+        return provider_pb2.UpdateResponse(properties=to_wire(record.outputs, keep_secrets=False))
+
+    def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """Delete a resource."""
+        with _errors_as_status(context):
+            self._cloud.delete(request.urn, request.type or _type_of(request.urn), request.id)
+        return empty_pb2.Empty()
+
+    def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
+        """Reject functions such as `getAvailabilityZones`, which the program does not call."""
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, f"the function {request.tok} is not simulated")
+
+    def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """Do nothing: no call waits."""
+        return empty_pb2.Empty()
+
+
+def _type_of(urn: str) -> str:
+    return urn.split("::")[2].rpartition("$")[2]
+
+
+def _detailed(token: str, found: checking.Changes) -> dict[str, provider_pb2.PropertyDiff]:
+    """Return the changed paths, to which the engine applies `replace_on_changes`."""
+    replaced = {checking.path_outside_lists(token, each) for each in found.replaced}
+    kinds = provider_pb2.PropertyDiff.Kind
+    return {
+        path: provider_pb2.PropertyDiff(kind=kinds.UPDATE_REPLACE if path in replaced else kinds.UPDATE, inputDiff=True)
+        for path in (checking.path_outside_lists(token, each) for each in found.paths)
+    }
+
+
+@contextmanager
+def _errors_as_status(context: grpc.ServicerContext) -> Iterator[None]:
+    try:
+        yield
+    except TimedOut as failure:
+        _abort_with_state(context, failure.reason, failure.record)
+    except (Rejected, UnknownType) as error:
+        context.abort(grpc.StatusCode.UNKNOWN, str(error))
+
+
+def _abort_with_state(context: grpc.ServicerContext, reason: str, record: Record) -> None:
+    """Fail the call, but return the resource, so that the engine saves it and the next update checks it again."""
+    detail = any_pb2.Any()
+    detail.Pack(
+        provider_pb2.ErrorResourceInitFailed(
+            id=record.id,
+            properties=to_wire(record.outputs, keep_secrets=False),
+            inputs=to_wire(record.inputs, keep_secrets=False),
+            reasons=[reason],
+        )
+    )
+    status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=reason, details=[detail])
+    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+    context.abort(grpc.StatusCode.UNKNOWN, reason)
+
 
 FOLDER_VARIABLE = "TRAINYARD_REHEARSAL"
 """Environment variable with the folder of the rehearsal's state."""

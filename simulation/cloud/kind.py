@@ -33,7 +33,7 @@ class Rule:
     @property
     def code(self) -> str:
         """Code of the rule's problems, from its cloud and its function: `rehearsal.gcp.member_exists`."""
-        return f"rehearsal.{self.check.__module__.split('.')[-2]}.{self.check.__name__}"
+        return f"rehearsal.{self.check.__module__.split('.')[-1]}.{self.check.__name__}"
 
     def problems(self, inputs: Properties, state: CloudState) -> list[Problem]:
         """Return the inputs that break this rule."""

@@ -6,16 +6,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from simulation.cloud.aws.kinds import KINDS as AWS
-from simulation.cloud.gcp.kinds import KINDS as GCP
+from simulation.cloud.aws import KINDS as AWS
+from simulation.cloud.gcp import KINDS as GCP
 from simulation.cloud.kind import Autoname, Kind
-from simulation.cloud.state import Properties
+from simulation.cloud.state import Properties, without_internal
 
 
 def _input_digest(found: Properties) -> str:
     """Return a digest of the inputs, in place of the image's digest."""
-    plain = {key: value for key, value in found.items() if not key.startswith("__")}
-    return "sha256:" + hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()
+    text = json.dumps(without_internal(found), sort_keys=True, default=str)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def _image_reference(found: Properties) -> str:

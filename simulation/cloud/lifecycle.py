@@ -15,7 +15,16 @@ from settings.problem import dotted
 from simulation.cloud.checking import counted_outputs, new_outputs
 from simulation.cloud.kind import Kind, hex_digits, references_of, rendered
 from simulation.cloud.kinds import kind_of
-from simulation.cloud.state import CloudState, Operation, Properties, Record, edit_state, key, read_state
+from simulation.cloud.state import (
+    CloudState,
+    Operation,
+    Properties,
+    Record,
+    edit_state,
+    key,
+    read_state,
+    without_internal,
+)
 
 TYPE_FAULTS = ("stockout", "quota", "timeout", "slow", "crash", "eventual", "leak")
 CALL_FAULTS = ("denied", "crash")
@@ -276,7 +285,7 @@ def _record(state: CloudState, kind: Kind, urn: str, inputs: Properties) -> Reco
 
 
 def _outputs(state: CloudState, kind: Kind, inputs: Properties, id_: str) -> Properties:
-    plain = {name: value for name, value in inputs.items() if not name.startswith("__")}
+    plain = without_internal(inputs)
     known = {**plain, "id": id_, "number": hex_digits(id_), "__settings": state.settings}
     computed = {name: rendered(template, known) for name, template in kind.outputs.items()}
     merged: Properties = _merged(plain, computed)

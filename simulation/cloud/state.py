@@ -13,6 +13,11 @@ from typing import Any
 Properties = dict[str, Any]
 
 
+def without_internal(properties: Properties) -> Properties:
+    """Return the properties except internal ones, whose names begin with two underscores."""
+    return {key: value for key, value in properties.items() if not key.startswith("__")}
+
+
 @dataclass(kw_only=True)
 class Record:
     """A resource that exists in the cloud."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from simulation.cloud.aws.kinds import CLUSTER as EKS_CLUSTER
-from simulation.cloud.aws.kinds import NODE_GROUP, SUBNET, TEMPLATE, machine_of
-from simulation.cloud.gcp.kinds import CLUSTER as GKE_CLUSTER
-from simulation.cloud.gcp.kinds import NODE_POOL, POLICY
-from simulation.cloud.gcp.node_pools import gpus_of, nodes_per_zone, zones_of
+from simulation.cloud.aws import CLUSTER as EKS_CLUSTER
+from simulation.cloud.aws import NODE_GROUP, SUBNET, TEMPLATE, machine_of
+from simulation.cloud.gcp import CLUSTER as GKE_CLUSTER
+from simulation.cloud.gcp import NODE_POOL, POLICY, gpus_of, nodes_per_zone, zones_of
 from simulation.cloud.kind import value_at
 from simulation.cloud.lifecycle import Effects, Rejected
 from simulation.cloud.state import CloudState, Properties, Record, read_state

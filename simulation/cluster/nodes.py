@@ -10,7 +10,7 @@ from infra.hardware.ec2 import Ec2Machine
 from infra.hardware.machines import MachineType
 from infra.hardware.node_capacity import eks_allocatable, eks_capacity, eks_pods, gke_allocatable, gke_capacity
 from infra.local.settings import KUBERNETES_VERSION
-from simulation.cloud.gcp.node_pools import gpus_of, machine_of, slice_of, zones_of
+from simulation.cloud.gcp import gpus_of, machine_of, slice_of, zones_of
 from simulation.cloud.kind import value_at
 from simulation.cloud.state import Properties
 

@@ -195,7 +195,7 @@ def test_completion_prints_the_script_of_the_shell(name: str, capsys: pytest.Cap
 def test_stack_completes_to_the_files_of_stacks() -> None:
     (option,) = [each for each in COMMANDS["up"].params if each.name == "stack"]
     found = option.shell_complete(click.Context(COMMANDS["up"]), "gke")
-    assert [item.value for item in found] == ["gke-tpu", "gke-v100"]
+    assert [item.value for item in found] == ["gke-h200", "gke-tpu", "gke-v100"]
 
 
 def test_program_runs_the_checkout_around_the_working_directory(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from commands.review.report import Report, as_json, comment, format_change, mark
 from policy.catalogue import RULES
 from policy.rules import findings
 from stack.config import parse
+from stack.language_estimate import language_estimates
+from tests.unit.stack_settings import KUBECONFIG
 
 TODAY = date(2026, 11, 21)
 POOL = {"name": "cpus", "machine_type": "e2-standard-4", "nodes": 2}
@@ -207,3 +209,46 @@ def test_format_change_secret_value_is_omitted(secret: Any) -> None:
 
 def test_format_change_unknown_value_is_omitted() -> None:
     assert format_change("a", {"a": "b"}, {"a": "04da6b54-80e4-46f7-96ec-b56ff0331ba9"}) == "a"
+
+
+def test_report_of_language_model_has_memory_speed_and_price_with_source() -> None:
+    language = {
+        "name": "llm",
+        "recipe": "language",
+        "accelerator": "nvidia-h200-141gb",
+        "accelerators_per_host": 8,
+        "hosts": 2,
+        "resources": {"cpu": 100, "memory": "800Gi"},
+        "flags": {"preset": "8b", "context": 8192, "batch_size": 1, "amp": True, "parallelism": "shard=8"},
+    }
+    pool = {"name": "h200", "machine_type": "a3-ultragpu-8g", "nodes": 2}
+    stack = {
+        "platform": {"kind": "gke", "project": "some-project", "zone": "us-central1-b", "pools": [pool]},
+        "jobs": [language],
+    }
+    found = report(stack, stack)
+    text = markdown(found, TODAY)
+    assert "- llm: 6,981.9 million weights. Memory of each of 16 devices (estimate): " in text
+    assert " of 141 GiB (weights 3.3, gradients 3.3, optimizer 6.5, copies " in text
+    assert "29% to 35% of the GPU's peak, as [Llama 3.1 8B" in text
+    assert "This is an estimate, not a measurement" in text
+    assert "https://github.com/pytorch/torchtitan/" in text
+    (estimate,) = as_json(found, TODAY)["language"]
+    slow, fast = estimate["tokens_per_second"]
+    assert 5000 < slow < fast < 8000
+    low, high = estimate["usd_per_billion_tokens"]
+    hourly = found.after.cloud.cost_estimate().by_part()["h200"].amount
+    assert low == pytest.approx(hourly * 1e9 / 3600 / (16 * fast), rel=1e-4)
+    assert high == pytest.approx(hourly * 1e9 / 3600 / (16 * slow), rel=1e-4)
+
+
+def test_report_of_language_model_in_32_bits_or_without_price_has_no_estimate_of_it() -> None:
+    language = {"name": "llm", "recipe": "language", "accelerator": "nvidia-l4", "flags": {"preset": "10m"}}
+    cluster = {"kind": "kubeconfig", "kubeconfig": str(KUBECONFIG), "context": "kind", "image": "example.com/trainer:1"}
+    (plain,) = language_estimates(parse({"platform": cluster, "jobs": [language]}))
+    assert (plain.tokens_per_second, plain.usd_per_billion_tokens) == (None, None)
+    language["flags"] = {"preset": "10m", "amp": True}
+    (amp,) = language_estimates(parse({"platform": cluster, "jobs": [language]}))
+    assert amp.tokens_per_second
+    assert amp.usd_per_billion_tokens is None
+    assert "llm: no price is known, at " in amp.lines()[1]

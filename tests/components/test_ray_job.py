@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from infra.gcp.fabrics import GIB
+from infra.gcp.pools import GIB
 from tests.components.rendered_jobs import main_object, spec, workers
 from tests.golden.manifests import GPU, ON_CLAIM, ON_GPUS, SCRIPT, engine
 from workloads.kinds.ray_job import HEAD, OWN_COMMAND

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pulumi.runtime import rpc
 
-from infra.gcp.fabrics import GIB
+from infra.gcp.pools import GIB
 from infra.project import PROJECT_VARIABLE
 from tests.components.rendered_jobs import KINDS, TORCH_KINDS, job, main_object, pod_templates, spec, values_of, workers
 from tests.golden.manifests import (

@@ -98,6 +98,7 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
     kinds: tuple[JobKind, ...] = get_args(JobKind)
     torch = [kind for kind in kinds if KINDS[kind].runs_recipes]
     on_tpus = [kind for kind in kinds if not KINDS[kind].no_tpu]
+    language = load_file(PROJECT / "Pulumi.gke-h200.yaml").jobs[0].model_dump(exclude_unset=True)
     chips = {**TPU, "accelerator": "v4", "topology": "2x2x4", "processes_per_host": 4}
     rows: list[tuple[str, dict[str, Any], Placement]] = [
         ("shortest", {"recipe": "digits"}, ON_OBJECT_STORE),
@@ -108,6 +109,7 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
         ("alone", {**SCRIPT, "torchrun": False, "processes_per_host": 1}, ON_CLAIM),
         ("bandwidth", {**digits, "min_bandwidth_gbps": 7}, ON_CLAIM),
         ("gpus", {**GPU, "accelerators_per_host": 2}, ON_GPUS),
+        ("language", language, ON_GPUS),
         *(("elastic", {**ELASTIC, "kind": kind}, ON_CLAIM) for kind in kinds if KINDS[kind].is_elastic),
         ("etcd", {**ELASTIC, "rendezvous": "etcd"}, ON_CLAIM),
         *(("tpu", {**TPU, "kind": kind}, ON_TPUS) for kind in on_tpus),

@@ -68,7 +68,7 @@ def test_policy_settings_with_unknown_rule_are_rejected() -> None:
     assert problems_of(values) == [("settings.string_too_short", "policy.exceptions.0.reason")]
 
 
-@pytest.mark.parametrize("stack", ["dev", "gke-v100", "gke-tpu", "eks"])
+@pytest.mark.parametrize("stack", ["dev", "gke-v100", "gke-h200", "gke-tpu", "eks", "eks-p5"])
 def test_policy_stacks_of_repository_follow_mandatory_rules(stack: str) -> None:
     values = yaml.safe_load((PROJECT / f"Pulumi.{stack}.yaml").read_text())["config"]
     platform, jobs = values["trainyard:platform"], values["trainyard:jobs"]

@@ -234,7 +234,7 @@ ROWS = {
             "tests/unit/test_docs.py::test_upgrading_page_old_settings_are_rejected",
         ),
         (
-            "The flag `--least-gigabits` of `python -m trainer.network_check` is now `--min-bandwidth-gbps`.",
+            "The flag `--least-gigabits` of `python -m network_check` is now `--min-bandwidth-gbps`.",
             "tests/trainer/test_network_check.py::test_arguments_after_two_dashes_are_the_program",
         ),
         (
@@ -243,7 +243,7 @@ ROWS = {
             "tests/trainer/test_stores.py::test_run_in_a_bucket_saves_resumes_and_cleans_up",
         ),
         (
-            "The network check of the trainer's image is now `/opt/trainyard/trainer/network_check.py`",
+            "The network check of the trainer's image is now `/opt/trainyard/network_check.py`",
             "tests/unit/test_image_rules.py::test_python_files_and_data_folders_of_images",
         ),
         (

@@ -62,6 +62,15 @@ ROWS = {
             "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[gke-v100]",
         ),
         (
+            "a language model of 7 billion weights on two hosts with eight H200 each, spot",
+            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[gke-h200]",
+            "tests/rehearsal/test_rehearsal.py::test_h200_stack_trains_on_eight_gpus_of_each_host",
+        ),
+        (
+            "a language model of 7 billion weights on two hosts with eight H100 each",
+            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[eks-p5]",
+        ),
+        (
             "a TPU v4 slice of 2x2x4 chips, spot",
             "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[gke-tpu]",
             "tests/components/test_gke_pools.py::test_gke_pool_multi_host_slice",

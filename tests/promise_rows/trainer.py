@@ -43,6 +43,27 @@ ROWS = {
             "tests/trainer/test_language_sizes.py::test_divide_ranks",
             "tests/trainer/test_sharding.py::test_groups_of_ranks_have_the_losses_of_one_process",
         ),
+        (
+            "a resumed run reads them there",
+            "tests/trainer/test_coder.py::test_resumed_run_keeps_the_learnt_tokens",
+        ),
+        (
+            "The gradients are the same to the bit.",
+            "tests/trainer/test_decoder.py::test_activation_checkpointing_computes_the_same_again",
+        ),
+        (
+            "in Hugging Face's format for LlamaForCausalLM",
+            "tests/trainer/test_export.py::test_transformers_gives_the_same_logits",
+            "tests/trainer/test_export.py::test_weights_come_back_exactly_from_several_files",
+        ),
+        (
+            "each rank reads the rows that it needs",
+            "tests/trainer/test_export.py::test_exported_run_has_the_loss_of_its_evaluation",
+        ),
+        (
+            "trains them alone",
+            "tests/trainer/test_export.py::test_adapters_are_trained_saved_and_merged",
+        ),
         ("training is complete", "tests/trainer/test_training.py::test_two_hosts_learn"),
         (
             "out of memory after steps for which it was enough",

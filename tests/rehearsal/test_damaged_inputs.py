@@ -16,9 +16,9 @@ import pytest
 from pulumi.runtime.proto import provider_pb2
 
 from simulation.cloud import checking
+from simulation.cloud.__main__ import SimulatedProvider
 from simulation.cloud.fact_table import FactTable, fact_table
 from simulation.cloud.lifecycle import Cloud
-from simulation.cloud.provider import SimulatedProvider
 from simulation.cloud.state import Properties
 from simulation.cloud.values import to_wire
 from tests.conftest import SOAK

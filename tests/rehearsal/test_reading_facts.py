@@ -10,7 +10,7 @@ import pytest
 
 from simulation.cloud.fact_table import FOLDER
 from simulation.facts import __main__ as command
-from simulation.facts.resources import AMAZON, GOOGLE
+from simulation.facts.__main__ import AMAZON, GOOGLE
 
 SERVICE = """package resourcemanager
 

@@ -82,6 +82,17 @@ def test_v100_stack_has_two_hosts_with_two_gpus_each() -> None:
     assert report["problems"] == []
 
 
+@pytest.mark.long
+def test_h200_stack_trains_on_eight_gpus_of_each_host() -> None:
+    report = rehearse("gke-h200")
+    pods = [pod for pod in report["pods"] if pod["job"] == "llm"]
+    assert [pod["accelerators"]["nvidia.com/gpu"] for pod in pods] == ["8"] * 2
+    machines = {node["name"]: node["machine"] for node in report["nodes"]}
+    assert [machines[pod["node"]] for pod in pods] == ["a3-ultragpu-8g"] * 2
+    assert len({pod["node"] for pod in pods}) == 2
+    assert report["problems"] == []
+
+
 def test_a_v4_32_slice_is_four_pods_of_four_chips() -> None:
     report = rehearse("gke-tpu")
     pods = [pod for pod in report["pods"] if pod["job"] == "spmd"]

@@ -18,7 +18,7 @@ from infra.local import lifecycle
 from infra.local.api import JSON, NotFound, request
 from infra.local.settings import ClusterSettings
 from simulation import autoscaler, placement
-from simulation.cloud.gcp.kinds import NODE_POOL
+from simulation.cloud.gcp import NODE_POOL
 from simulation.cloud.state import Record, edit_state, new_state
 from simulation.cluster import control_plane
 from simulation.cluster.nodes import GKE_POOL_LABEL, gke_nodes

@@ -12,8 +12,8 @@ from commands.review.recorded import ensure_operator_objects, record_program
 from infra.naming import JOB_LABEL
 from simulation.autoscaler import node_fits_pod
 from simulation.cloud import checking
-from simulation.cloud.aws.kinds import NODE_GROUP
-from simulation.cloud.gcp.kinds import NODE_POOL
+from simulation.cloud.aws import NODE_GROUP
+from simulation.cloud.gcp import NODE_POOL
 from simulation.cloud.lifecycle import quota_used
 from simulation.cloud.state import CloudState, Record
 from simulation.cluster.effects import nodes_of_group, nodes_of_pool

@@ -84,6 +84,7 @@ def test_missing_image_is_named_in_the_error(layout: Path) -> None:
 def test_the_image_is_named_by_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = tmp_path / "trainer"
     sources.mkdir()
+    (sources / "uv.txt").touch()
     (sources / "loop.py").write_text("a = 1\n", encoding="ascii")
     monkeypatch.setattr(trainer_image, "PROJECT", tmp_path)
     monkeypatch.setattr(trainer_image, "TRAINER", sources)

@@ -14,8 +14,7 @@ import pytest
 import yaml
 
 from infra.local import program_image
-from infra.operators.release import Release, Webhooks, load_objects, objects_file, save_objects
-from infra.operators.releases import JOBSET, RELEASES
+from infra.operators.releases import JOBSET, RELEASES, Release, Webhooks, load_objects, objects_file, save_objects
 from setup import operators
 
 RELEASE = Release(

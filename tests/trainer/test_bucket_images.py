@@ -10,13 +10,13 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import torch
 
+from images.trainer.made_images import imagenet, shards, tiny_imagenet
 from tests.trainer.image_sets import CLASSES, HERE, SIDE
 from tests.trainer.processes import Ended, run
 from tests.trainer.proxy import Fault, Proxy, at_first
 from trainer.config import ImagenetConfig
 from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
-from trainer.data.made_images import imagenet, shards, tiny_imagenet
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DATA_ERROR, DONE
 from trainer.storage import Folder

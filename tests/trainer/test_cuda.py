@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from images.trainer.made_images import imagenet
 from tests.conftest import VISIBLE_GPUS
 from tests.trainer.processes import Ended, run, started
-from trainer.data.made_images import imagenet
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
 from trainer.gpu import DRIVER_FILE, HIDING_VALUES
 

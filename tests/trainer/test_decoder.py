@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter as Counts
+from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainer.language.decoder import Attention, Decoder, document_mask, initialize, rotate, rotation_of
 from trainer.language.sizes import PRESETS, SEPARATOR, Sizes
@@ -90,6 +93,55 @@ def test_first_weights_depend_on_seed_and_name(is_tied: bool) -> None:
     assert all(torch.equal(weight, again[name]) for name, weight in first.items())
     assert not torch.equal(first["embedding.weight"], other["embedding.weight"])
     assert not torch.equal(first["blocks.0.feed_forward.up.weight"], first["blocks.1.feed_forward.up.weight"])
+
+
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no type for it
+    """Count the operations of a computation by name."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # as above
+        self.counts: Counts[str] = Counts()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count an operation and run it."""
+        del types
+        self.counts[func.__name__] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def gradients(checkpointing: str) -> tuple[list[torch.Tensor], Counts[str]]:
+    """Return the gradients of a small model, and the operations that computed them."""
+    model = Decoder(SMALL, vocabulary=320, rope_base=10_000, checkpointing=checkpointing)
+    initialize(model, seed=0)
+    with Counter() as counter:
+        model(tokens("hello", "world")).square().sum().backward()
+    return [weight.grad for weight in model.parameters() if weight.grad is not None], counter.counts
+
+
+def test_activation_checkpointing_computes_the_same_again() -> None:
+    (expected, plain), (full, twice), (selective, partly) = map(gradients, ("none", "full", "selective"))
+    for found in (full, selective):
+        assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    products = SMALL.layers * 7
+    # The last product of a block has no use in its backward pass.
+    assert plain["mm.default"] + products - SMALL.layers <= twice["mm.default"] <= plain["mm.default"] + products
+    assert partly["mm.default"] == plain["mm.default"]
+    assert partly["silu.default"] == twice["silu.default"] == plain["silu.default"] + SMALL.layers
+
+
+@pytest.mark.parametrize("factor", [8, 32])
+def test_rope_factor_slows_slow_rotations_alone(factor: float) -> None:
+    # Wave lengths of a head of 128 with base 500,000: up to 2 pi x 500,000 tokens.
+    (_, plain), (_, slowed) = (rotation_of(2, 128, 500_000, torch.device("cpu"), factor=each) for each in (1, factor))
+    plain, slowed = plain[1].asin(), slowed[1].asin()
+    lengths = 2 * math.pi / 500_000 ** (-torch.arange(0, 128, 2) / 128)
+    fast, slow = lengths < 8192 / 4, (lengths > 8192) & (lengths < 20_000)
+    assert fast.sum() > 20
+    assert slow.sum() > 2
+    torch.testing.assert_close(slowed[fast], plain[fast])
+    torch.testing.assert_close(slowed[slow], plain[slow] / factor, rtol=1e-4, atol=0)
+    between = ~fast & (lengths < 8192)
+    assert (slowed[between] < plain[between]).all()
 
 
 def test_first_loss_is_that_of_guessing() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from setup.digits import IMAGES, LABELS, SIDE, convert
+from setup.datasets import IMAGES, LABELS, SIDE, convert_digits
 from trainer.data.datasets import read_idx
 
 SIZE = SIDE * SIDE
@@ -30,7 +30,7 @@ def package(path: Path, digits: list[list[int]], *, rounded: bool = True) -> Pat
 
 def test_converter_keeps_grey_levels_and_alternates_digits(tmp_path: Path) -> None:
     levels = [list(range(0, 256)), [7, 255], [128]]
-    convert(package(tmp_path / "p.tgz", levels), tmp_path, counts=(256, 2, 1))
+    convert_digits(package(tmp_path / "p.tgz", levels), tmp_path, counts=(256, 2, 1))
     images = read_idx(tmp_path / IMAGES, dimensions=3)
     labels = read_idx(tmp_path / LABELS, dimensions=1)
     assert images.shape == (259, SIDE, SIDE)
@@ -45,7 +45,7 @@ def test_converter_output_is_deterministic(tmp_path: Path) -> None:
     contents = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        convert(source, tmp_path / name, counts=(2, 1))
+        convert_digits(source, tmp_path / name, counts=(2, 1))
         contents.append([(tmp_path / name / file).read_bytes() for file in (IMAGES, LABELS)])
     assert contents[0] == contents[1]
 
@@ -60,4 +60,4 @@ def test_converter_output_is_deterministic(tmp_path: Path) -> None:
 )
 def test_converter_rejects_invalid_package(tmp_path: Path, digits: list[list[int]], rounded: bool, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        convert(package(tmp_path / "p.tgz", digits, rounded=rounded), tmp_path, counts=(2, 1))
+        convert_digits(package(tmp_path / "p.tgz", digits, rounded=rounded), tmp_path, counts=(2, 1))

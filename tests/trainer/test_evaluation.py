@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from images.trainer.made_images import imagenet
 from tests.trainer.image_sets import HERE
 from tests.trainer.processes import run
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.datasets import NO_LABEL, Data, Digits
 from trainer.data.images import FolderImages
-from trainer.data.made_images import imagenet
 from trainer.evaluation import Scores, evaluate
 from trainer.exit_codes import DataError
 from trainer.runtime import Runtime

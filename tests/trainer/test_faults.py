@@ -21,30 +21,26 @@ import pytest
 
 from tests.trainer.conftest import KILLS, PREEMPTIONS, SEEDS
 from tests.trainer.processes import json_lines, run, started
+from tests.trainer.recipes import Recipe
 from tests.trainer.test_gallery import recorded
 from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, saved
 from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, digits: Path) -> Path:
-    """Return the bucket of a run of two ranks without faults."""
-    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"), digits)
-
-
-def undisturbed_run(bucket: Path, digits: Path, *flags: str) -> Path:
+def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
     """Train two ranks to the end. Their checkpoints stay in the bucket."""
-    ended = run(*TWO_RANKS, *flags, f"--bucket=file://{bucket}", processes=2, data=digits, recipe="digits")
+    words = (*TWO_RANKS, *recipe.flags, *flags, f"--bucket=file://{bucket}")
+    ended = run(*words, processes=2, data=recipe.data, recipe=recipe.name)
     assert ended.codes == [DONE], ended.output
     return bucket
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Path, digits: Path) -> None:
-    whole = undisturbed_run(tmp_path / "undisturbed", digits, f"--seed={seed}")
+def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Path, recipe: Recipe) -> None:
+    whole = undisturbed_run(tmp_path / "undisturbed", recipe, f"--seed={seed}")
     chance = random.Random(seed)
-    flags = (*TWO_RANKS, f"--seed={seed}", f"--bucket=file://{tmp_path}")
-    with started(*flags, processes=2, restarts=KILLS, data=digits, recipe="digits") as running:
+    flags = (*TWO_RANKS, *recipe.flags, f"--seed={seed}", f"--bucket=file://{tmp_path}")
+    with started(*flags, processes=2, restarts=KILLS, data=recipe.data, recipe=recipe.name) as running:
         for _ in range(KILLS):
             # All kills happen before the last checkpoint, so that training cannot end first.
             for _ in range(chance.randint(1, 4)):
@@ -58,12 +54,12 @@ def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Pat
     assert_same(saved(tmp_path, LAST), saved(whole, LAST))
 
 
-def test_preempted_run_saves_current_step(tmp_path: Path, digits: Path) -> None:
+def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe) -> None:
     chance = random.Random(0)
     steps = [0]
-    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", f"--bucket=file://{tmp_path}")
+    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
     for number in range(PREEMPTIONS):
-        with started(*flags, processes=2, data=digits, recipe="digits") as running:
+        with started(*flags, processes=2, data=recipe.data, recipe=recipe.name) as running:
             running.wait_for("train ")
             time.sleep(chance.uniform(0, 1))
             # The kubelet signals the launcher, which signals the ranks; an operator may also signal a single rank.
@@ -80,41 +76,41 @@ def test_preempted_run_saves_current_step(tmp_path: Path, digits: Path) -> None:
         steps.append(step)
 
 
-def test_restarts_with_two_one_two_ranks_take_every_sample_once(
-    tmp_path: Path, digits: Path, undisturbed: Path
-) -> None:
-    two = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
-    one = (*LENGTH, "--batch-size=16", f"--bucket=file://{tmp_path}")
+def test_restarts_with_two_one_two_ranks_take_every_sample_once(tmp_path: Path, recipe: Recipe) -> None:
+    undisturbed = undisturbed_run(tmp_path / "undisturbed", recipe)
+    two = (*TWO_RANKS, *recipe.flags, f"--bucket=file://{tmp_path}")
+    one = (*LENGTH, "--batch-size=16", *recipe.flags, f"--bucket=file://{tmp_path}")
     program = f"tests.trainer.recorded {tmp_path}/samples"
     for flags, processes in ((two, 2), (one, 1)):
-        with started(*flags, processes=processes, data=digits, recipe="digits", program=program) as running:
+        with started(*flags, processes=processes, data=recipe.data, recipe=recipe.name, program=program) as running:
             running.wait_for("test ")
             # In the middle of an epoch.
             running.wait_for("train ")
             os.kill(running.rank_process(0), signal.SIGTERM)
             ended = running.end()
         assert ended.codes == [PREEMPTED], ended.output
-    ended = run(*two, processes=2, data=digits, recipe="digits", program=program)
+    ended = run(*two, processes=2, data=recipe.data, recipe=recipe.name, program=program)
     assert ended.codes == [DONE], ended.output
     taken = Counter(tuple(pair) for file in tmp_path.glob("samples.*") for pair in json_lines(file))
     assert set(taken.values()) == {1}
     assert set(taken) == {(epoch, sample) for epoch in range(EPOCHS) for sample in range(STEPS_PER_EPOCH * 16)}
     mine, theirs = saved(tmp_path, LAST), saved(undisturbed, LAST)
     assert (mine["step"], mine["sampler"]) == (theirs["step"], theirs["sampler"])
-    assert abs(mine["results"]["test_accuracy"] - theirs["results"]["test_accuracy"]) <= 3
+    measure = f"test_{recipe.measure}"
+    assert abs(mine["results"][measure] - theirs["results"][measure]) <= recipe.tolerance
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Yield a disk of four MiB. A checkpoint of the digits network has over five."""
+    """Yield a disk of four MiB. A checkpoint of the digits network, or of a language model's preset, has over five."""
     subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], check=True)
     yield tmp_path
     subprocess.run(["umount", "-n", str(tmp_path)], check=True)
 
 
-def test_full_disk_ends_run_with_its_path(small_disk: Path, digits: Path) -> None:
+def test_full_disk_ends_run_with_its_path(small_disk: Path, recipe: Recipe) -> None:
     flags = ("--epochs=3", "--checkpoint-steps=5", f"--bucket=file://{small_disk}")
-    ended = run(*flags, processes=2, data=digits, recipe="digits")
+    ended = run(*flags, *recipe.large, processes=2, data=recipe.data, recipe=recipe.name)
     assert ended.codes == [STORAGE_ERROR], ended.output
     assert "No space left on device" in ended.output
     assert re.search(rf"error: file://{small_disk}/(checkpoints/)?training[ /]", ended.output), ended.output

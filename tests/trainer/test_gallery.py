@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from wandb.proto import wandb_internal_pb2
 
+from images.trainer.made_images import tiny_imagenet
 from tests.trainer.processes import run
-from trainer.data.made_images import tiny_imagenet
 from trainer.evaluation import SAMPLES, Collector
 from trainer.exit_codes import DONE
 

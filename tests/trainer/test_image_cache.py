@@ -13,12 +13,12 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image
 
+from images.trainer.made_images import imagenet
 from tests.trainer.image_sets import HERE, LAYOUTS, SIDE
 from trainer.config import ImagenetConfig
 from trainer.data.image_cache import INDEX, LOCK, PIXELS, load_cached
 from trainer.data.image_files import ImageFile, find_images
 from trainer.data.images import FolderImages
-from trainer.data.made_images import imagenet
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder
 

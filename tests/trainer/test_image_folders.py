@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from images.trainer.made_images import imagenet, jpegs, tiny_imagenet
 from tests.trainer.image_sets import HERE, ReaderRank
 from trainer.config import ImagenetConfig
 from trainer.data.image_cache import try_decode
 from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
-from trainer.data.made_images import imagenet, jpegs, tiny_imagenet
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder

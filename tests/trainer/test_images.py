@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from images.trainer.made_images import imagenet, jpegs, tiny_imagenet
 from tests.trainer.image_sets import CLASSES, HERE, LAYOUTS, SIDE, TESTS, TRAIN, ReaderRank
 from tests.trainer.processes import run
 from trainer.config import ImagenetConfig
 from trainer.data.image_cache import load_cached
 from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
-from trainer.data.made_images import imagenet, jpegs, tiny_imagenet
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DATA_ERROR, DONE, DataError
 from trainer.storage import Folder

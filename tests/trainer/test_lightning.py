@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from images.lightning.elastic_lightning import AtomicFiles, Steps, newest_checkpoint
 from tests.trainer.processes import PROJECT, Printed, descendants, free_port
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import BAD_CONFIGURATION
 from trainer.models import digits_network
-from trainer.scripts.elastic_lightning import AtomicFiles, Steps, newest_checkpoint
 from trainer.storage import Folder
 
-SCRIPT = "trainer/scripts/elastic_lightning.py"
+SCRIPT = "images.lightning.elastic_lightning.py"
 OPTIONS = (
     "--nnodes=1:2",
     "--nproc-per-node=1",

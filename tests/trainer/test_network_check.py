@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from images.trainer.network_check import allreduce_gigabits, parse, rounds_of_pairs
 from tests.trainer.processes import Ended, started
 from trainer.exit_codes import SLOW_LINK
-from trainer.network_check import allreduce_gigabits, parse, rounds_of_pairs
 
 
 @given(st.integers(1, 40))
@@ -42,7 +42,7 @@ def check(least: float, folder: Path) -> Ended:
     with started(
         *words,
         recipe=f"--min-bandwidth-gbps={least}",
-        program="trainer.network_check",
+        program="images.trainer.network_check",
         hosts=2,
         processes=2,
         data=folder,

@@ -58,6 +58,16 @@ def test_accumulated_gradients_of_shards_are_those_of_whole_batches(
     assert losses(tmp_path, 2) == pytest.approx(alone, rel=TOLERANCE)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("fsdp", "full"), ("fsdp-tensor", "selective"), ("ddp", "selective")])
+def test_groups_that_compute_activations_again_have_the_losses_of_one_process(
+    name: str, kind: str, data: Path, alone: list[float], tmp_path: Path
+) -> None:
+    text, ranks, shares = GROUPS[name]
+    flags = (f"--parallelism={text}", f"--activation-checkpointing={kind}")
+    train(data, tmp_path, *flags, ranks=ranks, shares=shares)
+    assert losses(tmp_path, ranks) == pytest.approx(alone, rel=TOLERANCE)
+
+
 def test_untied_model_with_uneven_shards(data: Path, tmp_path: Path) -> None:
     # Three ranks do not divide the 64 rows of a matrix evenly.
     flags = ("--output=untied", "--vocabulary=257")
@@ -101,20 +111,23 @@ def test_preempted_shards_save_their_step_and_resume_exactly(tmp_path: Path) -> 
     [
         ("shard=3", "parallelism is 'shard=3'; allowed is sizes whose product is the number of ranks, 2"),
         ("data=1,shard=1", "parallelism is 'data=1,shard=1'"),
-        ("tensor=2 --compile", "compile is True; allowed is False with tensor groups"),
     ],
 )
 def test_groups_that_do_not_divide_the_ranks_are_rejected(text: str, words: str, data: Path) -> None:
-    ended = run(*FLAGS, *f"--parallelism={text}".split(), recipe="language", processes=2, data=data)
+    ended = run(*FLAGS, f"--parallelism={text}", recipe="language", processes=2, data=data)
     assert ended.codes == [BAD_CONFIGURATION], ended.output
     assert words in ended.output
 
 
+@pytest.mark.parametrize("flags", ["shard=2 --activation-checkpointing=selective", "tensor=2"])
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs g++ on a CPU, and there is none here")
-def test_compiled_shards_have_the_losses_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_shards_have_the_losses_of_one_process(
+    flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "kernels"))
     data = write_texts(tmp_path / "texts", steps=6)
     train(data, tmp_path / "one")
-    train(data, tmp_path / "shards", "--compile", "--parallelism=shard=2", ranks=2, shares=2)
+    words = f"--compile --parallelism={flags}".split()
+    train(data, tmp_path / "shards", *words, ranks=2, shares=1 if "tensor" in flags else 2)
     assert list((tmp_path / "kernels").rglob("*.so")), "no kernel was made"
     assert losses(tmp_path / "shards", 2) == pytest.approx(losses(tmp_path / "one", 1), rel=TOLERANCE)

@@ -17,6 +17,7 @@ from trainer.data.datasets import NO_LABEL
 from trainer.data.sampler import EpochSampler
 from trainer.data.texts import Texts, Tokens, read_documents
 from trainer.exit_codes import DataError
+from trainer.language.coder import Coder
 from trainer.language.sizes import SEPARATOR
 from trainer.storage import Folder
 
@@ -30,7 +31,7 @@ def row_of(documents: list[bytes]) -> list[int]:
 
 @given(DOCUMENTS, st.integers(1, 50))
 def test_samples_predict_every_token_once(documents: list[bytes], context: int) -> None:
-    tokens, row = Tokens(documents, context), row_of(documents)
+    tokens, row = Tokens(documents, context, Coder()), row_of(documents)
     everything = np.arange(tokens.num_samples)
     inputs, labels = tokens.batch(everything, tokens.num_samples + 1)
     known = labels != NO_LABEL

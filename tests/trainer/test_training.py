@@ -15,8 +15,9 @@ import torch
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from infra.local.trainer_image import digits_folder
-from setup.digits import has_digits
+from setup.datasets import has_digits
 from tests.trainer.processes import PROJECT, Ended, json_lines, run, started
+from tests.trainer.recipes import Recipe
 from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
@@ -140,17 +141,15 @@ def test_two_ranks_equal_one_on_the_same_samples(undisturbed: tuple[Path, Ended]
         torch.testing.assert_close(mine[name], theirs[name], rtol=1e-3, atol=1e-4)
 
 
-def test_killed_and_preempted_run_ends_with_the_same_result(
-    undisturbed: tuple[Path, Ended], tmp_path: Path, digits: Path
-) -> None:
-    flags = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
-    with started(*flags, processes=2, data=digits, recipe="digits") as first:
+def test_killed_and_preempted_run_ends_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
+    flags = (*TWO_RANKS, *recipe.flags, f"--bucket=file://{tmp_path}")
+    with started(*flags, processes=2, data=recipe.data, recipe=recipe.name) as first:
         first.wait_for("train epoch=2")
         os.kill(first.rank_process(1), signal.SIGKILL)
         killed = first.end()
     assert killed.codes[0] in (128 + signal.SIGKILL, PREEMPTED), killed.output
 
-    with started(*flags, processes=2, data=digits, recipe="digits") as second:
+    with started(*flags, processes=2, data=recipe.data, recipe=recipe.name) as second:
         resumed = second.wait_for("resume")
         second.wait_for("train epoch=4")
         os.kill(second.rank_process(1), signal.SIGTERM)
@@ -161,10 +160,12 @@ def test_killed_and_preempted_run_ends_with_the_same_result(
     assert f"preempted at step {left_at} " in preempted.output
     assert left_at < LAST
 
-    third = run(*flags, processes=2, data=digits, recipe="digits")
+    third = run(*flags, processes=2, data=recipe.data, recipe=recipe.name)
     assert third.codes == [DONE], third.output
     assert {event["step"] for event in third.events("resume")} == {str(left_at)}
-    assert_same(saved(tmp_path, LAST), saved(undisturbed[0], LAST))
+    whole = (*TWO_RANKS, *recipe.flags, f"--bucket=file://{tmp_path / 'undisturbed'}")
+    assert run(*whole, processes=2, data=recipe.data, recipe=recipe.name).codes == [DONE]
+    assert_same(saved(tmp_path, LAST), saved(tmp_path / "undisturbed", LAST))
 
 
 def test_finished_run_started_again_reports_its_result(undisturbed: tuple[Path, Ended], digits: Path) -> None:
@@ -196,9 +197,9 @@ runpy.run_module("trainer", run_name="__main__")
     assert ended.stdout.splitlines()[-1] == "what is to run at the end has run"
 
 
-def test_loss_that_is_not_finite_ends_training(tmp_path: Path, digits: Path) -> None:
+def test_loss_that_is_not_finite_ends_training(tmp_path: Path, recipe: Recipe) -> None:
     flags = ("--learning-rate=1e30", "--log-steps=2", "--checkpoint-steps=1", f"--bucket=file://{tmp_path}")
-    ended = run(*flags, data=digits, recipe="digits")
+    ended = run(*flags, *recipe.flags, processes=2, data=recipe.data, recipe=recipe.name)
     assert ended.codes == [DIVERGED], ended.output
     assert "lower learning_rate" in ended.output
     for path in (tmp_path / "checkpoints" / "training").glob("*"):
@@ -207,10 +208,11 @@ def test_loss_that_is_not_finite_ends_training(tmp_path: Path, digits: Path) -> 
 
 
 @pytest.mark.parametrize("when", ["--checkpoint-steps=1", "--batch-size=400"])
-def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, digits: Path, when: str) -> None:
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, recipe: Recipe, when: str) -> None:
     # The first loss is finite, and the weights after it are not.
     broken = ("--learning-rate=1e37", "--weight-decay=1e37", "--warmup=0", "--batch-size=200", "--epochs=2")
-    ended = run(*broken, when, f"--bucket=file://{tmp_path}", data=digits, recipe="digits")
+    words = (*broken, when, *recipe.flags, f"--bucket=file://{tmp_path}")
+    ended = run(*words, data=recipe.data, recipe=recipe.name)
     assert ended.codes == [DIVERGED], ended.output
     assert "at or before step 1;" in ended.output
     assert not list(tmp_path.glob("checkpoints/training/*"))

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.conftest import CLEAN_RUNS
+from tests.trainer.language import MODEL
 from tests.trainer.processes import started
+from tests.trainer.recipes import Recipe
 from trainer.exit_codes import HANG, PREEMPTED
 from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers
 
@@ -20,9 +22,15 @@ SHORT_WINDOW = f"trainer.watchdog.WINDOW_SECONDS={WINDOW_SECONDS / SPEEDUP}"
 """Setting of `tests.trainer.faulty` that shortens the windows in which ranks are compared."""
 
 
-def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(digits: Path) -> None:
+def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(recipe: Recipe) -> None:
     with started(
-        *FLAGS, hosts=2, processes=1, data=digits, recipe="digits", program="tests.trainer.faulty sleep 1"
+        *FLAGS,
+        *recipe.flags,
+        hosts=2,
+        processes=1,
+        data=recipe.data,
+        recipe=recipe.name,
+        program="tests.trainer.faulty sleep 1",
     ) as running:
         running.wait_for("train epoch=1 step=20/")
         ended = running.end()
@@ -33,9 +41,15 @@ def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(digits: Path) -> No
     assert 'loop.py", line' in ended.output
 
 
-def test_sleeping_rank_without_store_exits(digits: Path) -> None:
+def test_sleeping_rank_without_store_exits(recipe: Recipe) -> None:
     with started(
-        *FLAGS, hosts=2, processes=1, data=digits, recipe="digits", program="tests.trainer.faulty sleep 1"
+        *FLAGS,
+        *recipe.flags,
+        hosts=2,
+        processes=1,
+        data=recipe.data,
+        recipe=recipe.name,
+        program="tests.trainer.faulty sleep 1",
     ) as running:
         for host in (0, 1):  # otherwise rank 1 may notice its peer's end in a step instead of asleep
             running.wait_for_host(host, "train epoch=1 step=20/")
@@ -46,8 +60,8 @@ def test_sleeping_rank_without_store_exits(digits: Path) -> None:
     assert "its training makes no progress (rank 1, exit code 70)" in ended.output
 
 
-def test_stopped_process_is_reported(digits: Path) -> None:
-    with started(*FLAGS, hosts=2, processes=1, data=digits, recipe="digits") as running:
+def test_stopped_process_is_reported(recipe: Recipe) -> None:
+    with started(*FLAGS, *recipe.flags, hosts=2, processes=1, data=recipe.data, recipe=recipe.name) as running:
         running.wait_for("train epoch=2")
         rank = running.rank_process(1)
         os.kill(rank, signal.SIGSTOP)
@@ -63,14 +77,19 @@ RESNET = ("imagenet", "--arch=resnet18", "--image-size=32", "--batch-size=8", "-
 """A model whose batch statistics the ranks could wait for at each step."""
 
 
-@pytest.mark.parametrize(("rank", "words"), [(1, ("digits",)), (0, RESNET)])
-def test_rank_that_is_three_times_as_slow_is_reported(rank: int, words: tuple[str, ...], digits: Path) -> None:
+LANGUAGE = ("language", *MODEL, "--sample-tokens=0", "--batch-size=8")
+
+
+@pytest.mark.parametrize(("rank", "words"), [(1, ("digits",)), (0, RESNET), (1, LANGUAGE)])
+def test_rank_that_is_three_times_as_slow_is_reported(
+    rank: int, words: tuple[str, ...], both_recipes: dict[str, Recipe]
+) -> None:
     recipe, *flags = words
     with started(
         *("--epochs=1000", "--log-steps=5", *flags),
         hosts=2,
         processes=1,
-        data=digits,
+        data=both_recipes["language" if recipe == "language" else "digits"].data,
         recipe=recipe,
         program=f"tests.trainer.faulty slow {rank} {SHORT_WINDOW}",
     ) as running:

@@ -9,9 +9,9 @@ from infra.aws.storage import lifecycle
 from infra.local.config import LocalConfig
 from stack.config import StackConfig, parse
 from stack.run_record import run_records
+from stack.validation import SHARED_FOLDERS
 from tests.unit.stack_settings import JOB, PLATFORM
 from trainer.storage import Folder, checkpoints_folder, profiles_folder
-from workloads.validation.names import SHARED_FOLDERS
 
 BUCKET = "file:///bucket"
 

@@ -24,11 +24,11 @@ from workloads.command import (
     Command,
     FieldReference,
     host_command,
+    process_layout,
     program,
     restarts_in_place,
 )
 from workloads.kinds.mpi_job import SSHD, launcher_command
-from workloads.layout import process_layout
 from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, PREEMPTED_EXIT_CODE
 from workloads.spec import JobSpec, Recipe
 from workloads.validation.conflicts import conflicts

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra.clouds import cloud_of
-from infra.config import PlatformConfig
-from infra.cost import CostEstimate, over_budget
-from infra.cost.price_tables import PRICES
+from infra.clouds import PlatformConfig, cloud_of
+from infra.cost import PRICES, CostEstimate, over_budget
 from infra.hardware.ec2 import EC2_MACHINES
 from infra.hardware.gce import GCE_MACHINES, gce_family
 from infra.hardware.gpus import GPUS

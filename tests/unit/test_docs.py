@@ -38,6 +38,12 @@ BLOCKS = [(name, place) for name in example_names() for place, _ in enumerate(ya
 PROBLEM_CODES = {code for _, code, _ in (*EKS_PROBLEMS, *GKE_PROBLEMS)}
 GKE = {"kind": "gke", "project": "some-project"}
 CLOUDS_PAGE = (PROJECT / "docs" / "clouds.md").read_text(encoding="utf-8")
+STACK_PAGES = (
+    "README.md",
+    "docs/bring-your-own-script.md",
+    *(f"docs/{name}.md" for name in ["data", "several-jobs", "profile", "wandb", "gke", "eks"]),
+)
+"""Pages whose YAML blocks are settings of stacks."""
 SMALLEST = Capacity(millicores=2000, memory=8 * 2**30)
 """Machine that README.md requires."""
 
@@ -119,7 +125,7 @@ def test_tour_stacks_are_valid() -> None:
     assert volume["spec"]["storageClassName"] == attached["platform"]["bucket"]["storage_class"]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/bring-your-own-script.md"])
+@pytest.mark.parametrize("page", STACK_PAGES)
 def test_page_stacks_are_valid_on_smallest_machine(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
     monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.gcp.fabrics import FABRICS
+from infra.gcp.pools import FABRICS
 from infra.hardware.accelerators import GCP_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
-from infra.hardware.aws_regions import ZONES
-from infra.hardware.ec2 import EC2_FAMILIES, EC2_MACHINES, Ec2Family, Ec2Machine, ec2_machine
+from infra.hardware.ec2 import AWS_ZONES, EC2_FAMILIES, EC2_MACHINES, Ec2Family, Ec2Machine, ec2_machine
 from infra.hardware.gce import GCE_FAMILIES, GCE_MACHINES, GceFamily, gce_machine, gpus_on
 from infra.hardware.gpus import GPUS, Gpu
 from infra.hardware.machines import HardwareError
@@ -67,7 +66,7 @@ def test_ec2_family_is_consistent(name: str) -> None:
     assert measured
     assert all(measured) or family.missing_memory is not None, "the memory of a node is not known"
     assert not all(measured) or family.missing_memory is None
-    assert family.regions is None or family.regions <= set(ZONES)
+    assert family.regions is None or family.regions <= set(AWS_ZONES)
     assert all(machine.capacity_block == family.capacity_blocks for machine in family.machines)
 
 

@@ -18,7 +18,7 @@ from workloads.validation.images import IMAGE_SOFTWARE, PROJECT, data_folders, p
 MPI_JOB = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET_JOB = {**MPI_JOB, "kind": "mx-job"}
 SCRIPT_JOB = {"recipe": None, "script": "/opt/train.py"}
-NETWORK_CHECK_JOB = {"recipe": None, "script": "/opt/trainyard/trainer/network_check.py"}
+NETWORK_CHECK_JOB = {"recipe": None, "script": "/opt/trainyard/network_check.py"}
 RAY_JOB = {
     **{"recipe": None, "script": "/opt/train.py", "kind": "ray-job"},
     **{"resources": {"cpu": "500m", "memory": "1Gi"}, "shared_memory": "256Mi"},
@@ -67,6 +67,12 @@ IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (on(URL, environment={"DATA": "/bucket/a"}), "job.bucket.no_folder", "jobs.0.environment.DATA"),
     (job(**SCRIPT_JOB), "job.script.not_in_image", "jobs.0.script"),
     (job(**NETWORK_CHECK_JOB, image="stores", torchrun=False), "job.script.not_in_image", "jobs.0.script"),
+    (job(recipe="language", flags={"init_from": "/llama"}), "job.init_from.not_in_image", "jobs.0.flags.init_from"),
+    (
+        job(recipe="language", flags={"tokenizer": "llama/tokenizer.json"}),
+        "job.tokenizer.not_in_image",
+        "jobs.0.flags.tokenizer",
+    ),
     (imagenet(data_dir="/data/imagenet"), "job.data_dir.not_in_image", "jobs.0.flags.data_dir"),
     (
         job(**IMAGENET, runtime="xla", flags={"fake_data": False, "data_dir": "/opt/trainyard/tiny-imagenet"}),
@@ -78,7 +84,7 @@ IMAGE_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
 VALID_IMAGES: list[dict[str, Any]] = [
     job(**MPI_JOB | HOROVOD_JOB),
     job(**MXNET_JOB | HOROVOD_JOB),
-    job(**MPI_JOB | {"script": "./trainer/network_check.py"}, image="horovod"),
+    job(**MPI_JOB | {"script": "./images/trainer/network_check.py"}, image="horovod"),
     job(**NETWORK_CHECK_JOB),
     job(recipe=None, script="/opt/trainyard/venv/lib/python3.11/site-packages/timm/a.py"),
     job(**SCRIPT_JOB, interactive=True),
@@ -86,6 +92,8 @@ VALID_IMAGES: list[dict[str, Any]] = [
     imagenet(data_dir="/opt/trainyard/tiny-imagenet/"),
     imagenet(data_dir="tiny-imagenet"),
     imagenet(data_dir="/bucket/imagenet"),
+    job(recipe="language", flags={"init_from": "/bucket/llama", "tokenizer": "/bucket/llama/tokenizer.json"}),
+    job(recipe="language", flags={"tokenizer": "bpe"}),
     on(GKE, **IMAGENET, flags={"fake_data": False, "data_dir": "s3://team/imagenet"}),
     cloud(**IMAGENET, flags={"fake_data": False, "data_dir": "/data/imagenet"}),
     job(**IMAGENET, image="trainyard.local/a:1", flags={"fake_data": False, "data_dir": "/data/imagenet"}),
@@ -136,7 +144,7 @@ def test_python_files_and_data_folders_of_images() -> None:
     assert data_folders(TRAINER) == {f"/opt/trainyard/{name}" for name in ("digits", "sotu", "tiny-imagenet")}
     assert data_folders("horovod") == {"/opt/trainyard/digits"}
     for name in (TRAINER, "xla"):
-        assert {"/opt/trainyard/trainer/network_check.py", "/opt/trainyard/trainer/__main__.py"} < python_files(name)
+        assert {"/opt/trainyard/network_check.py", "/opt/trainyard/trainer/__main__.py"} < python_files(name)
     assert python_files("stores") == {"/opt/trainyard/serve.py"}
 
 
@@ -244,8 +252,8 @@ def test_script_absolute_path_in_checkout_is_rejected_for_builtin_image(checkout
 
 
 def test_script_misspelled_suggests_script_of_image() -> None:
-    (line,) = error_lines(script("/opt/trainyard/trainer/scripts/elastic_light.py"))
-    assert "write /opt/trainyard/trainer/scripts/elastic_lightning.py" in line
+    (line,) = error_lines(script("/opt/trainyard/network_chek.py"))
+    assert "write /opt/trainyard/network_check.py" in line
 
 
 @pytest.mark.usefixtures("checkout")

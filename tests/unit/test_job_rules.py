@@ -115,7 +115,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(secrets={"A": "wandb"}, environment={"A": "1"}), "job.environment.also_secret", "jobs.0.environment.A"),
     (job(kind="mx-job", recipe=None, script="a.py", queue="research"), "job.queue.kind", "jobs.0.queue"),
     (
-        job(recipe=None, script="./trainer/network_check.py", args=["--run=$(RUN)"], environment={"RUN": "a"}),
+        job(recipe=None, script="./images/trainer/network_check.py", args=["--run=$(RUN)"], environment={"RUN": "a"}),
         "job.text.reference",
         "jobs.0.args.0",
     ),
@@ -261,9 +261,14 @@ def test_job_conflict_has_code_and_path(values: dict[str, Any], code: str, path:
             accelerator="nvidia-l4", accelerators_per_host=4, recipe=None, script="/a.py", torchrun=False, image="e/a:1"
         ),
         job(environment={"CUDA_VISIBLE_DEVICES": ""}),
-        job(recipe=None, script="./trainer/network_check.py", args=["$(OTHER)", "$RUN"], environment={"RUN": "$(pwd)"}),
+        job(
+            recipe=None,
+            script="./images/trainer/network_check.py",
+            args=["$(OTHER)", "$RUN"],
+            environment={"RUN": "$(pwd)"},
+        ),
         job(resources={"cpu": "1m", "memory": "200Mi"}),
-        job(recipe=None, script="./trainer/network_check.py", resources={"cpu": "1m", "memory": "10Mi"}),
+        job(recipe=None, script="./images/trainer/network_check.py", resources={"cpu": "1m", "memory": "10Mi"}),
         job(priority_class="gpu.high-prio"),
         job(flags={"wandb": "auto"}),
         pair({}, {"name": "a-etcd"}),

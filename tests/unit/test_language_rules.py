@@ -1,24 +1,30 @@
-"""Wrong sizes of a language model and of its groups of ranks are rejected when a stack's settings are read."""
+"""Wrong settings of a language model are rejected when a stack's settings are read: sizes, groups, memory, texts."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+import yaml
 
+from infra.hardware.gpus import GPUS
+from stack.config import parse
+from tests.problems import problems_of
+from tests.unit.stack_settings import job
 from trainer.config import LanguageConfig
 from trainer.exit_codes import ConfigurationError
 from trainer.language.sizes import PRESETS, check_tensor_size, divide_ranks
+from workloads.language_model import GIB, estimated_memory, language_training, least_memory, model_sizes
 from workloads.spec import JobSpec
 from workloads.validation.conflicts import conflicts
-from workloads.validation.language import model_sizes
 
 
 def spec(*, hosts: int = 2, processes: int = 2, **values: Any) -> JobSpec:
     """Return a job on CPUs."""
     flags = values.pop("flags", {})
     settings = {"name": "a", "recipe": "language", "hosts": hosts, "processes_per_host": processes, "flags": flags}
-    return JobSpec.model_validate({**settings, "resources": {"cpu": 1, "memory": "4Gi"}, **values})
+    return JobSpec.model_validate({**settings, "resources": {"cpu": 1, "memory": "500Ti"}, **values})
 
 
 def found(job: JobSpec) -> list[tuple[str, str]]:
@@ -30,9 +36,11 @@ ALLOWED: list[dict[str, Any]] = [
     {},
     {"preset": "70b", "parallelism": "shard=auto"},
     {"parallelism": "data=2,shard=2"},
-    {"parallelism": "shard=2,tensor=2"},
+    {"parallelism": "shard=2,tensor=2", "compile": True},
     {"parallelism": "data=auto,tensor=2"},
     {"width": 96, "heads": 6, "kv-heads": "3"},
+    {"tokenizer": "bpe", "vocabulary": 1024, "activation_checkpointing": "selective"},
+    {"tokenizer": "s3://team/llama/tokenizer.json", "init_from": "s3://team/llama", "lora_rank": 8, "rope_factor": 32},
 ]
 REJECTED: list[tuple[dict[str, Any], str, str]] = [
     ({"preset": "9b"}, "job.flags.wrong_value", "preset"),
@@ -46,7 +54,14 @@ REJECTED: list[tuple[dict[str, Any], str, str]] = [
     ({"parallelism": "tensor=4"}, "job.parallelism.tensor", "parallelism"),
     ({"parallelism": "tensor=2", "hidden": 333}, "job.parallelism.tensor", "parallelism"),
     ({"parallelism": "tensor=2", "context": 255}, "job.parallelism.tensor", "parallelism"),
-    ({"parallelism": "tensor=2", "compile": True}, "job.compile.tensor", "compile"),
+    ({"parallelism": "tensor=2", "lora_rank": 8, "init_from": "/bucket/llama"}, "job.lora_rank.tensor", "lora_rank"),
+    ({"lora_rank": 8}, "job.lora_rank.no_weights", "lora_rank"),
+    ({"lora_rank": -1}, "job.flags.wrong_value", "lora_rank"),
+    ({"init_from": "http://example.com/llama"}, "job.flags.wrong_value", "init_from"),
+    ({"tokenizer": "words"}, "job.flags.wrong_value", "tokenizer"),
+    ({"tokenizer": "gs://Team/tokenizer.json"}, "job.flags.wrong_value", "tokenizer"),
+    ({"activation_checkpointing": "some"}, "job.flags.wrong_value", "activation_checkpointing"),
+    ({"rope_factor": 0.5}, "job.flags.wrong_value", "rope_factor"),
     ({"arch": "resnet50"}, "job.flags.of_other_recipe", "arch"),
 ]
 
@@ -91,3 +106,104 @@ def test_stack_and_trainer_accept_the_same_tensor_sizes(preset: Any, tensor: int
     except ConfigurationError:
         expected = [("job.parallelism.tensor", "flags.parallelism")]
     assert [problem for problem in found(job) if "parallelism" in problem[0]] == expected
+
+
+LLAMA: dict[str, Any] = {"preset": "8b", "context": 8192, "amp": True, "batch_size": 1, "parallelism": "shard=8"}
+H100S: dict[str, Any] = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8}
+T4S: dict[str, Any] = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 8}
+TOO_LARGE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+    ({**LLAMA, "parallelism": ""}, H100S, "preset", "parallelism: shard=4"),
+    ({**LLAMA, "parallelism": "data=8,shard=2", "context": 512}, T4S, "parallelism", "parallelism: shard=16"),
+    ({**LLAMA, "preset": "70b", "context": 256}, T4S, "parallelism", "preset: 8b"),
+    ({**LLAMA, "batch_size": 8}, H100S, "batch_size", "accumulate: "),
+    ({**LLAMA, "context": 262_144}, H100S, "context", "context: "),
+    ({"context": 20_000}, {"resources": {"cpu": 1, "memory": "2Gi"}}, "batch_size", "accumulate: "),
+    ({"preset": "1b", "context": 2}, {"resources": {"cpu": 1, "memory": "2Gi"}}, "preset", "preset: "),
+]
+"""Flags, the job's other keys, the flag of the problem, and a part of the advice."""
+
+
+@pytest.mark.parametrize(("flags", "keys", "flag", "advice"), TOO_LARGE)
+def test_training_that_cannot_fit_is_rejected_with_flags_that_fit(
+    flags: dict[str, Any], keys: dict[str, Any], flag: str, advice: str
+) -> None:
+    gpus = keys.get("accelerators_per_host", 2)
+    training = spec(hosts=2, processes=gpus, flags=flags, **keys)
+    (problem,) = conflicts(training)
+    assert (problem.code, problem.path) == (f"job.{flag}.memory", ("flags", flag))
+    assert advice in problem.message
+    changes = yaml.safe_load("\n".join(re.findall("`([^`]+)`", problem.message)))
+    assert found(spec(hosts=2, processes=gpus, flags={**flags, **changes}, **keys)) == []
+
+
+def test_training_that_fits_no_device_gets_no_flags() -> None:
+    keys = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 1}
+    (problem,) = conflicts(spec(hosts=1, processes=1, flags={"preset": "70b", "layers": 80}, **keys))
+    assert problem.message.endswith("; use devices with more memory, or more hosts")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"amp": True},
+        {"amp": True, "compile": True, "parallelism": "shard=4"},
+        {"parallelism": "shard=2,tensor=2", "accumulate": 4},
+        {"optimizer": "sgd", "context": 1024, "vocabulary": 32768},
+    ],
+)
+def test_least_memory_is_at_most_estimate(preset: str, flags: dict[str, Any]) -> None:
+    training = language_training(spec(flags={"preset": preset, **flags}))
+    least, estimate = least_memory(training), estimated_memory(training)
+    assert 0 < least.total <= estimate.total
+    for name, size in vars(least).items():
+        assert size <= vars(estimate)[name], name
+
+
+def test_estimate_of_eight_billion_weights_is_that_of_literature() -> None:
+    """16 bytes of state for each weight, https://arxiv.org/abs/1910.02054, section 3.1, and 168 KB a token."""
+    memory = estimated_memory(language_training(spec(hosts=1, processes=8, flags={**LLAMA, "vocabulary": 128_256})))
+    state = memory.weights + memory.gradients + memory.optimizer
+    assert state == pytest.approx(16 * 8.03e9 / 8, rel=0.001)
+    assert memory.activations == 2 * 83_968 * 32 * 8192
+    assert memory.logits == 10 * 8192 * 128_256
+    assert memory.total / GIB == pytest.approx(70, abs=3)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("output", ["preset", "tied", "untied"])
+def test_stack_and_trainer_count_the_same_weights_and_operations(preset: Any, output: Any) -> None:
+    config = LanguageConfig(preset=preset, output=output, context=512, vocabulary=1000)
+    training = language_training(spec(flags={"preset": preset, "output": output, "context": 512, "vocabulary": 1000}))
+    sizes, model = config.sizes, training.model
+    expected = sizes.flops_per_token(context=512, vocabulary=1000)
+    assert model.flops_per_token(training.context) == expected
+    lookup = 0 if sizes.is_tied else 1000 * sizes.width
+    assert model.weights == sizes.matrix_weights(1000) + lookup
+
+
+@pytest.mark.parametrize(
+    ("folder", "code"),
+    [
+        ("/opt/trainyard/digits", "no_text"),
+        ("tiny-imagenet", "no_text"),
+        ("/home/me/texts", "not_in_image"),
+        ("/bucket/../texts", "not_in_image"),
+    ],
+)
+def test_folder_without_texts_is_rejected(folder: str, code: str) -> None:
+    language = {"recipe": "language", "resources": {"cpu": "1m", "memory": "2Gi"}, "flags": {"data_dir": folder}}
+    assert problems_of(job(**language)) == [(f"job.data_dir.{code}", "jobs.0.flags.data_dir")]
+
+
+@pytest.mark.parametrize("folder", ["/bucket/texts", "file:///bucket/texts", "sotu", "s3://team/texts"])
+def test_folder_that_may_have_texts_is_accepted(folder: str) -> None:
+    language = {"recipe": "language", "resources": {"cpu": "1m", "memory": "2Gi"}, "flags": {"data_dir": folder}}
+    assert parse(job(**language)).jobs[0].flags == {"data_dir": folder}
+
+
+def test_memory_of_gpus_is_at_least_that_of_their_name() -> None:
+    for name, gpu in GPUS.items():
+        size = name.rpartition("-")[2]
+        assert not size.endswith("gb") or gpu.memory_gib == int(size.removesuffix("gb"))

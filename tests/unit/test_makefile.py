@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
-ENVIRONMENTS = (".venv", ".venv-dev", ".venv-tensorboard", ".venv-xla", ".venv-stores")
+ENVIRONMENTS = (".venv", ".venv-dev", ".venv-tensorboard", ".venv-xla", ".venv-stores", ".venv-docs", "site")
 CACHES = (".pytest_cache", ".mypy_cache", ".ruff_cache", ".import_linter_cache", ".hypothesis", "infra/__pycache__")
 KEPT = ("Pulumi.local.yaml", ".trainyard/pulumi/state", "cache/trainyard/bin/kubectl", "infra/naming.py")
 

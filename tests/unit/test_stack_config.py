@@ -73,7 +73,7 @@ def test_main_invalid_file_is_rejected(
 def test_main_missing_file_lists_stacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["Pulumi.none.yaml"]) == 1
     output = capsys.readouterr().err
-    assert "dev, eks, gke-tpu" in output
+    assert "dev, eks, eks-p5, gke-h200, gke-tpu" in output
 
 
 def test_stack_config_command_reports_problems(tmp_path: Path) -> None:

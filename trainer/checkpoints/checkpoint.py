@@ -163,7 +163,7 @@ class Checkpoints(SaveHooks):
         try:
             self._runtime.wait_for(saving)
         except CheckpointException as error:
-            cause = _cause(error)
+            cause = root_cause(error)
             if isinstance(cause, DivergedError) and self._runtime.rank == 0:
                 # A folder without a manifest is not a checkpoint: report the divergence, not a failed deletion.
                 with suppress(TrainerError):
@@ -237,7 +237,7 @@ class Checkpoints(SaveHooks):
                 no_dist=self._runtime.world == 1,
             )
         except CheckpointException as error:
-            raise _cause(error) from None
+            raise root_cause(error) from None
         return saved
 
     def _manifest(self, folder: Folder) -> dict[str, Any]:
@@ -298,7 +298,7 @@ class _NotSealedError(ValueError):
     """A checkpoint that was never finished, for example because the run was killed during a save."""
 
 
-def _cause(error: CheckpointException) -> BaseException:
+def root_cause(error: CheckpointException) -> BaseException:
     """Return the error of the first failed rank, or the whole exception if that error is of an unknown type."""
     failures = error.failures
     cause = failures[min(failures)][0]

@@ -50,10 +50,7 @@ class RunCheckpoints(Checkpoints):
         self, config: TrainConfig, bucket: Folder, runtime: Runtime, state: RunState, report: Reporter
     ) -> None:
         super().__init__(
-            checkpoints_folder(bucket, config.job),
-            runtime,
-            keep=config.keep_checkpoints,
-            keep_hours=config.keep_hours,
+            checkpoints_folder(bucket, config.job), runtime, keep=config.keep_checkpoints, keep_hours=config.keep_hours
         )
         self._config, self._state, self._report = config, state, report
         self._lease = RunLease(bucket.child(config.job), node_name())

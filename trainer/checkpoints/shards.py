@@ -29,3 +29,15 @@ def with_local_part(like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
     make: Any = DTensor
     found: torch.Tensor = make(local, cast("Any", like)._spec, requires_grad=False)
     return found
+
+
+def own_part(tensor: torch.Tensor) -> tuple[slice, ...]:
+    """Return the place of this rank's part in the whole tensor."""
+    if not is_sharded(tensor):
+        return tuple(slice(0, size) for size in tensor.shape)
+    # Imported here because a rank with whole tensors does not need it.
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    whole: Any = tensor
+    shape, offset = compute_local_shape_and_global_offset(whole.shape, whole.device_mesh, whole.placements)
+    return tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))

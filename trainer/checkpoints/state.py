@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
 
-from trainer.checkpoints.checkpoint import SavedState, Tensors
+from trainer.checkpoints.checkpoint import SavedState
 from trainer.checkpoints.shards import local_part
 from trainer.data.sampler import EpochSampler
 from trainer.runtime.base import Runtime
@@ -37,6 +38,8 @@ class RunState:
     """The loss scaler for float16. It has no state for other types."""
     step: int = 0
     """Optimiser steps so far, over all restarts."""
+    described: dict[str, Any] = field(default_factory=dict)
+    """What an export needs to know about the model."""
     results: dict[str, float] = field(default_factory=dict)
     """The recipe's main measure in the last evaluation and in the best one, by name."""
     began: float = field(default_factory=time.time)
@@ -67,6 +70,7 @@ class RunState:
             torch.cuda.synchronize()
         facts = {
             "signature": self.signature,
+            "model": self.described,
             "step": self.step,
             "world": runtime.world,
             "sampler": self.sampler.state(),
@@ -102,8 +106,10 @@ class RunState:
         numbers = {id(parameter): number for number, parameter in enumerate(self._parameters())}
         optimizer_state["state"] = {}
         weights = dict(self.model.named_parameters())
-        for name, tensor in _with_prefix(OPTIMIZER, tensors).items():
-            key, _, weight_name = name.partition(".")
+        for name, tensor in tensors.items():
+            if not name.startswith(OPTIMIZER):
+                continue
+            key, _, weight_name = name.removeprefix(OPTIMIZER).partition(".")
             weight = weights[weight_name]
             if tensor.shape == weight.shape:
                 # Use the weight's memory format: the fused update walks through both in parallel.
@@ -135,20 +141,17 @@ class RunState:
         return weights.get(name.removeprefix(MODEL)) if name.startswith(MODEL) else None
 
     def _model_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the tensors of the model by name, those with several names once."""
+        """Yield the tensors of the model that training changes by name, those with several names once."""
         seen: set[int] = set()
         for name, tensor in self.model.state_dict(keep_vars=True).items():
-            if id(tensor) not in seen:
+            is_fixed = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
+            if id(tensor) not in seen and not is_fixed:
                 seen.add(id(tensor))
                 yield name, tensor.detach()
 
     def _parameters(self) -> list[torch.Tensor]:
         """Return the weights in the order in which the optimiser numbers them."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-
-
-def _with_prefix(start: str, tensors: Tensors) -> Tensors:
-    return {name.removeprefix(start): tensor for name, tensor in tensors.items() if name.startswith(start)}
 
 
 def _shape_and_type(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:

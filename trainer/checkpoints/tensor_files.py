@@ -29,7 +29,7 @@ from torch.futures import Future
 from trainer.checkpoints.checkpoint import Facts, SaveHooks, checkpoint_name
 from trainer.checkpoints.shards import local_part, with_local_part
 from trainer.exit_codes import StorageError
-from trainer.storage import Folder, MissingFileError
+from trainer.storage import Folder, MissingFileError, write_all
 
 MANIFEST = "checkpoint.json"
 """Written last: a folder without it is not a checkpoint."""
@@ -171,9 +171,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
                 tensor = local_part(tensor).detach().cpu()
                 self._hooks.check_tensor(item.index.fqn, tensor)
                 content = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data
-                written = 0
-                while written < len(content):
-                    written += file.write(content[written:])
+                write_all(file, content)
                 digest = hashlib.sha256(content).hexdigest()
                 place = {"file": self._file, "start": start, "bytes": len(content), "sha256": digest}
                 results.append(WriteResult(index=item.index, size_in_bytes=len(content), storage_data=place))

@@ -1,4 +1,4 @@
-"""Texts as tokens: the bytes of documents on a disk or in a bucket, packed into samples of equal length."""
+"""Texts as tokens: documents on a disk or in a bucket, packed into samples of equal length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainer.data.datasets import NO_LABEL, Batch, to_device
 from trainer.data.image_files import warn
 from trainer.data.sampler import EpochSampler, Share
 from trainer.exit_codes import DataError
-from trainer.language.sizes import SEPARATOR
+from trainer.language.coder import Coder, load_coder
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder
 
@@ -28,14 +28,15 @@ TEXT_KEY = "text"
 class Tokens:
     """A split as one row of tokens, cut into samples of `context` tokens. Each token is predicted once."""
 
-    def __init__(self, documents: Sequence[bytes], context: int) -> None:
+    def __init__(self, documents: Sequence[bytes], context: int, coder: Coder) -> None:
         self.num_bytes = sum(map(len, documents))
-        row = np.full(self.num_bytes + len(documents) + 1, SEPARATOR, dtype=np.int16)
+        parts = list(coder.encode(documents))
+        row = np.full(sum(map(len, parts)) + len(parts) + 1, coder.separator, dtype=np.min_scalar_type(coder.size))
         start = 1
-        for document in documents:
-            row[start : start + len(document)] = np.frombuffer(document, dtype=np.uint8)
-            start += len(document) + 1
-        self._row, self._context = row, context
+        for part in parts:
+            row[start : start + len(part)] = part
+            start += len(part) + 1
+        self._row, self._context, self._separator = row, context, coder.separator
         self.num_targets = len(row) - 1
         self.num_samples = -(-self.num_targets // context)
 
@@ -47,7 +48,7 @@ class Tokens:
     def batch(self, samples: Numbers, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the tokens of these samples, and the next token of each. Rows beyond the samples have no labels."""
         places = samples[:, None] * self._context + np.arange(self._context + 1)
-        found = torch.full((rows, self._context + 1), SEPARATOR, dtype=torch.int64)
+        found = torch.full((rows, self._context + 1), self._separator, dtype=torch.int64)
         found[: len(samples)] = torch.from_numpy(self._row[places.clip(max=self.num_targets)].astype(np.int64))
         labels = found[:, 1:].clone()
         labels[len(samples) :] = NO_LABEL
@@ -62,9 +63,9 @@ class Texts:
 
     def __init__(self, config: LanguageConfig, runtime: Runtime) -> None:
         folder = Folder(config.data_dir)
-        self._train, self._test = (
-            Tokens(list(read_documents(folder, split, runtime)), config.context) for split in ("train", "test")
-        )
+        train, test = (list(read_documents(folder, split, runtime)) for split in ("train", "test"))
+        self.coder = load_coder(config, runtime, train)
+        self._train, self._test = (Tokens(documents, config.context, self.coder) for documents in (train, test))
         self._device, self._batch_size = runtime.data_device, config.batch_size
         self.classes = config.vocabulary
         self.num_samples, self.num_tests = self._train.num_samples, self._test.num_samples

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from trainer.checkpoints.shards import is_sharded, local_part
-from trainer.language.sizes import SEPARATOR, Sizes
+from trainer.checkpoints.shards import local_part, own_part
+from trainer.language.sizes import ROPE_RANGE, ROPE_TOKENS, SEPARATOR, Sizes
 
 EPSILON = 1e-5
 """Term that keeps a norm's divisor above 0, as in Llama 3."""
@@ -18,6 +21,14 @@ DEVIATION = 0.02
 """Standard deviation of a new matrix. A matrix that ends a residual branch has this over sqrt(2 x layers), as in
 https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf, section 2.3."""
 RESIDUAL_ENDS = ("out.weight", "down.weight")
+ZERO_END = ".lora_up"
+"""Ending of matrices that are zero at first, so that adapters do not change the model."""
+_ATTENTIONS = ("cudnn", "efficient", "flash")
+PRODUCTS = frozenset(
+    [torch.ops.aten.mm.default, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default]
+    + [getattr(torch.ops.aten, f"_scaled_dot_product_{name}_attention").default for name in _ATTENTIONS]
+)
+"""Operations whose results selective activation checkpointing keeps, because they take most of the time."""
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
 """Cosine and sine of each position's angles, tokens x half a head's width."""
@@ -72,28 +83,56 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """Attention and feed-forward layer, each with a norm before it and added to its input."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, *, checkpointing: str) -> None:
         super().__init__()
+        self._checkpointing = checkpointing
         self.attention_norm = nn.RMSNorm(sizes.width, eps=EPSILON)
         self.attention = Attention(sizes)
         self.feed_forward_norm = nn.RMSNorm(sizes.width, eps=EPSILON)
         self.feed_forward = FeedForward(sizes)
 
     def forward(self, hidden: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None) -> torch.Tensor:
-        """Return the hidden state after this block."""
+        """Return the hidden state after this block. The backward pass may compute parts of it again."""
+        if self._checkpointing == "none" or not torch.is_grad_enabled():
+            return self._run(hidden, rotation, mask)
+        keep: Any = {"context_fn": _keep_products} if self._checkpointing == "selective" else {}
+        found: torch.Tensor = checkpoint(
+            self._run, hidden, rotation, mask, use_reentrant=False, preserve_rng_state=False, **keep
+        )
+        return found
+
+    def _run(self, hidden: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None) -> torch.Tensor:
         hidden = hidden + self.attention(self.attention_norm(hidden), rotation, mask)
         found: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
         return found
 
 
+def _policy(_context: Any, operation: Any, *_arguments: Any, **_options: Any) -> CheckpointPolicy:
+    """Return whether to keep the result of an operation."""
+    return CheckpointPolicy.MUST_SAVE if operation in PRODUCTS else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+_keep_products = partial(create_selective_checkpoint_contexts, _policy)
+
+
 class Decoder(nn.Module):
     """The whole model: from tokens to a score of each possible next token."""
 
-    def __init__(self, sizes: Sizes, *, vocabulary: int, rope_base: float) -> None:
+    def __init__(
+        self,
+        sizes: Sizes,
+        *,
+        vocabulary: int,
+        rope_base: float,
+        rope_factor: float = 1.0,
+        separator: int = SEPARATOR,
+        checkpointing: str = "none",
+    ) -> None:
         super().__init__()
-        self.sizes, self.rope_base = sizes, rope_base
+        self.sizes, self._separator = sizes, separator
+        self._base, self._factor = rope_base, rope_factor
         self.embedding = nn.Embedding(vocabulary, sizes.width)
-        self.blocks = nn.ModuleList(Block(sizes) for _ in range(sizes.layers))
+        self.blocks = nn.ModuleList(Block(sizes, checkpointing=checkpointing) for _ in range(sizes.layers))
         self.norm = nn.RMSNorm(sizes.width, eps=EPSILON)
         self.head = nn.Linear(sizes.width, vocabulary, bias=False)
         self.tie()
@@ -110,8 +149,8 @@ class Decoder(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Return scores, samples x tokens x vocabulary."""
-        rotation = rotation_of(tokens.shape[1], self.sizes.head_width, self.rope_base, tokens.device)
-        mask = document_mask(tokens)
+        rotation = rotation_of(tokens.shape[1], self.sizes.head_width, self._base, tokens.device, factor=self._factor)
+        mask = document_mask(tokens, self._separator)
         hidden = self.embedding(tokens)
         for block in self.blocks:
             hidden = block(hidden, rotation, mask)
@@ -119,10 +158,18 @@ class Decoder(nn.Module):
         return scores
 
 
-def rotation_of(tokens: int, head_width: int, base: float, device: torch.device) -> Rotation:
-    """Return the rotary embedding of the first positions, https://arxiv.org/abs/2104.09864."""
+def rotation_of(tokens: int, head_width: int, base: float, device: torch.device, *, factor: float = 1) -> Rotation:
+    """Return the rotary embedding of the first positions, https://arxiv.org/abs/2104.09864.
+
+    A factor other than 1 divides the speed of slow rotations as in Llama 3.1, so that contexts can be longer.
+    """
     exponents = torch.arange(0, head_width, 2, device=device) / head_width
-    angles = torch.outer(torch.arange(tokens, device=device), base**-exponents)
+    speeds = base**-exponents
+    if factor != 1:
+        low, high = ROPE_RANGE
+        kept = ((ROPE_TOKENS / (2 * math.pi) * speeds - low) / (high - low)).clamp(0, 1)
+        speeds = speeds * (kept + (1 - kept) / factor)
+    angles = torch.outer(torch.arange(tokens, device=device), speeds)
     return angles.cos(), angles.sin()
 
 
@@ -134,13 +181,13 @@ def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     return rotated.to(heads.dtype)
 
 
-def document_mask(tokens: torch.Tensor) -> torch.Tensor | None:
+def document_mask(tokens: torch.Tensor, separator: int = SEPARATOR) -> torch.Tensor | None:
     """Return a mask: each token attends to earlier tokens of its document. A separator begins a document.
 
     Returns None if every sample has one document, so that a faster kernel can be used. Only a CPU looks, because other
     devices would wait for the answer.
     """
-    begins = tokens == SEPARATOR
+    begins = tokens == separator
     if tokens.device.type == "cpu" and not begins[:, 1:].any():
         return None
     documents = begins.cumsum(dim=1)
@@ -152,19 +199,12 @@ def document_mask(tokens: torch.Tensor) -> torch.Tensor | None:
 def initialize(model: Decoder, *, seed: int) -> None:
     """Set each weight's first value, which depends on the seed and the weight's name, not on the groups of ranks."""
     for name, weight in model.named_parameters():
-        local, part = local_part(weight), tuple(slice(size) for size in weight.shape)
-        if is_sharded(weight):
-            # Imported here because a rank with all weights does not need it.
-            from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-            whole: Any = weight
-            shape, offset = compute_local_shape_and_global_offset(whole.shape, whole.device_mesh, whole.placements)
-            part = tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))
-        if weight.dim() == 1:
-            local.fill_(1)
+        local = local_part(weight)
+        if weight.dim() == 1 or name.endswith(ZERO_END):
+            local.fill_(weight.dim() == 1)
             continue
         deviation = DEVIATION / ((2 * model.sizes.layers) ** 0.5 if name.endswith(RESIDUAL_ENDS) else 1)
         number = int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:7])
         generator = torch.Generator(local.device).manual_seed(number)
         values = torch.empty(weight.shape, device=local.device).normal_(std=deviation, generator=generator)
-        local.copy_(values[part])
+        local.copy_(values[own_part(weight)])

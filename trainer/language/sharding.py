@@ -68,4 +68,7 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
         "head": ColwiseParallel(input_layouts=tokens, output_layouts=Replicate()),
     }
     parallelize_module(model, mesh, whole)
+    # A copy is a plain tensor. torch 2.15 loses the gradient of a compiled block's input that is still on its way from
+    # the other ranks (AsyncCollectiveTensor).
+    model.embedding.register_forward_hook(lambda _module, _tokens, hidden: hidden.clone())
     model.tie()

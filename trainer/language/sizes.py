@@ -9,9 +9,14 @@ from typing import Annotated, Literal
 from trainer.exit_codes import ConfigurationError
 from trainer.rules import Text, invalid_setting
 
+BYTES, BPE = "bytes", "bpe"
+"""Names of tokenizers that need no file."""
 SEPARATOR = 256
-"""Token before each document and after the last one. Lower tokens are bytes."""
+"""Token before each document and after the last one, if tokens are bytes. Lower tokens are bytes."""
 MIN_VOCABULARY = SEPARATOR + 1
+ROPE_RANGE, ROPE_TOKENS = (1.0, 4.0), 8192
+"""Rotations that Llama 3.1 slows down: fully those of more than 8192 / 1 tokens a turn, not those below 8192 / 4.
+From the published configurations of Llama 3.1, 3.2 and 3.3."""
 AUTO = 0
 """Size of a group that is not set."""
 
@@ -142,13 +147,8 @@ def divide_ranks(text: str, world: int) -> Parallelism:
 
 def check_tensor_size(model: Sizes, tensor: int, *, context: int, vocabulary: int) -> None:
     """Raise ConfigurationError if a tensor group cannot divide the model evenly."""
-    divided = {
-        "heads": model.heads,
-        "kv_heads": model.kv_heads,
-        "hidden": model.hidden,
-        "context": context,
-        "vocabulary": vocabulary,
-    }
+    divided = {"heads": model.heads, "kv_heads": model.kv_heads, "hidden": model.hidden}
+    divided |= {"context": context, "vocabulary": vocabulary}
     for name, size in divided.items():
         if size % tensor:
             raise ConfigurationError(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -15,7 +16,9 @@ from trainer.data.texts import Texts
 from trainer.evaluation import Evaluation, run_test_set
 from trainer.exit_codes import ConfigurationError
 from trainer.language.decoder import Decoder, initialize
-from trainer.language.sizes import SEPARATOR, check_tensor_size, divide_ranks
+from trainer.language.hugging_face import PublishedModel, describe
+from trainer.language.lora import adapt
+from trainer.language.sizes import check_tensor_size, divide_ranks
 from trainer.language.training import BETAS, TokenMeter, bits_per_byte, clip_gradients, losses, optimizer_groups
 from trainer.models import build_optimizer
 from trainer.reporter import Reporter
@@ -41,9 +44,8 @@ class LanguageTask(Task):
         self._parallelism = divide_ranks(config.parallelism, runtime.world)
         tensor = self._parallelism.tensor
         check_tensor_size(config.sizes, tensor, context=config.context, vocabulary=config.vocabulary)
-        if tensor > 1 and config.compile:
-            # With torch 2.15 the losses of compiled tensor groups differ from those of one process.
-            raise ConfigurationError("compile is True; allowed is False with tensor groups: leave --compile out")
+        if tensor > 1 and config.lora_rank:
+            raise ConfigurationError(f"lora_rank is {config.lora_rank}; allowed is 0 with tensor groups: use shard")
         runtime.tensor_size, runtime.is_lockstep = tensor, self._parallelism.is_sharded
         self.units_per_sample, self.evaluate_steps = config.context, config.evaluate_steps
         self.data = Texts(config, runtime)
@@ -52,7 +54,16 @@ class LanguageTask(Task):
         """Return the model on its device, with its first weights, and its optimiser."""
         config, runtime = self._config, self._runtime
         with torch.device("meta"):
-            model = Decoder(config.sizes, vocabulary=config.vocabulary, rope_base=config.rope_base)
+            model = Decoder(
+                config.sizes,
+                vocabulary=config.vocabulary,
+                rope_base=config.rope_base,
+                rope_factor=config.rope_factor,
+                separator=self.data.coder.separator,
+                checkpointing=config.activation_checkpointing,
+            )
+            if config.lora_rank:
+                adapt(model, rank=config.lora_rank, scale=config.lora_scale)
         if self._parallelism.is_sharded:
             # Imported here because it takes a second to load, and ranks with whole copies do not need it.
             from trainer.language.sharding import shard_model
@@ -61,7 +72,17 @@ class LanguageTask(Task):
         model.to_empty(device=runtime.device)
         model.tie()
         initialize(model, seed=config.seed)
+        if config.init_from:
+            published = PublishedModel(config.init_from)
+            published.check(config)
+            published.load(model, runtime.heartbeat)
         return model, build_optimizer(config, optimizer_groups(config, model), betas=BETAS)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the model in Hugging Face's form, and where LoRA's fixed weights are."""
+        config, base = self._config, self._config.init_from if self._config.lora_rank else ""
+        described = describe(config, separator=self.data.coder.separator)
+        return {"config": described, "lora_base": base, "lora_scale": config.lora_scale}
 
     def meter(self) -> Meter:
         """Return what sums up losses and norms of gradients."""
@@ -112,18 +133,20 @@ class LanguageTask(Task):
         """Return the prompt and what the model writes after it. All ranks write the same."""
         config, runtime = self._config, self._runtime
         generator = torch.Generator(runtime.device).manual_seed(config.seed)
-        tokens = [SEPARATOR, *config.prompt.encode()]
+        coder = self.data.coder
+        tokens = [coder.separator, *map(int, next(coder.encode([config.prompt.encode()])))]
         unit = PADDING * runtime.tensor_size
         for _ in range(config.sample_tokens):
             seen = tokens[-config.context :]
             length = min(config.context, -(-len(seen) // unit) * unit)
-            padded = torch.tensor([seen + [0] * (length - len(seen))], device=runtime.device)
+            padded = torch.tensor([seen + seen[-1:] * (length - len(seen))], device=runtime.device)
             with runtime.autocast():
-                scores = model(padded)[0, len(seen) - 1, :SEPARATOR].float()
+                scores = model(padded)[0, len(seen) - 1, : coder.size].float()
+            scores[coder.separator] = -math.inf
             if config.temperature:
                 chances = (scores / config.temperature).softmax(dim=-1)
                 tokens.append(int(torch.multinomial(chances, 1, generator=generator)))
             else:
                 tokens.append(int(scores.argmax()))
             runtime.heartbeat()
-        return bytes(tokens[1:]).decode("utf-8", errors="replace")
+        return coder.decode(tokens[1:])

@@ -24,7 +24,8 @@ BETAS = (0.9, 0.95)
 def optimizer_groups(config: LanguageConfig, model: nn.Module) -> list[dict[str, Any]]:
     """Return the weights in groups, of which the norms do not decay."""
     matrices, norms = (
-        [weight for weight in model.parameters() if (weight.dim() > 1) == is_2d] for is_2d in (True, False)
+        [weight for weight in model.parameters() if (weight.dim() > 1) == is_2d and weight.requires_grad]
+        for is_2d in (True, False)
     )
     return [{"params": matrices, "weight_decay": config.weight_decay}, {"params": norms, "weight_decay": 0.0}]
 

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from infra.naming import job_selector
 from workloads.kinds.kind import COMPLETION_INDEX, Kind
-from workloads.layout import process_layout
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
@@ -46,7 +45,7 @@ class IndexedJob(Kind):
         from pulumi_kubernetes.batch.v1 import Job, JobSpecArgs, SuccessPolicyArgs, SuccessPolicyRuleArgs
         from pulumi_kubernetes.core.v1 import Service, ServicePortArgs, ServiceSpecArgs
 
-        from workloads.command import RENDEZVOUS_PORT, host_command, restarts_in_place
+        from workloads.command import RENDEZVOUS_PORT, host_command, process_layout, restarts_in_place
         from workloads.objects import CREATED_IS_READY, QUEUE_PATH, UNAWAITED, companion, failure_policy, metadata
         from workloads.pod import CONTAINER, Pod, pod_template
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.naming import job_labels
-from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Object, Resource, any_job_runs, numbered
-from workloads.kinds.schema import Schema
-from workloads.layout import ProcessLayout, process_layout
+from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Object, Resource, Schema, any_job_runs, numbered
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
     from pulumi_kubernetes.batch.v1 import JobTemplateSpecArgs
 
+    from workloads.command import ProcessLayout
     from workloads.pod import Placement, Pod
     from workloads.spec import JobSpec
 
@@ -119,7 +118,7 @@ class JobSet(Kind):
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the JobSet."""
-        from workloads.command import host_command
+        from workloads.command import host_command, process_layout
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
         from workloads.pod import Pod
 

@@ -1,13 +1,15 @@
-"""Kind: what shared code asks of a job kind. One class per kind implements it, in a module of its own. No Pulumi.
+"""Kind: what shared code asks of a job kind. Schema: base of the models of custom resources' parts. No Pulumi.
 
-A kind's module imports at its top only what settings need. `render` imports the rest itself, and so Pulumi.
+One class per kind implements Kind, in a module of its own. That module imports at its top only what settings need.
+`render` imports the rest itself, and so Pulumi.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -181,3 +183,30 @@ def any_job_runs(key: str) -> Callable[[Object], bool]:
 def replicas(key: str, *roles: str) -> Callable[[Object], int]:
     """Return a function of a spec: the number of its pods of some roles."""
     return lambda spec: sum(spec[key][role].get("replicas", 1) for role in roles if role in spec[key])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """Part of a custom resource: only the fields that we set. A test checks them against the CRDs.
+
+    The official Python models (kubeflow-training, kubeflow-trainer-api) cannot hold Pulumi's outputs.
+    """
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as the API has it: camelCase, without fields that are None."""
+        found = {_camel(each.name): _plain(getattr(self, each.name)) for each in fields(self)}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Schema):
+        return value.plain()
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)

@@ -18,17 +18,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from infra.hardware import PodGroup
-from workloads.kinds.kind import COORDINATOR, Kind, Resource, condition_is_true, numbered, replicas
-from workloads.kinds.schema import Schema
+from workloads.kinds.kind import COORDINATOR, Kind, Resource, Schema, condition_is_true, numbered, replicas
 from workloads.kinds.training_operator import INDEX_LABEL, RunPolicy, run_policy
-from workloads.layout import ProcessLayout, process_layout
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
     from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
 
-    from infra.hardware.provisioning_model import NcclEnvironmentScript
-    from workloads.command import Command
+    from infra.hardware.machines import NcclEnvironmentScript
+    from workloads.command import Command, ProcessLayout
     from workloads.pod import Placement
     from workloads.spec import JobSpec
 
@@ -125,7 +123,7 @@ class MPIJob(Kind):
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the MPIJob."""
-        from workloads.command import host_command
+        from workloads.command import host_command, process_layout
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
         from workloads.pod import Pod, pod_template
 

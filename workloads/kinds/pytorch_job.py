@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from settings.problem import Problem
-from workloads.kinds.kind import NO_INDEX, Kind, Resource, condition_is_true, numbered, replicas
-from workloads.kinds.schema import Schema
+from workloads.kinds.kind import NO_INDEX, Kind, Resource, Schema, condition_is_true, numbered, replicas
 from workloads.kinds.training_operator import INDEX_LABEL, Replica, RunPolicy, replica, run_policy
-from workloads.layout import process_layout
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
@@ -97,7 +95,7 @@ class PyTorchJob(Kind):
 
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the PyTorchJob."""
-        from workloads.command import host_command
+        from workloads.command import host_command, process_layout
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
         from workloads.pod import Pod, pod_template
 

@@ -27,9 +27,7 @@ from typing import TYPE_CHECKING
 from infra.hardware import Capacity, PodGroup
 from settings.kubernetes_values import parse_memory
 from settings.problem import Problem
-from workloads.kinds.kind import COORDINATOR, RANDOM_SUFFIX, Kind, Object, Resource
-from workloads.kinds.schema import Schema
-from workloads.layout import process_layout
+from workloads.kinds.kind import COORDINATOR, RANDOM_SUFFIX, Kind, Object, Resource, Schema
 
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
@@ -216,7 +214,7 @@ class RayJob(Kind):
         """Create the RayJob."""
         from pulumi import ResourceOptions
 
-        from workloads.command import JOIN_SECONDS, SHUTDOWN_MARGIN_SECONDS, host_command
+        from workloads.command import JOIN_SECONDS, SHUTDOWN_MARGIN_SECONDS, host_command, process_layout
         from workloads.objects import CREATED_IS_READY, custom_job, metadata
         from workloads.pod import Pod, pod_template
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workloads.kinds.jobset import JobSetSpec, job_set, job_template
-from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Resource, any_job_runs, numbered
-from workloads.kinds.schema import Schema
-from workloads.layout import process_layout
+from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Resource, Schema, any_job_runs, numbered
 
 if TYPE_CHECKING:
     from pulumi import Input, Output, ResourceOptions
@@ -115,7 +113,7 @@ class TrainJob(Kind):
         from pulumi import ResourceOptions
         from pulumi_kubernetes.apiextensions import CustomResource
 
-        from workloads.command import host_command, uses_torchrun
+        from workloads.command import host_command, process_layout, uses_torchrun
         from workloads.objects import CREATED_IS_READY, UNAWAITED, companion, custom_job, metadata, name_of
         from workloads.pod import Pod
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workloads.kinds.schema import Schema
+from workloads.kinds.kind import Schema
 
 if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs

@@ -1,4 +1,4 @@
-"""Validation of keys that are valid alone but conflict: kind and hardware, elastic range, names. Pure."""
+"""Validation of keys that are valid alone but conflict: kind and hardware, elastic range, variables. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from settings.kubernetes_values import LABEL_LIMIT, format_memory, parse_memory
 from settings.problem import UNDEFINED, Path, Problem
 from settings.secret_scan import secrets_in_arguments, secrets_in_variables
-from workloads.command import uses_torchrun
+from workloads.command import NEW_STORE_PER_ROUND, POD_VARIABLES, uses_torchrun
 from workloads.kinds import KINDS, kinds_where
 from workloads.spec import JobSpec, default_hosts
 from workloads.trainer_flags import flag_problems, value_of
 from workloads.user_script import path_error
 from workloads.validation.flags import device_conflicts, folder_conflicts, unused_flags
 from workloads.validation.language import language_conflicts
-from workloads.validation.names import POD_VARIABLE_NAMES, reserved_variables
 
 MIN_MEMORY_BYTES = 200 * 2**20
 """Minimum memory of a recipe's process. torch alone uses 290 MiB after its import."""
@@ -321,7 +320,7 @@ def _secrets(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _environment(spec: JobSpec) -> Iterator[Problem]:
-    owners = reserved_variables(spec)
+    owners = _reserved_variables(spec)
     for key, variables in (("environment", spec.environment), ("secrets", spec.secrets)):
         for name in variables:
             value = spec.environment[name] if key == "environment" else UNDEFINED
@@ -376,3 +375,35 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _environment,
     _queue,
 )
+
+
+TORCHRUN_VARIABLES = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+"""https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables"""
+XLA_VARIABLES = ("PJRT_DEVICE", "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
+TPU_HOST_VARIABLES = ("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE")
+"""https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
+POD_VARIABLE_NAMES = (*(name.partition("=")[0] for name in POD_VARIABLES), "OMP_NUM_THREADS", *NEW_STORE_PER_ROUND)
+"""Variables that the image or Trainyard sets in pods. `environment` may override them; a secret would duplicate
+them."""
+
+
+def _reserved_variables(spec: JobSpec) -> dict[str, str]:
+    """Return each variable that a job may not set -> the program that sets it."""
+    owners = dict.fromkeys(TORCHRUN_VARIABLES, "torchrun") if uses_torchrun(spec) else {}
+    kind = KINDS[spec.kind]
+    owners |= {**dict.fromkeys(kind.operator_variables, "the operator"), **kind.reserved_variables}
+    if spec.on_xla:
+        owners |= dict.fromkeys(XLA_VARIABLES, "Trainyard")
+    if spec.tpu:
+        owners |= dict.fromkeys(TPU_HOST_VARIABLES, "GKE")
+    if spec.elastic and uses_torchrun(spec):
+        owners |= dict.fromkeys(NEW_STORE_PER_ROUND, "Trainyard")
+    return owners

@@ -27,6 +27,8 @@ from workloads.user_script import checkout_path, is_in_checkout
 from workloads.validation.flags import settings_key
 
 PROJECT = Path(__file__).resolve().parents[2]
+FOLDER_FLAGS, TOKENIZERS = ("data_dir", "init_from", "tokenizer"), ("bytes", "bpe")
+"""Flags with a path, and tokenizers that are not one."""
 PACKAGE_FOLDERS = ("/usr", f"{WORK_FOLDER}/venv")
 """Folders of an image with packages, whose files this module does not know."""
 
@@ -52,6 +54,8 @@ def data_folders(image: str) -> frozenset[str]:
     return frozenset(map(absolute_path, BUILTIN_IMAGES.get(image, TRAINER_IMAGE).data))
 
 
+TEXT_FOLDER = absolute_path("sotu")
+"""Only folder with texts in an image."""
 PYTHON, TORCH, RECIPES, XLA = "Python", "torch", "the trainer", "PyTorch/XLA"
 SOFTWARE = {
     **{PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla"},
@@ -140,20 +144,27 @@ def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
             f"is not a file of {_description(name)}; {remedy}",
             spec.script,
         )
-    data = value_of(spec.recipe, spec.flags, "data_dir") if spec.recipe else None
-    folder = posixpath.normpath(absolute_path(str(data).removeprefix("file://")))
-    if data and not _is_url(str(data)) and folder not in data_folders(name) and not is_below(folder, BUCKET_PATH):
+    for flag in FOLDER_FLAGS if spec.recipe else ():
+        path = value_of(str(spec.recipe), spec.flags, flag)
+        folder = posixpath.normpath(absolute_path(str(path).removeprefix("file://")))
+        if not path or path in TOKENIZERS or _is_url(str(path)) or is_below(folder, BUCKET_PATH):
+            continue
+        if flag == "data_dir" and folder in data_folders(name):
+            if spec.recipe == "language" and folder != TEXT_FOLDER:
+                message = f"has no texts; write a folder with train/ and test/ of texts, or remove it for {TEXT_FOLDER}"
+                yield Problem("job.data_dir.no_text", ("flags", settings_key(spec, flag)), message, path)
+            continue
         remedy = (
             "the digits are in the image; remove it"
             if spec.recipe == "digits"
-            else "write the URL of a folder in a bucket (s3:// or gs://), a folder of /bucket if the platform mounts "
-            "its bucket, or `image:` with an image that has the folder"
+            else "write its URL in a bucket (s3:// or gs://), a path below /bucket if the platform mounts it, or "
+            "`image:` with an image that has it"
         )
         yield Problem(
-            "job.data_dir.not_in_image",
-            ("flags", settings_key(spec, "data_dir")),
-            f"is not a folder of {_description(name)}; {remedy}",
-            data,
+            f"job.{flag}.not_in_image",
+            ("flags", settings_key(spec, flag)),
+            f"is not in {_description(name)}; {remedy}",
+            path,
         )
 
 

@@ -1,4 +1,4 @@
-"""Validation of a language model's sizes, and of the groups of ranks that train it. Pure."""
+"""Validation of a language model's sizes and memory, and of the groups of ranks that train it. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,23 @@ from collections.abc import Iterator
 from math import prod
 
 from settings.problem import Problem
-from workloads.layout import process_layout
+from workloads.command import process_layout
+from workloads.language_model import (
+    AUTO,
+    GIB,
+    LANGUAGE,
+    DeviceMemory,
+    device_memory,
+    group_sizes,
+    language_training,
+    least_memory,
+    model_sizes,
+    settings_that_fit,
+)
 from workloads.spec import JobSpec
 from workloads.trainer_flags import FLAGS, flag_problems, value_of
 from workloads.validation.flags import settings_key
 
-LANGUAGE = "language"
-_AUTO = 0
 _DIVIDED = ("heads", "kv_heads", "hidden", "context", "vocabulary")
 """Sizes that a tensor group divides among its ranks."""
 
@@ -26,19 +36,16 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("job.recipe.not_on_xla", ("recipe",), message, spec.recipe)
     elif not list(flag_problems(spec.recipe, spec.flags)):
         sizes = model_sizes(spec)
-        yield from _uneven_heads(spec, sizes)
-        yield from _parallelism(spec, sizes)
+        problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes), *_adapters(spec)]
+        # Groups that do not fit the ranks have no memory to check.
+        yield from problems or _memory(spec)
 
 
-def model_sizes(spec: JobSpec) -> dict[str, int]:
-    """Return the sizes of a job's model: its flags, else its preset."""
-    flags = FLAGS[LANGUAGE]
-    preset = value_of(LANGUAGE, spec.flags, "preset") or flags["preset"].default
-    sizes = dict(flags["preset"].sizes[str(preset)])
-    for name in (*sizes.keys() & flags.keys(), "context", "vocabulary"):
-        given = value_of(LANGUAGE, spec.flags, name) or 0
-        sizes[name] = int(str(given)) or sizes.get(name) or int(str(flags[name].default))
-    return sizes
+def _adapters(spec: JobSpec) -> Iterator[Problem]:
+    """Yield a problem for adapters of random weights."""
+    if value_of(LANGUAGE, spec.flags, "lora_rank") and not value_of(LANGUAGE, spec.flags, "init_from"):
+        message = "needs weights to start from; add `init_from`, or remove this flag"
+        yield _flag_problem(spec, "lora_rank", "no_weights", message)
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
@@ -52,6 +59,11 @@ def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         yield _problem(spec, "kv_heads", sizes["kv_heads"], message)
 
 
+def _flag_problem(spec: JobSpec, name: str, code: str, message: str) -> Problem:
+    value = value_of(LANGUAGE, spec.flags, name)
+    return Problem(f"job.{name}.{code}", ("flags", settings_key(spec, name)), message, value)
+
+
 def _problem(spec: JobSpec, name: str, size: int, message: str) -> Problem:
     return Problem(f"job.{name}.uneven", ("flags", settings_key(spec, name)), message, size)
 
@@ -59,16 +71,15 @@ def _problem(spec: JobSpec, name: str, size: int, message: str) -> Problem:
 def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     """Yield a problem for groups of ranks that do not divide the ranks or the model."""
     text = str(value_of(LANGUAGE, spec.flags, "parallelism") or "")
-    pairs = [pair.split("=") for pair in text.split(",") if pair]
-    groups = {name: _AUTO if size == "auto" else int(size) for name, size in pairs}
+    groups = group_sizes(spec)
     path = ("flags", settings_key(spec, "parallelism"))
-    if len(groups) < len(pairs) or list(groups.values()).count(_AUTO) > 1:
+    if len(groups) < text.count("=") or list(groups.values()).count(AUTO) > 1:
         message = "must have each size once, at most one of them auto; remove one of them"
         yield Problem("job.parallelism.twice", path, message, text)
         return
     ranks = spec.processes_per_host if spec.elastic else process_layout(spec).world_size
-    product = prod(size for size in groups.values() if size != _AUTO)
-    is_exact = _AUTO not in groups.values() and "data" in groups
+    product = prod(size for size in groups.values() if size != AUTO)
+    is_exact = AUTO not in groups.values() and "data" in groups
     if spec.elastic and text and (is_exact or ranks % product):
         message = (
             f"must allow any number of hosts with {ranks} processes each: write sizes whose product divides {ranks}, "
@@ -83,11 +94,41 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         )
         yield Problem("job.parallelism.product", path, message, text)
     tensor = groups.get("tensor", 1) or ranks // product
-    if tensor > 1 and value_of(LANGUAGE, spec.flags, "compile") is True:
+    if tensor > 1 and value_of(LANGUAGE, spec.flags, "lora_rank"):
         message = "is not allowed with tensor groups; remove it, or write parallelism without tensor"
-        yield Problem("job.compile.tensor", ("flags", settings_key(spec, "compile")), message, True)
+        yield _flag_problem(spec, "lora_rank", "tensor", message)
     for name in _DIVIDED:
         if tensor and sizes[name] % tensor:
             message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of it"
             yield Problem("job.parallelism.tensor", path, message, text)
             return
+
+
+def _memory(spec: JobSpec) -> Iterator[Problem]:
+    """Yield a problem for a training that certainly does not fit into the memory of its devices."""
+    training = language_training(spec)
+    limit, device = device_memory(spec)
+    least = least_memory(training)
+    if least.total <= limit:
+        return
+    state = least.weights + least.gradients + least.optimizer
+    # The key is the setting that changes the largest use.
+    if state > least.total / 2:
+        name = "parallelism" if value_of(LANGUAGE, spec.flags, "parallelism") else "preset"
+        value: object = value_of(LANGUAGE, spec.flags, name) or FLAGS[LANGUAGE][name].default
+    else:
+        name = "context" if training.rows == 1 else "batch_size"
+        value = training.context if name == "context" else training.batch_size
+    fitting = settings_that_fit(spec, limit)
+    remedy = f"write {fitting}" if fitting else "use devices with more memory, or more hosts"
+    message = (
+        f"needs at least {least.total / GIB:,.1f} GiB of each device ({memory_parts(least)}), and {device} has "
+        f"{limit / GIB:,.1f} GiB; {remedy}"
+    )
+    yield Problem(f"job.{name}.memory", ("flags", settings_key(spec, name)), message, value)
+
+
+def memory_parts(memory: DeviceMemory) -> str:
+    """Return the uses of a device's memory in words."""
+    parts = {name: size for name, size in vars(memory).items() if size}
+    return ", ".join(f"{name} {size / GIB:,.1f}" for name, size in parts.items())

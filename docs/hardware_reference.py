@@ -1,0 +1,181 @@
+"""The page docs/hardware.md: machine types with accelerators, and their prices with region, source and date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from infra.aws import quota_and_prices as aws
+from infra.cost import Line, Price, price_line
+from infra.gcp import quota_and_prices as gcp
+from infra.hardware.ec2 import EC2_MACHINES, Ec2Machine
+from infra.hardware.gce import GCE_FAMILIES, gce_family, gce_machine
+from infra.hardware.gpus import GPUS
+from infra.hardware.machines import MachineType
+from infra.hardware.tpus import GENERATIONS, TpuGeneration
+
+REGIONS = {gcp.CLOUD: "us-central1", aws.CLOUD: "us-east-1"}
+"""Region of the prices, if the table has them there."""
+ATTACHED_VCPUS = 4
+"""vCPUs for each GPU of the N1 machines on the page, which can have others."""
+
+INTRODUCTION = """\
+# Hardware and prices
+
+The machines with GPUs and TPUs that Trainyard knows, generated from `infra/hardware` and `infra/cost.py` by
+`python -m docs.references`.
+
+Prices are list prices of one machine in US dollars an hour, without disks, network and the cluster. Each row has the
+region of the prices, and their sources with dates. Prices of other regions differ, and spot prices change. "unknown"
+means that no source was found. `make preview` adds up a whole stack, with disks, system nodes and control plane.
+
+- `accelerator:` of a job and of a pool has the name in the headings, which is GKE's name on both clouds.
+- GiB is the memory of the host. The memory of a GPU: [Google](https://cloud.google.com/compute/docs/gpus),
+  [AWS](https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html).
+- Trainyard rejects zones and regions without the hardware, as far as its tables list them.
+- A machine type that is missing here can be added: [extending.md](extending.md#a-machine-type).
+"""
+HEADER = "| machine type | {} | vCPUs | GiB | on demand | spot | region | sources |\n|---|---|---|---|---|---|---|---|"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """Machine type with its number of accelerators, and the price lines of one machine."""
+
+    machine: MachineType
+    """Machine type."""
+    count: int
+    """Number of its accelerators."""
+    lines: tuple[Line, ...]
+    """Price lines of one machine."""
+    is_block: bool = False
+    """True for a capacity block, which has no spot price."""
+
+    def row(self, sources: Mapping[tuple[str, str], int]) -> str:
+        """Return the row of the table; `sources` numbers each pair of URL and date."""
+        prices = tuple(self.prices())
+        numbers = sorted({sources[_source(price)] for price in prices})
+        cells = [
+            f"`{self.machine.name}`{' in a capacity block' if self.is_block else ''}",
+            str(self.count),
+            str(self.machine.vcpus),
+            f"{self.machine.memory_gib:,g}",
+            _sum(self.lines, spot=False),
+            "-" if self.is_block else _sum(self.lines, spot=True),
+            ", ".join(dict.fromkeys(price.region for price in prices)) or "-",
+            ", ".join(f"[{number}](#sources)" for number in numbers) or "-",
+        ]
+        return f"| {' | '.join(cells)} |"
+
+    def prices(self) -> Iterator[Price]:
+        """Yield the known prices."""
+        for line in self.lines:
+            yield from (price for price in (line.on_demand_price, line.spot_price) if price)
+
+
+def render() -> str:
+    """Return the text of the page."""
+    sections = [*_gke_gpus(), *_tpus(), *_eks_gpus()]
+    found = [_source(price) for _, offers in sections for offer in offers for price in offer.prices()]
+    sources = {source: number for number, source in enumerate(dict.fromkeys(found), 1)}
+    parts = [INTRODUCTION]
+    for heading, offers in sections:
+        rows = [offer.row(sources) for offer in offers]
+        table = [HEADER.format("GPUs" if offers[0].machine.tpu_chips == 0 else "chips"), *rows] if rows else []
+        parts.append("\n".join([heading, *(("", *table) if table else ()), ""]))
+    parts.append("\n".join(["## Sources", "", *_source_rows(sources), ""]))
+    return "\n".join(parts)
+
+
+def _gke_gpus() -> Iterator[tuple[str, list[Offer]]]:
+    """Yield heading and machine types of each GPU model on GKE."""
+    yield "## GPUs on GKE", []
+    for gpu in GPUS.values():
+        attached = [_attached(gpu.name, count) for count in gpu.attachment.counts] if gpu.attachment else []
+        built_in = [
+            _gpu_offer(machine, gpu.name, machine.gpus)
+            for family in GCE_FAMILIES.values()
+            for machine in family.machines
+            if machine.gpu == gpu.name
+        ]
+        if offers := attached + built_in:
+            yield f"### `{gpu.name}`", offers
+
+
+def _attached(gpu: str, count: int) -> Offer:
+    """Return an N1 machine with GPUs attached."""
+    return _gpu_offer(gce_machine(f"n1-standard-{ATTACHED_VCPUS * count}"), gpu, count)
+
+
+def _gpu_offer(machine: MachineType, gpu: str, count: int) -> Offer:
+    family = gce_family(machine)
+    region = _region(gcp.gpu_line("", REGIONS[gcp.CLOUD], gpu, family, count))
+    lines = (gcp.gpu_line("", region, gpu, family, count), *gcp.machine_lines("", region, machine, 1))
+    return Offer(machine=machine, count=count, lines=lines)
+
+
+def _tpus() -> Iterator[tuple[str, list[Offer]]]:
+    """Yield heading and machine types of each TPU generation."""
+    yield "## TPUs on GKE", []
+    for row in GENERATIONS.values():
+        title = f"### `{row.name}` with a topology, or `{row.type_prefix}-N`"
+        yield f"{title}\n\n{_counted(row)} Zones: {', '.join(sorted(row.zones))}.", _tpu_offers(row)
+
+
+def _counted(row: TpuGeneration) -> str:
+    """Return the sentence about the number in the generation's accelerator types."""
+    unit = "chips" if row.cores_in_type == 1 else f"TensorCores, {row.cores_in_type} for each chip"
+    return f"N counts {unit}. A slice of several hosts has hosts of 4 chips."
+
+
+def _tpu_offers(row: TpuGeneration) -> list[Offer]:
+    family = GCE_FAMILIES[row.name]
+    region = _region(gcp.tpu_line("", REGIONS[gcp.CLOUD], row.name, 1))
+    return [
+        Offer(
+            machine=machine,
+            count=machine.tpu_chips,
+            lines=(gcp.tpu_line("", region, row.name, machine.tpu_chips),),
+        )
+        for machine in family.machines
+    ]
+
+
+def _eks_gpus() -> Iterator[tuple[str, list[Offer]]]:
+    """Yield heading and instance types of each GPU model on EKS."""
+    yield "## GPUs on EKS", []
+    for gpu in GPUS:
+        machines = [machine for machine in EC2_MACHINES.values() if machine.gpu == gpu]
+        if offers := [offer for machine in machines for offer in _ec2_offers(machine)]:
+            yield f"### `{gpu}` on EKS", offers
+
+
+def _ec2_offers(machine: Ec2Machine) -> Iterator[Offer]:
+    """Yield an instance type on demand, and in a capacity block if its family has them."""
+    for is_block in (False, True) if machine.capacity_block else (False,):
+        name = f"{machine.name} in a capacity block" if is_block else machine.name
+        line = price_line("", aws.CLOUD, REGIONS[aws.CLOUD], name, 1)
+        yield Offer(machine=machine, count=machine.gpus, lines=(line,), is_block=is_block)
+
+
+def _region(line: Line) -> str:
+    """Return the region of an accelerator's price, or its own region without one."""
+    price = line.on_demand_price or line.spot_price
+    return price.region if price else line.region
+
+
+def _sum(lines: Iterable[Line], *, spot: bool) -> str:
+    """Return the cost of one machine, or `unknown` if a part has no price."""
+    costs = [line.cost(spot=spot) for line in lines]
+    return "unknown" if None in costs else f"${sum(cost.amount for cost in costs if cost):,.2f}"
+
+
+def _source(price: Price) -> tuple[str, str]:
+    return price.source, price.day.isoformat()
+
+
+def _source_rows(sources: Mapping[tuple[str, str], int]) -> Iterator[str]:
+    yield "The date is that of the source, or the day of reading if the source has none."
+    yield ""
+    for (url, day), number in sources.items():
+        yield f"{number}. {day}: {url}"

@@ -1,1 +1,0 @@
-"""Simulated AWS: its kinds of resources and their documented rules."""

@@ -1,1 +1,0 @@
-"""Simulated Google Cloud: its kinds of resources and their documented rules."""

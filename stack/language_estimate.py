@@ -1,0 +1,134 @@
+"""Estimates for jobs that train a language model: memory of a device, tokens a second, and price of tokens. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infra.capacity import PoolNodes
+from infra.cost import CostEstimate
+from infra.hardware.gpus import GPUS
+from stack.config import StackConfig
+from stack.run_record import pools_for, usd_per_hour
+from workloads.language_model import GIB, LANGUAGE, Model, device_memory, estimated_memory, language_training
+from workloads.spec import JobSpec
+from workloads.validation.language import memory_parts
+
+BILLION = 1e9
+"""Tokens that a price is for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anchor:
+    """Published speed of another trainer, on which the estimate of ours is based."""
+
+    text: str
+    """Model, GPU and trainer."""
+    source: str
+    """URL of the source."""
+    model: Model
+    context: int
+    gpu: str
+    slowest: float
+    """Tokens a second and GPU of its slowest setting in 16 bits."""
+    fastest: float
+    """Tokens a second and GPU of its fastest setting in 16 bits."""
+
+    @property
+    def utilization(self) -> tuple[float, float]:
+        """Shares of the GPU's peak (MFU) of both settings, by the operations that our trainer counts."""
+        peak = (GPUS[self.gpu].teraflops or 0) * 1e12
+        flops = self.model.flops_per_token(self.context)
+        return self.slowest * flops / peak, self.fastest * flops / peak
+
+
+ANCHOR = Anchor(
+    text="Llama 3.1 8B on 128 H100s without, and on 8 with torch.compile, in torchtitan (FSDP2, bfloat16)",
+    source="https://github.com/pytorch/torchtitan/blob/31a17bfdb70bab6f62a13d21816a5339b911d6e3/benchmarks/"
+    "llama3_h100_202412_torchtitan.md",
+    model=Model(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128_256, is_tied=False),
+    context=8192,
+    gpu="nvidia-h100-80gb",
+    slowest=5605,
+    fastest=6667,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageEstimate:
+    """Estimate for one job."""
+
+    job: str
+    weights: int
+    """Weights of the model, without the norms."""
+    device: str
+    """GPU, or the host's memory."""
+    num_devices: int
+    memory_gib: float
+    """Estimated memory of each device."""
+    memory_parts: str
+    """Its uses."""
+    memory_limit_gib: float
+    """Memory that each device has at most."""
+    tokens_per_second: tuple[float, float] | None
+    """Range for each GPU; None without a sourced basis."""
+    usd_per_billion_tokens: tuple[float, float] | None
+    """Range for 10^9 tokens; None without a price or a rate."""
+
+    def lines(self) -> list[str]:
+        """Return the estimate as lines of Markdown."""
+        found = [
+            f"- {self.job}: {self.weights / 1e6:,.1f} million weights. Memory of each of {self.num_devices} devices "
+            f"(estimate): {self.memory_gib:,.1f} of {self.memory_limit_gib:,.0f} GiB ({self.memory_parts})"
+        ]
+        if self.tokens_per_second:
+            low, high = self.tokens_per_second
+            shares = " to ".join(f"{share:.0%}" for share in ANCHOR.utilization)
+            price = "no price is known"
+            if self.usd_per_billion_tokens:
+                price = "${:,.0f} to ${:,.0f} for 10^9 tokens".format(*self.usd_per_billion_tokens)
+            found.append(
+                f"- {self.job}: {price}, at {low:,.0f} to {high:,.0f} tokens a second and GPU. This is an estimate, "
+                f"not a measurement: {shares} of the GPU's peak, as [{ANCHOR.text}]({ANCHOR.source})"
+            )
+        return found
+
+
+def language_estimates(config: StackConfig) -> list[LanguageEstimate]:
+    """Return the estimates of the stack's jobs of recipe `language`."""
+    jobs = [job for job in config.jobs if job.recipe == LANGUAGE and job.image is None]
+    if not jobs:
+        return []
+    pools, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
+    return [_estimate(job, pools, estimate) for job in jobs]
+
+
+def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEstimate) -> LanguageEstimate:
+    training = language_training(spec)
+    memory, (limit, device) = estimated_memory(training), device_memory(spec)
+    num_devices = spec.hosts * spec.processes_per_host
+    gpu, rates, prices = GPUS.get(spec.accelerator or ""), None, None
+    # The anchor is in 16 bits.
+    if gpu and gpu.teraflops and training.number_bytes == 2:
+        flops = training.model.flops_per_token(training.context)
+        slow, fast = (share * gpu.teraflops * 1e12 / flops for share in ANCHOR.utilization)
+        rates = slow, fast
+        hourly = usd_per_hour(estimate, pools_for(pool_nodes, spec), spec)
+        if hourly is not None:
+            prices = _usd(hourly, fast * num_devices), _usd(hourly, slow * num_devices)
+    return LanguageEstimate(
+        job=spec.name,
+        weights=training.model.weights,
+        device=device,
+        num_devices=num_devices,
+        memory_gib=memory.total / GIB,
+        memory_parts=memory_parts(memory),
+        memory_limit_gib=limit / GIB,
+        tokens_per_second=rates,
+        usd_per_billion_tokens=prices,
+    )
+
+
+def _usd(hourly: float, rate: float) -> float:
+    """Return the price of 10^9 tokens at a rate of all devices."""
+    return hourly / 3600 * BILLION / rate

@@ -1,0 +1,102 @@
+"""Tokens of texts: byte pairs are learnt once, their texts come back whole, and bits per byte stay comparable."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.trainer.image_sets import ReaderRank
+from tests.trainer.language import STEADY, WORDS, evaluations, train, write_texts
+from tests.trainer.processes import json_lines
+from trainer.config import LanguageConfig
+from trainer.exit_codes import ConfigurationError, DataError
+from trainer.language.coder import SEPARATOR_TEXT, Coder, FileCoder, byte_tokenizer, learn, load_coder
+from trainer.language.sizes import SEPARATOR
+
+TEXT = " ".join(WORDS * 50).encode()
+
+
+def coder(text: str) -> FileCoder:
+    """Return the coder of a tokenizer.json."""
+    return FileCoder(text, "tokenizer.json", lambda: None)
+
+
+@pytest.fixture(scope="module")
+def learnt() -> FileCoder:
+    """Return byte pairs that are learnt from words."""
+    return coder(learn([TEXT], 300).to_str())
+
+
+@given(st.text(max_size=30))
+def test_text_comes_back_from_learnt_tokens(learnt: FileCoder, text: str) -> None:
+    (tokens,) = learnt.encode([text.encode()])
+    assert learnt.decode(tokens.tolist()) == text
+
+
+def test_learnt_tokens_are_fewer_than_bytes(learnt: FileCoder) -> None:
+    (tokens,) = learnt.encode([TEXT])
+    assert len(tokens) < len(TEXT) / 2
+    assert learnt.size <= 300
+    assert learnt.separator not in tokens
+
+
+@given(st.text(max_size=30))
+def test_tokenizer_of_bytes_has_the_same_tokens(text: str) -> None:
+    written = coder(byte_tokenizer().to_str())
+    assert (written.size, written.separator) == (Coder.size, SEPARATOR)
+    (tokens,), (expected,) = written.encode([text.encode()]), Coder().encode([text.encode()])
+    assert tokens.tolist() == expected.tolist()
+    assert written.decode(tokens.tolist()) == text
+
+
+def test_tokens_beyond_the_vocabulary_are_rejected(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(learn([TEXT], 300).to_str())
+    config = LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json", vocabulary=280)
+    with pytest.raises(ConfigurationError, match=r"vocabulary is 280; allowed is at least \d+"):
+        load_coder(config, ReaderRank(), [])
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"added_tokens": []}', '{"added_tokens": [{"id": 0, "special": true}]}'])
+def test_broken_tokenizer_is_data_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(DataError, match=f"{tmp_path}/tokenizer.json cannot be used"):
+        load_coder(LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json"), ReaderRank(), [])
+
+
+def test_resumed_run_keeps_the_learnt_tokens(tmp_path: Path) -> None:
+    data = write_texts(tmp_path / "texts", steps=12)
+    flags = ("--tokenizer=bpe", "--vocabulary=288", *STEADY)
+    train(data, tmp_path / "parts", *flags, ranks=2, shares=2)
+    kept = tmp_path / "parts" / "checkpoints" / "training" / "tokenizer.json"
+    before = kept.read_text()
+    assert json.loads(before)["added_tokens"][0]["content"] == SEPARATOR_TEXT
+    ended = train(data, tmp_path / "parts", *flags, "--epochs=2", "--sample-tokens=9", "--prompt=the ")
+    assert len(ended.events("resume")) == 1
+    assert kept.read_text() == before
+    (sample,) = [
+        event["text"]
+        for event in json_lines(tmp_path / "parts" / "training" / "metrics" / "rank-0.jsonl")
+        if event["event"] == "sample"
+    ]
+    assert json.loads(sample).startswith("the ")
+    train(data, tmp_path / "whole", *flags, "--epochs=2")
+    assert evaluations(tmp_path / "parts") == pytest.approx(evaluations(tmp_path / "whole"), rel=1e-5)
+
+
+def test_bits_per_byte_count_bytes_of_the_text(tmp_path: Path) -> None:
+    data = write_texts(tmp_path / "texts", steps=4)
+    train(data, tmp_path, "--tokenizer=bpe", "--vocabulary=300")
+    (event,) = [
+        event for event in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl") if event["event"] == "test"
+    ]
+    documents = [path.read_bytes() for path in sorted((data / "test").iterdir())]
+    saved = coder((tmp_path / "checkpoints" / "training" / "tokenizer.json").read_text())
+    tokens = sum(len(found) + 1 for found in saved.encode(documents))
+    assert tokens < 0.8 * sum(map(len, documents))
+    bits = event["loss"] / math.log(2) * tokens / sum(map(len, documents))
+    assert event["bits_per_byte"] == pytest.approx(bits, rel=1e-4)

@@ -1,0 +1,289 @@
+"""Exported models give the same logits in transformers, and runs that start from them continue exactly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.trainer.language import FLAGS, MODEL, STEADY, evaluations, losses, train, write_texts
+from tests.trainer.processes import Ended, run
+from trainer.checkpoints.tensor_files import MANIFEST, unseal
+from trainer.config import LanguageConfig
+from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DONE, ConfigurationError, DataError
+from trainer.language import hugging_face
+from trainer.language.coder import Coder, FileCoder
+from trainer.language.decoder import Decoder, initialize
+from trainer.language.hugging_face import PublishedModel, describe, published_name, write_model
+from trainer.storage import Folder
+
+TEXT = b"the people of these states shall have peace"
+STILL = ("--learning-rate=1e-30", "--warmup=0", "--weight-decay=0")
+"""Flags of a run that does not change its weights."""
+CONFIG: dict[str, Any] = {"layers": 2, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 96, "context": 64}
+
+
+def decoder(config: LanguageConfig) -> Decoder:
+    """Return a model with its first weights."""
+    model = Decoder(
+        config.sizes, vocabulary=config.vocabulary, rope_base=config.rope_base, rope_factor=config.rope_factor
+    )
+    initialize(model, seed=1)
+    return model
+
+
+def write(model: Decoder, config: LanguageConfig, folder: Path) -> None:
+    """Write a model as an export does."""
+    weights = {published_name(name): weight.detach() for name, weight in model.named_parameters()}
+    shapes = {name: list(weight.shape) for name, weight in weights.items()}
+    described = {**describe(config, separator=256), "dtype": "float32"}
+    write_model(Folder(str(folder)), described, shapes, lambda names: {name: weights[name] for name in names})
+
+
+def published(folder: Path) -> Any:
+    """Return transformers' model of a folder."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"output": "untied", "kv_heads": 4}, {"rope_factor": 8.0, "context": 4096}, {"rope_base": 10_000.0}],
+    ids=["tied", "untied", "llama3", "base"],
+)
+def test_transformers_gives_the_same_logits(values: dict[str, Any], tmp_path: Path) -> None:
+    config = LanguageConfig(**CONFIG | values)
+    model = decoder(config)
+    write(model, config, tmp_path)
+    tokens = torch.randint(256, (2, min(config.context, 600)), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        own, theirs = model(tokens), published(tmp_path)(tokens).logits
+    torch.testing.assert_close(theirs, own, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_come_back_exactly_from_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hugging_face, "MAX_FILE_BYTES", 50_000)
+    config = LanguageConfig(**CONFIG)
+    model, other = decoder(config), decoder(config)
+    write(model, config, tmp_path)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    assert sorted(set(index["weight_map"].values())) == files
+    assert len(files) > 3
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.zero_()
+    PublishedModel(str(tmp_path)).load(other, lambda: None)
+    for (name, one), two in zip(model.named_parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, two), name
+    tokens = torch.randint(256, (1, 20))
+    torch.testing.assert_close(published(tmp_path)(tokens).logits, model(tokens), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("hidden_size", 128, "width is 64, not 128"),
+        ("num_key_value_heads", 4, "kv_heads is 2, not 4"),
+        ("tie_word_embeddings", False, "output (tied) is True, not False"),
+        ("rms_norm_eps", 1e-6, "rms_norm_eps is 1e-05, not 1e-06"),
+        ("model_type", "mistral", "model_type is llama, not mistral"),
+        ("rope_parameters", {"rope_type": "yarn", "rope_theta": 5e5}, "rope_base and rope_factor is"),
+    ],
+)
+def test_model_of_other_sizes_is_rejected(key: str, value: Any, words: str, tmp_path: Path) -> None:
+    config = LanguageConfig(**CONFIG)
+    write(decoder(config), config, tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(ConfigurationError) as caught:
+        PublishedModel(str(tmp_path)).check(config)
+    assert words in str(caught.value)
+    assert f"{tmp_path}/config.json" in str(caught.value)
+
+
+def test_configuration_of_llama_3_is_understood(tmp_path: Path) -> None:
+    # The published configuration of Llama 3.2 1B, of transformers 4.45.
+    scaling = {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "rope_type": "llama3"}
+    content = {
+        **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "head_dim": 64},
+        **{"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32},
+        **{"num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "vocab_size": 128256},
+        **{"attention_bias": False, "mlp_bias": False, "tie_word_embeddings": True},
+        "rope_scaling": {**scaling, "original_max_position_embeddings": 8192},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    PublishedModel(str(tmp_path)).check(LanguageConfig(preset="1b", vocabulary=128256, rope_factor=32.0))
+    with pytest.raises(ConfigurationError, match="rope_base and rope_factor"):
+        PublishedModel(str(tmp_path)).check(LanguageConfig(preset="1b", vocabulary=128256))
+
+
+@pytest.mark.parametrize("damage", ["short", "header", "missing", "shape"])
+def test_damaged_weights_are_data_errors(damage: str, tmp_path: Path) -> None:
+    config = LanguageConfig(**CONFIG)
+    write(decoder(config), config, tmp_path)
+    file = tmp_path / "model.safetensors"
+    content = file.read_bytes()
+    changes = {
+        "short": content[:-1000],
+        "header": content[:8] + b"!" + content[9:],
+        "missing": content.replace(b"model.norm.weight", b"model.gorm.weight"),
+        "shape": content.replace(b"[320,64]", b"[64,320]"),
+    }
+    assert changes[damage] != content
+    file.write_bytes(changes[damage])
+    with pytest.raises(DataError, match=f"{tmp_path} cannot be read as a model"):
+        PublishedModel(str(tmp_path)).load(decoder(config), lambda: None)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts of 12 steps."""
+    return write_texts(tmp_path_factory.mktemp("texts"), steps=12)
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the bucket of a run of two ranks that share the weights."""
+    bucket = tmp_path_factory.mktemp("trained")
+    train(data, bucket, "--parallelism=shard=2", ranks=2, shares=2)
+    return bucket
+
+
+def export(bucket: Path, to: Path, *flags: str) -> Ended:
+    """Export the newest checkpoint."""
+    return run(f"--checkpoint={bucket}/checkpoints/training", f"--to={to}", *flags, recipe="export", data=bucket)
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the exported model of that run."""
+    folder = tmp_path_factory.mktemp("exported")
+    ended = export(trained, folder)
+    assert ended.codes == [DONE], ended.output
+    return folder
+
+
+def test_exported_run_has_the_loss_of_its_evaluation(trained: Path, exported: Path, data: Path, tmp_path: Path) -> None:
+    train(data, tmp_path, f"--init-from={exported}", *STILL)
+    assert evaluations(tmp_path) == pytest.approx(evaluations(trained), rel=1e-6)
+    train(
+        data,
+        tmp_path / "shards",
+        f"--init-from={exported}",
+        *STILL,
+        "--parallelism=shard=2,tensor=2",
+        ranks=4,
+        shares=2,
+    )
+    assert evaluations(tmp_path / "shards") == pytest.approx(evaluations(trained), rel=1e-5)
+
+
+def test_exported_tokenizer_is_that_of_the_run(exported: Path, data: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    found = AutoTokenizer.from_pretrained(exported)
+    (expected,) = Coder().encode([TEXT])
+    assert found(TEXT.decode()).input_ids == expected.tolist()
+    assert found.bos_token_id == Coder.separator == json.loads((exported / "config.json").read_text())["bos_token_id"]
+    train(data, tmp_path, "--tokenizer=bpe", "--vocabulary=300")
+    assert export(tmp_path, tmp_path / "model").codes == [DONE]
+    text = (tmp_path / "checkpoints" / "training" / "tokenizer.json").read_text()
+    (expected,) = FileCoder(text, "", lambda: None).encode([TEXT])
+    found = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert found(TEXT.decode()).input_ids == expected.tolist()
+    assert found.decode(expected.tolist()) == TEXT.decode()
+
+
+def test_model_writes_on_in_transformers(exported: Path) -> None:
+    tokens = torch.tensor([[256, *TEXT]])
+    model = published(exported)
+    written = model.generate(tokens, max_new_tokens=5, do_sample=False)
+    assert written.shape[1] == tokens.shape[1] + 5
+    for place in range(tokens.shape[1], written.shape[1]):
+        assert written[0, place] == model(written[:, :place]).logits[0, -1].argmax()
+
+
+def test_export_in_16_bits_halves_the_file(trained: Path, exported: Path, tmp_path: Path) -> None:
+    assert export(trained, tmp_path, "--dtype=bfloat16").codes == [DONE]
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (tmp_path, exported)]
+    assert 0.49 < sizes[0] / sizes[1] < 0.51
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+
+
+def test_adapters_are_trained_saved_and_merged(exported: Path, data: Path, tmp_path: Path) -> None:
+    flags = (f"--init-from={exported}", "--lora-rank=4", "--lora-alpha=8", "--learning-rate=1e-2", "--warmup=0")
+    train(data, tmp_path / "one", *flags)
+    train(data, tmp_path / "shards", *flags, "--parallelism=shard=2", ranks=2, shares=2)
+    found = losses(tmp_path / "one", 1)
+    assert losses(tmp_path / "shards", 2) == pytest.approx(found, rel=1e-4)
+    assert found[-1] < 0.99 * found[0]
+    (checkpoint,) = (tmp_path / "shards" / "checkpoints" / "training").iterdir()
+    manifest = unseal((checkpoint / MANIFEST).read_bytes())
+    names = [name for name in manifest["tensors"] if name.startswith("model.")]
+    assert len(names) == 2 * 7 * 2
+    assert all(name.endswith((".lora_down", ".lora_up")) for name in names)
+    ended = export(tmp_path / "shards", tmp_path / "merged")
+    assert ended.codes == [DONE], ended.output
+    train(data, tmp_path / "again", f"--init-from={tmp_path / 'merged'}", *STILL)
+    assert evaluations(tmp_path / "again") == pytest.approx(evaluations(tmp_path / "shards"), rel=1e-5)
+
+
+def test_adapters_resume_exactly(exported: Path, data: Path, tmp_path: Path) -> None:
+    flags = (f"--init-from={exported}", "--lora-rank=4", *STEADY)
+    train(data, tmp_path / "parts", *flags)
+    ended = train(data, tmp_path / "parts", *flags, "--epochs=2")
+    assert len(ended.events("resume")) == 1
+    train(data, tmp_path / "whole", *flags, "--epochs=2")
+    assert evaluations(tmp_path / "parts") == evaluations(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (("--lora-rank=4",), BAD_CONFIGURATION, "lora_rank is 4; allowed is 0 without weights"),
+        (("--init-from={tmp}",), DATA_ERROR, "cannot be read as a model (config.json"),
+        (("--init-from={exported}", "--width=128"), BAD_CONFIGURATION, "width is 128, not 64"),
+    ],
+)
+def test_wrong_beginnings_are_rejected(
+    flags: tuple[str, ...], code: int, words: str, exported: Path, data: Path, tmp_path: Path
+) -> None:
+    given = [flag.format(tmp=tmp_path, exported=exported) for flag in flags]
+    ended = run(*FLAGS, *given, recipe="language", data=data)
+    assert ended.codes == [code], ended.output
+    assert words in ended.output
+    assert "Traceback" not in ended.output
+
+
+def test_adapters_in_tensor_groups_are_rejected(exported: Path, data: Path) -> None:
+    flags = (f"--init-from={exported}", "--lora-rank=4", "--parallelism=tensor=2")
+    ended = run(*FLAGS, *flags, recipe="language", processes=2, data=data)
+    assert ended.codes == [BAD_CONFIGURATION], ended.output
+    assert "lora_rank is 4; allowed is 0 with tensor groups" in ended.output
+
+
+@pytest.mark.parametrize("state", ["empty", "digits", "damaged", "flag"])
+def test_checkpoint_that_cannot_be_exported_is_rejected(state: str, data: Path, digits: Path, tmp_path: Path) -> None:
+    if state == "digits":
+        run("--epochs=1", f"--bucket=file://{tmp_path}", "--batch-size=200", recipe="digits", data=digits)
+    if state == "damaged":
+        train(data, tmp_path, *MODEL)
+        (file,) = (tmp_path / "checkpoints").rglob("*.tensors")
+        content = bytearray(file.read_bytes())
+        content[100] ^= 1
+        file.write_bytes(content)
+    ended = export(tmp_path, tmp_path / "model", *(["--dtype=int8"] if state == "flag" else []))
+    words = {
+        "empty": "has no complete checkpoint",
+        "digits": "is not of recipe language",
+        "damaged": "is wrong; give --checkpoint another one",
+        "flag": "--dtype",
+    }
+    assert ended.codes == [BAD_CONFIGURATION if state == "flag" else DATA_ERROR], ended.output
+    assert words[state] in ended.output
+    assert "Traceback" not in ended.output

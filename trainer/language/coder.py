@@ -1,0 +1,152 @@
+"""Tokens of texts: their bytes, byte pairs that are learnt from the training texts, or those of a tokenizer.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainer.config import LanguageConfig
+from trainer.exit_codes import ConfigurationError, DataError
+from trainer.language.sizes import BPE, BYTES, SEPARATOR
+from trainer.runtime.base import Runtime
+from trainer.storage import Folder, MissingFileError, checkpoints_folder
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+TOKENIZER_FILE = "tokenizer.json"
+"""File of a run's tokenizer, next to its checkpoints and in exported models."""
+SEPARATOR_TEXT = "<|separator|>"
+"""Name of the separator in tokenizers that are made here."""
+LEARNT_BYTES = 2**28
+"""Most bytes of the training texts that byte pairs are learnt from."""
+BATCH = 256
+"""Documents that are divided into tokens at once, by several threads."""
+Row = npt.NDArray[Any]
+
+
+class Coder:
+    """Division of texts into tokens: here into bytes."""
+
+    size, separator = SEPARATOR + 1, SEPARATOR
+    """Number of tokens, and the token before each document and after the last one."""
+
+    def encode(self, documents: Sequence[bytes]) -> Iterator[Row]:
+        """Yield the tokens of each document."""
+        for document in documents:
+            yield np.frombuffer(document, dtype=np.uint8)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        return bytes(tokens).decode("utf-8", errors="replace")
+
+
+class FileCoder(Coder):
+    """Tokens of a tokenizer.json. Its first special token separates documents."""
+
+    def __init__(self, text: str, where: str, heartbeat: Callable[[], None]) -> None:
+        from tokenizers import Tokenizer
+
+        self._heartbeat = heartbeat
+        try:
+            special = [token["id"] for token in json.loads(text)["added_tokens"] if token["special"]]
+            self._tokenizer = Tokenizer.from_str(text)
+            self.separator = int(special[0])
+        except Exception as error:  # the library raises Exception itself
+            raise DataError(
+                f"{where} cannot be used ({type(error).__name__}: {error}); allowed is a tokenizer.json with a special "
+                "token: set --tokenizer to another file"
+            ) from None
+        self.size = int(self._tokenizer.get_vocab_size())
+
+    def encode(self, documents: Sequence[bytes]) -> Iterator[Row]:
+        """Yield the tokens of each document. Bytes that are not UTF-8 are replaced."""
+        for start in range(0, len(documents), BATCH):
+            texts = [document.decode("utf-8", errors="replace") for document in documents[start : start + BATCH]]
+            for found in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False):
+                yield np.array(found.ids, dtype=np.uint32)
+            self._heartbeat()
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        return str(self._tokenizer.decode(list(tokens)))
+
+
+def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[bytes]) -> Coder:
+    """Return the division into tokens that the settings ask for. All ranks must call it.
+
+    Rank 0 learns byte pairs once and saves them next to the checkpoints, so that a resumed run has the same tokens.
+    """
+    if config.tokenizer == BYTES:
+        return Coder()
+    if config.tokenizer == BPE:
+        text, where = runtime.broadcast(_learnt(config, documents) if runtime.rank == 0 else ""), "the learnt tokenizer"
+    else:
+        folder, _, name = config.tokenizer.rpartition("/")
+        text, where = Folder(folder or ".").read(name).decode("utf-8", errors="replace"), config.tokenizer
+    coder = FileCoder(text, where, runtime.heartbeat)
+    if coder.size > config.vocabulary:
+        raise ConfigurationError(
+            f"vocabulary is {config.vocabulary}; allowed is at least {coder.size}, the tokens of {where}: raise "
+            "--vocabulary"
+        )
+    return coder
+
+
+def _learnt(config: LanguageConfig, documents: Sequence[bytes]) -> str:
+    """Return the run's tokenizer.json, which is learnt unless the bucket has it."""
+    folder = checkpoints_folder(Folder(config.bucket), config.job) if config.bucket else None
+    if folder:
+        try:
+            return folder.read(TOKENIZER_FILE).decode()
+        except MissingFileError:
+            pass
+    text = str(learn(documents, config.vocabulary).to_str())
+    if folder:
+        folder.write(TOKENIZER_FILE, text.encode())
+    return text
+
+
+def learn(documents: Sequence[bytes], size: int) -> Tokenizer:
+    """Return a tokenizer of at most `size` tokens: bytes, the separator, and the pairs that are most frequent."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        special_tokens=[SEPARATOR_TEXT],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_first(documents, LEARNT_BYTES), trainer)
+    return tokenizer
+
+
+def _first(documents: Sequence[bytes], limit: int) -> Iterator[str]:
+    """Yield documents until they have `limit` bytes."""
+    for document in documents:
+        yield document.decode("utf-8", errors="replace")
+        limit -= len(document)
+        if limit <= 0:
+            return
+
+
+def byte_tokenizer() -> Tokenizer:
+    """Return a tokenizer whose tokens are bytes."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    # The letters that stand for bytes in the field's byte-level tokenizers: printable ones for themselves.
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(SEPARATOR) if byte not in printable]
+    letters = {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}
+    tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(SEPARATOR_TEXT, special=True)])
+    return tokenizer

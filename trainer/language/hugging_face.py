@@ -1,0 +1,214 @@
+"""Models in Hugging Face's format: config.json, Llama's names of weights, safetensors on a disk or in a bucket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+from trainer.checkpoints.shards import local_part, own_part
+from trainer.config import LanguageConfig
+from trainer.exit_codes import ConfigurationError, DataError
+from trainer.language.decoder import EPSILON, Decoder
+from trainer.language.lora import is_adapter
+from trainer.language.sizes import ROPE_RANGE, ROPE_TOKENS
+from trainer.storage import Folder, MissingFileError
+
+CONFIG_FILE, INDEX_FILE = "config.json", "model.safetensors.index.json"
+MAX_FILE_BYTES = 4 * 10**9
+"""Most bytes of weights in a file, unless a single weight is larger."""
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+"""Types of weights by their name in a file."""
+NAMES = {
+    "embedding.weight": "model.embed_tokens.weight",
+    "norm.weight": "model.norm.weight",
+    "head.weight": "lm_head.weight",
+}
+BLOCK_NAMES = {
+    "attention_norm": "input_layernorm",
+    "attention.query": "self_attn.q_proj",
+    "attention.key": "self_attn.k_proj",
+    "attention.value": "self_attn.v_proj",
+    "attention.out": "self_attn.o_proj",
+    "feed_forward_norm": "post_attention_layernorm",
+    "feed_forward.gate": "mlp.gate_proj",
+    "feed_forward.up": "mlp.up_proj",
+    "feed_forward.down": "mlp.down_proj",
+}
+COMPARED = {
+    "num_hidden_layers": "layers",
+    "hidden_size": "width",
+    "num_attention_heads": "heads",
+    "num_key_value_heads": "kv_heads",
+    "intermediate_size": "hidden",
+    "vocab_size": "vocabulary",
+    "tie_word_embeddings": "output (tied)",
+    "rope_parameters": "rope_base and rope_factor",
+    **{key: key for key in ("model_type", "head_dim", "hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias")},
+}
+"""Values of a configuration that the output depends on, with their flags if they have one."""
+LLAMA_DEFAULTS = {
+    **{"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "rms_norm_eps": 1e-6},
+    **{"tie_word_embeddings": False, "rope_theta": 10_000.0, "rope_scaling": {}, "rope_parameters": {}},
+}
+"""Values of a configuration that lacks them:
+https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfig"""
+
+
+def published_name(name: str) -> str:
+    """Return Hugging Face's name of a weight, or for an adapter of LoRA the name beside it."""
+    if name in NAMES:
+        return NAMES[name]
+    _, number, rest = name.split(".", 2)
+    layer, _, kind = rest.rpartition(".")
+    return f"model.layers.{number}.{BLOCK_NAMES[layer]}.{kind}"
+
+
+def describe(config: LanguageConfig, *, separator: int) -> dict[str, Any]:
+    """Return the content of config.json for this model."""
+    sizes, rope = config.sizes, {"rope_type": "default", "rope_theta": config.rope_base}
+    if config.rope_factor != 1:
+        low, high = ROPE_RANGE
+        rope |= {"rope_type": "llama3", "factor": config.rope_factor, "low_freq_factor": low, "high_freq_factor": high}
+        rope["original_max_position_embeddings"] = ROPE_TOKENS
+    return {
+        **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"},
+        **{"rms_norm_eps": EPSILON, "attention_bias": False, "mlp_bias": False},
+        **{"bos_token_id": separator, "eos_token_id": separator},
+        "num_hidden_layers": sizes.layers,
+        "hidden_size": sizes.width,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.kv_heads,
+        "head_dim": sizes.head_width,
+        "intermediate_size": sizes.hidden,
+        "vocab_size": config.vocabulary,
+        "max_position_embeddings": config.context,
+        "tie_word_embeddings": sizes.is_tied,
+        # The first name is read by transformers 4, the second by 5.
+        "rope_theta": config.rope_base,
+        "rope_scaling": None if config.rope_factor == 1 else rope,
+        "rope_parameters": rope,
+    }
+
+
+def comparable(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a config.json that the output of the model depends on."""
+    found: dict[str, Any] = LLAMA_DEFAULTS | {key: value for key, value in config.items() if value is not None}
+    rope = (
+        {"rope_type": "default", "rope_theta": found["rope_theta"]} | found["rope_scaling"] | found["rope_parameters"]
+    )
+    heads = found.get("num_attention_heads", 1)
+    implied = {"num_key_value_heads": heads, "head_dim": found.get("hidden_size", 0) // heads}
+    return {key: (implied | found | {"rope_parameters": rope}).get(key) for key in COMPARED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Place of a weight in its file."""
+
+    file: str
+    start: int
+    shape: list[int]
+    dtype: torch.dtype
+
+
+class PublishedModel:
+    """A folder with config.json and model*.safetensors."""
+
+    def __init__(self, url: str) -> None:
+        self.folder = Folder(url)
+        try:
+            self.config: dict[str, Any] = json.loads(self.folder.read(CONFIG_FILE))
+        except (MissingFileError, ValueError) as error:
+            raise self._error(f"{CONFIG_FILE}: {error}") from None
+        self.places: dict[str, Place] = {}
+        for name in self.folder.names():
+            if name.startswith("model") and name.endswith(".safetensors"):
+                self.places.update(self._header(name))
+
+    def _error(self, problem: str) -> DataError:
+        return DataError(
+            f"{self.folder.url} cannot be read as a model ({problem}); allowed is a folder with {CONFIG_FILE} and "
+            "model*.safetensors of LlamaForCausalLM: set --init-from to one, or copy the folder again"
+        )
+
+    def _header(self, file: str) -> Iterator[tuple[str, Place]]:
+        """Yield the weights of a file: https://huggingface.co/docs/safetensors/index#format."""
+        size = int.from_bytes(self.folder.read_part(file, 0, 8), "little")
+        try:
+            header = json.loads(self.folder.read_part(file, 8, size))
+            for name, found in header.items():
+                if name != "__metadata__":
+                    start, dtype = 8 + size + found["data_offsets"][0], DTYPES[found["dtype"]]
+                    yield name, Place(file=file, start=start, shape=found["shape"], dtype=dtype)
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._error(f"{file}: {type(error).__name__} {error}") from None
+
+    def check(self, config: LanguageConfig) -> None:
+        """Raise ConfigurationError if the settings describe another model."""
+        own, found = comparable(describe(config, separator=0)), comparable(self.config)
+        others = [f"{COMPARED[key]} is {value}, not {found[key]}" for key, value in own.items() if found[key] != value]
+        if others:
+            raise ConfigurationError(
+                f"{'; '.join(others)}; allowed is what {self.folder.url}/{CONFIG_FILE} has: change these settings, or "
+                "set --init-from to another model"
+            )
+
+    def read(self, name: str, shape: list[int], rows: slice | None = None) -> torch.Tensor:
+        """Return a weight, or some of its rows. Reads no others."""
+        place = self.places.get(name)
+        if place is None or place.shape != shape:
+            raise self._error(f"{name} has the shape {place and place.shape}, not {shape}")
+        first, last, _ = (rows or slice(None)).indices(shape[0])
+        row_bytes = prod(shape[1:]) * place.dtype.itemsize
+        size = (last - first) * row_bytes
+        content = bytearray(self.folder.read_part(place.file, place.start + first * row_bytes, size) if size else b"")
+        if len(content) != size:
+            raise self._error(f"{place.file} is too short: {name} has {len(content)} of {size} bytes")
+        if not size:
+            return torch.empty((0, *shape[1:]), dtype=place.dtype)
+        return torch.frombuffer(content, dtype=place.dtype).view(last - first, *shape[1:])
+
+    @torch.no_grad()
+    def load(self, model: Decoder, heartbeat: Callable[[], None]) -> None:
+        """Copy the weights into a model, of which each rank reads the rows that it needs."""
+        for name, weight in model.named_parameters():
+            if not is_adapter(name):
+                rows, *others = own_part(weight)
+                found = self.read(published_name(name), list(weight.shape), rows)
+                local_part(weight).copy_(found[(slice(None), *others)])
+                heartbeat()
+
+
+def write_model(
+    folder: Folder,
+    config: dict[str, Any],
+    shapes: dict[str, list[int]],
+    read: Callable[[list[str]], dict[str, torch.Tensor]],
+) -> None:
+    """Write a model. `read` returns the weights with some names, as many as a file has."""
+    from safetensors.torch import save
+
+    item_bytes = getattr(torch, config["dtype"]).itemsize
+    files: list[list[str]] = [[]]
+    total = 0
+    for name, shape in shapes.items():
+        size = prod(shape) * item_bytes
+        if files[-1] and total + size > MAX_FILE_BYTES:
+            files.append([])
+            total = 0
+        files[-1].append(name)
+        total += size
+    index = {}
+    for number, names in enumerate(files, start=1):
+        file = "model.safetensors" if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"
+        folder.write(file, save(read(names), metadata={"format": "pt"}))
+        index.update(dict.fromkeys(names, file))
+    if len(files) > 1:
+        size = sum(map(prod, shapes.values())) * item_bytes
+        folder.write(INDEX_FILE, json.dumps({"metadata": {"total_size": size}, "weight_map": index}).encode())
+    folder.write(CONFIG_FILE, json.dumps(config, indent=2).encode())

@@ -1,1 +1,0 @@
-"""Standalone training programs that jobs start directly."""

@@ -1,0 +1,285 @@
+"""Weights, operations and device memory of a job that trains a language model. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from math import ceil, prod
+
+from infra.hardware.gpus import GPUS
+from workloads.command import process_layout
+from workloads.spec import JobSpec
+from workloads.trainer_flags import FLAGS, value_of
+
+LANGUAGE = "language"
+AUTO = 0
+"""Size of a group that follows from the others."""
+CHECKPOINTING = "activation_checkpointing"
+"""Flag for the results that a backward pass computes again."""
+GIB = 2**30
+MASTER_BYTES = 4
+"""Bytes of a weight, of its gradient and of each number of its optimizer: the trainer keeps them in 32 bits."""
+OPTIMIZER_NUMBERS = {"adamw": 2, "sgd": 1}
+"""Numbers that an optimizer keeps for each weight: two averages, or the momentum."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Sizes of a decoder."""
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    hidden: int
+    vocabulary: int
+    is_tied: bool
+    """True if the output layer uses the weights of the embedding."""
+
+    @property
+    def kv_width(self) -> int:
+        """Numbers of a token's keys, and of its values."""
+        return self.width // self.heads * self.kv_heads
+
+    @property
+    def block_weights(self) -> int:
+        """Weights of a block, without its two norms."""
+        return 2 * self.width * (self.width + self.kv_width) + 3 * self.width * self.hidden
+
+    @property
+    def embedding_weights(self) -> int:
+        """Weights of the embedding and the output layer."""
+        return self.vocabulary * self.width * (1 if self.is_tied else 2)
+
+    @property
+    def weights(self) -> int:
+        """All weights without the norms."""
+        return self.layers * self.block_weights + self.embedding_weights
+
+    def flops_per_token(self, context: int) -> float:
+        """Return the operations of a training step for each token, as trainer/language/sizes.py counts them."""
+        matrices = self.layers * self.block_weights + self.vocabulary * self.width
+        return 6.0 * matrices + 6.0 * self.layers * self.width * context
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageTraining:
+    """Settings of a training that determine the memory of a device."""
+
+    model: Model
+    context: int
+    batch_size: int
+    accumulate: int
+    number_bytes: int
+    """Bytes of a number of the activations."""
+    optimizer: str
+    is_compiled: bool
+    checkpointing: str
+    """Results of a block that the backward pass computes again: `none`, `selective` or `full`."""
+    is_adapted: bool
+    """True if LoRA's adapters are trained instead of the weights."""
+    data: int
+    shard: int
+    tensor: int
+
+    @property
+    def rows(self) -> int:
+        """Samples of a forward pass on a device, if the data fills a batch."""
+        return ceil(self.batch_size / self.accumulate)
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of a forward pass on a device. A tensor group divides them (sequence parallel)."""
+        return self.rows * self.context / self.tensor
+
+    @property
+    def is_sharded(self) -> bool:
+        """True if FSDP2 divides the weights."""
+        return self.shard * self.tensor > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMemory:
+    """Bytes of a device by use."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    copies: float
+    """Weights in 16 bits, and weights and gradients that FSDP2 gathers for a block."""
+    activations: float
+    logits: float
+
+    @property
+    def total(self) -> float:
+        """Sum of all uses. The true peak is lower, because not all are at their highest at the same time."""
+        return float(sum(vars(self).values()))
+
+
+def model_sizes(spec: JobSpec) -> dict[str, int]:
+    """Return the sizes of a job's model: its flags, else its preset."""
+    flags = FLAGS[LANGUAGE]
+    preset = value_of(LANGUAGE, spec.flags, "preset") or flags["preset"].default
+    sizes = dict(flags["preset"].sizes[str(preset)])
+    for name in (*sizes.keys() & flags.keys(), "context", "vocabulary"):
+        given = value_of(LANGUAGE, spec.flags, name) or 0
+        sizes[name] = int(str(given)) or sizes.get(name) or int(str(flags[name].default))
+    return sizes
+
+
+def group_sizes(spec: JobSpec) -> dict[str, int]:
+    """Return the groups that a job's flag names, with AUTO for `auto`. The last one counts if one is there twice."""
+    text = str(value_of(LANGUAGE, spec.flags, "parallelism") or "")
+    pairs = [pair.split("=") for pair in text.split(",") if pair]
+    return {name: AUTO if size == "auto" else int(size) for name, size in pairs}
+
+
+def language_training(spec: JobSpec) -> LanguageTraining:
+    """Return the settings of a job of recipe `language` whose flags and groups are valid."""
+    sizes = model_sizes(spec)
+    context = sizes.pop("context")
+    output = value_of(LANGUAGE, spec.flags, "output")
+    is_tied = output == "tied" if output in ("tied", "untied") else bool(sizes["is_tied"])
+    sizes.pop("is_tied")
+    groups, ranks = group_sizes(spec), process_layout(spec).world_size
+    if AUTO not in groups.values():
+        groups.setdefault("data", AUTO)
+    known = prod(size for size in groups.values() if size != AUTO)
+    groups = {name: size or max(1, ranks // known) for name, size in groups.items()}
+    return LanguageTraining(
+        model=Model(**sizes, is_tied=is_tied),
+        context=context,
+        batch_size=_count(spec, "batch_size"),
+        accumulate=_count(spec, "accumulate"),
+        number_bytes=2 if value_of(LANGUAGE, spec.flags, "amp") is True else 4,
+        optimizer=str(value_of(LANGUAGE, spec.flags, "optimizer") or FLAGS[LANGUAGE]["optimizer"].default),
+        is_compiled=value_of(LANGUAGE, spec.flags, "compile") is True,
+        checkpointing=str(value_of(LANGUAGE, spec.flags, CHECKPOINTING) or "none"),
+        is_adapted=bool(value_of(LANGUAGE, spec.flags, "lora_rank")),
+        **{name: groups.get(name, 1) for name in ("data", "shard", "tensor")},
+    )
+
+
+def _count(spec: JobSpec, name: str) -> int:
+    return int(str(value_of(LANGUAGE, spec.flags, name) or FLAGS[LANGUAGE][name].default))
+
+
+def block_numbers(training: LanguageTraining) -> int:
+    """Return the numbers that a block keeps for each token until its backward pass.
+
+    Counted as in https://arxiv.org/abs/2205.05198, section 4.1, for this block: attention without the matrix of scores
+    (https://arxiv.org/abs/2205.14135), SwiGLU and no dropout. It keeps the inputs of both norms and of the layers after
+    them, queries, keys, values and the output of the attention, and in the feed-forward layer both products, SiLU's
+    output and the last layer's input. A compiled block can compute the elementwise results again, and selective
+    activation checkpointing does.
+    """
+    model = training.model
+    if training.is_compiled or training.checkpointing == "selective":
+        return 4 * model.width + 2 * model.kv_width + 2 * model.hidden
+    return 6 * model.width + 2 * model.kv_width + 4 * model.hidden
+
+
+def _activations(training: LanguageTraining) -> float:
+    """Return the bytes that all blocks keep for their backward pass."""
+    layers, numbers = training.model.layers, block_numbers(training)
+    # With full checkpointing, each block keeps its input, and one block at a time has all numbers.
+    kept = layers * training.model.width + numbers if training.checkpointing == "full" else layers * numbers
+    return training.number_bytes * training.tokens * kept
+
+
+def estimated_memory(training: LanguageTraining) -> DeviceMemory:
+    """Return the estimated memory of a device, without torch, communication buffers and fragmentation."""
+    model, parts = training.model, training.shard * training.tensor
+    master = MASTER_BYTES * model.weights / parts
+    if training.is_sharded:
+        # Two blocks and the root's weights are gathered at a time, and a block's gradient.
+        gathered = 3 * model.block_weights + model.embedding_weights
+        copies = training.number_bytes * gathered / training.tensor
+    else:
+        copies = 2.0 * model.weights if training.number_bytes < MASTER_BYTES else 0.0
+    trained = 0 if training.is_adapted else master
+    return DeviceMemory(
+        weights=master,
+        gradients=trained,
+        optimizer=OPTIMIZER_NUMBERS[training.optimizer] * trained,
+        copies=copies,
+        activations=_activations(replace(training, is_compiled=False)),
+        logits=_logits(training) * training.tensor,
+    )
+
+
+def least_memory(training: LanguageTraining) -> DeviceMemory:
+    """Return memory that a device certainly needs at the same time, in the second step.
+
+    Gradients exist when the activations are gone, so only the larger of the two counts. With accumulated gradients both
+    exist.
+    """
+    found = estimated_memory(training)
+    # Frozen weights need no inputs of their products, so at least the inputs of the blocks are kept.
+    kept = replace(training, checkpointing="full") if training.is_adapted else training
+    activations, logits = _activations(kept), _logits(training)
+    if training.accumulate == 1 and activations + logits > found.gradients:
+        found = replace(found, gradients=0)
+    elif training.accumulate == 1:
+        activations = logits = 0
+    return replace(found, copies=0, activations=activations, logits=logits)
+
+
+def _logits(training: LanguageTraining) -> float:
+    """Return the bytes of the scores, of the same in 32 bits, and of their logarithms, divided in a tensor group."""
+    copies = training.number_bytes + MASTER_BYTES if training.number_bytes < MASTER_BYTES else MASTER_BYTES
+    return (copies + MASTER_BYTES) * training.tokens * training.model.vocabulary
+
+
+def device_memory(spec: JobSpec) -> tuple[int, str]:
+    """Return the bytes of each device at most, and its name: a GPU, or a process's share of the host's memory."""
+    if gpu := GPUS.get(spec.accelerator or ""):
+        return gpu.memory_gib * GIB, gpu.name
+    return spec.resources.capacity.memory // spec.processes_per_host, "resources.memory of a process"
+
+
+def settings_that_fit(spec: JobSpec, limit: int) -> str:
+    """Return flags with which a job's training fits by the estimate; empty if no flags were found.
+
+    More ranks that share the weights come first, then smaller parts of a batch, activation checkpointing, a shorter
+    context, and a smaller model.
+    """
+    training = language_training(spec)
+    for found in _candidates(spec, training):
+        if estimated_memory(found).total <= limit:
+            return " and ".join(f"`{flag}`" for flag in _changed_flags(training, found))
+    presets = FLAGS[LANGUAGE]["preset"].sizes
+    if not any(value_of(LANGUAGE, spec.flags, name) for name in ("layers", "width", "heads", "kv_heads", "hidden")):
+        for preset in reversed(list(presets)):
+            smaller = language_training(spec.model_copy(update={"flags": {**spec.flags, "preset": preset}}))
+            if estimated_memory(smaller).total <= limit:
+                return f"`preset: {preset}`"
+    return ""
+
+
+def _candidates(spec: JobSpec, training: LanguageTraining) -> Iterator[LanguageTraining]:
+    """Yield trainings that need less memory, those with the fewest changes first."""
+    ranks = spec.processes_per_host if spec.elastic else process_layout(spec).world_size
+    shards = [size for size in range(training.shard, ranks + 1) if ranks % (size * training.tensor) == 0]
+    powers = [2**power for power in range(training.batch_size.bit_length())]
+    splits = [training.accumulate, *(size for size in powers if size > training.accumulate)]
+    contexts = [
+        training.context >> halvings for halvings in range(12) if training.context >> halvings >= training.tensor
+    ]
+    levels = FLAGS[LANGUAGE][CHECKPOINTING].choices if CHECKPOINTING in FLAGS[LANGUAGE] else ("none",)
+    levels = levels[levels.index(training.checkpointing) :]
+    for context, checkpointing, accumulate, shard in product(contexts, levels, splits, shards):
+        data = max(1, ranks // (shard * training.tensor))
+        yield replace(
+            training, context=context, checkpointing=checkpointing, accumulate=accumulate, shard=shard, data=data
+        )
+
+
+def _changed_flags(before: LanguageTraining, after: LanguageTraining) -> Iterator[str]:
+    if after.shard != before.shard:
+        tensor = f",tensor={after.tensor}" if after.tensor > 1 else ""
+        yield f"parallelism: shard={after.shard}{tensor}"
+    for name, flag in (("checkpointing", CHECKPOINTING), ("accumulate", "accumulate"), ("context", "context")):
+        if (value := getattr(after, name)) != getattr(before, name):
+            yield f"{flag}: {value}"
