@@ -104,7 +104,7 @@ def _versions() -> dict[str, str]:
         "trainyard": commit(CHECKOUT),
         "project": "the checkout" if PROJECT == CHECKOUT else commit(PROJECT),
         "python": platform.python_version(),
-        "system": platform.platform(),
+        "system": " ".join((os.uname().sysname, os.uname().release, os.uname().machine)),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **{name: version(name) for name in names},
     }

@@ -312,6 +312,32 @@ def verify_empty() -> int:
     return command.main([])
 
 
+@cli.command(cls=ClusterCommand)
+@stack_option
+@job_argument
+@json_option
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The page. Default: report.html beside the run record, or in this folder for a cloud's bucket.",
+)
+def report(job: str | None, as_json: bool, output: Path | None) -> int:
+    """Write a page about JOB: curves, restarts, settings, price.
+
+    One HTML file that loads nothing from a network.
+
+    \b
+    Examples:
+      trainyard report digits
+      trainyard report digits --output digits.html
+    """
+    os.environ["JOB"] = ""
+    from commands import report as command
+
+    return command.report(job or "", output, as_json=as_json)
+
+
 @cli.command()
 @click.option(
     "--project",

@@ -37,11 +37,21 @@ def fetch(job: str, to: Path | None, *, takes_all: bool, as_json: bool) -> int:
 def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, takes_all: bool) -> list[Path]:
     """Copy a job's results. Return the paths of the copies."""
     copied = []
-    saved = bucket.checkpoints(record["checkpoints"])
-    for name in saved if takes_all else saved[-1:]:
-        bucket.copy(f"{record['checkpoints']}/{name}", to / "checkpoints")
-        copied.append(to / "checkpoints" / name)
+    saved, names = bucket.checkpoints(record["checkpoints"]), bucket.names(record["checkpoints"])
     prefix = record["bucket_prefix"]
+    if not names and not bucket.names(prefix):
+        return []
+    if not to.exists():
+        to.mkdir(parents=True)
+        # Neither git nor a job's script takes this folder along.
+        (to / ".gitignore").write_text("*\n", encoding="utf-8")
+    if names and (takes_all or not saved):
+        # A script of the user has its own names.
+        bucket.copy(record["checkpoints"], to / "checkpoints")
+        copied.append(to / "checkpoints" / record["checkpoints"].rpartition("/")[2])
+    elif saved:
+        bucket.copy(f"{record['checkpoints']}/{saved[-1]}", to / "checkpoints")
+        copied.append(to / "checkpoints" / saved[-1])
     if bucket.names(prefix):
         bucket.copy(prefix, to)
         copied.append(to / prefix.rpartition("/")[2])

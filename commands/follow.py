@@ -240,7 +240,7 @@ class Follower:
         if job.is_over:
             return
         if job.state == "suspended":
-            self._report(job.uid, f"{job.name} is suspended: nothing runs until it is resumed")
+            self._report(job.uid, f"{job.name} is stopped; {make_command('resume', JOB=job.name)} goes on")
         elif job.state == "queued":
             self._report(job.uid, f"{job.name} {job.reason}")
         elif not pods:

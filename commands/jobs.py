@@ -81,10 +81,11 @@ def stop(job: str) -> int:
         return 0
     set_closing(f"the job ends in the background; {make_command('status')} shows it")
     pods = [pod for pod in stack.cluster.pods([stack.job]) if not pod.is_over]
-    streams = LogStreams(stack.cluster, after=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    first = [pod for pod in pods if pod.index == 0]
+    streams = LogStreams(stack.cluster, after={pod.uid: stack.cluster.newest_time(pod) for pod in first})
     screen = Screen(sys.stdout, only_rank=0)
     try:
-        streams.update(pods)
+        streams.update(first)
         stack.cluster.set_suspended(state, True)
         screen.note(f"{stack.job}: stopping; its {len(pods)} hosts save a checkpoint and end", "")
         saved = _follow_to_the_end(stack, streams, screen)
@@ -102,13 +103,13 @@ def _follow_to_the_end(stack: Stack, streams: LogStreams, screen: Screen) -> Eve
     while time.monotonic() < deadline:
         if time.monotonic() >= next_poll:
             pods = stack.cluster.pods([stack.job])
-            streams.update(pods)
+            streams.update([pod for pod in pods if pod.index == 0])
             is_over = all(pod.is_over for pod in pods)
             next_poll = time.monotonic() + POLL_SECONDS
         line = streams.next_line(POLL_SECONDS / 5)
         if line:
             saved = _show_end(*line, screen) or saved
-        elif is_over:
+        elif is_over and streams.are_over():
             return saved
     raise JobError(
         f"its hosts have not ended for {STOP_SECONDS / 60:.0f} min; {make_command('status')} shows which are left"
@@ -170,7 +171,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
             f"job {stack.job} is complete and would resume at its end; {stack.command('rerun', FRESH='1')} trains it "
             f"from the beginning; to train further, raise `epochs` in its `flags` and run {make_command('up')}"
         )
-    saved = bucket.checkpoints(folder) if fresh else []
+    saved = bucket.names(folder) if fresh else []
     question = rerun_question(stack.job, state, bucket.location(folder), saved)
     if question:
         confirm(question, is_confirmed=is_confirmed)
@@ -182,8 +183,8 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
         _delete(stack, state)
         if saved:
             bucket.delete(folder)
-            print(f"{stack.job}: deleted {len(saved)} checkpoints in {bucket.location(folder)}", flush=True)
-        for words in (("refresh", "--target", JOBS_TARGET), ("up",)):
+            print(f"{stack.job}: deleted the checkpoints in {bucket.location(folder)}", flush=True)
+        for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
             pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
         stack.outputs = outputs_with(stack.name, *OUTPUTS)
     return _follow(stack, config, before)
@@ -195,7 +196,8 @@ def rerun_question(job: str, state: JobState, location: str, saved: list[str]) -
     if not state.is_over and state.state not in ("absent", "suspended"):
         parts.append(f"end job {job}, which is {state.state}")
     if saved:
-        parts.append(f"delete its {len(saved)} checkpoints in {location}, up to {saved[-1]}")
+        shown = saved[0] if len(saved) == 1 else f"{saved[0]} to {saved[-1]}"
+        parts.append(f"delete its checkpoints in {location} ({shown})")
     question = ", and ".join(parts)
     return question[:1].upper() + question[1:]
 

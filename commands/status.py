@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any, TextIO
 
 from rich.console import Console, Group
@@ -35,6 +37,7 @@ MANY_HOSTS = 64
 """Number of pods above which only the log of each job's first host is read."""
 WIDTH = 10_000
 """Width of the console. It exceeds any table, so that no cell is cut; a terminal wraps long lines."""
+HEIGHT = 100
 RESTART_PREFIX = "restarted after"
 COLUMNS = (
     "job",
@@ -51,6 +54,8 @@ COLUMNS = (
     "restarts",
     "reason",
 )
+NARROW_COLUMNS = ("rank", "node", "pod", "step", "rate", "loss", "accuracy", "restarts")
+"""Columns of a host on a terminal that is narrower than the whole table."""
 COLOURS = {"running": "green", "complete": "green", "succeeded": "green", "failed": "red", "absent": "red"}
 
 Row = tuple[str, ...]
@@ -65,6 +70,8 @@ def job_rows(
     """
     current = latest_by_place(pods)
     reason = job.reason or notes.get(job.uid, "")
+    if job.state == "suspended":
+        reason = f"stopped; {make_command('resume', JOB=job.name)} goes on"
     head = (job.name, job.kind, job.state)
     if not current:
         return [(*head, *[""] * (len(COLUMNS) - 4), reason)]
@@ -160,6 +167,27 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
     )
 
 
+def render_narrow(rows: Sequence[Row]) -> Iterator[Table | Text]:
+    """Yield a line and a table for each job, for a terminal that is narrower than one table. Reasons follow."""
+    for name, group in groupby(rows, key=lambda row: row[0]):
+        of_job = list(group)
+        line = Text(f"{name}  {of_job[0][1]}  ", style="bold")
+        yield line.append(of_job[0][2], style=COLOURS.get(of_job[0][2], ""))
+        hosts = [dict(zip(COLUMNS, row, strict=True)) for row in of_job]
+        shown = [each for each in NARROW_COLUMNS if any(host[each] for host in hosts)]
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for each in shown:
+            table.add_column(each, overflow="fold")
+        for host in hosts:
+            table.add_row(*(Text(host[each], style=COLOURS.get(host[each], "")) for each in shown))
+        if shown:
+            yield table
+        for host in hosts:
+            if host["reason"]:
+                place = f"{host['rank']}: " if host["rank"] else ""
+                yield Text(f"  {place}{host['reason']}", style="yellow")
+
+
 def show(cluster: Cluster, names: Sequence[str], out: TextIO) -> None:
     """Query the cluster and print nodes and jobs."""
     print_snapshot(take_snapshot(cluster, names), out)
@@ -167,7 +195,9 @@ def show(cluster: Cluster, names: Sequence[str], out: TextIO) -> None:
 
 def print_snapshot(snapshot: Snapshot, out: TextIO) -> None:
     """Print nodes and jobs."""
-    console = Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False)
+    terminal = shutil.get_terminal_size().columns if out.isatty() else WIDTH
+    # With a height, a dumb terminal keeps the width, too.
+    console = Console(file=out, width=WIDTH, height=HEIGHT, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in snapshot.nodes)
     counted = snapshot.unseen or f": {ready} of {len(snapshot.nodes)} ready"
     lines = [Text(f"nodes{counted}", style="green" if ready == len(snapshot.nodes) else "red")]
@@ -177,7 +207,12 @@ def print_snapshot(snapshot: Snapshot, out: TextIO) -> None:
     console.print(Group(*lines))
     if snapshot.rows:
         console.print()
-        console.print(render(snapshot.rows))
+        table = render(snapshot.rows)
+        if console.measure(table).maximum <= terminal:
+            console.print(table)
+        else:
+            console.width = terminal
+            console.print(Group(*render_narrow(snapshot.rows)))
     else:
         console.print("the stack has no jobs")
 

@@ -101,7 +101,7 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
     prepare(stack, config)
     if config.cloud.provisioned:
         ask()
-    pulumi("up", "--yes", "--skip-preview", "--stack", stack)
+    pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
     set_closing(f"the stack is up and its jobs continue; {logs} follows them, {down} removes everything")
     found = outputs(stack)
@@ -113,7 +113,7 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
     if deleted := deleted_jobs(stack, found):
         print(f"stack {stack}: recreating deleted jobs: {', '.join(deleted)}", flush=True)
         pulumi("refresh", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--stack", stack)
-        pulumi("up", "--yes", "--skip-preview", "--stack", stack)
+        pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
     return found
 
 

@@ -324,6 +324,13 @@ class Cluster:
             answer = self._log(pod, TIMEOUT, timestamps=True)
             return [] if answer is None else [_split_timestamp(line) for line in answer.data.splitlines()]
 
+    def newest_time(self, pod: PodState) -> str:
+        """Return the time (RFC 3339) of the last line of a pod's log; empty if it has none."""
+        with _translating_errors():
+            answer = self._log(pod, TIMEOUT, timestamps=True, tail_lines=1)
+            lines = [] if answer is None else answer.data.splitlines()
+            return _split_timestamp(lines[-1])[0] if lines else ""
+
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
     ) -> Iterator[tuple[str, str]]:

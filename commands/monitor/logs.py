@@ -9,10 +9,11 @@ import queue
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from types import MappingProxyType
 
 from commands.monitor.cluster import Cluster, Unreachable
 from commands.monitor.pod_state import PodState
@@ -134,8 +135,8 @@ class _Stream:
 class LogStreams:
     """Logs of the pods that `update` has named, as one stream of lines."""
 
-    def __init__(self, cluster: Cluster, after: str = "") -> None:
-        """Read the lines after a time (RFC 3339), or all lines."""
+    def __init__(self, cluster: Cluster, after: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Read all lines of pods, or those after the time (RFC 3339) that `after` has for the uid of a pod."""
         self._cluster, self._after = cluster, after
         self._lines: queue.SimpleQueue[tuple[PodState, str]] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}
@@ -150,7 +151,7 @@ class LogStreams:
                 stream.is_over.set()
         for pod in pods:
             if pod.has_log and pod.uid not in self._streams:
-                stream = self._streams[pod.uid] = _Stream(last=self._after)
+                stream = self._streams[pod.uid] = _Stream(last=self._after.get(pod.uid, ""))
                 if pod.is_over:
                     stream.is_over.set()
                 stream.thread = threading.Thread(target=self._read, args=(pod, stream), name=pod.name, daemon=True)

@@ -69,12 +69,21 @@ class Screen:
             return
         style = STYLES.get(event.name, "") if event is not None else ("red" if looks_like_an_error(text) else "")
         prefix = Text(f"{pod.job}/{label} | " if ranks > 1 else "", style="dim")
+        if event is not None and self._console.is_terminal:
+            text = first_fields(text, self._console.width - len(prefix))
         body = Text.from_ansi(text)
         body.stylize_before(style)
         self._print(prefix + body)
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
+
+
+def first_fields(text: str, width: int) -> str:
+    """Return as many words of an event as fit in one line of a terminal. The most important fields come first."""
+    if len(text) <= width:
+        return text
+    return text[: width + 1].rpartition(" ")[0].rstrip() or text
 
 
 def _is_important(text: str) -> bool:

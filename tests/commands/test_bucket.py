@@ -34,13 +34,34 @@ def test_checkpoints_lists_folders_of_steps_oldest_first(bucket: Bucket) -> None
     assert bucket.checkpoints("checkpoints/missing") == []
 
 
-@pytest.mark.parametrize("takes_all", [False, True])
-def test_copy_results_copies_newest_checkpoint_and_metrics(bucket: Bucket, tmp_path: Path, takes_all: bool) -> None:
+@pytest.mark.parametrize(
+    ("takes_all", "saved"),
+    [
+        (False, ["checkpoints/step-000000020/part"]),
+        (True, ["checkpoints/digits/step-000000010/part", "checkpoints/digits/step-000000020/part"]),
+    ],
+)
+def test_copy_results_copies_newest_checkpoint_and_metrics(
+    bucket: Bucket, tmp_path: Path, takes_all: bool, saved: list[str]
+) -> None:
     copied = copy_results(bucket, RECORD, tmp_path / "out", takes_all=takes_all)
-    files = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file())
-    older = ["checkpoints/step-000000010/part"] if takes_all else []
-    assert files == [*older, "checkpoints/step-000000020/part", "digits/metrics/rank-0.jsonl", "digits/owner"]
+    assert files_of(tmp_path / "out") == [".gitignore", *saved, "digits/metrics/rank-0.jsonl", "digits/owner"]
     assert all(path.is_dir() for path in copied)
+
+
+def test_copy_results_of_a_script_copies_what_it_saved_under_any_name(bucket: Bucket, tmp_path: Path) -> None:
+    folder = Path(bucket.location("checkpoints/mine"))
+    folder.mkdir()
+    (folder / "last.pt").touch()
+    copy_results(
+        bucket, {"checkpoints": "checkpoints/mine", "bucket_prefix": "mine"}, tmp_path / "out", takes_all=False
+    )
+    assert files_of(tmp_path / "out") == [".gitignore", "checkpoints/mine/last.pt"]
+
+
+def files_of(folder: Path) -> list[str]:
+    """Return the paths of all files in a folder."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def test_copy_results_of_a_job_without_files_copies_nothing(bucket: Bucket, tmp_path: Path) -> None:

@@ -180,11 +180,11 @@ def test_rerun_of_a_running_job_without_a_terminal_changes_nothing(
     [
         ("failed", [], ""),
         ("running", [], "End job digits, which is running"),
-        ("failed", ["step-1", "step-2"], "Delete its 2 checkpoints in /b/Digits, up to step-2"),
+        ("failed", ["step-1", "step-2"], "Delete its checkpoints in /b/Digits (step-1 to step-2)"),
         (
             "running",
             ["step-1"],
-            "End job digits, which is running, and delete its 1 checkpoints in /b/Digits, up to step-1",
+            "End job digits, which is running, and delete its checkpoints in /b/Digits (step-1)",
         ),
     ],
 )

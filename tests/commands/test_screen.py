@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
+
 from commands.monitor.job_state import job_state
 from commands.monitor.logs import Progress
 from commands.monitor.pod_state import pod_state
-from commands.monitor.screen import Screen, describe, describe_many, summary
-from commands.status import COLUMNS, job_rows, render
+from commands.monitor.screen import Screen, describe, describe_many, first_fields, summary
+from commands.status import COLUMNS, Snapshot, job_rows, print_snapshot, render
 from tests.commands.test_logs import TORCHRUN
 from tests.commands.test_pod_state import API, pod
 
@@ -122,6 +124,46 @@ def test_job_rows_running_job_has_step_rate_loss_and_accuracy() -> None:
     headers = [column.header for column in render([row]).columns]
     assert "step" in headers
     assert "reason" not in headers
+
+
+class Terminal(io.StringIO):
+    """Output that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_status_on_a_terminal_fits_its_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "dumb")
+    progress = Progress()
+    progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2")
+    host = pod_state(pod("running"))
+    job = job_state(API["jobs"]["running"])
+    rows = job_rows(
+        job, [host], {host.uid: progress}, {host.uid: "waits for a node that has not answered since 10:00:00 UTC"}
+    )
+    out = Terminal()
+    print_snapshot(Snapshot(nodes=[("local-0 ready", True)], unseen="", advice="", jobs=[job], rows=rows), out)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    for cell in ("40/125 of epoch 2", "0.43", "812.3", "running", "waits for a node that has not answered since"):
+        assert cell in text
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (80, "train step=1 loss=0.5 rate=3"),
+        (27, "train step=1 loss=0.5"),
+        (21, "train step=1 loss=0.5"),
+        (3, "train step=1 loss=0.5 rate=3"),
+    ],
+)
+def test_first_fields_cuts_an_event_between_words(width: int, expected: str) -> None:
+    assert first_fields("train step=1 loss=0.5 rate=3", width) == expected
 
 
 def test_job_rows_restarted_host_has_failure_of_its_last_pod() -> None:

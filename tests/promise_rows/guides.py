@@ -9,6 +9,10 @@ ROWS = {
             "tests/end_to_end/test_examples.py::test_user_script_runs_and_reruns_after_edit",
         ),
         (
+            "The source files next to the script and below travel with it",
+            "tests/commands/test_project.py::test_script_takes_the_source_files_of_its_folder_along",
+        ),
+        (
             "Trainyard copies the file into pods of the trainer's image",
             "tests/components/test_training_job.py::test_user_script_is_mounted_in_every_pod",
         ),
@@ -182,7 +186,35 @@ ROWS = {
             "tests/policy/test_rules.py::test_policy_rules_have_fixtures",
         ),
     ),
+    "docs/results.md": (
+        (
+            "`trainyard fetch JOB` copies the newest checkpoint, the metrics and the run record to this machine",
+            "tests/commands/test_bucket.py::test_copy_results_copies_newest_checkpoint_and_metrics",
+        ),
+        (
+            "`trainyard report JOB` writes one HTML page next to the run record",
+            "tests/commands/test_report_of_job.py::test_page_shows_result_attempts_price_and_settings",
+            "tests/commands/test_report_of_job.py::test_default_file_is_beside_the_run_record_on_this_machine",
+        ),
+        (
+            "The page loads nothing from a network.",
+            "tests/commands/test_report_of_job.py::test_page_is_well_formed_and_loads_nothing",
+        ),
+        (
+            "`stop` waits until the hosts have ended, and prints the step that they saved.",
+            "tests/commands/test_jobs.py::test_stop_saves_and_ends_the_pods_until_the_job_is_resumed",
+        ),
+        (
+            "which asks, and deletes the job's checkpoints",
+            "tests/commands/test_jobs.py::test_rerun_question_names_what_is_lost",
+        ),
+    ),
     "docs/tour.md": (
+        (
+            "checks credentials, budget and quota, shows what it creates and what that costs an hour, a day and a",
+            "tests/commands/test_price_question.py::test_ask_shows_plan_price_and_quota_before_the_question",
+            "tests/commands/test_price_question.py::test_check_account_that_cannot_be_used_is_an_error",
+        ),
         (
             "A script in one file needs no image: `script: ./train.py` is a file of this checkout.",
             "tests/unit/test_image_rules.py::test_script_of_checkout_is_accepted",

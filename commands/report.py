@@ -1,0 +1,198 @@
+"""Report of one job: a self-contained HTML page, or its numbers as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from commands.bucket import Bucket
+from commands.environment import PROJECT
+from commands.exec import job_named
+from commands.interrupts import CommandError
+from commands.job_results import complete_record
+from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, outputs_with
+from commands.monitor.job_state import JobState
+from commands.monitor.logs import parse_event
+from commands.monitor.pod_state import latest_by_place
+from infra.make_command import DEFAULT_STACK
+from stack.config import StackConfig, load_file
+
+OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
+REPORT_FILE = "report.html"
+LIFE = frozenset({"start", "resume", "checkpoint", "restart", "done"})
+"""Events about the life of a run. All others have curves."""
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobReport:
+    """What a report shows."""
+
+    stack: str
+    job: str
+    state: JobState
+    record: Mapping[str, Any]
+    """Run record with the result, the hours and the price."""
+    settings: str
+    """The job's settings as YAML."""
+    prices: Mapping[str, float] = field(default_factory=dict)
+    """US dollars an hour of each part of the platform."""
+    events: list[Event] = field(default_factory=list)
+    """Events of rank 0, oldest first."""
+    written: str = ""
+    """Time of the report."""
+
+    def curve(self, name: str, key: str) -> list[tuple[float, float]]:
+        """Return step and value of a key in the events of one name, by step. A later run replaces an earlier one."""
+        found: dict[float, float] = {}
+        for event in self.events:
+            step, value = event.get("global_step"), event.get(key)
+            if event["event"] == name and step is not None and isinstance(value, int | float):
+                found[float(step)] = float(value)
+        return sorted(found.items())
+
+    def life(self, *names: str) -> list[Event]:
+        """Return the events of some names, oldest first."""
+        return [event for event in self.events if event["event"] in names]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the numbers of the report."""
+        done = self.life("done")
+        train = [event for event in self.events if event["event"] == "train"]
+        return {
+            "stack": self.stack,
+            "job": self.job,
+            **self.record,
+            "attempts": len(self.life("start")),
+            "checkpoints_saved": len(self.life("checkpoint")),
+            "last": train[-1] if train else None,
+            "result": done[-1] if done else None,
+        }
+
+
+def read_events(folder: Path) -> list[Event]:
+    """Return the events of rank 0 in a folder of metrics: one file, or one part for each upload."""
+    files = sorted(file for file in folder.rglob("*.jsonl") if file.relative_to(folder).parts[0].startswith("rank-0"))
+    events = []
+    for file in files:
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # The last line of a killed run may be cut off.
+            if isinstance(event, dict) and "event" in event and "time" in event:
+                events.append(event)
+    return sorted(events, key=lambda event: float(event["time"]))
+
+
+def events_of_log(lines: Iterable[tuple[str, str]]) -> list[Event]:
+    """Return the events in a log with times, for a script that prints them and writes no metrics."""
+    events = []
+    for stamp, text in lines:
+        event = parse_event(text)
+        if event is None or event.rank not in (0, None):
+            continue
+        values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
+        found_time = datetime.fromisoformat(f"{stamp[:19]}+00:00").timestamp()
+        step = values.get("step")
+        steps = {"global_step": step} if step is not None and event.name not in LIFE else {}
+        events.append({"event": event.name, "time": found_time, **event.fields, **values, **steps})
+    return events
+
+
+def _number(text: str) -> float | None:
+    """Return the number in `12`, `12.5` or `12/63`."""
+    try:
+        return float(text.partition("/")[0])
+    except ValueError:
+        return None
+
+
+def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
+    """Return the report of a job, and the bucket of its stack."""
+    found = outputs_with(stack, *OUTPUTS)
+    outputs = StackOutputs.of(stack, found)
+    job = job_named(outputs, name, "report")
+    config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
+    bucket = Bucket.of(found, is_here=config.cloud.nodes_here > 0)
+    record = dict(found["run_records"][job])
+    cluster = outputs.cluster()
+    state = cluster.jobs([job])[job]
+    return (
+        JobReport(
+            stack=stack,
+            job=job,
+            state=state,
+            record=complete_record(record, state),
+            settings=_settings(config, job),
+            prices={part: money.amount for part, money in config.cloud.cost_estimate().by_part().items()},
+            events=_metrics(bucket, str(record["bucket_prefix"])) or _log_events(cluster, job),
+            written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        ),
+        bucket,
+    )
+
+
+def _settings(config: StackConfig, job: str) -> str:
+    """Return a job's settings that differ from the defaults; empty for a job that is not in the file."""
+    for each in config.jobs:
+        if each.name == job:
+            return yaml.safe_dump(each.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+    return ""
+
+
+def _metrics(bucket: Bucket, folder: str) -> list[Event]:
+    """Return the events in a job's folder of the bucket; empty if this machine cannot read it."""
+    if bucket.problem or "metrics" not in bucket.names(folder):
+        return []
+    if bucket.is_here:
+        return read_events(Path(bucket.location(f"{folder}/metrics")))
+    with tempfile.TemporaryDirectory(prefix="trainyard-report-") as copied:
+        bucket.copy(f"{folder}/metrics", Path(copied))
+        return read_events(Path(copied) / "metrics")
+
+
+def _log_events(cluster: Cluster, job: str) -> list[Event]:
+    """Return the events that the first host has printed."""
+    first = [pod for pod in latest_by_place(cluster.pods([job])) if pod.index == 0 and pod.has_log]
+    try:
+        return [event for pod in first[:1] for event in events_of_log(cluster.stamped_log(pod))]
+    except Unreachable:
+        return []
+
+
+def report(job: str, output: Path | None, *, as_json: bool) -> int:
+    """Write the report of a job, by default beside its run record, or print its numbers."""
+    stack = os.environ.get("STACK", DEFAULT_STACK)
+    found, bucket = collect(stack, job)
+    if as_json:
+        print(json.dumps(found.as_json(), indent=2))
+        return 0
+    # Import late: a report as JSON does not need it.
+    from commands.report_page import page
+
+    file = output or default_file(bucket, str(found.record["bucket_prefix"]), found.job)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(page(found), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written ({error.strerror}); name another file with `--output`") from error
+    print(f"{file.resolve()}: {file.stat().st_size:,} bytes; open it in a browser")
+    return 0
+
+
+def default_file(bucket: Bucket, folder: str, job: str) -> Path:
+    """Return the file beside the run record if the bucket is a folder of this machine, else one in this folder."""
+    if not bucket.problem and bucket.is_here:
+        return Path(bucket.location(folder)) / REPORT_FILE
+    return Path(f"{job}-{REPORT_FILE}")

@@ -1,0 +1,231 @@
+"""The HTML page of a job's report. It loads nothing from a network. Pure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from html import escape
+from string import Template
+from typing import Any
+
+from commands.report import JobReport
+from commands.svg_chart import Attempt, Series, clock, curves, number, time_line
+
+CHARTS = (
+    ("Loss", "loss", (("train", "loss", "training"), ("test", "loss", "test"))),
+    ("Accuracy", "percent", (("train", "accuracy", "training"), ("test", "accuracy", "test"))),
+    ("Bits per byte", "bits per byte", (("train", "bits_per_byte", "training"), ("test", "bits_per_byte", "test"))),
+    (
+        "Rate",
+        "samples or tokens a second",
+        (("train", "global_rate", "all ranks"), ("train", "rate", "rank 0")),
+    ),
+    ("Waiting for data", "percent of each step", (("train", "data_wait", "rank 0"),)),
+    ("Goodput", "percent of the time that trains", (("train", "goodput", "rank 0"),)),
+)
+"""Title, unit and curves of each chart: the event, its key and the name of the curve."""
+RECORD_ROWS = {
+    "commit": "commit",
+    "dirty": "uncommitted changes",
+    "diff_digest": "digest of the changes",
+    "script_digest": "digest of the files sent",
+    "trainyard_commit": "commit of Trainyard",
+    "plan": "digest of the settings",
+    "image": "image",
+    "accelerator": "accelerator",
+    "chips": "chips",
+    "pools": "pools",
+    "checkpoints": "checkpoints in the bucket",
+}
+START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "torch", "ranks")
+STATE_CLASSES = {"complete": "good", "running": "good", "failed": "bad", "absent": "bad"}
+PAGE = Template("""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>$title</title>
+<style>
+:root { --back: #fff; --text: #1d2129; --dim: #626b78; --line: #dfe3e8; --box: #f6f7f9;
+  --a: #2563c9; --b: #c2541b; --c: #2f8f5b; --d: #8a93a0; --good: #1f7a48; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --back: #15181d; --text: #e4e7eb; --dim: #9aa4b1; --line: #313740;
+  --box: #1d2127; --a: #6ea3f7; --b: #ef9a63; --c: #6cc997; --d: #7b8592; --good: #6cc997; --bad: #f28b82; } }
+body { margin: 0 auto; padding: 24px 16px 48px; max-width: 860px; background: var(--back); color: var(--text);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 26px; margin: 0; } h2 { font-size: 18px; margin: 32px 0 8px; }
+h3 { font-size: 15px; margin: 20px 0 2px; font-weight: 600; }
+p.sub { color: var(--dim); margin: 4px 0 16px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 10px; }
+.tile { background: var(--box); border: 1px solid var(--line); border-radius: 8px; padding: 10px 12px; }
+.tile b { display: block; font-size: 20px; font-weight: 600; overflow-wrap: anywhere; }
+.tile span { color: var(--dim); font-size: 13px; }
+.good { color: var(--good); } .bad { color: var(--bad); }
+figure { margin: 0 0 8px; } 
+figcaption { font-size: 13px; color: var(--dim); display: flex; flex-wrap: wrap; gap: 14px; }
+figcaption i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; }
+figcaption .unit { margin-left: auto; }
+svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
+svg text.on { fill: var(--back); } .grid { stroke: var(--line); } .mark { stroke: var(--d); stroke-dasharray: 3 3; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+td, th { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td { overflow-wrap: anywhere; } th { font-weight: 500; color: var(--dim); white-space: nowrap; width: 1%; }
+td.num, th.num { text-align: right; font-variant-numeric: tabular-nums; }
+pre { background: var(--box); border: 1px solid var(--line); border-radius: 8px; padding: 12px; overflow-x: auto;
+  font-size: 13px; }
+footer { margin-top: 40px; color: var(--dim); font-size: 13px; }
+</style>
+</head>
+<body>
+<h1>$job</h1>
+<p class="sub">stack $stack, $subtitle</p>
+<div class="tiles">$tiles</div>
+$reason
+<h2>Curves</h2>
+$charts
+<h2>Time line</h2>
+$line
+<h2>Environment</h2>
+$environment
+<h2>Settings</h2>
+$settings
+<h2>Price</h2>
+$price
+<footer>Written $written by Trainyard. This file needs no network.</footer>
+</body>
+</html>
+""")
+
+
+def page(report: JobReport) -> str:
+    """Return the page."""
+    state = report.state
+    kind = f"{state.kind}, {state.hosts} hosts" if state.kind else "not in the cluster"
+    reason = f'<p class="bad">{escape(state.reason)}</p>' if state.reason and state.state == "failed" else ""
+    return PAGE.substitute(
+        title=escape(f"{report.job}: {state.state}"),
+        job=escape(report.job),
+        stack=escape(report.stack),
+        subtitle=escape(", ".join(filter(None, (kind, _span(report))))),
+        tiles="".join(_tiles(report)),
+        reason=reason,
+        charts="".join(_charts(report)) or "<p>The job has written no metrics and printed no event.</p>",
+        line=_time_line(report) or "<p>The job has reported no start.</p>",
+        environment=_environment(report),
+        settings=f"<pre>{escape(report.settings)}</pre>" if report.settings else "<p>The job is not in the file.</p>",
+        price=_price(report),
+        written=escape(report.written),
+    )
+
+
+def _span(report: JobReport) -> str:
+    started, finished = report.record.get("started"), report.record.get("finished")
+    return f"{started} to {finished}" if started and finished else f"since {started}" if started else ""
+
+
+def _tiles(report: JobReport) -> Iterable[str]:
+    """Yield the numbers at the top of the page."""
+    css = STATE_CLASSES.get(report.state.state, "")
+    yield f'<div class="tile"><b class="{css}">{escape(report.state.state)}</b><span>state</span></div>'
+    done = (report.life("done") or [{}])[-1]
+    results = {
+        "test_accuracy": ("test accuracy", " %"),
+        "best_accuracy": ("best accuracy", " %"),
+        "test_bits_per_byte": ("test bits per byte", ""),
+    }
+    for key, (name, unit) in results.items():
+        if isinstance(done.get(key), int | float):
+            yield _tile(f"{done[key]:.4g}{unit}", name)
+    if losses := report.curve("train", "loss"):
+        yield _tile(number(losses[-1][1]), f"training loss at step {losses[-1][0]:,.0f}")
+    if rates := report.curve("train", "global_rate"):
+        yield _tile(number(sorted(rate for _, rate in rates)[len(rates) // 2]), "samples or tokens a second (median)")
+    if hours := report.record.get("hours"):
+        yield _tile(clock(hours * 3600), "from start to end")
+    attempts = len(report.life("start"))
+    if attempts:
+        yield _tile(str(attempts - 1), "restarts and resumes")
+    if isinstance(report.record.get("usd"), int | float):
+        yield _tile(f"${report.record['usd']:,.2f}", "cost of its hosts (estimate)")
+
+
+def _tile(value: str, name: str) -> str:
+    return f'<div class="tile"><b>{escape(value)}</b><span>{escape(name)}</span></div>'
+
+
+def _charts(report: JobReport) -> Iterable[str]:
+    """Yield the charts that have points, with a line at each resume."""
+    marks = [
+        (float(event["step"]), f"resumed from step {event['step']}")
+        for event in report.life("resume")
+        if isinstance(event.get("step"), int | float)
+    ]
+    for title, unit, lines in CHARTS:
+        series = [Series(name=name, points=report.curve(event, key)) for event, key, name in lines]
+        if drawn := curves([each for each in series if each.points], unit=unit, marks=marks):
+            yield f"<h3>{title}</h3>{drawn}"
+
+
+def _time_line(report: JobReport) -> str:
+    """Return the time line: an attempt from each start to the next one, and a dot for each checkpoint."""
+    starts = report.life("start")
+    attempts = []
+    for place, start in enumerate(starts):
+        is_last = place == len(starts) - 1
+        limit = float("inf") if is_last else float(starts[place + 1]["time"])
+        inside = [event for event in report.events if float(start["time"]) <= float(event["time"]) < limit]
+        ended = float(inside[-1]["time"])
+        resumed = next((event for event in inside if event["event"] == "resume"), None)
+        begin = f"from step {resumed['step']}" if resumed and "step" in resumed else "from the beginning"
+        text = f"attempt {place + 1}, {begin}, {_moment(start['time'])}, {clock(ended - float(start['time']))}"
+        attempts.append(Attempt(begun=float(start["time"]), ended=ended, text=text, is_last=is_last))
+    dots = [
+        (float(event["time"]), f"checkpoint of step {event.get('step', '?')}, {_moment(event['time'])}")
+        for event in report.life("checkpoint")
+    ]
+    rows = "".join(f"<tr><th>{place + 1}</th><td>{escape(each.text)}</td></tr>" for place, each in enumerate(attempts))
+    return time_line(attempts, dots) + (f"<table>{rows}</table>" if rows else "")
+
+
+def _moment(seconds: Any) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(float(seconds)))
+
+
+def _environment(report: JobReport) -> str:
+    start = (report.life("start") or [{}])[-1]
+    rows = {name: report.record.get(key) for key, name in RECORD_ROWS.items()}
+    rows |= {key: start.get(key) for key in START_KEYS}
+    return _table(rows)
+
+
+def _table(rows: Mapping[str, Any]) -> str:
+    """Return a table of the values that are known."""
+    cells = []
+    for name, value in rows.items():
+        if value in (None, "", []):
+            continue
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        cells.append(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>")
+    return f"<table>{''.join(cells)}</table>"
+
+
+def _price(report: JobReport) -> str:
+    """Return the price of the job's hosts and of the platform's parts."""
+    record = report.record
+    if not report.prices:
+        return "<p>This machine and its cluster have no price.</p>"
+    price, usd = record.get("usd_per_hour"), record.get("usd")
+    lines = [
+        f"<p>The job's hosts cost ${price:,.2f} an hour"
+        if price is not None
+        else "<p>The job's hosts have no known price",
+        f", ${usd:,.2f} in {record['hours']:,.2f} hours." if usd is not None else ".",
+        " The platform costs, with the most nodes:</p>",
+    ]
+    rows = "".join(
+        f'<tr><th>{escape(part)}</th><td class="num">${amount:,.2f} an hour</td></tr>'
+        for part, amount in report.prices.items()
+    )
+    total = sum(report.prices.values())
+    return f'{"".join(lines)}<table>{rows}<tr><th>sum</th><td class="num">${total:,.2f} an hour</td></tr></table>'

@@ -1,0 +1,189 @@
+"""Charts as inline SVG: curves over steps, and a time line of attempts. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 760, 220
+LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 28
+"""Margins around the area of the curves."""
+COLUMNS = 600
+"""Number of columns that keep their smallest and largest point. More points would not be visible."""
+COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)")
+LOG_RATIO = 100.0
+"""Ratio of the largest to the smallest value above which positive values have a logarithmic axis."""
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A curve."""
+
+    name: str
+    points: Sequence[Point]
+    """Step and value, by step."""
+
+
+def thinned(points: Sequence[Point], columns: int = COLUMNS) -> list[Point]:
+    """Return at most two points a column, its smallest and its largest, so that no spike is lost."""
+    finite = [(x, y) for x, y in points if math.isfinite(y)]
+    if len(finite) <= 2 * columns:
+        return finite
+    first, last = finite[0][0], finite[-1][0]
+    width = (last - first) / columns or 1.0
+    found: list[Point] = []
+    column, least, most = 0, finite[0], finite[0]
+    for point in finite:
+        place = min(int((point[0] - first) / width), columns - 1)
+        if place != column:
+            found += sorted({least, most})
+            column, least, most = place, point, point
+        elif point[1] < least[1]:
+            least = point
+        elif point[1] > most[1]:
+            most = point
+    return found + sorted({least, most})
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Return about `count` round numbers between two values."""
+    if not high > low:
+        return [low]
+    raw = (high - low) / count
+    size = 10 ** math.floor(math.log10(raw))
+    step = next(factor * size for factor in (1, 2, 5, 10) if factor * size >= raw)
+    first = math.ceil(low / step)
+    return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def number(value: float) -> str:
+    """Return a number as text with at most four digits."""
+    if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
+        return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
+    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+@dataclass(frozen=True)
+class _Scale:
+    low: float
+    high: float
+    first: float
+    last: float
+    is_log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high = (math.log(self.low), math.log(self.high)) if self.is_log else (self.low, self.high)
+        value = math.log(value) if self.is_log else value
+        share = (value - low) / (high - low) if high > low else 0.5
+        return self.first + share * (self.last - self.first)
+
+    def ticks(self) -> list[float]:
+        if not self.is_log:
+            return ticks(self.low, self.high)
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        return [10.0**power for power in powers if self.low <= 10.0**power <= self.high] or [self.low, self.high]
+
+
+def curves(series: Sequence[Series], *, unit: str, marks: Sequence[tuple[float, str]] = ()) -> str:
+    """Return a chart of curves over steps. `marks` are vertical lines with a text, at steps."""
+    drawn = [Series(name=each.name, points=thinned(each.points)) for each in series]
+    drawn = [each for each in drawn if each.points]
+    if not drawn:
+        return ""
+    xs = [x for each in drawn for x, _ in each.points]
+    ys = [y for each in drawn for _, y in each.points]
+    is_log = min(ys) > 0 and max(ys) / min(ys) > LOG_RATIO
+    across = _Scale(min(xs), max(xs), LEFT, WIDTH - RIGHT)
+    up = _Scale(min(ys), max(ys), HEIGHT - BOTTOM, TOP, is_log)
+    parts = [*_axes(across, up), *_marks(marks, across)]
+    for place, each in enumerate(drawn):
+        path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in each.points)
+        colour = COLOURS[place % len(COLOURS)]
+        if len(each.points) == 1:
+            x, y = each.points[0]
+            parts.append(f'<circle cx="{across(x):.1f}" cy="{up(y):.1f}" r="3" fill="{colour}"/>')
+        else:
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+    legend = "".join(
+        f'<span><i style="background:{COLOURS[place % len(COLOURS)]}"></i>{escape(each.name)}</span>'
+        for place, each in enumerate(drawn)
+    )
+    scale = ", logarithmic" if is_log else ""
+    return (
+        f'<figure><figcaption>{legend}<span class="unit">{escape(unit)}{scale}, over steps</span></figcaption>'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(unit)}">{"".join(parts)}</svg></figure>'
+    )
+
+
+def _axes(across: _Scale, up: _Scale) -> Iterator[str]:
+    for value in up.ticks():
+        y = up(value)
+        yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
+        yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>'
+    for value in ticks(across.low, across.high, 8):
+        yield f'<text x="{across(value):.1f}" y="{HEIGHT - 10}" text-anchor="middle">{number(value)}</text>'
+
+
+def _marks(marks: Sequence[tuple[float, str]], across: _Scale) -> Iterator[str]:
+    for step, text in marks:
+        if across.low <= step <= across.high:
+            x = across(step)
+            yield (
+                f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" class="mark">'
+                f"<title>{escape(text)}</title></line>"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One run of the job's processes."""
+
+    begun: float
+    ended: float
+    text: str
+    """Shown when the pointer is on it."""
+    is_last: bool = False
+
+
+def time_line(attempts: Sequence[Attempt], dots: Sequence[tuple[float, str]]) -> str:
+    """Return a time line of attempts, with a dot for each checkpoint or other event. Times are seconds since 1970."""
+    if not attempts:
+        return ""
+    begun, ended = attempts[0].begun, max(attempts[-1].ended, attempts[0].begun + 1)
+    across = _Scale(0, ended - begun, LEFT, WIDTH - RIGHT)
+    parts = []
+    for place, each in enumerate(attempts):
+        x, width = across(each.begun - begun), max(2.0, across(each.ended - begun) - across(each.begun - begun))
+        colour = "var(--a)" if each.is_last else "var(--d)"
+        parts.append(
+            f'<rect x="{x:.1f}" y="18" width="{width:.1f}" height="22" rx="3" fill="{colour}">'
+            f"<title>{escape(each.text)}</title></rect>"
+        )
+        if width > 24:
+            parts.append(f'<text x="{x + 6:.1f}" y="33" class="on">{place + 1}</text>')
+    for moment, text in dots:
+        if begun <= moment <= ended:
+            parts.append(
+                f'<circle cx="{across(moment - begun):.1f}" cy="50" r="3.5" fill="var(--b)">'
+                f"<title>{escape(text)}</title></circle>"
+            )
+    parts += [
+        f'<text x="{across(value):.1f}" y="72" text-anchor="middle">{clock(value)}</text>'
+        for value in ticks(0, ended - begun, 6)
+    ]
+    parts.append(f'<text x="{LEFT - 6}" y="33" text-anchor="end">attempt</text>')
+    parts.append(f'<text x="{LEFT - 6}" y="54" text-anchor="end">saved</text>')
+    return f'<figure><svg viewBox="0 0 {WIDTH} 80" role="img" aria-label="time line">{"".join(parts)}</svg></figure>'
+
+
+def clock(seconds: float) -> str:
+    """Return a duration such as `40 s`, `2:05` minutes or `1:02:05` hours."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

@@ -1,0 +1,139 @@
+"""Archive for a bug report: what it contains, and the secrets that it leaves out."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from commands import bundle
+from commands.bundle import MASK, mask, without_secrets
+from commands.environment import PulumiFailed
+from commands.monitor.cluster import StackOutputs, Unreachable
+from commands.monitor.pod_state import PodState
+from commands.status import Snapshot
+
+AWS_KEY = "AKIA" + "Q" * 16
+WEB_TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlIn0.c2lnbmF0dXJl"
+PASSWORD = "correct-horse-7"
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        (f"key {AWS_KEY} used", AWS_KEY),
+        (f"Authorization: Bearer {WEB_TOKEN}", WEB_TOKEN),
+        (f"DB_PASSWORD={PASSWORD} started", PASSWORD),
+        (f'{{"password": "{PASSWORD}"}}', PASSWORD),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIabc\n-----END RSA PRIVATE KEY-----", "MIIabc"),
+        ("https://me:hunter22@example.com/x", "hunter22"),
+    ],
+)
+def test_mask_removes_secrets(text: str, secret: str) -> None:
+    assert secret not in mask(text)
+    assert MASK in mask(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["train epoch=1 step=20/63 loss=1.8", "image trainer:5b70b12a3a086e2e", "PAD_TOKEN=<pad>"]
+)
+def test_mask_keeps_other_text(text: str) -> None:
+    assert mask(text) == text
+
+
+def test_without_secrets_masks_encrypted_and_named_values() -> None:
+    found = without_secrets(
+        {
+            "secrets:wandb": {"secure": "v1:abc"},
+            "encryptionsalt": "v1:salt",
+            "outputs": [{"kubeconfig": "apiVersion: v1", "jobs": ["digits"]}],
+            "environment": {"API_KEY": "a1b2c3d4e5f6a7b8c9d0", "EPOCHS": "3"},
+        }
+    )
+    assert found == {
+        "secrets:wandb": {"secure": MASK},
+        "encryptionsalt": MASK,
+        "outputs": [{"kubeconfig": MASK, "jobs": ["digits"]}],
+        "environment": {"API_KEY": MASK, "EPOCHS": "3"},
+    }
+
+
+POD = PodState(uid="1", name="digits-0-x", job="digits", index=0, processes=1, node="local-0", state="failed")
+
+
+def stack_of(monkeypatch: pytest.MonkeyPatch, folder: Path, cluster: Any) -> None:
+    """Set the stack whose parts are packed."""
+    (folder / "Pulumi.dev.yaml").write_text(
+        f"encryptionsalt: v1:salt\nconfig:\n  aws:secretKey: {AWS_KEY}\n", encoding="utf-8"
+    )
+    (folder / "local" / "logs").mkdir(parents=True)
+    (folder / "local" / "logs" / "etcd.log").write_text(f"token={WEB_TOKEN}\n", encoding="utf-8")
+    outputs = {"kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits"], "kubeconfig": "secret text"}
+    monkeypatch.setattr(bundle, "PROJECT", folder)
+    monkeypatch.setattr(bundle, "outputs", lambda _stack: outputs)
+    monkeypatch.setattr(bundle, "findings", lambda _folder: [])
+    monkeypatch.setattr(bundle, "stack_cluster", lambda *_names: SimpleNamespace(folder=folder / "local"))
+    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: cluster)
+
+    def pulumi(*words: str, **_options: Any) -> str:
+        if words[1] == "history":
+            raise PulumiFailed("no history")
+        return '{"deployment": {"resources": [{"inputs": {"password": {"ciphertext": "v1:abc"}}}]}}'
+
+    monkeypatch.setattr(bundle, "pulumi", pulumi)
+    monkeypatch.setenv("STACK", "dev")
+
+
+def packed(folder: Path) -> dict[str, str]:
+    """Return the files of the archive by name, without its top folder."""
+    assert bundle.bundle(folder / "b.tar.gz") == 0
+    with tarfile.open(folder / "b.tar.gz") as archive:
+        return {
+            member.name.partition("/")[2]: opened.read().decode()
+            for member in archive
+            if (opened := archive.extractfile(member))
+        }
+
+
+def test_bundle_has_every_part_without_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cluster = SimpleNamespace(
+        events=lambda: [{"reason": "BackOff", "message": f"pull with {AWS_KEY}"}],
+        pods=lambda _jobs: [POD],
+        log=lambda _pod, _lines: ["train step=1", f"API_TOKEN={WEB_TOKEN}"],
+    )
+    snapshot = Snapshot(nodes=[("local-0 ready", True)], unseen="", advice="", jobs=[], rows=[])
+    monkeypatch.setattr("commands.status.take_snapshot", lambda *_words: snapshot)
+    stack_of(monkeypatch, tmp_path, cluster)
+    found = packed(tmp_path)
+    assert sorted(found) == [
+        "Pulumi.dev.yaml",
+        "cluster/events.json",
+        "cluster/status.json",
+        "doctor.json",
+        "history.json",
+        "local/logs/etcd.log",
+        "logs/digits/digits-0-x.log",
+        "plan.json",
+        "state.json",
+        "versions.json",
+    ]
+    assert "train step=1" in found["logs/digits/digits-0-x.log"]
+    assert "BackOff" in found["cluster/events.json"]
+    assert found["history.json"] == "cannot be read: no history\n"
+    everything = "\n".join(found.values())
+    for secret in (AWS_KEY, WEB_TOKEN, "v1:abc", "v1:salt", "secret text"):
+        assert secret not in everything
+
+
+def test_bundle_without_a_cluster_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def fail(*_words: Any) -> None:
+        raise Unreachable("the API server does not answer")
+
+    monkeypatch.setattr("commands.status.take_snapshot", fail)
+    stack_of(monkeypatch, tmp_path, SimpleNamespace())
+    found = packed(tmp_path)
+    assert "the API server does not answer" in found["cluster/problem.txt"]
+    assert "state.json" in found

@@ -1,0 +1,239 @@
+"""A project outside of the checkout: its folder, its stack, its program for Pulumi, and the first file from `init`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from commands import cli as command_line
+from commands import command_line as parts
+from commands import environment
+from commands.exit_status import ExitStatus
+from commands.init import POOLS, Answers, InitError, collect, find_script, init, job_name, settings
+from infra.make_command import COMMAND_VARIABLE, make_command
+from infra.project import CHECKOUT, PROJECT_VARIABLE, project_folder
+from stack.config import load_file
+from stack.run_record import run_records
+from workloads.user_script import MAX_BYTES, read
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a stack, below which the test works, as a user of `trainyard`."""
+    folder = tmp_path / "project"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "Pulumi.dev.yaml").write_text("config: {}\n", encoding="utf-8")
+    for name in ("STACK", PROJECT_VARIABLE):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(COMMAND_VARIABLE, "trainyard")
+    monkeypatch.chdir(folder / "deep")
+    return folder
+
+
+def test_project_is_the_nearest_folder_with_a_stack(project: Path) -> None:
+    assert parts.find_project(None) == project
+    parts.use_stack(None, None)
+    assert (os.environ["STACK"], project_folder()) == ("dev", project)
+
+
+def test_project_of_a_make_target_is_the_checkout(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(COMMAND_VARIABLE)
+    assert parts.find_project(None) == CHECKOUT
+    assert parts.find_project(project) == project
+
+
+def test_folder_without_a_stack_is_an_error_with_both_remedies(project: Path) -> None:
+    (project / "Pulumi.dev.yaml").unlink()
+    with pytest.raises(click.UsageError, match=r"`trainyard init` writes one, and `--project FOLDER` names another"):
+        parts.use_stack(None, None)
+
+
+def test_stack_of_several_is_local_unless_named(project: Path) -> None:
+    (project / "Pulumi.other.yaml").touch()
+    parts.use_stack(project, None)
+    assert os.environ["STACK"] == "local"
+    parts.use_stack(project, "other")
+    assert os.environ["STACK"] == "other"
+
+
+def test_hints_name_the_project_only_outside_of_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    assert make_command("down", STACK="dev") == "`trainyard down --stack dev`"
+    monkeypatch.chdir(project.parent)
+    assert make_command("down", STACK="dev") == f"`trainyard down --stack dev --project {project}`"
+
+
+def test_program_of_a_project_runs_the_checkouts(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "PROJECT", project)
+    monkeypatch.setattr(environment, "STATE", project / ".trainyard")
+    folder = environment.program_folder()
+    found = yaml.safe_load((folder / "Pulumi.yaml").read_text(encoding="utf-8"))
+    assert (found["name"], found["runtime"]["options"]["virtualenv"]) == ("trainyard", str(CHECKOUT / ".venv"))
+    assert (folder / found["stackConfigDir"]).resolve() == project
+    assert str(CHECKOUT) in (folder / "__main__.py").read_text(encoding="utf-8")
+    assert (project / ".trainyard" / ".gitignore").read_text(encoding="utf-8") == "*\n"
+    monkeypatch.setattr(environment, "PROJECT", CHECKOUT)
+    assert environment.program_folder() == CHECKOUT
+
+
+FILES = {
+    "train.py": "import helper\n",
+    "helper.py": "VALUE = 1\n",
+    "inner/more.py": "VALUE = 2\n",
+    "settings.json": "{}\n",
+    "weights.bin": "0",
+    "Pulumi.dev.yaml": "config: {}\n",
+    ".hidden/secret.py": "",
+    "__pycache__/helper.py": "",
+    "results/.gitignore": "*\n",
+    "results/run-record.json": "{}",
+}
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Write files into a folder."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def test_script_takes_the_source_files_of_its_folder_along(tmp_path: Path) -> None:
+    write(tmp_path, FILES)
+    script = read("./train.py", tmp_path)
+    assert set(script.files) == {"train.py", "helper.py", "inner/more.py", "settings.json"}
+    (key,) = [key for key, path in script.paths.items() if path == "inner/more.py"]
+    assert "/" not in key
+    before = script.config_map("mine")
+    write(tmp_path, {"inner/more.py": "VALUE = 3\n"})
+    assert read("./train.py", tmp_path).config_map("mine") != before
+
+
+def test_script_of_the_checkout_travels_alone() -> None:
+    assert set(read("./trainer/network_check.py", CHECKOUT).files) == {"network_check.py"}
+
+
+def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path) -> None:
+    write(tmp_path, {"train.py": "", "big.json": "1" * MAX_BYTES, "small.py": "1"})
+    with pytest.raises(
+        ValueError, match=r"has source files next to it of 900,001 bytes.*largest are big\.json, small\.py"
+    ):
+        read("./train.py", tmp_path)
+
+
+def test_run_record_has_the_digest_of_the_files_sent(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    write(project, {"train.py": "print(1)\n", "helper.py": ""})
+    text = "config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: [{name: mine, script: ./train.py}]\n"
+    write(project, {"Pulumi.dev.yaml": text})
+    config = load_file(project / "Pulumi.dev.yaml")
+    first = run_records(config, "", {})["mine"]
+    write(project, {"helper.py": "VALUE = 1\n"})
+    second = run_records(config, "", {})["mine"]
+    assert first["script_digest"].startswith("sha256:")
+    assert first["script_digest"] != second["script_digest"]
+    assert len(first["trainyard_commit"]) in (7, 40)
+
+
+def no_question(question: str, default: str) -> str:
+    """Fail: the answer should have been given."""
+    raise AssertionError(f"{question} {default}")
+
+
+@pytest.mark.parametrize("key", sorted(POOLS))
+def test_init_writes_a_valid_stack_for_each_pool(key: tuple[str, str], tmp_path: Path) -> None:
+    platform, accelerator = key
+    account = {"gke": "my-project-1", "eks": "us-west-2"}[platform]
+    given: dict[str, Any] = {"platform": platform, "program": "digits", "hosts": 2, "account": account}
+    answers = collect({**given, "accelerator": accelerator}, tmp_path, no_question)
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text(yaml.safe_dump(settings(answers, "dev")), encoding="utf-8")
+    config = load_file(file)
+    assert (config.jobs[0].hosts, config.jobs[0].accelerator) == (2, accelerator)
+    assert config.cloud.cost_estimate().unpriced == ()
+
+
+def test_init_with_answers_from_questions_writes_and_names_the_next_command(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project, {"train.py": "print(1)\n", "helper.py": ""})
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    assert init(project, "first", {}) == 0
+    found = yaml.safe_load((project / "Pulumi.first.yaml").read_text(encoding="utf-8"))["config"]
+    assert found["trainyard:platform"] == {"kind": "local", "nodes": 2}
+    assert found["trainyard:jobs"] == [{"name": "train", "script": "./train.py", "hosts": 2}]
+    assert "`trainyard up --stack first` creates the cluster" in capsys.readouterr().out
+    with pytest.raises(InitError, match=r"Pulumi\.first\.yaml exists already"):
+        init(project, "first", {})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"platform": "azure"}, "--platform azure: must be one of local, gke, eks"),
+        ({"platform": "local", "program": "digits", "hosts": 0}, "--hosts 0: must be a number of at least 1"),
+        ({"platform": "gke", "program": "digits", "hosts": 1}, "--account is missing; write the project"),
+        (
+            {"platform": "eks", "program": "digits", "hosts": 1, "account": "us-west-2", "accelerator": "b200"},
+            "--accelerator b200: `init` writes pools of nvidia-l4, nvidia-tesla-t4",
+        ),
+    ],
+)
+def test_init_rejects_wrong_answers(given: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InitError, match=message) as caught:
+        collect(given, tmp_path, lambda _question, default: default)
+    assert caught.value.status == ExitStatus.USAGE
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [([], "digits"), (["only.py"], "./only.py"), (["a.py", "main.py"], "./main.py"), (["a.py", "b.py"], "digits")],
+)
+def test_find_script_prefers_usual_names(names: list[str], expected: str, tmp_path: Path) -> None:
+    write(tmp_path, dict.fromkeys(names, ""))
+    assert find_script(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("program", "name"), [("./My_Model 2.py", "my-model-2"), ("./2.py", "train"), ("digits", "digits")]
+)
+def test_job_name_is_a_valid_name(program: str, name: str) -> None:
+    assert job_name(program) == name
+    assert settings(Answers(platform="local", program=program, hosts=1), "x")
+
+
+def test_init_command_needs_no_stack(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "Pulumi.dev.yaml").unlink()
+    assert (
+        command_line.main(
+            ["init", "--project", str(project), "--platform", "local", "--program", "digits", "--hosts", "1"]
+        )
+        == 0
+    )
+    assert (project / "Pulumi.local.yaml").is_file()
+    assert "wrote" in capsys.readouterr().out
+
+
+CONFIG = """
+import sys
+from commands.cli import main
+sys.exit(main(["config", "--project", sys.argv[1], "--json"]))
+"""
+
+
+def test_config_shows_settings_of_a_project_with_defaults(project: Path) -> None:
+    write(project, {"train.py": "print(1)\n"})
+    text = "config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: [{name: mine, script: ./train.py}]\n"
+    write(project, {"Pulumi.dev.yaml": text})
+    done = subprocess.run(
+        [sys.executable, "-c", CONFIG, str(project)], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["jobs"][0]["restarts"] == 1

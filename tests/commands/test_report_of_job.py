@@ -1,0 +1,199 @@
+"""Report of a job: events of metrics and logs, curves, and a page that a real browser shows without a network."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.bucket import Bucket
+from commands.monitor.job_state import JobState
+from commands.report import JobReport, default_file, events_of_log, read_events
+from commands.report_page import page
+from commands.svg_chart import COLUMNS, Series, clock, curves, thinned, ticks
+
+STATE = JobState(name="digits", kind="indexed-job", state="complete", hosts=2)
+RECORD = {
+    "commit": "0123456789abcdef",
+    "dirty": True,
+    "script_digest": "sha256:1",
+    "started": "2026-11-26T10:00:00Z",
+    "finished": "2026-11-26T10:30:00Z",
+    "hours": 0.5,
+    "usd_per_hour": 2.0,
+    "usd": 1.0,
+}
+BEGUN = 1795687200.0
+
+
+def event(name: str, seconds: float, **values: Any) -> dict[str, Any]:
+    """Return an event, some seconds after the start."""
+    return {"event": name, "time": BEGUN + seconds, **values}
+
+
+EVENTS = [
+    event("start", 0, device="cpu", precision="float32", model="digits-cnn/adamw"),
+    *(
+        event("train", step, loss=2 / step, accuracy=50 + step / 4, global_rate=400.0, global_step=step)
+        for step in range(1, 101)
+    ),
+    event("checkpoint", 100, step=100),
+    event("start", 200, device="cpu"),
+    event("resume", 201, step=100),
+    *(event("train", 100 + step, loss=2 / step, global_rate=410.0, global_step=step) for step in range(101, 200)),
+    event("test", 320, accuracy=97.5, global_step=199),
+    event("done", 330, test_accuracy=97.5, best_accuracy=98.0),
+]
+
+
+def job_report(**changes: Any) -> JobReport:
+    """Return a report of a job that was stopped and resumed once."""
+    values: dict[str, Any] = {
+        "stack": "dev",
+        "job": "digits",
+        "state": STATE,
+        "record": RECORD,
+        "settings": "name: digits\nrecipe: digits\n",
+        "prices": {"cluster": 0.1, "gpus": 2.0},
+        "events": EVENTS,
+        "written": "2026-11-26 11:00 UTC",
+    }
+    return JobReport(**{**values, **changes})
+
+
+@pytest.mark.parametrize("name", ["rank-0.jsonl", "rank-0/1795687200.000.jsonl"])
+def test_read_events_of_rank_0_skips_a_line_that_is_cut_off(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    lines = [json.dumps(each) for each in (EVENTS[1], EVENTS[0])]
+    (tmp_path / name).write_text("\n".join([*lines, '{"event": "tra']), encoding="utf-8")
+    (tmp_path / "rank-1.jsonl").write_text(json.dumps(event("train", 5)), encoding="utf-8")
+    assert [each["event"] for each in read_events(tmp_path)] == ["start", "train"]
+
+
+def test_events_of_log_have_times_and_steps() -> None:
+    found = events_of_log(
+        [
+            ("2026-11-26T10:00:00.123456789Z", "start device=cpu rank=0/2"),
+            ("2026-11-26T10:00:01.5Z", "train step=10/63 loss=0.5 rank=0/2"),
+            ("2026-11-26T10:00:02Z", "train step=10/63 loss=0.7 rank=1/2"),
+            ("2026-11-26T10:00:03Z", "some other line"),
+        ]
+    )
+    assert [(each["event"], each["time"] - BEGUN) for each in found] == [("start", 0), ("train", 1)]
+    assert (found[1]["global_step"], found[1]["loss"]) == (10, 0.5)
+
+
+def test_curve_of_repeated_steps_has_the_later_run() -> None:
+    repeated = [event("train", 1, loss=2.0, global_step=5), event("train", 9, loss=1.0, global_step=5)]
+    assert job_report(events=repeated).curve("train", "loss") == [(5.0, 1.0)]
+
+
+def test_thinned_keeps_every_spike_of_a_million_points() -> None:
+    points = [(float(step), 1.0) for step in range(1_000_000)]
+    points[123_456] = (123_456.0, 9.0)
+    points[500_000] = (500_000.0, math.nan)
+    found = thinned(points)
+    assert len(found) <= 2 * COLUMNS
+    assert (123_456.0, 9.0) in found
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 10, [0, 2, 4, 6, 8, 10]), (0.1, 0.35, [0.1, 0.15, 0.2, 0.25, 0.3, 0.35]), (3, 3, [3])],
+)
+def test_ticks_are_round_numbers(low: float, high: float, expected: list[float]) -> None:
+    assert ticks(low, high) == pytest.approx(expected)
+
+
+def test_curves_of_values_over_many_decades_are_logarithmic() -> None:
+    falling = Series(name="loss", points=[(step, 10.0**-step) for step in range(5)])
+    assert "logarithmic" in curves([falling], unit="loss")
+    assert "logarithmic" not in curves([Series(name="loss", points=[(0, 2), (1, 1)])], unit="loss")
+    assert curves([Series(name="loss", points=[])], unit="loss") == ""
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (125, "2:05"), (3725, "1:02:05")])
+def test_clock_has_the_largest_unit_that_is_needed(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+class _Tags(HTMLParser):
+    """Open tags of a page, and its attributes that load something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag != "meta":
+            self.open.append(tag)
+        self.loads += [f"{name}={value}" for name, value in attrs if name in ("src", "href", "srcset")]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del tag
+        self.loads += [f"{name}={value}" for name, value in attrs if name in ("src", "href", "srcset")]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_page_is_well_formed_and_loads_nothing() -> None:
+    tags = _Tags()
+    tags.feed(page(job_report()))
+    assert (tags.open, tags.loads) == ([], [])
+
+
+def test_page_shows_result_attempts_price_and_settings() -> None:
+    text = page(job_report())
+    assert '<b class="good">complete</b>' in text
+    assert "<b>97.5 %</b><span>test accuracy</span>" in text
+    assert "attempt 2, from step 100, 2026-11-26 10:03:20 UTC" in text
+    assert "checkpoint of step 100" in text
+    assert "resumed from step 100" in text
+    assert "$2.00 an hour, $1.00 in 0.50 hours" in text
+    assert "recipe: digits" in text
+
+
+def test_page_of_a_job_without_events_says_so_and_escapes_names() -> None:
+    state = JobState(name="digits", kind="indexed-job", state="failed", reason="<script>", hosts=1)
+    text = page(job_report(state=state, events=[], prices={}, job="<b>"))
+    assert "The job has written no metrics and printed no event." in text
+    assert "This machine and its cluster have no price." in text
+    assert "<script>" not in text
+    assert "&lt;b&gt;" in text
+
+
+def test_report_as_json_has_attempts_and_last_values() -> None:
+    found = job_report().as_json()
+    assert (found["attempts"], found["checkpoints_saved"]) == (2, 1)
+    assert found["last"]["global_step"] == 199
+    assert found["result"]["test_accuracy"] == 97.5
+
+
+def test_default_file_is_beside_the_run_record_on_this_machine() -> None:
+    assert default_file(Bucket(url="file:///b", is_here=True), "digits", "digits") == Path("/b/digits/report.html")
+    assert default_file(Bucket(url="gs://b", is_here=False), "digits", "digits") == Path("digits-report.html")
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+def test_browser_draws_the_curves_without_a_network(tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    file = tmp_path / "report.html"
+    file.write_text(page(job_report()), encoding="utf-8")
+    words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    words += ["--virtual-time-budget=2000", "--dump-dom", f"file://{file}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    assert len(re.findall(r"<polyline", done.stdout)) == 3
+    assert "Content Security Policy" not in done.stderr
