@@ -204,10 +204,6 @@ ROWS = {
             "`stop` waits until the hosts have ended, and prints the step that they saved.",
             "tests/commands/test_jobs.py::test_stop_saves_and_ends_the_pods_until_the_job_is_resumed",
         ),
-        (
-            "which asks, and deletes the job's checkpoints",
-            "tests/commands/test_jobs.py::test_rerun_question_names_what_is_lost",
-        ),
     ),
     "docs/tour.md": (
         (
