@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from tests.promise_rows import architecture, clouds, faults, guides, jobs, readme, recipes, rehearsal, trainer
+from tests.promise_rows import architecture, clouds, faults, guides, jobs, readme, recipes, rehearsal, tasks, trainer
 
 PROJECT = Path(__file__).resolve().parents[1]
 PAGE = PROJECT / "docs" / "promises.md"
@@ -46,6 +46,7 @@ def _promises() -> tuple[Promise, ...]:
         **guides.ROWS,
         **jobs.ROWS,
         **rehearsal.ROWS,
+        **tasks.ROWS,
         **trainer.ROWS,
     }
     rows = {**readme.ROWS, **dict(sorted(pages.items())), **recipes.ROWS}

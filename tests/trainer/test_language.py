@@ -16,7 +16,7 @@ from tests.trainer.language import FLAGS, MODEL, STEADY, evaluations, losses, tr
 from tests.trainer.processes import json_lines, run, started
 from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 from trainer.config import LanguageConfig
-from trainer.exit_codes import DATA_ERROR, DIVERGED, DONE, PREEMPTED
+from trainer.exit_codes import DATA_ERROR, DONE, PREEMPTED
 from trainer.models import learning_rate
 from trainer.storage import Folder
 
@@ -36,6 +36,12 @@ def weights(bucket: Path) -> dict[str, torch.Tensor]:
     found = destination(manifest)
     load(found, storage_reader=TensorFilesReader(Folder(f"file://{newest}"), manifest), no_dist=True)
     return {name: tensor for name, tensor in found.items() if name.startswith(("model.", "optimizer."))}
+
+
+def curve(bucket: Path) -> dict[tuple[str, int], float]:
+    """Return the loss of each step and evaluation. A step that was trained twice has its last loss."""
+    events = json_lines(bucket / "training" / "metrics" / "rank-0.jsonl")
+    return {(event["event"], event["global_step"]): event["loss"] for event in events if "loss" in event}
 
 
 def test_model_learns_words_and_writes_them(data: Path, tmp_path: Path) -> None:
@@ -91,7 +97,7 @@ def test_killed_run_resumes_to_the_bit(ranks: int, data: Path, tmp_path: Path) -
     mine, expected = weights(tmp_path / "killed"), weights(tmp_path / "whole")
     assert mine.keys() == expected.keys()
     assert [name for name, tensor in mine.items() if not torch.equal(tensor, expected[name])] == []
-    assert evaluations(tmp_path / "killed") == evaluations(tmp_path / "whole")
+    assert curve(tmp_path / "killed") == curve(tmp_path / "whole")
 
 
 def test_preempted_run_resumes_in_the_middle_of_an_epoch_on_two_ranks(data: Path, tmp_path: Path) -> None:
@@ -109,13 +115,6 @@ def test_two_ranks_have_the_losses_of_one(data: Path, tmp_path: Path) -> None:
     train(data, tmp_path / "one", "--z-loss=1e-4")
     train(data, tmp_path / "two", "--z-loss=1e-4", ranks=2, shares=2)
     assert losses(tmp_path / "two", 2) == pytest.approx(losses(tmp_path / "one", 1), rel=1e-5)
-
-
-def test_diverging_run_ends_without_checkpoint(data: Path, tmp_path: Path) -> None:
-    words = (*FLAGS, "--batch-size=8", "--clip-norm=0", "--optimizer=sgd", "--lr=1e30", "--warmup=0")
-    ended = run(*words, f"--bucket=file://{tmp_path}", recipe="language", data=data)
-    assert ended.codes == [DIVERGED], ended.output
-    assert not ended.events("checkpoint")
 
 
 def test_folder_without_text_is_data_error(tmp_path: Path) -> None:

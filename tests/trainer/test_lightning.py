@@ -24,7 +24,7 @@ from trainer.exit_codes import BAD_CONFIGURATION
 from trainer.models import digits_network
 from trainer.storage import Folder
 
-SCRIPT = "images.lightning.elastic_lightning.py"
+SCRIPT = "images/lightning/elastic_lightning.py"
 OPTIONS = (
     "--nnodes=1:2",
     "--nproc-per-node=1",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
 
 from tests.trainer.language import FLAGS, STEADY, STEPS, evaluations, losses, train, write_texts
-from tests.trainer.processes import run, started
-from trainer.exit_codes import BAD_CONFIGURATION, PREEMPTED
+from tests.trainer.processes import run
+from trainer.exit_codes import BAD_CONFIGURATION
 
 TOLERANCE = 1e-5
 GROUPS = {
@@ -87,23 +85,6 @@ def test_checkpoints_are_resumed_by_other_groups_of_ranks(tmp_path: Path) -> Non
         assert not ended.events("checkpoint_skipped"), ended.output
         assert len(ended.events("resume")) == (ranks if epochs > 1 else 0), ended.output
     assert evaluations(tmp_path / "parts") == pytest.approx(evaluations(tmp_path / "whole"), rel=TOLERANCE)
-
-
-def test_preempted_shards_save_their_step_and_resume_exactly(tmp_path: Path) -> None:
-    data = write_texts(tmp_path / "texts", steps=20)
-    flags = ("--parallelism=shard=2", *STEADY)
-    words = (*FLAGS, *flags, "--batch-size=4", "--epochs=100000", f"--bucket=file://{tmp_path}")
-    with started(*words, recipe="language", processes=2, data=data) as running:
-        running.wait_for("train epoch=2")
-        os.kill(running.rank_process(1), signal.SIGTERM)
-        ended = running.end()
-    assert ended.codes == [PREEMPTED], ended.output
-    step = ended.output.partition("preempted at step ")[2].split()[0]
-    assert [event["step"] for event in ended.events("checkpoint")][-1] == step
-    epochs = f"--epochs={int(step) // 20 + 1}"
-    train(data, tmp_path, *flags, epochs, ranks=2, shares=2)
-    train(data, tmp_path / "whole", *flags, epochs, ranks=2, shares=2)
-    assert evaluations(tmp_path) == evaluations(tmp_path / "whole")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""Promises of the pages by task: first run, data, results, several jobs, profiles, W&B, hardware, GKE and EKS."""
+
+from __future__ import annotations
+
+ROWS = {
+    "docs/README.md": (
+        (
+            "`make docs` builds these pages as a site in `site/`",
+            "tests/unit/test_docs_site.py::test_navigation_has_every_page_once",
+            "tests/unit/test_docs_site.py::test_site_links_lead_to_pages_of_the_site",
+        ),
+    ),
+    "docs/data.md": (
+        (
+            "On platform `local`, the bucket is a folder of this machine, which pods see as `/bucket`.",
+            "tests/end_to_end/test_local_stack.py::test_up_writes_metrics_and_checkpoints_to_bucket",
+        ),
+        (
+            "Clouds have no `/bucket`.",
+            "tests/unit/test_image_rules.py::test_image_problem_has_code_and_path",
+        ),
+        (
+            "`stream: true` decodes each image when a step needs it and stores nothing.",
+            "tests/trainer/test_bucket_images.py::test_bucket_images_are_read_once_an_epoch",
+        ),
+    ),
+    "docs/eks.md": (
+        (
+            "AWS rejects this example, a range for documentation.",
+            "tests/unit/test_eks_rules.py::test_eks_up_problems_reject_documentation_ranges",
+        ),
+        (
+            "shows the plan with its price, and asks before it creates anything in the cloud",
+            "tests/commands/test_price_question.py::test_ask_shows_plan_price_and_quota_before_the_question",
+            "tests/commands/test_price_question.py::test_ask_without_a_yes_stops_before_the_update",
+        ),
+    ),
+    "docs/first-run.md": (
+        (
+            "Ctrl-C stops the output and keeps the job: the cluster and its jobs continue.",
+            "tests/commands/test_follow.py::test_follow_stopped_by_ctrl_c_leaves_the_job_running",
+        ),
+        (
+            "A job whose settings are the same does not run again; `make up` shows its result and the next steps.",
+            "tests/commands/test_follow.py::test_report_finished_of_a_job_that_ended_before_up_prints_no_log",
+            "tests/commands/test_jobs.py::test_finished_lines_have_the_next_commands",
+        ),
+    ),
+    "docs/gke.md": (
+        (
+            "shows the plan with its price, and asks before it creates anything in the cloud",
+            "tests/commands/test_price_question.py::test_ask_shows_plan_price_and_quota_before_the_question",
+            "tests/commands/test_price_question.py::test_ask_without_a_yes_stops_before_the_update",
+        ),
+    ),
+    "docs/hardware.md": (
+        (
+            "The machines with GPUs and TPUs that Trainyard knows, generated from `infra/hardware`",
+            "tests/unit/test_docs.py::test_generated_page_is_current[hardware.md]",
+        ),
+    ),
+    "docs/profile.md": (
+        (
+            "then records the optimiser steps 10 to 15 of each rank",
+            "tests/trainer/test_faults.py::test_profile_contains_requested_steps",
+        ),
+        (
+            "A run that resumes after step 15 records nothing and warns at its start.",
+            "tests/trainer/test_faults.py::test_profile_outside_of_run_prints_warning",
+        ),
+    ),
+    "docs/results.md": (
+        (
+            "copies the newest checkpoint, the metrics and the run record to this machine",
+            "tests/commands/test_bucket.py::test_copy_results_copies_newest_checkpoint_and_metrics",
+        ),
+        (
+            "writes one HTML page next to the run record",
+            "tests/commands/test_report_of_job.py::test_page_shows_result_attempts_price_and_settings",
+            "tests/commands/test_report_of_job.py::test_default_file_is_beside_the_run_record_on_this_machine",
+        ),
+        (
+            "The page loads nothing from a",
+            "tests/commands/test_report_of_job.py::test_page_is_well_formed_and_loads_nothing",
+        ),
+        (
+            "`stop` waits until the hosts have ended, and prints the step that they saved.",
+            "tests/commands/test_jobs.py::test_stop_saves_and_ends_the_pods_until_the_job_is_resumed",
+        ),
+        (
+            "The trainer saves its current step, and continues from exactly there",
+            "tests/trainer/test_training.py::test_killed_and_preempted_run_ends_with_the_same_result",
+            "tests/commands/test_jobs.py::test_stop_saves_and_ends_the_pods_until_the_job_is_resumed",
+        ),
+        (
+            "which asks before it deletes the checkpoints",
+            "tests/commands/test_jobs.py::test_rerun_question_names_what_is_lost",
+        ),
+    ),
+    "docs/several-jobs.md": (
+        (
+            "Jobs that cannot fit are rejected when the settings are read",
+            "tests/unit/test_local_capacity.py::test_local_capacity_second_job_without_room_is_rejected",
+        ),
+    ),
+    "docs/wandb.md": (
+        (
+            "training continues and the run stays in the bucket",
+            "tests/trainer/test_faults.py::test_wandb_does_not_delay_training",
+            "tests/trainer/test_records.py::test_wandb_without_key_is_kept_in_the_folder",
+        ),
+        (
+            "Every rank has its own run `JOB-RANK`, in a group with the job's name",
+            "tests/trainer/test_gallery.py::test_every_rank_has_a_wandb_run_in_the_group_of_the_job",
+        ),
+    ),
+}
+"""Document -> rows of a quotation and the node ids of its tests."""
