@@ -172,8 +172,9 @@ def lost_cluster(settings: ClusterSettings, state: Properties) -> str:
             f"there, or run {make_command('down', STACK=settings.stack)} here, which removes it from this state"
         )
     if lifecycle.identity(settings) != state["uid"]:
+        up = make_command("up", STACK=stack)
         return (
-            f"the data of the cluster of stack {stack} is gone from {settings.folder}; run {make_command('up', STACK=stack)}, "
+            f"the data of the cluster of stack {stack} is gone from {settings.folder}; run {up}, "
             "which removes the cluster from the state and starts a new one"
         )
     return ""
