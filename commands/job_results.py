@@ -158,6 +158,7 @@ def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, i
             try:
                 print(f"{name}: run record in {write_record(bucket, record)}")
                 print(f"{name}: checkpoints in {bucket}/{record['checkpoints']}; {fetch(name)} copies them")
+                print(f"{name}: {make_command('report', JOB=name)} writes a page with its curves, restarts and price")
             except WriteFailed as error:
                 print(f"warning: {name}: the run record is in the output run_records alone: {error}", file=sys.stderr)
 

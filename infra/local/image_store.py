@@ -25,6 +25,7 @@ from infra.local.settings import (
     built_programs,
     cache_folder,
 )
+from infra.make_command import make_command
 
 DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
 """Files that containerd changes in place. Each clone gets its own copies."""
@@ -109,7 +110,7 @@ def clone_store(target: Path) -> None:
     if target.exists():
         return
     if not stored_references():
-        raise RuntimeError("the image store is empty; run `make setup`")
+        raise RuntimeError(f"the image store is empty; run {make_command('setup', STACK='')}")
     draft = target.with_name(target.name + ".new")
     if draft.exists():
         shutil.rmtree(draft)

@@ -41,7 +41,7 @@ def programs_folder() -> Path:
     folder = built_programs() / "kubernetes"
     missing = [name for name in PROGRAMS if not (folder / name).exists()]
     if missing:
-        raise RuntimeError(f"{folder}: {', '.join(missing)} missing; run `make setup`")
+        raise RuntimeError(f"{folder}: {', '.join(missing)} missing; run {make_command('setup', STACK='')}")
     return folder
 
 

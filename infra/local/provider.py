@@ -169,11 +169,12 @@ def lost_cluster(settings: ClusterSettings, state: Properties) -> str:
     if (owner, stack) != (settings.owner, settings.stack):
         return (
             f"the state of stack {settings.stack} has the cluster of stack {stack} in {owner}; move the checkout back "
-            f"there, or run `make down STACK={settings.stack}` here, which removes it from this state"
+            f"there, or run {make_command('down', STACK=settings.stack)} here, which removes it from this state"
         )
     if lifecycle.identity(settings) != state["uid"]:
+        up = make_command("up", STACK=stack)
         return (
-            f"the data of the cluster of stack {stack} is gone from {settings.folder}; run `make up STACK={stack}`, "
+            f"the data of the cluster of stack {stack} is gone from {settings.folder}; run {up}, "
             "which removes the cluster from the state and starts a new one"
         )
     return ""

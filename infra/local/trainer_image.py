@@ -17,6 +17,7 @@ from infra.image.builtin_images import BUILTIN_IMAGES, LOCAL_PREFIX, TRAINER_IMA
 from infra.local.image_builder import PRIVATE_MOUNTS, Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
+from infra.make_command import make_command
 
 OFFICIAL_BASE = "docker.io/library/python:3.11-slim-bookworm"
 REGISTRY = "registry-1.docker.io"
@@ -105,7 +106,9 @@ def copy_data(context: Path) -> None:
     """Copy the data of the images to a build context. Raises RuntimeError if set-up has not run."""
     for folder in (digits_folder(), sotu_folder()):
         if not folder.is_dir():
-            raise RuntimeError(f"the data {folder.name} for the trainer image is missing; run `make setup`")
+            raise RuntimeError(
+                f"the data {folder.name} for the trainer image is missing; run {make_command('setup', STACK='')}"
+            )
         shutil.copytree(folder, context / folder.name)
 
 
@@ -171,7 +174,7 @@ def ensure_stored(reference: str, progress: Progress, unpacked_chains: Callable[
 def _build_pause(builder: Builder) -> None:
     program = cache_folder() / "bin" / "pause" / "pause"
     if not program.is_file():
-        raise RuntimeError("the pause program is missing; run `make setup`")
+        raise RuntimeError(f"the pause program is missing; run {make_command('setup', STACK='')}")
     context = cache_folder() / "images" / "pause"
     context.mkdir(parents=True, exist_ok=True)
     shutil.copy(program, context / "pause")

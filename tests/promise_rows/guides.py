@@ -9,10 +9,6 @@ ROWS = {
             "tests/end_to_end/test_examples.py::test_user_script_runs_and_reruns_after_edit",
         ),
         (
-            "The source files next to the script and below travel with it",
-            "tests/commands/test_project.py::test_script_takes_the_source_files_of_its_folder_along",
-        ),
-        (
             "Trainyard copies the file into pods of the trainer's image",
             "tests/components/test_training_job.py::test_user_script_is_mounted_in_every_pod",
         ),
@@ -184,25 +180,6 @@ ROWS = {
         (
             "each with a fixture that satisfies it and one that breaks it",
             "tests/policy/test_rules.py::test_policy_rules_have_fixtures",
-        ),
-    ),
-    "docs/results.md": (
-        (
-            "`trainyard fetch JOB` copies the newest checkpoint, the metrics and the run record to this machine",
-            "tests/commands/test_bucket.py::test_copy_results_copies_newest_checkpoint_and_metrics",
-        ),
-        (
-            "`trainyard report JOB` writes one HTML page next to the run record",
-            "tests/commands/test_report_of_job.py::test_page_shows_result_attempts_price_and_settings",
-            "tests/commands/test_report_of_job.py::test_default_file_is_beside_the_run_record_on_this_machine",
-        ),
-        (
-            "The page loads nothing from a network.",
-            "tests/commands/test_report_of_job.py::test_page_is_well_formed_and_loads_nothing",
-        ),
-        (
-            "`stop` waits until the hosts have ended, and prints the step that they saved.",
-            "tests/commands/test_jobs.py::test_stop_saves_and_ends_the_pods_until_the_job_is_resumed",
         ),
     ),
     "docs/tour.md": (

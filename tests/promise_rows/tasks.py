@@ -71,6 +71,23 @@ ROWS = {
     ),
     "docs/results.md": (
         (
+            "copies the newest checkpoint, the metrics and the run record to this machine",
+            "tests/commands/test_bucket.py::test_copy_results_copies_newest_checkpoint_and_metrics",
+        ),
+        (
+            "writes one HTML page next to the run record",
+            "tests/commands/test_report_of_job.py::test_page_shows_result_attempts_price_and_settings",
+            "tests/commands/test_report_of_job.py::test_default_file_is_beside_the_run_record_on_this_machine",
+        ),
+        (
+            "The page loads nothing from a",
+            "tests/commands/test_report_of_job.py::test_page_is_well_formed_and_loads_nothing",
+        ),
+        (
+            "`stop` waits until the hosts have ended, and prints the step that they saved.",
+            "tests/commands/test_jobs.py::test_stop_saves_and_ends_the_pods_until_the_job_is_resumed",
+        ),
+        (
             "The trainer saves its current step, and continues from exactly there",
             "tests/trainer/test_training.py::test_killed_and_preempted_run_ends_with_the_same_result",
             "tests/commands/test_jobs.py::test_stop_saves_and_ends_the_pods_until_the_job_is_resumed",
