@@ -64,6 +64,17 @@ def test_example_language_needs_fewer_bits_than_gzip(checkout: Checkout) -> None
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("name", ["deepspeed", "hf-trainer", "trl-sft"])
+def test_example_of_other_trainer_learns_on_both_hosts(checkout: Checkout, name: str) -> None:
+    text = checkout.run("make", "up", f"JOB={name}", seconds=1800)
+    for rank in range(2):
+        losses = [float(loss) for loss in re.findall(rf"^{name}/{rank} \| {{'loss': '([\d.]+)'", text, re.M)]
+        assert losses[-1] < losses[0], text[-3000:]
+    assert f"{name}: complete after" in text
+    assert (checkout.cluster.bucket / "checkpoints" / name / "model.safetensors").is_file()
+
+
+@pytest.mark.long
 def test_example_nccl_check_measures_links(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=nccl-check", seconds=600)
     assert re.search(r"^nccl-check/\d \| link hosts=0-1 gigabits=[\d.]+$", text, re.M), text[-3000:]

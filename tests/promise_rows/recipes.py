@@ -7,6 +7,9 @@ ELASTIC = "tests/end_to_end/test_elastic_examples.py"
 EVERY_RANK = f"{EXAMPLES}::test_example_every_rank_trains_to_completion"
 MXNET = f"{EXAMPLES}::test_example_mxnet_learns_on_both_workers"
 
+OTHER_TRAINER = f"{EXAMPLES}::test_example_of_other_trainer_learns_on_both_hosts"
+FRAMEWORKS = "tests/trainer/test_frameworks.py"
+
 ROWS = {
     "docs/recipes/README.md": (
         (
@@ -53,6 +56,30 @@ ROWS = {
         (
             "When a host is killed during an epoch, the others continue from the last checkpoint",
             f"{ELASTIC}::test_elastic_job_continues_without_host_and_readmits_it",
+        ),
+    ),
+    "docs/recipes/deepspeed.md": (
+        (
+            "The script of [hf-trainer](hf-trainer.md) with one more argument: DeepSpeed's configuration.",
+            f"{FRAMEWORKS}::test_framework_trains_on_two_ranks_and_saves_the_model[deepspeed]",
+            f"{OTHER_TRAINER}[deepspeed]",
+        ),
+    ),
+    "docs/recipes/hf-trainer.md": (
+        (
+            "the script continues from the newest complete checkpoint",
+            f"{FRAMEWORKS}::test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses",
+        ),
+        (
+            "Hugging Face's Trainer, which uses accelerate, trains a small Llama",
+            f"{OTHER_TRAINER}[hf-trainer]",
+        ),
+    ),
+    "docs/recipes/trl-sft.md": (
+        (
+            "TRL's SFTTrainer trains a small Llama on prompts and completions",
+            f"{FRAMEWORKS}::test_framework_trains_on_two_ranks_and_saves_the_model[trl-sft]",
+            f"{OTHER_TRAINER}[trl-sft]",
         ),
     ),
     "docs/recipes/interactive.md": (
