@@ -60,7 +60,7 @@ ROWS = {
     ),
     "docs/recipes/deepspeed.md": (
         (
-            "The script of [hf-trainer](hf-trainer.md) with one more argument: DeepSpeed's configuration.",
+            "with one more argument: DeepSpeed's configuration.",
             f"{FRAMEWORKS}::test_framework_trains_on_two_ranks_and_saves_the_model[deepspeed]",
             f"{OTHER_TRAINER}[deepspeed]",
         ),
