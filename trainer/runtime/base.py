@@ -141,13 +141,14 @@ class Runtime:
         # The graph is the same at every step, so DDP need not search for unused weights. That does not hold if some
         # passes skip the averaging.
         static = self.config.accumulate == 1
-        # Broadcasting buffers at each step would make all ranks wait for rank 0. `sync_buffers` does it when needed.
+        # Broadcasting buffers at each step would make all ranks wait for rank 0. torch 2.15 renamed the parameter.
+        synced: dict[str, Any] = {"forward_sync_buffers" if torch.__version__ >= "2.15" else "broadcast_buffers": False}
         return DistributedDataParallel(
             model,
             device_ids=self.device_ids,
             static_graph=static,
             gradient_as_bucket_view=True,
-            broadcast_buffers=False,
+            **synced,
         )
 
     @property
