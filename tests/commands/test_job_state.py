@@ -59,7 +59,7 @@ def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
 
 
 def test_custom_kinds_all_have_an_example() -> None:
-    assert set(CUSTOM_KINDS) == set(EXAMPLES)
+    assert set(CUSTOM_KINDS) == set(EXAMPLES), "add the resource's kind, with a golden example, to EXAMPLES and HOSTS"
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)

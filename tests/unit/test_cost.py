@@ -51,6 +51,8 @@ UNPRICED = {"p5e.48xlarge", "tpu7x-standard-1t", "tpu7x-standard-4t"}
 """Machines of which no price was found: the first is sold in capacity blocks, the others are too new."""
 UNPRICED_SPOT = {"g4"}
 """Families of GCE of which no spot price was found."""
+NO_PRICE = "add a price of this name to infra/cost.py; if no page has one, add the machine type to UNPRICED"
+NO_SPOT_PRICE = "add a spot price of this name to infra/cost.py; if no page has one, add the family to UNPRICED_SPOT"
 
 
 @pytest.mark.parametrize("name", EC2_MACHINES)
@@ -58,7 +60,7 @@ def test_cost_estimate_prices_every_ec2_type(name: str) -> None:
     found = cost_estimate(platform("eks", {"machine_type": name}))
     lines = [line for line in found.lines if line.part == "pool-0"]
     assert [line.item.name for line in lines] == [name, "disk gp3 GB"]
-    assert found.unpriced == ((f"pool-0: 1 x {name}",) if name in UNPRICED else ())
+    assert found.unpriced == ((f"pool-0: 1 x {name}",) if name in UNPRICED else ()), NO_PRICE
 
 
 @pytest.mark.parametrize("name", [each.name for each in GCE_MACHINES.values() if not each.tpu_chips])
@@ -71,12 +73,15 @@ def test_cost_estimate_prices_every_gce_type(name: str) -> None:
     assert (
         sum(line.quantity for line in lines if machine.gpu and line.item.name.startswith(machine.gpu)) == machine.gpus
     )
-    assert found.unpriced == ()
+    if name in UNPRICED:
+        assert found.unpriced, f"{name} has a price; remove it from UNPRICED"
+        return
+    assert found.unpriced == (), NO_PRICE
     as_spot = cost_estimate(platform("gke", {"machine_type": name, "check_zones": False, "capacity": "spot"}))
     if machine.family in UNPRICED_SPOT:
-        assert as_spot.unpriced
+        assert as_spot.unpriced, f"{machine.family} has a spot price; remove it from UNPRICED_SPOT"
         return
-    assert as_spot.unpriced == ()
+    assert as_spot.unpriced == (), NO_SPOT_PRICE
     assert as_spot.by_part()["pool-0"].amount < found.by_part()["pool-0"].amount
 
 
@@ -86,7 +91,7 @@ def test_cost_estimate_prices_every_tpu(generation: str) -> None:
         axes = {1: "1x1", 4: "2x2", 8: "2x4"}[chips]
         topology = axes if GENERATIONS[generation].dimensions == 2 else f"{axes}x1"
         found = cost_estimate(tpu(generation, topology=topology))
-        assert bool(found.unpriced) == (name in UNPRICED)
+        assert bool(found.unpriced) == (name in UNPRICED), NO_PRICE
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def test_hardware_table_row_has_no_defaults(row: type) -> None:
 @pytest.mark.parametrize("name", GPUS)
 def test_gpu_of_gce_has_quota_and_zones(name: str) -> None:
     gpu = GPUS[name]
-    assert (gpu.gce_quota is not None) == (name in ON_GCE)
-    assert bool(gpu.gce_zones) == (name in ON_GCE - UNLISTED_ZONES)
+    assert (gpu.gce_quota is not None) == (name in ON_GCE), f"set gce_quota of {name} if a GCE machine type has it"
+    assert bool(gpu.gce_zones) == (name in ON_GCE - UNLISTED_ZONES), f"set gce_zones of {name}, or use UNLISTED_ZONES"
     assert gpu.gce_zones <= GCP_ZONES
 
 

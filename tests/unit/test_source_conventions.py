@@ -59,16 +59,22 @@ def test_source_outside_stack_config_reads_no_pulumi_config() -> None:
 
 
 def test_kind_registry_has_every_job_kind() -> None:
-    assert tuple(KINDS) == get_args(JobKind)
+    assert tuple(KINDS) == get_args(JobKind), "list the same kinds in JobKind and KINDS, in the same order"
     assert JobSpec.model_fields["kind"].default == DEFAULT.name
 
 
 def test_kind_registry_refers_to_existing_operators_and_keys() -> None:
     for kind in KINDS.values():
-        assert kind.operators <= RELEASES.keys()
+        assert kind.operators <= RELEASES.keys(), f"add the operator of {kind.name} to infra/operators/releases.py"
         assert kind.pod_types
         assert bool(kind.resource) == bool(kind.operators)
         assert set(kind.own_keys) <= JobSpec.model_fields.keys()
+
+
+def test_kind_registry_resources_differ_in_kind() -> None:
+    """Commands find the job kind of an object by the object's kind alone."""
+    found = ["Job", *(kind.resource.kind for kind in KINDS.values() if kind.resource)]
+    assert len(found) == len(set(found)), f"two job kinds have resources of the same kind: {found}"
 
 
 def lines_with_names(tree: ast.AST) -> Iterator[int]:
