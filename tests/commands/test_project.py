@@ -118,7 +118,7 @@ def test_script_takes_the_source_files_of_its_folder_along(tmp_path: Path) -> No
 
 
 def test_script_of_the_checkout_travels_alone() -> None:
-    assert set(read("./trainer/network_check.py", CHECKOUT).files) == {"network_check.py"}
+    assert set(read("./images/trainer/network_check.py", CHECKOUT).files) == {"network_check.py"}
 
 
 def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path) -> None:

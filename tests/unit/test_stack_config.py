@@ -41,6 +41,12 @@ def test_stack_file_of_repository_is_valid(path: Path) -> None:
     StackConfig.model_validate(values, strict=False)
 
 
+@pytest.mark.parametrize("path", sorted(PROJECT.glob("Pulumi.*.yaml")), ids=lambda path: path.name)
+def test_stack_file_of_repository_has_no_passphrase_salt(path: Path) -> None:
+    # A salt fits the state of one checkout only. A killed `pulumi` can leave one.
+    assert "encryptionsalt" not in yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
 def test_load_file_keys_without_namespace_are_accepted(tmp_path: Path) -> None:
     path = write(tmp_path, "config: {platform: {kind: local}, jobs: [], 'gcp:project': x}")
     assert load_file(path).jobs == ()
