@@ -29,6 +29,7 @@ import sys
 from pathlib import Path
 from commands import interrupts, adopt_orphans, locks, stack
 stack.PROJECT = adopt_orphans.PROJECT = Path(sys.argv[1])
+stack.program_folder = lambda: stack.PROJECT
 locks.STATE = stack.PROJECT / "own"
 
 def main():
