@@ -17,6 +17,8 @@ from settings.problem import Invalid
 
 CHECKOUT_PREFIXES = ("./", "../")
 """Prefixes of the path of a file in the checkout. Any other path is in the image or in a mounted bucket."""
+EXAMPLE_SCRIPTS = CHECKOUT / "images"
+"""Folder of the scripts that docs/recipes names. A project outside of the checkout needs no copies of them."""
 FOLDER_IN_POD = "/opt/script"
 MAX_BYTES = 900_000
 """Maximum size of a script with its neighbours. A ConfigMap holds 1 MiB with its metadata:
@@ -124,6 +126,8 @@ def checkout_path(script: str, checkout: Path) -> str | None:
 
 def read(script: str, checkout: Path) -> UserScript:
     """Return the script. Raises Invalid with the problem of the file and the remedy."""
+    if not (checkout / script).exists() and (CHECKOUT / script).resolve().is_relative_to(EXAMPLE_SCRIPTS):
+        checkout = CHECKOUT
     path = checkout / script
     if not path.resolve().is_relative_to(checkout.resolve()):
         raise Invalid("outside", f"is outside of {checkout}; copy the file there, or build an image with it")

@@ -22,7 +22,8 @@ from infra.make_command import COMMAND_VARIABLE, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE, project_folder
 from stack.config import load_file
 from stack.run_record import run_records
-from workloads.user_script import MAX_BYTES, read
+from workloads.examples import example_jobs, example_names
+from workloads.user_script import MAX_BYTES, is_in_checkout, read
 
 
 @pytest.fixture
@@ -119,6 +120,24 @@ def test_script_takes_the_source_files_of_its_folder_along(tmp_path: Path) -> No
 
 def test_script_of_the_checkout_travels_alone() -> None:
     assert set(read("./images/trainer/network_check.py", CHECKOUT).files) == {"network_check.py"}
+
+
+def test_examples_need_no_copy_of_their_script_in_a_project(tmp_path: Path) -> None:
+    scripts = [job["script"] for name in example_names() for job in example_jobs(name) if "script" in job]
+    ours = [script for script in scripts if is_in_checkout(script)]
+    assert "./images/frameworks/hf_trainer.py" in ours
+    assert [read(script, tmp_path) for script in ours] == [read(script, CHECKOUT) for script in ours]
+
+
+def test_script_of_a_project_is_preferred_to_that_of_an_example(tmp_path: Path) -> None:
+    write(tmp_path, {"images/frameworks/hf_trainer.py": "print(1)\n"})
+    assert read("./images/frameworks/hf_trainer.py", tmp_path).text == "print(1)\n"
+
+
+@pytest.mark.parametrize("script", ["./bench/measure.py", "./images/../__main__.py"])
+def test_other_file_of_the_checkout_is_not_a_script_of_a_project(script: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a file of"):
+        read(script, tmp_path)
 
 
 def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path) -> None:
