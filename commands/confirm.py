@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from commands.exit_status import ExitStatus
 from commands.interrupts import CommandError
+from infra.make_command import COMMAND_VARIABLE
 
 
 class NotConfirmed(CommandError):
@@ -17,12 +19,15 @@ class NotConfirmed(CommandError):
 def confirm(question: str, *, is_confirmed: bool = False) -> None:
     """Ask a question and return if the answer is yes. Raises NotConfirmed otherwise.
 
-    `is_confirmed` answers yes without asking.
+    `question` has no question mark. `is_confirmed` answers yes without asking.
     """
     if is_confirmed:
         return
     if not sys.stdin.isatty():
-        raise NotConfirmed(f"{question}? There is no terminal to ask on; nothing was changed; add --yes to answer yes")
+        option = "`--yes`" if os.environ.get(COMMAND_VARIABLE) else "`YES=1`"
+        raise NotConfirmed(
+            f"{question}? There is no terminal to ask on; nothing was changed; add {option} to answer yes"
+        )
     sys.stdout.flush()
-    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+    if input(f"{question}? [y/N] ").strip().lower() not in ("y", "yes"):
         raise NotConfirmed("nothing was changed")

@@ -69,7 +69,7 @@ def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool)
     print(*plan_lines(stack, config, paid, left), sep="\n", flush=True)
     if problems:
         raise NotAffordable("\n".join([*(f"stack {stack} {each}" for each in problems), "nothing was created"]))
-    confirm(f"Change stack {stack}?", is_confirmed=is_confirmed)
+    confirm(f"Change stack {stack}", is_confirmed=is_confirmed)
 
 
 def is_in_cloud(step: Step) -> bool:

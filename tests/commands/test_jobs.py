@@ -18,7 +18,7 @@ from commands.monitor.cluster import Cluster
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from infra.local.settings import ClusterSettings
-from infra.make_command import make_command
+from infra.make_command import COMMAND_VARIABLE, make_command
 from tests.commands.conftest import Apply, job
 from tests.local.conftest import wait_for
 from workloads.kinds import KINDS
@@ -197,15 +197,23 @@ def test_confirm_accepts_only_yes(answer: str, is_yes: bool, monkeypatch: pytest
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("builtins.input", lambda _question: answer)
     if is_yes:
-        confirm("Delete it?")
+        confirm("Delete it")
     else:
         with pytest.raises(NotConfirmed, match="nothing was changed"):
-            confirm("Delete it?")
+            confirm("Delete it")
 
 
 def test_confirm_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("builtins.input", lambda _question: pytest.fail("asked"))
-    confirm("Delete it?", is_confirmed=True)
+    confirm("Delete it", is_confirmed=True)
+
+
+@pytest.mark.parametrize(("program", "option"), [("", "YES=1"), ("trainyard", "--yes")])
+def test_confirm_without_terminal_names_the_option(program: str, option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
+    monkeypatch.setenv(COMMAND_VARIABLE, program)
+    with pytest.raises(NotConfirmed, match=rf"^Delete it\? There is no terminal.*; add `{option}` to answer yes$"):
+        confirm("Delete it")
 
 
 def test_stopped_lines_without_a_checkpoint_say_so() -> None:
