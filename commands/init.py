@@ -172,7 +172,7 @@ def next_lines(stack: str, platform: str) -> list[str]:
     """Return the commands to run next."""
     up = make_command("up", STACK=stack)
     if platform == LOCAL:
-        return [f"{up} creates the cluster on this machine and runs the job; the first run takes 10 to 15 min"]
+        return [f"{up} creates the cluster on this machine and runs the job; the first run takes about 15 min"]
     return [
         f"{make_command('preview', STACK=stack)} shows resources, price and quota; no account needed",
         f"{make_command('rehearse', STACK=stack)} creates and destroys it in a simulated cloud; no account needed",

@@ -189,7 +189,7 @@ ROWS = {
             "tests/commands/test_price_question.py::test_check_account_that_cannot_be_used_is_an_error",
         ),
         (
-            "A script in one file needs no image: `script: ./train.py` is a file of this checkout.",
+            "A script in one file needs no image: `script: ./train.py` is a file next to `Pulumi.mine.yaml`.",
             "tests/unit/test_image_rules.py::test_script_of_checkout_is_accepted",
             "tests/components/test_training_job.py::test_user_script_is_mounted_in_every_pod",
         ),
@@ -252,8 +252,17 @@ ROWS = {
             "tests/trainer/test_stores.py::test_run_in_a_bucket_saves_resumes_and_cleans_up",
         ),
         (
-            "The network check of the trainer's image is now `/opt/trainyard/network_check.py`",
+            "| network check | `/opt/trainyard/trainer/links.py`, `/opt/trainyard/trainer/network_check.py` | "
+            "`/opt/trainyard/network_check.py` |",
             "tests/unit/test_image_rules.py::test_python_files_and_data_folders_of_images",
+        ),
+        (
+            "Trainyard rejects the old paths in `script`.",
+            "tests/unit/test_docs.py::test_upgrading_page_old_scripts_are_rejected",
+        ),
+        (
+            "Without a terminal they end with exit status 3 and change nothing.",
+            "tests/commands/test_price_question.py::test_ask_without_a_yes_stops_before_the_update",
         ),
         (
             "Commands that your scripts and workflows may call have new names",

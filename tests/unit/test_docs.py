@@ -173,6 +173,16 @@ def test_upgrading_page_old_settings_are_rejected() -> None:
             assert problems_of({"platform": platform, "jobs": [job]}) == [("settings.unknown_key", path)]
 
 
+def test_upgrading_page_old_scripts_are_rejected() -> None:
+    for *old, new in upgraded("| program | before | now |"):
+        for script in old:
+            job = {"name": "mine", "script": script}
+            assert problems_of({"platform": {"kind": "local"}, "jobs": [job]}) == [
+                ("job.script.not_in_image", "jobs.0.script")
+            ]
+        assert parse({"platform": {"kind": "local"}, "jobs": [{"name": "mine", "script": new}]}).jobs[0].script == new
+
+
 def test_upgrading_page_new_commands_exist() -> None:
     for old, new in upgraded("| before | now |"):
         before, now = (each.removeprefix("python -m ") for each in (old, new))
