@@ -146,13 +146,14 @@ IMAGES = (
         *("torchvision", "timm", "torchmetrics", "tensorboard", "wandb", "fsspec", "obstore", "numpy", "tyro"),
         *("safetensors", "tokenizers"),
     ),
-    Part(name="lightning", package="lightning", pin="trainer/requirements-lightning.in"),
+    *_packages("trainer/requirements-lightning.in", "lightning", "python-etcd"),
     *_packages("trainer/requirements-frameworks.in", "transformers", "accelerate", "trl", "deepspeed", "datasets"),
     Part(
         name="torchtitan",
         package="torchtitan",
         pin="trainer/requirements-frameworks.in",
-        reason="its requirement datasets < 4.8 is overridden, because transformers needs a newer huggingface-hub",
+        rule=f"{NEWEST_ONLY}; its requirement datasets < 4.8 is overridden, because transformers needs a newer "
+        "huggingface-hub",
     ),
     Part(
         name="torch for GPUs before Turing",

@@ -64,7 +64,10 @@ def test_versions_page_part_has_month_of_support(part: Part) -> None:
     assert left > timedelta(days=30), f"update {part.name} in {part.pin}, or the date of its support"
 
 
-@pytest.mark.parametrize("pin", ["requirements.in", "trainer/requirements.in", "trainer/requirements-xla.in"])
+@pytest.mark.parametrize(
+    "pin",
+    ["requirements.in", *(f"trainer/requirements{name}.in" for name in ("", "-frameworks", "-lightning", "-xla"))],
+)
 def test_versions_page_lists_python_packages(pin: str) -> None:
     names = re.findall(r"(?m)^([\w-]+)(?:\[\w+\])?==", (PROJECT / pin).read_text(encoding="utf-8"))
     listed = {part.package for part in PARTS}
