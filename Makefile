@@ -20,6 +20,13 @@ PREFIX ?= $(HOME)/.local
 unexport PYTHONDONTWRITEBYTECODE
 # `trainyard` and its shell set them: the program in messages, and a folder with stacks of its own.
 unexport TRAINYARD_COMMAND TRAINYARD_PROJECT
+# Variables that spend money or delete checkpoints count on the command line only: another program may have set them.
+ifneq ($(origin YES),command line)
+unexport YES
+endif
+ifneq ($(origin FRESH),command line)
+unexport FRESH
+endif
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -22,6 +22,22 @@ def make(target: str, folder: Path) -> str:
     return done.stdout
 
 
+def test_answers_count_only_on_the_command_line() -> None:
+    show = ["make", "--silent", "--eval=show: ; @echo answers=$$YES$$FRESH", "show"]
+    found = [
+        subprocess.run(
+            [*show, *words],
+            cwd=PROJECT,
+            env=os.environ | {"YES": "1", "FRESH": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for words in ((), ("YES=2", "FRESH=2"))
+    ]
+    assert found == ["answers=", "answers=22"]
+
+
 def test_help_lists_every_target() -> None:
     targets = re.findall(r"(?m)^([a-z-]+):(?!=)", (PROJECT / "Makefile").read_text(encoding="utf-8"))
     lines = make("help", PROJECT).splitlines()
