@@ -179,7 +179,7 @@ def test_report_as_json_has_attempts_and_last_values() -> None:
     assert found["result"]["test_accuracy"] == 97.5
 
 
-def test_default_file_is_beside_the_run_record_on_this_machine() -> None:
+def test_default_file_is_next_to_the_run_record_on_this_machine() -> None:
     assert default_file(Bucket(url="file:///b", is_here=True), "digits", "digits") == Path("/b/digits/report.html")
     assert default_file(Bucket(url="gs://b", is_here=False), "digits", "digits") == Path("digits-report.html")
 
