@@ -22,7 +22,11 @@ def confirm(question: str, *, is_confirmed: bool = False) -> None:
     if is_confirmed:
         return
     if not sys.stdin.isatty():
-        raise NotConfirmed(f"{question}? There is no terminal to ask on; nothing was changed; add --yes to answer yes")
+        raise NotConfirmed(f"{question} There is no terminal to ask on; nothing was changed; add --yes to answer yes")
     sys.stdout.flush()
-    if input(f"{question} [y/N] ").strip().lower() not in ("y", "yes"):
+    try:
+        answer = input(f"{question} [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
         raise NotConfirmed("nothing was changed")
