@@ -16,7 +16,7 @@ from commands.confirm import NotConfirmed, confirm
 from commands.exit_status import ExitStatus
 from commands.job_results import finished_lines, report_stopped
 from commands.jobs import JobError, rerun_question, stopped_lines
-from commands.monitor.cluster import Cluster
+from commands.monitor.cluster import Cluster, NotFound
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from infra.local.settings import ClusterSettings
@@ -124,6 +124,11 @@ def config_of(flags: dict[str, str], *others: dict[str, Any]) -> StackConfig:
     """Return the settings of a stack with the job digits, its flags, and other jobs."""
     digits = {"name": "digits", "recipe": "digits", "flags": flags}
     return parse({"platform": {"kind": "local", "nodes": 2}, "jobs": [digits, *others]})
+
+
+def test_set_suspended_of_a_queued_job_without_a_workload_is_an_error() -> None:
+    with pytest.raises(NotFound, match="Kueue has no workload of job digits in queue research; nothing was changed"):
+        client(RecordedApi()).set_suspended(replace(JOB, queue="research"), True)
 
 
 @pytest.fixture
