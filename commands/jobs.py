@@ -75,6 +75,12 @@ def stop(job: str) -> int:
     if state.state == "suspended":
         print(f"{stack.job} is stopped already; {stack.command('resume')} goes on")
         return 0
+    # https://github.com/ray-project/kuberay v1.6.2: a RayJob in the state Waiting ignores `suspend`.
+    if state.kind == "ray-job" and any(each.interactive for each in stack.config().jobs if each.name == stack.job):
+        raise JobError(
+            f"KubeRay does not suspend the interactive job {stack.job}; to end it, remove it from "
+            f"Pulumi.{stack.name}.yaml and run {make_command('up', STACK=stack.name)}"
+        )
     set_closing(f"the job ends in the background; {make_command('status')} shows it")
     pods = [pod for pod in stack.cluster.pods([stack.job]) if not pod.is_over]
     first = [pod for pod in pods if pod.index == 0]
