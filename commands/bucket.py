@@ -22,6 +22,8 @@ COPY = {"gs": ("gcloud", "storage", "cp", "--recursive"), "s3": ("aws", "s3", "c
 DELETE = {"gs": ("gcloud", "storage", "rm", "--recursive"), "s3": ("aws", "s3", "rm", "--recursive")}
 CHECKPOINT_NAME = re.compile(r"step-\d{9}")
 """Name of a checkpoint's folder (trainer/checkpoints/checkpoint.py)."""
+MANIFEST = "checkpoint.json"
+"""Last file of a checkpoint that the trainer writes (trainer/checkpoints/tensor_files.py)."""
 
 
 class BucketError(CommandError):
@@ -71,9 +73,10 @@ class Bucket:
         lines = [line.split()[-1].rstrip("/") for line in done.splitlines() if line.strip()]
         return sorted(line.rpartition("/")[2] for line in lines)
 
-    def checkpoints(self, folder: str) -> list[str]:
-        """Return the names of the checkpoints in a folder, oldest first. Raises BucketError."""
-        return [name for name in self.names(folder) if CHECKPOINT_NAME.fullmatch(name)]
+    def newest_checkpoint(self, folder: str) -> str:
+        """Return the name of the newest complete checkpoint in a folder; empty for none. Raises BucketError."""
+        saved = [name for name in reversed(self.names(folder)) if CHECKPOINT_NAME.fullmatch(name)]
+        return next((name for name in saved if MANIFEST in self.names(f"{folder}/{name}")), "")
 
     def copy(self, folder: str, to: Path) -> None:
         """Copy a folder of the bucket into `to`, as a folder of the same name. Raises BucketError."""
@@ -95,7 +98,8 @@ class Bucket:
         """Delete a folder of the bucket. Raises BucketError."""
         self._check()
         if self.scheme != FOLDER_SCHEME:
-            _run(*DELETE[self.scheme], f"{self.url}/{folder}")
+            # Without the slash, a prefix of S3 could match other folders.
+            _run(*DELETE[self.scheme], f"{self.url}/{folder}{'/' if self.scheme == 's3' else ''}")
             return
         try:
             shutil.rmtree(self.location(folder))
@@ -116,7 +120,9 @@ def _run(*words: str) -> str:
     except FileNotFoundError as error:
         raise BucketError(f"`{words[0]}` is not installed; install it to reach the bucket") from error
     if done.returncode != 0:
-        if "matched no objects" in done.stderr or not done.stderr.strip():
+        # `aws s3 ls` fails without a message.
+        if "matched no objects" in done.stderr or (words[:3] == LIST["s3"] and not done.stderr.strip()):
             return ""
-        raise BucketError(f"`{' '.join(words)}` failed: {done.stderr.strip()}")
+        problem = done.stderr.strip() or f"exit status {done.returncode}"
+        raise BucketError(f"`{' '.join(words)}` failed: {problem}")
     return done.stdout

@@ -38,27 +38,45 @@ PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]
 WEB_TOKEN = re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*")
 """JSON web tokens, such as those of service accounts: https://datatracker.ietf.org/doc/html/rfc7519"""
 BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{12,}")
-ASSIGNMENT = re.compile(r"""(?P<name>[\w.-]+)(?P<between>["']?\s*[=:]\s*["']?)(?P<value>[^\s"',;&}]+)""")
+LOGIN_HEADER = re.compile(r"""(?i)\b((?:authorization|x-api-key)\\?["']?\s*:\s*\\?["']?)[^\s"'][^\n"']*""")
+ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,80})\\?["']?\s{0,8}[=:]\s{0,8}""")
+"""Name of a variable, before its value. The bounds keep the search linear."""
+VALUE = re.compile(r"""\\?"[^"\n]*(?:"|$)|'[^'\n]*(?:'|$)|[^\s"']+""", re.MULTILINE)
+"""Value up to the end of its quotation, or else to the next blank or quotation mark."""
+VALUE_START = 200
+"""Characters of a value that are searched for a secret."""
 
 Parts = Iterator[tuple[str, str]]
 
 
 def mask(text: str) -> str:
     """Return a text without tokens, private keys, and values of variables that are called like secrets."""
-    text = BEARER.sub(rf"\1{MASK}", WEB_TOKEN.sub(MASK, PRIVATE_KEY.sub(MASK, text)))
+    text = LOGIN_HEADER.sub(rf"\1{MASK}", WEB_TOKEN.sub(MASK, PRIVATE_KEY.sub(MASK, text)))
     for pattern in TOKEN_PATTERNS.values():
         text = pattern.sub(MASK, text)
-    return ASSIGNMENT.sub(_mask_value, text)
+    return _mask_assigned(BEARER.sub(rf"\1{MASK}", text))
 
 
-def _mask_value(found: re.Match[str]) -> str:
-    is_secret = any(secrets_in_variables({found["name"]: found["value"]}))
-    return f"{found['name']}{found['between']}{MASK}" if is_secret else found[0]
+def _mask_assigned(text: str) -> str:
+    """Return a text without the values that are assigned to names of secrets."""
+    parts, place = [], 0
+    while found := ASSIGNMENT.search(text, place):
+        end, masked = found.end(), ""
+        if start := VALUE.match(text, end, end + VALUE_START):
+            # An assignment inside the value has its own name, and the search continues there.
+            value = re.sub("[=:]", "-", start[0].strip("\\\"',;}&"))
+            if any(secrets_in_variables({found[1]: value})) and (whole := VALUE.match(text, end)):
+                end, masked = whole.end(), MASK
+        parts += [text[place : found.end()], masked]
+        place = end
+    return "".join([*parts, text[place:]])
 
 
 def without_secrets(value: Any) -> Any:
     """Return nested values without those of SECRET_KEYS, and with masked texts."""
     if isinstance(value, Mapping):
+        if isinstance(value.get("name"), str) and "value" in value:  # a variable of a container
+            value = {**value, "value": _named(value["name"], value["value"])}
         return {
             key: MASK if key in SECRET_KEYS and each else without_secrets(_named(str(key), each))
             for key, each in value.items()
@@ -76,7 +94,7 @@ def _named(name: str, value: Any) -> Any:
 def parts(stack: str) -> Parts:
     """Yield name and text of each file of the bundle. A part that cannot be read has the reason instead."""
     yield "versions.json", _json(_versions())
-    yield "doctor.json", _json([asdict(each) for each in findings(PROJECT)])
+    yield "doctor.json", _part(lambda: _json(without_secrets([asdict(each) for each in findings(PROJECT)])))
     yield f"Pulumi.{stack}.yaml", _part(lambda: _settings(stack))
     yield "plan.json", _part(lambda: _json(without_secrets(_outputs(stack))))
     yield "state.json", _part(lambda: _json(without_secrets(_deployment(stack))))
@@ -167,12 +185,15 @@ def bundle(output: Path | None) -> int:
     stack = os.environ.get("STACK", DEFAULT_STACK)
     name = f"trainyard-{stack}-{time.strftime('%Y%m%d-%H%M%S')}"
     file = output or Path(f"{name}.tar.gz")
-    with tarfile.open(file, "w:gz") as archive:
-        for path, text in parts(stack):
-            content = text.encode()
-            entry = tarfile.TarInfo(f"{name}/{path}")
-            entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644
-            archive.addfile(entry, io.BytesIO(content))
-            print(f"  {path}: {len(content):,} bytes")
+    try:
+        with tarfile.open(file, "w:gz") as archive:
+            for path, text in parts(stack):
+                content = text.encode()
+                entry = tarfile.TarInfo(f"{name}/{path}")
+                entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644
+                archive.addfile(entry, io.BytesIO(content))
+                print(f"  {path}: {len(content):,} bytes")
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written ({error.strerror}); name another file with `--output`") from error
     print(f"{file.resolve()}: {file.stat().st_size:,} bytes; secrets are masked, but read it before you publish it")
     return 0

@@ -320,7 +320,7 @@ def verify_empty() -> int:
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The page. Default: report.html beside the run record, or in this folder for a cloud's bucket.",
+    help="The page. Default: report.html next to the run record, or in this folder for a cloud's bucket.",
 )
 def report(job: str | None, as_json: bool, output: Path | None) -> int:
     """Write a page about JOB: curves, restarts, settings, price.

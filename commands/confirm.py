@@ -29,5 +29,9 @@ def confirm(question: str, *, is_confirmed: bool = False) -> None:
             f"{question}? There is no terminal to ask on; nothing was changed; add {option} to answer yes"
         )
     sys.stdout.flush()
-    if input(f"{question}? [y/N] ").strip().lower() not in ("y", "yes"):
+    try:
+        answer = input(f"{question}? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
         raise NotConfirmed("nothing was changed")

@@ -1,4 +1,4 @@
-"""What this machine has and lacks for the stacks of a project, and what to do about it."""
+"""Checks of this machine for the stacks of a project: what it has, what it lacks, and the remedies."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ GIB = 2**30
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was checked."""
+    """Result of one check."""
 
     name: str
     state: State
     """`ok`; `lacks` if a stack of the project needs it; `optional` if only other commands do."""
     found: str
-    """What this machine has."""
+    """Description of what this machine has."""
     remedy: str = ""
-    """What to do; empty for nothing."""
+    """Remedy; empty if nothing is missing."""
 
 
 def findings(project: Path | None) -> Iterator[Finding]:

@@ -37,7 +37,7 @@ def fetch(job: str, to: Path | None, *, takes_all: bool, as_json: bool) -> int:
 def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, takes_all: bool) -> list[Path]:
     """Copy a job's results. Return the paths of the copies."""
     copied = []
-    saved, names = bucket.checkpoints(record["checkpoints"]), bucket.names(record["checkpoints"])
+    newest, names = bucket.newest_checkpoint(record["checkpoints"]), bucket.names(record["checkpoints"])
     prefix = record["bucket_prefix"]
     if not names and not bucket.names(prefix):
         return []
@@ -45,13 +45,13 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, takes_all:
         to.mkdir(parents=True)
         # Neither git nor a job's script takes this folder along.
         (to / ".gitignore").write_text("*\n", encoding="utf-8")
-    if names and (takes_all or not saved):
+    if names and (takes_all or not newest):
         # A script of the user has its own names.
         bucket.copy(record["checkpoints"], to / "checkpoints")
         copied.append(to / "checkpoints" / record["checkpoints"].rpartition("/")[2])
-    elif saved:
-        bucket.copy(f"{record['checkpoints']}/{saved[-1]}", to / "checkpoints")
-        copied.append(to / "checkpoints" / saved[-1])
+    elif newest:
+        bucket.copy(f"{record['checkpoints']}/{newest}", to / "checkpoints")
+        copied.append(to / "checkpoints" / newest)
     if bucket.names(prefix):
         bucket.copy(prefix, to)
         copied.append(to / prefix.rpartition("/")[2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from commands import job_results, price_question
@@ -25,6 +25,8 @@ from commands.stack import pulumi
 from commands.up import prepare
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import StackConfig, load_file
+from stack.run_record import checkpoints_folder
+from workloads.trainer_flags import value_of
 
 POLL_SECONDS = 1.0
 STOP_SECONDS = 900.0
@@ -57,12 +59,6 @@ class Stack:
         """Return the job's state."""
         return self.cluster.jobs([self.job])[self.job]
 
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """Run record of the job."""
-        found: Mapping[str, Any] = self.outputs["run_records"][self.job]
-        return found
-
     def command(self, target: str, **variables: str) -> str:
         """Return a command about the job, for messages."""
         return make_command(target, STACK=self.name, JOB=self.job, **variables)
@@ -79,6 +75,12 @@ def stop(job: str) -> int:
     if state.state == "suspended":
         print(f"{stack.job} is stopped already; {stack.command('resume')} goes on")
         return 0
+    # https://github.com/ray-project/kuberay v1.6.2: a RayJob in the state Waiting ignores `suspend`.
+    if state.kind == "ray-job" and any(each.interactive for each in stack.config().jobs if each.name == stack.job):
+        raise JobError(
+            f"KubeRay does not suspend the interactive job {stack.job}; to end it, remove it from "
+            f"Pulumi.{stack.name}.yaml and run {make_command('up', STACK=stack.name)}"
+        )
     set_closing(f"the job ends in the background; {make_command('status')} shows it")
     pods = [pod for pod in stack.cluster.pods([stack.job]) if not pod.is_over]
     first = [pod for pod in pods if pod.index == 0]
@@ -164,14 +166,14 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
             "and `JOB=` or `--example` names an example"
         )
     state, bucket = stack.state(), Bucket.of(stack.outputs, is_here=config.cloud.nodes_here > 0)
-    folder = str(stack.record["checkpoints"])
     is_script = any(each.name == stack.job and each.script for each in config.jobs)
     if state.state == "complete" and not fresh and not is_script:
         raise JobError(
             f"job {stack.job} is complete and would resume at its end; {stack.command('rerun', FRESH='1')} trains it "
             f"from the beginning; to train further, raise `epochs` in its `flags` and run {make_command('up')}"
         )
-    saved = bucket.names(folder) if fresh else []
+    folder = fresh_folder(stack, config) if fresh else ""
+    saved = bucket.names(folder) if folder else []
     question = rerun_question(stack.job, state, bucket.location(folder), saved)
     if question:
         confirm(question, is_confirmed=is_confirmed)
@@ -180,14 +182,42 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
         prepare(stack.name, config)
         if config.cloud.provisioned:
             price_question.ask(stack.name, config, left, is_confirmed=is_confirmed)
+        set_closing(f"the job may be deleted; {stack.command('rerun')} creates it again")
         _delete(stack, state)
-        if saved:
+        # A job that ends saves a last checkpoint.
+        if folder and bucket.names(folder):
             bucket.delete(folder)
             print(f"{stack.job}: deleted the checkpoints in {bucket.location(folder)}", flush=True)
         for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
             pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
         stack.outputs = outputs_with(stack.name, *OUTPUTS)
     return _follow(stack, config, before)
+
+
+def fresh_folder(stack: Stack, config: StackConfig) -> str:
+    """Return the bucket's folder with the job's checkpoints; empty for a job without a bucket.
+
+    Raises JobError if the checkpoints are in another bucket, or if another job uses the folder.
+    """
+    spec = next(each for each in config.jobs if each.name == stack.job)
+    other_bucket = value_of(spec.recipe, spec.flags, "bucket") if spec.recipe else None
+    if other_bucket == "":
+        return ""
+    up = make_command("up", STACK=stack.name)
+    if other_bucket:
+        raise JobError(
+            f"--fresh deletes only checkpoints in the stack's bucket, and job {stack.job} has `bucket: {other_bucket}` "
+            f"in its `flags`; nothing was deleted; to train from the beginning, write another `job` there and run {up}"
+        )
+    folder = checkpoints_folder(spec)
+    users = {name for name, record in stack.outputs["run_records"].items() if record["checkpoints"] == folder}
+    users |= {each.name for each in config.jobs if checkpoints_folder(each) == folder}
+    if others := sorted(users - {stack.job}):
+        raise JobError(
+            f"folder {folder} also belongs to job {', '.join(others)}; nothing was deleted; to train from the "
+            f"beginning, write another `job` in the `flags` of {stack.job} and run {up}"
+        )
+    return folder
 
 
 def rerun_question(job: str, state: JobState, location: str, saved: list[str]) -> str:
@@ -199,7 +229,7 @@ def rerun_question(job: str, state: JobState, location: str, saved: list[str]) -
         shown = saved[0] if len(saved) == 1 else f"{saved[0]} to {saved[-1]}"
         parts.append(f"delete its checkpoints in {location} ({shown})")
     question = ", and ".join(parts)
-    return question[:1].upper() + question[1:]
+    return f"{question[:1].upper()}{question[1:]}" if parts else ""
 
 
 def _delete(stack: Stack, state: JobState) -> None:

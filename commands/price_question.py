@@ -1,4 +1,4 @@
-"""What an `up` of a cloud stack changes and costs, and the question before it spends money."""
+"""Question before `up` of a cloud stack spends money, with the plan, the price and the quota."""
 
 from __future__ import annotations
 

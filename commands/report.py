@@ -36,7 +36,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class JobReport:
-    """What a report shows."""
+    """Content of a report."""
 
     stack: str
     job: str
@@ -172,7 +172,7 @@ def _log_events(cluster: Cluster, job: str) -> list[Event]:
 
 
 def report(job: str, output: Path | None, *, as_json: bool) -> int:
-    """Write the report of a job, by default beside its run record, or print its numbers."""
+    """Write the report of a job, by default next to its run record, or print its numbers."""
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found, bucket = collect(stack, job)
     if as_json:
@@ -192,7 +192,7 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
 
 
 def default_file(bucket: Bucket, folder: str, job: str) -> Path:
-    """Return the file beside the run record if the bucket is a folder of this machine, else one in this folder."""
+    """Return the file next to the run record if the bucket is a folder of this machine, else one in this folder."""
     if not bucket.problem and bucket.is_here:
         return Path(bucket.location(folder)) / REPORT_FILE
     return Path(f"{job}-{REPORT_FILE}")

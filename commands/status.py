@@ -128,7 +128,7 @@ class Snapshot:
     unseen: str
     """Reason why the nodes are unknown; empty if they are known."""
     advice: str
-    """What to do about lost nodes; empty if none is lost."""
+    """Remedy for lost nodes; empty if none is lost."""
     jobs: Sequence[JobState]
     rows: Sequence[Row]
 

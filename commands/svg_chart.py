@@ -140,7 +140,7 @@ def _marks(marks: Sequence[tuple[float, str]], across: _Scale) -> Iterator[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One run of the job's processes."""
+    """Run of the job's processes, from a start to the next."""
 
     begun: float
     ended: float

@@ -125,11 +125,16 @@ def run_records(config: StackConfig, image: Any, builtin_images: Mapping[str, An
     }
 
 
+def checkpoints_folder(spec: JobSpec) -> str:
+    """Return the path of a job's checkpoints in the bucket."""
+    return f"checkpoints/{spec.bucket_folder}"
+
+
 def run_record(
     config: StackConfig, spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEstimate
 ) -> dict[str, Any]:
     """Return the run record of a job, without its image and its result."""
-    folder = spec.flags.get("job", spec.name)
+    folder = spec.bucket_folder
     pools = pools_for(pool_nodes, spec)
     return {
         "job": spec.name,
@@ -138,7 +143,7 @@ def run_record(
         "plan": plan_digest(config, spec),
         "pools": sorted(pools),
         "bucket_prefix": folder,
-        "checkpoints": f"checkpoints/{folder}",
+        "checkpoints": checkpoints_folder(spec),
         "profiles": f"profiles/{folder}",
         "wandb_run": spec.name if "WANDB_API_KEY" in spec.secrets else None,
         "accelerator": spec.accelerator,

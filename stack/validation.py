@@ -64,17 +64,15 @@ def _name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
     yield from _derived_name_collisions(jobs)
     folders: dict[tuple[object, object], int] = {}
     for index, job in enumerate(jobs):
-        if job.recipe is None:
-            continue
-        flag = value_of(job.recipe, job.flags, "job")
-        bucket, folder = value_of(job.recipe, job.flags, "bucket") or "", flag or job.name
+        path, folder = ("flags", "job") if "job" in job.flags else ("name",), job.bucket_folder
+        bucket = (job.recipe and value_of(job.recipe, job.flags, "bucket")) or ""
         if folder in SHARED_FOLDERS:
             message = f"is the bucket's folder for the {folder} of all jobs; rename the job, or change the flag `job`"
-            yield index, Problem("job.folder.of_all_jobs", ("flags", "job") if flag else ("name",), message, folder)
+            yield index, Problem("job.folder.of_all_jobs", path, message, folder)
         other = folders.setdefault((bucket, folder), index)
         if jobs[other].name != job.name:
-            message = f"jobs[{other}] also writes its checkpoints to folder {folder}; change the flag `job` of one job"
-            yield index, Problem("job.folder.shared", ("flags", "job") if flag else ("name",), message, folder)
+            message = f"jobs[{other}] also has the bucket's folder {folder}; rename the job, or change the flag `job`"
+            yield index, Problem("job.folder.shared", path, message, folder)
 
 
 def _derived_name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:

@@ -50,9 +50,10 @@ def main() -> NoReturn:
     """Replace this process by the command, in the environment of the checkout."""
     checkout = find_checkout(Path.cwd())
     if checkout is None:
+        installed = installed_from()
+        problem = f"its checkout {installed} is gone" if installed else "it was not installed from a checkout"
         sys.exit(
-            f"trainyard: its checkout {installed_from() or ''} is gone; "
-            "in a checkout of Trainyard, run `uv tool install --force .` or `pip install .`"
+            f"trainyard: {problem}; in a checkout of Trainyard, run `uv tool install --force .` or `pip install .`"
         )
     try:
         done = subprocess.run([checkout / "setup" / "python", ".venv", "requirements.txt"], check=False)

@@ -264,6 +264,11 @@ class JobSpec(Section):
         return (self.accelerators_per_host or 1) if self.accelerator else 0
 
     @property
+    def bucket_folder(self) -> str:
+        """Name of its folders in the bucket: the flag `job`, else its own name."""
+        return str(self.flags.get("job", self.name))
+
+    @property
     def rendezvous_backend(self) -> Rendezvous:
         """Rendezvous backend of its hosts: `rendezvous` in its settings, else the default."""
         return self.rendezvous or ("c10d" if self.elastic else KINDS[self.kind].default_rendezvous)

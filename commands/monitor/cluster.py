@@ -199,9 +199,11 @@ class Cluster:
         """Suspend a job, which ends its pods, or resume it. Kueue does it for a job in a queue."""
         if job.queue:
             call = partial(self._custom.list_namespaced_custom_object, *WORKLOADS, self.namespace)
-            for each in _items(call, "workloads"):
-                if owner_of(each) == job.uid:
-                    self._patch_custom(*WORKLOADS, "workloads", each["metadata"]["name"], {"active": not value})
+            names = [each["metadata"]["name"] for each in _items(call, "workloads") if owner_of(each) == job.uid]
+            if not names:
+                raise NotFound(f"Kueue has no workload of job {job.name} in queue {job.queue}; nothing was changed")
+            for name in names:
+                self._patch_custom(*WORKLOADS, "workloads", name, {"active": not value})
             return
         resource = KINDS[job.kind].resource if job.kind in KINDS else None
         if resource is None:

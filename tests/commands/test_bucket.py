@@ -15,11 +15,12 @@ RECORD = {"checkpoints": "checkpoints/digits", "bucket_prefix": "digits"}
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Bucket:
-    """Return a bucket with two checkpoints, the lease file next to them, and metrics."""
+    """Return a bucket with two checkpoints and one that is being written, and with a lease file and metrics."""
     root = tmp_path / "bucket"
     for name in (
-        "checkpoints/digits/step-000000010/part",
-        "checkpoints/digits/step-000000020/part",
+        "checkpoints/digits/step-000000010/checkpoint.json",
+        "checkpoints/digits/step-000000020/checkpoint.json",
+        "checkpoints/digits/step-000000030/part",
         "checkpoints/other/step-000000030/part",
         "digits/metrics/rank-0.jsonl",
         "digits/owner",
@@ -29,16 +30,23 @@ def bucket(tmp_path: Path) -> Bucket:
     return Bucket(url=f"file://{root}", is_here=True)
 
 
-def test_checkpoints_lists_folders_of_steps_oldest_first(bucket: Bucket) -> None:
-    assert bucket.checkpoints("checkpoints/digits") == ["step-000000010", "step-000000020"]
-    assert bucket.checkpoints("checkpoints/missing") == []
+def test_newest_checkpoint_is_the_last_complete_one(bucket: Bucket) -> None:
+    assert bucket.newest_checkpoint("checkpoints/digits") == "step-000000020"
+    assert bucket.newest_checkpoint("checkpoints/missing") == ""
 
 
 @pytest.mark.parametrize(
     ("takes_all", "saved"),
     [
-        (False, ["checkpoints/step-000000020/part"]),
-        (True, ["checkpoints/digits/step-000000010/part", "checkpoints/digits/step-000000020/part"]),
+        (False, ["checkpoints/step-000000020/checkpoint.json"]),
+        (
+            True,
+            [
+                "checkpoints/digits/step-000000010/checkpoint.json",
+                "checkpoints/digits/step-000000020/checkpoint.json",
+                "checkpoints/digits/step-000000030/part",
+            ],
+        ),
     ],
 )
 def test_copy_results_copies_newest_checkpoint_and_metrics(
@@ -100,13 +108,35 @@ def test_bucket_in_another_cluster_is_an_error_with_a_remedy(url: str) -> None:
 def test_bucket_of_a_cloud_is_listed_by_its_command(
     url: str, program: str, listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / program
-    script.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho "{listed}"\n', encoding="utf-8")
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    bucket = Bucket(url=url, is_here=False)
-    assert bucket.checkpoints("checkpoints/digits") == ["step-000000020"]
+    set_program(tmp_path, monkeypatch, program, f'echo "{listed}"')
+    assert Bucket(url=url, is_here=False).names("checkpoints/digits") == ["step-000000020"]
     assert (tmp_path / "calls").read_text(encoding="utf-8").endswith(f"ls {url}/checkpoints/digits/\n")
+
+
+def set_program(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, body: str) -> None:
+    """Put a program on PATH that writes its arguments to the file `calls`."""
+    script = folder / name
+    script.write_text(f'#!/bin/sh\necho "$@" >> {folder}/calls\n{body}\n', encoding="utf-8")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_delete_in_s3_has_a_prefix_that_matches_only_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_program(tmp_path, monkeypatch, "aws", "")
+    Bucket(url="s3://team", is_here=False).delete("checkpoints/digits")
+    assert (tmp_path / "calls").read_text(encoding="utf-8") == "s3 rm --recursive s3://team/checkpoints/digits/\n"
+
+
+def test_failure_without_a_message_means_an_empty_folder_only_for_a_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_program(tmp_path, monkeypatch, "aws", "exit 1")
+    bucket = Bucket(url="s3://team", is_here=False)
+    assert bucket.names("checkpoints/missing") == []
+    with pytest.raises(BucketError, match=r"`aws s3 rm .*` failed: exit status 1"):
+        bucket.delete("checkpoints/digits")
 
 
 def test_missing_program_of_a_cloud_is_an_error_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

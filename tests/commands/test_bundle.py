@@ -11,7 +11,9 @@ import pytest
 
 from commands import bundle
 from commands.bundle import MASK, mask, without_secrets
+from commands.doctor import Finding
 from commands.environment import PulumiFailed
+from commands.interrupts import CommandError
 from commands.monitor.cluster import StackOutputs, Unreachable
 from commands.monitor.pod_state import PodState
 from commands.status import Snapshot
@@ -30,6 +32,12 @@ PASSWORD = "correct-horse-7"
         (f"Authorization: Bearer {WEB_TOKEN}", WEB_TOKEN),
         (f"DB_PASSWORD={PASSWORD} started", PASSWORD),
         (f'{{"password": "{PASSWORD}"}}', PASSWORD),
+        (f'password: "two {PASSWORD}"', PASSWORD),
+        (f'{{\\"password\\": \\"two {PASSWORD}\\"}}', PASSWORD),
+        (f"DB_PASSWORD=a,b;{PASSWORD}", PASSWORD),
+        (f"DB_PASSWORD='two {PASSWORD}", PASSWORD),
+        (f"get https://example.com/x?page=1&api_key={PASSWORD}", PASSWORD),
+        (f"Authorization: Basic {PASSWORD}", PASSWORD),
         (f"-----BEGIN {MARK}\nMIIabc\n-----END {MARK}", "MIIabc"),
         ("https://me:" + "hunter22@example.com/x", "hunter22"),
     ],
@@ -40,7 +48,14 @@ def test_mask_removes_secrets(text: str, secret: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["train epoch=1 step=20/63 loss=1.8", "image trainer:5b70b12a3a086e2e", "PAD_TOKEN=<pad>"]
+    "text",
+    [
+        "train epoch=1 step=20/63 loss=1.8",
+        "image trainer:5b70b12a3a086e2e",
+        "PAD_TOKEN=<pad>",
+        "a=b=c: d",
+        'x: "y=1" ok',
+    ],
 )
 def test_mask_keeps_other_text(text: str) -> None:
     assert mask(text) == text
@@ -53,6 +68,7 @@ def test_without_secrets_masks_encrypted_and_named_values() -> None:
             "encryptionsalt": "v1:salt",
             "outputs": [{"kubeconfig": "apiVersion: v1", "jobs": ["digits"]}],
             "environment": {"API_KEY": "a1b2c3d4e5f6a7b8c9d0", "EPOCHS": "3"},
+            "env": [{"name": "DB_PASSWORD", "value": PASSWORD}, {"name": "EPOCHS", "value": "3"}],
         }
     )
     assert found == {
@@ -60,6 +76,7 @@ def test_without_secrets_masks_encrypted_and_named_values() -> None:
         "encryptionsalt": MASK,
         "outputs": [{"kubeconfig": MASK, "jobs": ["digits"]}],
         "environment": {"API_KEY": MASK, "EPOCHS": "3"},
+        "env": [{"name": "DB_PASSWORD", "value": MASK}, {"name": "EPOCHS", "value": "3"}],
     }
 
 
@@ -76,7 +93,8 @@ def stack_of(monkeypatch: pytest.MonkeyPatch, folder: Path, cluster: Any) -> Non
     outputs = {"kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits"], "kubeconfig": "secret text"}
     monkeypatch.setattr(bundle, "PROJECT", folder)
     monkeypatch.setattr(bundle, "outputs", lambda _stack: outputs)
-    monkeypatch.setattr(bundle, "findings", lambda _folder: [])
+    invalid = Finding(name="stack dev", state="lacks", found="settings are invalid", remedy=f"{AWS_KEY} is unknown")
+    monkeypatch.setattr(bundle, "findings", lambda _folder: [invalid])
     monkeypatch.setattr(bundle, "stack_cluster", lambda *_names: SimpleNamespace(folder=folder / "local"))
     monkeypatch.setattr(StackOutputs, "cluster", lambda _self: cluster)
 
@@ -128,6 +146,11 @@ def test_bundle_has_every_part_without_secrets(monkeypatch: pytest.MonkeyPatch, 
     everything = "\n".join(found.values())
     for secret in (AWS_KEY, WEB_TOKEN, "v1:abc", "v1:salt", "secret text"):
         assert secret not in everything
+
+
+def test_bundle_into_a_missing_folder_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"cannot be written .*; name another file with `--output`"):
+        bundle.bundle(tmp_path / "missing" / "b.tar.gz")
 
 
 def test_bundle_without_a_cluster_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +16,12 @@ from commands.confirm import NotConfirmed, confirm
 from commands.exit_status import ExitStatus
 from commands.job_results import finished_lines, report_stopped
 from commands.jobs import JobError, rerun_question, stopped_lines
-from commands.monitor.cluster import Cluster
+from commands.monitor.cluster import Cluster, NotFound
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from infra.local.settings import ClusterSettings
 from infra.make_command import COMMAND_VARIABLE, make_command
+from stack.config import StackConfig, parse
 from tests.commands.conftest import Apply, job
 from tests.local.conftest import wait_for
 from workloads.kinds import KINDS
@@ -117,14 +120,24 @@ def test_set_suspended_of_a_queued_job_deactivates_its_workload() -> None:
     assert len(api.requests) == 2
 
 
+def config_of(flags: dict[str, str], *others: dict[str, Any]) -> StackConfig:
+    """Return the settings of a stack with the job digits, its flags, and other jobs."""
+    digits = {"name": "digits", "recipe": "digits", "flags": flags}
+    return parse({"platform": {"kind": "local", "nodes": 2}, "jobs": [digits, *others]})
+
+
+def test_set_suspended_of_a_queued_job_without_a_workload_is_an_error() -> None:
+    with pytest.raises(NotFound, match="Kueue has no workload of job digits in queue research; nothing was changed"):
+        client(RecordedApi()).set_suspended(replace(JOB, queue="research"), True)
+
+
 @pytest.fixture
 def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Return a stack with one job, whose state a test sets. Every command finds it."""
-    made = SimpleNamespace(name="local", job="digits", outputs={"bucket_url": "file:///bucket"}, record=RECORD)
+    made = SimpleNamespace(name="local", job="digits", outputs={"bucket_url": "file:///bucket", "run_records": {}})
     made.state = lambda: made.current
     made.command = lambda target, **variables: make_command(target, JOB="digits", **variables)
-    config = SimpleNamespace(jobs=[SimpleNamespace(name="digits", script=None)], cloud=SimpleNamespace(nodes_here=2))
-    made.config = lambda: config
+    made.config = lambda: config_of({})
     monkeypatch.setattr(jobs, "Stack", lambda _target, _job: made)
     return made
 
@@ -136,6 +149,14 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_stop_of_a_job_that_does_not_run_is_an_error(stack: SimpleNamespace, state: str, message: str) -> None:
     stack.current = replace(JOB, state=state)
     with pytest.raises(JobError, match=message):
+        jobs.stop("digits")
+
+
+def test_stop_of_an_interactive_ray_job_is_an_error_with_a_remedy(stack: SimpleNamespace) -> None:
+    stack.current = replace(JOB, kind="ray-job")
+    interactive = SimpleNamespace(name="digits", interactive=True)
+    stack.config = lambda: SimpleNamespace(jobs=[interactive])
+    with pytest.raises(JobError, match=r"remove it from Pulumi\.local\.yaml and run `make up`"):
         jobs.stop("digits")
 
 
@@ -170,7 +191,7 @@ def test_rerun_of_a_running_job_without_a_terminal_changes_nothing(
 ) -> None:
     stack.current = JOB
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
-    with pytest.raises(NotConfirmed, match="End job digits, which is running") as caught:
+    with pytest.raises(NotConfirmed, match=r"End job digits, which is running\? There is no terminal") as caught:
         jobs.rerun("digits", fresh=False, is_confirmed=False)
     assert caught.value.status == ExitStatus.NOT_CONFIRMED
 
@@ -192,6 +213,109 @@ def test_rerun_question_names_what_is_lost(state: str, saved: list[str], expecte
     assert rerun_question("digits", replace(JOB, state=state), "/b/Digits", saved) == expected
 
 
+class RecordedRerun:
+    """Cluster, bucket and engine of a rerun, which record their changes in order."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, stack: SimpleNamespace) -> None:
+        self.changes: list[str] = []
+        self.checkpoints = folder / "checkpoints"
+        stack.outputs["bucket_url"] = f"file://{folder}"
+        stack.cluster = SimpleNamespace(delete=self._end)
+        self._stack = stack
+        monkeypatch.setattr(jobs, "prepare", lambda *_words: None)
+        monkeypatch.setattr(jobs, "only_command", lambda *_words: nullcontext())
+        monkeypatch.setattr(jobs, "outputs_with", lambda *_names: stack.outputs)
+        monkeypatch.setattr(jobs, "pulumi", lambda *words, **_options: self.changes.append(words[0]))
+        monkeypatch.setattr(jobs, "_follow", lambda *_words: 0)
+
+    def save(self, path: str) -> None:
+        """Write a checkpoint."""
+        (self.checkpoints / path).mkdir(parents=True)
+
+    def _end(self, _state: JobState) -> None:
+        self.save("digits/step-000000007")
+        self.changes.append("end")
+        self._stack.current = replace(JOB, state="absent", uid="")
+
+
+def test_rerun_fresh_also_deletes_the_checkpoint_that_the_ending_job_saves(
+    stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack.current = JOB
+    run = RecordedRerun(tmp_path, monkeypatch, stack)
+    run.save("other/step-000000001")
+    assert jobs.rerun("digits", fresh=True, is_confirmed=True) == 0
+    assert run.changes == ["end", "refresh", "up"]
+    assert [each.name for each in run.checkpoints.iterdir()] == ["other"]
+
+
+def test_rerun_without_fresh_keeps_the_checkpoints(
+    stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack.current = JOB
+    run = RecordedRerun(tmp_path, monkeypatch, stack)
+    assert jobs.rerun("digits", fresh=False, is_confirmed=True) == 0
+    assert (run.checkpoints / "digits" / "step-000000007").is_dir()
+
+
+OTHER_BUCKET = {"job": "shared", "bucket": "file:///bucket/team"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "others", "records", "message"),
+    [
+        (
+            OTHER_BUCKET,
+            [{"name": "shared", "recipe": "digits"}],
+            {},
+            "has `bucket: file:///bucket/team` in its `flags`",
+        ),
+        (
+            {"job": "shared"},
+            [{"name": "b", "recipe": "digits", "flags": OTHER_BUCKET}],
+            {},
+            "folder checkpoints/shared also belongs to job b",
+        ),
+        (
+            {},
+            [],
+            {"old": {"checkpoints": "checkpoints/digits"}},
+            "folder checkpoints/digits also belongs to job old",
+        ),
+    ],
+)
+def test_rerun_fresh_never_deletes_the_checkpoints_of_another_job(
+    stack: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    flags: dict[str, str],
+    others: list[dict[str, Any]],
+    records: dict[str, Any],
+    message: str,
+) -> None:
+    stack.current = JOB
+    run = RecordedRerun(tmp_path, monkeypatch, stack)
+    run.save("shared/step-000000001")
+    run.save("digits/step-000000001")
+    stack.outputs["run_records"] = records
+    stack.config = lambda: config_of(flags, *others)
+    with pytest.raises(JobError, match=f"{message}.*nothing was deleted.*run `make up`"):
+        jobs.rerun("digits", fresh=True, is_confirmed=True)
+    assert run.changes == []
+    assert sorted(each.name for each in run.checkpoints.glob("*/*")) == ["step-000000001"] * 2
+
+
+def test_rerun_fresh_of_a_job_without_a_bucket_deletes_nothing(
+    stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack.current = replace(JOB, state="absent", uid="")
+    run = RecordedRerun(tmp_path, monkeypatch, stack)
+    run.save("digits/step-000000001")
+    stack.config = lambda: config_of({"bucket": ""})
+    assert jobs.rerun("digits", fresh=True, is_confirmed=True) == 0
+    assert (run.checkpoints / "digits" / "step-000000001").is_dir()
+
+
 @pytest.mark.parametrize(("answer", "is_yes"), [("y", True), ("YES ", True), ("", False), ("n", False)])
 def test_confirm_accepts_only_yes(answer: str, is_yes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
@@ -201,6 +325,16 @@ def test_confirm_accepts_only_yes(answer: str, is_yes: bool, monkeypatch: pytest
     else:
         with pytest.raises(NotConfirmed, match="nothing was changed"):
             confirm("Delete it")
+
+
+def test_confirm_takes_the_end_of_the_input_as_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(_question: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", end)
+    with pytest.raises(NotConfirmed, match="nothing was changed"):
+        confirm("Delete it")
 
 
 def test_confirm_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

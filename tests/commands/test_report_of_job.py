@@ -179,7 +179,7 @@ def test_report_as_json_has_attempts_and_last_values() -> None:
     assert found["result"]["test_accuracy"] == 97.5
 
 
-def test_default_file_is_beside_the_run_record_on_this_machine() -> None:
+def test_default_file_is_next_to_the_run_record_on_this_machine() -> None:
     assert default_file(Bucket(url="file:///b", is_here=True), "digits", "digits") == Path("/b/digits/report.html")
     assert default_file(Bucket(url="gs://b", is_here=False), "digits", "digits") == Path("digits-report.html")
 
@@ -187,7 +187,7 @@ def test_default_file_is_beside_the_run_record_on_this_machine() -> None:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+@pytest.mark.skipif(CHROMIUM is None, reason="no browser draws the report: chromium is not installed")
 def test_browser_draws_the_curves_without_a_network(tmp_path: Path) -> None:
     assert CHROMIUM is not None
     file = tmp_path / "report.html"

@@ -77,7 +77,7 @@ ROWS = {
         (
             "writes one HTML page next to the run record",
             "tests/commands/test_report_of_job.py::test_page_shows_result_attempts_price_and_settings",
-            "tests/commands/test_report_of_job.py::test_default_file_is_beside_the_run_record_on_this_machine",
+            "tests/commands/test_report_of_job.py::test_default_file_is_next_to_the_run_record_on_this_machine",
         ),
         (
             "The page loads nothing from a",

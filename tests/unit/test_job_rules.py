@@ -214,6 +214,11 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (pair({"kind": "pytorch-job"}, {"name": "a-master-0"}), "job.name.shared", "jobs.1.name"),
     (pair({}, {"name": "b", "flags": {"job": "a"}}), "job.folder.shared", "jobs.1.flags.job"),
     (pair({"flags": {"job": "b"}}, {"name": "b"}), "job.folder.shared", "jobs.1.name"),
+    (
+        pair({"flags": {"job": "b"}}, {"name": "b", "recipe": None, "script": "./a.py"}),
+        "job.folder.shared",
+        "jobs.1.name",
+    ),
     (job(flags={"accumulate": 65}), "job.accumulate.above_batch", "jobs.0.flags.accumulate"),
     (
         job(kind="pytorch-job", elastic={"min_hosts": 1, "max_hosts": 2}, rendezvous="etcd"),
