@@ -110,7 +110,7 @@ def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEsti
     gpu, rates, prices = GPUS.get(spec.accelerator or ""), None, None
     # The anchor is in 16 bits.
     if gpu and gpu.teraflops and training.number_bytes == 2:
-        flops = training.model.flops_per_token(training.context)
+        flops = training.flops_per_token
         slow, fast = (share * gpu.teraflops * 1e12 / flops for share in ANCHOR.utilization)
         rates = slow, fast
         hourly = usd_per_hour(estimate, pools_for(pool_nodes, spec), spec)

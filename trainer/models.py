@@ -14,6 +14,7 @@ from torch import nn
 
 from trainer.config import DigitsConfig, ImagenetConfig, LanguageConfig, TrainConfig
 from trainer.exit_codes import ConfigurationError
+from trainer.language.sizes import BPE, BYTES
 
 DIGITS_NETWORK = "digits-cnn"
 AUXILIARY_LOSS_MODELS = ("googlenet", "inception_v3")
@@ -32,9 +33,10 @@ def signature(config: TrainConfig) -> str:
     """Return the model and optimiser of a checkpoint. Only a run with the same signature can resume from it."""
     model = f"{config.arch}-{config.num_classes}" if isinstance(config, ImagenetConfig) else DIGITS_NETWORK
     if isinstance(config, LanguageConfig):
-        model = f"{config.sizes}-{config.vocabulary}"
+        tokens = {BYTES: "", BPE: "-bpe"}.get(config.tokenizer, "-file")
+        model = f"{config.sizes}-{config.vocabulary}{tokens}"
         if config.lora_rank:
-            model += f"-lora-{config.lora_rank}-{config.lora_alpha:g}"
+            model += f"-lora-{config.lora_rank}-{config.lora_alpha:g}-{config.init_from}"
     return f"{model}/{config.optimizer}"
 
 

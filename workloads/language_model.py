@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from math import ceil, prod
+from math import ceil, gcd, prod
 
 from infra.hardware.gpus import GPUS
 from workloads.command import process_layout
@@ -57,10 +57,14 @@ class Model:
         """All weights without the norms."""
         return self.layers * self.block_weights + self.embedding_weights
 
+    @property
+    def matrix_weights(self) -> int:
+        """Weights that each token is multiplied with: all but the norms and the look-up."""
+        return self.layers * self.block_weights + self.vocabulary * self.width
+
     def flops_per_token(self, context: int) -> float:
         """Return the operations of a training step for each token, as trainer/language/sizes.py counts them."""
-        matrices = self.layers * self.block_weights + self.vocabulary * self.width
-        return 6.0 * matrices + 6.0 * self.layers * self.width * context
+        return 6.0 * self.matrix_weights + 6.0 * self.layers * self.width * context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +96,13 @@ class LanguageTraining:
     def tokens(self) -> float:
         """Tokens of a forward pass on a device. A tensor group divides them (sequence parallel)."""
         return self.rows * self.context / self.tensor
+
+    @property
+    def flops_per_token(self) -> float:
+        """Operations of a training step for each token, without those of LoRA's adapters."""
+        # Fixed weights have no gradients, a third of their operations.
+        fixed = self.model.matrix_weights if self.is_adapted else 0
+        return self.model.flops_per_token(self.context) - 2.0 * fixed
 
     @property
     def is_sharded(self) -> bool:
@@ -180,12 +191,14 @@ def block_numbers(training: LanguageTraining) -> int:
     return 6 * model.width + 2 * model.kv_width + 4 * model.hidden
 
 
-def _activations(training: LanguageTraining) -> float:
-    """Return the bytes that all blocks keep for their backward pass."""
+def _activations(training: LanguageTraining) -> tuple[float, float]:
+    """Return the bytes that all blocks keep for their backward pass, and those that it computes again at a time."""
     layers, numbers = training.model.layers, block_numbers(training)
     # With full checkpointing, each block keeps its input, and one block at a time has all numbers.
-    kept = layers * training.model.width + numbers if training.checkpointing == "full" else layers * numbers
-    return training.number_bytes * training.tokens * kept
+    kept, again = (
+        (layers * training.model.width, numbers) if training.checkpointing == "full" else (layers * numbers, 0)
+    )
+    return training.number_bytes * training.tokens * kept, training.number_bytes * training.tokens * again
 
 
 def estimated_memory(training: LanguageTraining) -> DeviceMemory:
@@ -204,7 +217,7 @@ def estimated_memory(training: LanguageTraining) -> DeviceMemory:
         gradients=trained,
         optimizer=OPTIMIZER_NUMBERS[training.optimizer] * trained,
         copies=copies,
-        activations=_activations(replace(training, is_compiled=False)),
+        activations=sum(_activations(replace(training, is_compiled=False))),
         logits=_logits(training) * training.tensor,
     )
 
@@ -213,16 +226,19 @@ def least_memory(training: LanguageTraining) -> DeviceMemory:
     """Return memory that a device certainly needs at the same time, in the second step.
 
     Gradients exist when the activations are gone, so only the larger of the two counts. With accumulated gradients both
-    exist.
+    exist. A block is computed again when the scores are gone, so only the larger of these two counts.
     """
     found = estimated_memory(training)
     # Frozen weights need no inputs of their products, so at least the inputs of the blocks are kept.
     kept = replace(training, checkpointing="full") if training.is_adapted else training
-    activations, logits = _activations(kept), _logits(training)
+    (inputs, again), logits = _activations(kept), _logits(training)
+    activations = inputs + again
+    if training.checkpointing == "full":
+        activations, logits = (inputs, logits) if logits > again else (activations, 0.0)
     if training.accumulate == 1 and activations + logits > found.gradients:
         found = replace(found, gradients=0)
     elif training.accumulate == 1:
-        activations = logits = 0
+        activations = logits = 0.0
     return replace(found, copies=0, activations=activations, logits=logits)
 
 
@@ -243,17 +259,19 @@ def settings_that_fit(spec: JobSpec, limit: int) -> str:
     """Return flags with which a job's training fits by the estimate; empty if no flags were found.
 
     More ranks that share the weights come first, then smaller parts of a batch, activation checkpointing, a shorter
-    context, and a smaller model.
+    context, and a smaller model unless published weights give its sizes.
     """
     training = language_training(spec)
     for found in _candidates(spec, training):
         if estimated_memory(found).total <= limit:
             return " and ".join(f"`{flag}`" for flag in _changed_flags(training, found))
     presets = FLAGS[LANGUAGE]["preset"].sizes
-    if not any(value_of(LANGUAGE, spec.flags, name) for name in ("layers", "width", "heads", "kv_heads", "hidden")):
+    fixed = ("layers", "width", "heads", "kv_heads", "hidden", "init_from")
+    if not any(value_of(LANGUAGE, spec.flags, name) for name in fixed):
         for preset in reversed(list(presets)):
             smaller = language_training(spec.model_copy(update={"flags": {**spec.flags, "preset": preset}}))
-            if estimated_memory(smaller).total <= limit:
+            is_even = gcd(smaller.model.kv_heads, smaller.model.hidden) % smaller.tensor == 0
+            if is_even and estimated_memory(smaller).total <= limit:
                 return f"`preset: {preset}`"
     return ""
 
@@ -264,10 +282,9 @@ def _candidates(spec: JobSpec, training: LanguageTraining) -> Iterator[LanguageT
     shards = [size for size in range(training.shard, ranks + 1) if ranks % (size * training.tensor) == 0]
     powers = [2**power for power in range(training.batch_size.bit_length())]
     splits = [training.accumulate, *(size for size in powers if size > training.accumulate)]
-    contexts = [
-        training.context >> halvings for halvings in range(12) if training.context >> halvings >= training.tensor
-    ]
-    levels = FLAGS[LANGUAGE][CHECKPOINTING].choices if CHECKPOINTING in FLAGS[LANGUAGE] else ("none",)
+    halves = [training.context >> halvings for halvings in range(12)]
+    contexts = [context for context in halves if context and context % training.tensor == 0]
+    levels = FLAGS[LANGUAGE][CHECKPOINTING].choices
     levels = levels[levels.index(training.checkpointing) :]
     for context, checkpointing, accumulate, shard in product(contexts, levels, splits, shards):
         data = max(1, ranks // (shard * training.tensor))

@@ -213,7 +213,7 @@ def _excludes_value(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tup
 
 
 _RULES = {"conflicts": _conflict, "excluded": _excluded, "any_of": _any_of, "excludes_value": _excludes_value}
-"""Kind of a rule that people wrote -> its check. Other kinds apply only to changes, see `fact_diff`."""
+"""Kind of a rule that people wrote -> its check. Other kinds apply only to changes, see `checking`."""
 
 
 def holds(condition: Mapping[str, Any], inputs: Properties) -> bool:

@@ -61,6 +61,34 @@ def test_tokens_beyond_the_vocabulary_are_rejected(tmp_path: Path) -> None:
         load_coder(config, ReaderRank(), [])
 
 
+def test_run_keeps_the_tokenizer_of_its_file(tmp_path: Path) -> None:
+    given = tmp_path / "tokenizer.json"
+    given.write_text(learn([TEXT], 300).to_str())
+    config = LanguageConfig(tokenizer=str(given), bucket=f"file://{tmp_path}")
+    load_coder(config, ReaderRank(), [])
+    kept = tmp_path / "checkpoints" / "training" / "tokenizer.json"
+    assert kept.read_text() == given.read_text()
+    load_coder(config, ReaderRank(), [])
+    given.write_text(learn([TEXT], 280).to_str())
+    with pytest.raises(ConfigurationError) as caught:
+        load_coder(config, ReaderRank(), [])
+    assert str(kept) in str(caught.value)
+
+
+def test_broken_tokenizer_is_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    config = LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json", bucket=f"file://{tmp_path}")
+    with pytest.raises(DataError):
+        load_coder(config, ReaderRank(), [])
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_numbers_of_tokens_can_have_gaps() -> None:
+    content = json.loads(learn([TEXT], 300).to_str())
+    content["model"]["vocab"]["peace"] = 1000
+    assert coder(json.dumps(content)).size == 1001
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"added_tokens": []}', '{"added_tokens": [{"id": 0, "special": true}]}'])
 def test_broken_tokenizer_is_data_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(text)

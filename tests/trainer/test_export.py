@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.trainer.language import FLAGS, MODEL, STEADY, evaluations, losses, tr
 from tests.trainer.processes import Ended, run
 from trainer.checkpoints.tensor_files import MANIFEST, unseal
 from trainer.config import LanguageConfig
-from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DONE, ConfigurationError, DataError
+from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DONE, STORAGE_ERROR, ConfigurationError, DataError
 from trainer.language import hugging_face
 from trainer.language.coder import Coder, FileCoder
 from trainer.language.decoder import Decoder, initialize
@@ -190,13 +191,28 @@ def test_exported_tokenizer_is_that_of_the_run(exported: Path, data: Path, tmp_p
     (expected,) = Coder().encode([TEXT])
     assert found(TEXT.decode()).input_ids == expected.tolist()
     assert found.bos_token_id == Coder.separator == json.loads((exported / "config.json").read_text())["bos_token_id"]
-    train(data, tmp_path, "--tokenizer=bpe", "--vocabulary=300")
-    assert export(tmp_path, tmp_path / "model").codes == [DONE]
-    text = (tmp_path / "checkpoints" / "training" / "tokenizer.json").read_text()
-    (expected,) = FileCoder(text, "", lambda: None).encode([TEXT])
-    found = AutoTokenizer.from_pretrained(tmp_path / "model")
-    assert found(TEXT.decode()).input_ids == expected.tolist()
-    assert found.decode(expected.tolist()) == TEXT.decode()
+    kept = Path("checkpoints", "training", "tokenizer.json")
+    for kind, tokenizer in (("bpe", "bpe"), ("file", f"{tmp_path / 'bpe' / kept}")):
+        train(data, tmp_path / kind, f"--tokenizer={tokenizer}", "--vocabulary=300")
+        ended = export(tmp_path / kind, tmp_path / kind / "model")
+        assert ended.codes == [DONE], ended.output
+        (expected,) = FileCoder((tmp_path / "bpe" / kept).read_text(), "", lambda: None).encode([TEXT])
+        found = AutoTokenizer.from_pretrained(tmp_path / kind / "model")
+        assert found(TEXT.decode()).input_ids == expected.tolist()
+        assert found.decode(expected.tolist()) == TEXT.decode()
+    (tmp_path / "file" / kept).unlink()
+    ended = export(tmp_path / "file", tmp_path / "other")
+    assert ended.codes == [STORAGE_ERROR], ended.output
+    assert f"{kept} cannot be read" in ended.output
+    assert not (tmp_path / "other").exists()
+
+
+def test_export_over_another_model_is_rejected(trained: Path, exported: Path) -> None:
+    before = (exported / "model.safetensors").read_bytes()
+    ended = export(trained, exported, "--dtype=bfloat16")
+    assert ended.codes == [BAD_CONFIGURATION], ended.output
+    assert f"to is '{exported}'; allowed is a folder without model*.safetensors" in ended.output
+    assert (exported / "model.safetensors").read_bytes() == before
 
 
 def test_model_writes_on_in_transformers(exported: Path) -> None:
@@ -240,6 +256,12 @@ def test_adapters_resume_exactly(exported: Path, data: Path, tmp_path: Path) -> 
     assert len(ended.events("resume")) == 1
     train(data, tmp_path / "whole", *flags, "--epochs=2")
     assert evaluations(tmp_path / "parts") == evaluations(tmp_path / "whole")
+    # The adapters would be wrong for other weights of the same sizes.
+    shutil.copytree(exported, tmp_path / "other")
+    words = (*FLAGS, *flags, "--epochs=3", f"--bucket=file://{tmp_path}/parts", f"--init-from={tmp_path}/other")
+    ended = run(*words, recipe="language", data=data)
+    assert ended.codes == [DATA_ERROR], ended.output
+    assert f"{exported}/adamw" in ended.output
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,13 @@ def test_flops_per_token_of_llama_8b() -> None:
     assert counted == pytest.approx(744e12 / 14_451, rel=0.01)
 
 
+def test_fixed_weights_have_no_operations_for_gradients() -> None:
+    sizes, adapters = PRESETS["8b"], 21_000_000
+    counted = sizes.flops_per_token(context=8192, vocabulary=LLAMA_VOCABULARY, adapters=adapters)
+    saved = sizes.flops_per_token(context=8192, vocabulary=LLAMA_VOCABULARY) - counted
+    assert saved == 2 * sizes.matrix_weights(LLAMA_VOCABULARY) - 6 * adapters
+
+
 @pytest.mark.parametrize(
     ("text", "world", "expected"),
     [

@@ -136,6 +136,42 @@ def test_training_that_cannot_fit_is_rejected_with_flags_that_fit(
     assert found(spec(hosts=2, processes=gpus, flags={**flags, **changes}, **keys)) == []
 
 
+def test_advice_has_sizes_that_the_tensor_group_divides() -> None:
+    keys = {"resources": {"cpu": 1, "memory": "4Gi"}}
+    # The 4 heads of keys of 100m would fit, but cannot be divided by 8.
+    flags: dict[str, Any] = {"preset": "70b", "context": 8, "batch_size": 1, "parallelism": "tensor=8"}
+    (problem,) = conflicts(spec(hosts=1, processes=8, flags=flags, **keys))
+    assert problem.message.endswith("; use devices with more memory, or more hosts")
+    # A context of 12,501 would fit.
+    flags = {"preset": "1m", "context": 50_004, "batch_size": 1, "parallelism": "tensor=2,shard=4"}
+    keys = {"resources": {"cpu": 1, "memory": "1600Mi"}}
+    (problem,) = conflicts(spec(hosts=1, processes=8, flags={**flags, "activation_checkpointing": "full"}, **keys))
+    assert problem.message.endswith("; write `context: 6250`")
+
+
+def test_published_weights_get_no_advice_of_another_preset() -> None:
+    flags = {**LLAMA, "preset": "70b", "context": 256, "parallelism": "", "init_from": "gs://team/llama"}
+    (problem,) = conflicts(spec(hosts=1, processes=8, flags=flags, **T4S))
+    assert problem.message.endswith("; use devices with more memory, or more hosts")
+
+
+def test_block_that_is_computed_again_and_scores_do_not_exist_at_the_same_time() -> None:
+    flags = {**LLAMA, "activation_checkpointing": "full", "batch_size": 8, "vocabulary": 128_256}
+    many, few = (
+        least_memory(language_training(spec(hosts=1, processes=8, flags={**flags, "vocabulary": size})))
+        for size in (128_256, 320)
+    )
+    inputs = 2 * 8 * 8192 * 32 * 4096
+    assert (many.activations, many.logits) == (inputs, 10 * 8 * 8192 * 128_256)
+    assert (few.activations, few.logits) == (inputs + 2 * 8 * 8192 * 83_968, 0)
+
+
+def test_adapters_take_a_third_less_operations_than_weights() -> None:
+    flags = {"preset": "1b", "context": 4, "init_from": "gs://team/llama"}
+    whole, adapted = (language_training(spec(flags={**flags, "lora_rank": rank})) for rank in (0, 8))
+    assert adapted.flops_per_token / whole.flops_per_token == pytest.approx(2 / 3, rel=1e-3)
+
+
 def test_training_that_fits_no_device_gets_no_flags() -> None:
     keys = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 1}
     (problem,) = conflicts(spec(hosts=1, processes=1, flags={"preset": "70b", "layers": 80}, **keys))

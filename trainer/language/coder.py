@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.config import LanguageConfig
-from trainer.exit_codes import ConfigurationError, DataError
+from trainer.exit_codes import DataError
 from trainer.language.sizes import BPE, BYTES, SEPARATOR
+from trainer.rules import invalid_setting
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder, MissingFileError, checkpoints_folder
 
@@ -56,12 +58,13 @@ class FileCoder(Coder):
             special = [token["id"] for token in json.loads(text)["added_tokens"] if token["special"]]
             self._tokenizer = Tokenizer.from_str(text)
             self.separator = int(special[0])
+            # The numbers of tokens can have gaps.
+            self.size = 1 + max(self._tokenizer.get_vocab().values())
         except Exception as error:  # the library raises Exception itself
             raise DataError(
                 f"{where} cannot be used ({type(error).__name__}: {error}); allowed is a tokenizer.json with a special "
                 "token: set --tokenizer to another file"
             ) from None
-        self.size = int(self._tokenizer.get_vocab_size())
 
     def encode(self, documents: Sequence[bytes]) -> Iterator[Row]:
         """Yield the tokens of each document. Bytes that are not UTF-8 are replaced."""
@@ -79,36 +82,30 @@ class FileCoder(Coder):
 def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[bytes]) -> Coder:
     """Return the division into tokens that the settings ask for. All ranks must call it.
 
-    Rank 0 learns byte pairs once and saves them next to the checkpoints, so that a resumed run has the same tokens.
+    Rank 0 learns byte pairs once. It saves the tokenizer next to the checkpoints, for resumed runs and for exports.
     """
     if config.tokenizer == BYTES:
         return Coder()
+    folder = checkpoints_folder(Folder(config.bucket), config.job) if config.bucket else None
+    saved = ""
+    with suppress(MissingFileError):
+        saved = folder.read(TOKENIZER_FILE).decode("utf-8", errors="replace") if folder else ""
     if config.tokenizer == BPE:
-        text, where = runtime.broadcast(_learnt(config, documents) if runtime.rank == 0 else ""), "the learnt tokenizer"
+        text = saved if saved or runtime.rank else str(learn(documents, config.vocabulary).to_str())
+        text, where = runtime.broadcast(text), "the learnt tokenizer"
     else:
-        folder, _, name = config.tokenizer.rpartition("/")
-        text, where = Folder(folder or ".").read(name).decode("utf-8", errors="replace"), config.tokenizer
+        place, _, name = config.tokenizer.rpartition("/")
+        text, where = Folder(place or ".").read(name).decode("utf-8", errors="replace"), config.tokenizer
+        if folder and saved not in ("", text):
+            allowed = f"the tokenizer of this job's earlier run, {folder.url}/{TOKENIZER_FILE}"
+            raise invalid_setting("tokenizer", where, allowed, "give --tokenizer that file, or --job another name")
     coder = FileCoder(text, where, runtime.heartbeat)
     if coder.size > config.vocabulary:
-        raise ConfigurationError(
-            f"vocabulary is {config.vocabulary}; allowed is at least {coder.size}, the tokens of {where}: raise "
-            "--vocabulary"
-        )
-    return coder
-
-
-def _learnt(config: LanguageConfig, documents: Sequence[bytes]) -> str:
-    """Return the run's tokenizer.json, which is learnt unless the bucket has it."""
-    folder = checkpoints_folder(Folder(config.bucket), config.job) if config.bucket else None
-    if folder:
-        try:
-            return folder.read(TOKENIZER_FILE).decode()
-        except MissingFileError:
-            pass
-    text = str(learn(documents, config.vocabulary).to_str())
-    if folder:
+        allowed = f"at least {coder.size}, the tokens of {where}"
+        raise invalid_setting("vocabulary", config.vocabulary, allowed, "raise --vocabulary")
+    if folder and not saved and runtime.rank == 0:
         folder.write(TOKENIZER_FILE, text.encode())
-    return text
+    return coder
 
 
 def learn(documents: Sequence[bytes], size: int) -> Tokenizer:

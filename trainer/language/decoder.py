@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from trainer.checkpoints.shards import local_part, own_part
 from trainer.language.sizes import ROPE_RANGE, ROPE_TOKENS, SEPARATOR, Sizes
@@ -23,11 +23,9 @@ https://cdn.openai.com/better-language-models/language_models_are_unsupervised_m
 RESIDUAL_ENDS = ("out.weight", "down.weight")
 ZERO_END = ".lora_up"
 """Ending of matrices that are zero at first, so that adapters do not change the model."""
-_ATTENTIONS = ("cudnn", "efficient", "flash")
-PRODUCTS = frozenset(
-    [torch.ops.aten.mm.default, torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default]
-    + [getattr(torch.ops.aten, f"_scaled_dot_product_{name}_attention").default for name in _ATTENTIONS]
-)
+_ATTENTIONS = ("flash_attention_for_cpu", "cudnn_attention", "efficient_attention", "flash_attention")
+_NAMES = ("mm", *(f"_scaled_dot_product_{name}" for name in _ATTENTIONS))
+PRODUCTS = [getattr(torch.ops.aten, name).default for name in _NAMES]
 """Operations whose results selective activation checkpointing keeps, because they take most of the time."""
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
@@ -107,12 +105,7 @@ class Block(nn.Module):
         return found
 
 
-def _policy(_context: Any, operation: Any, *_arguments: Any, **_options: Any) -> CheckpointPolicy:
-    """Return whether to keep the result of an operation."""
-    return CheckpointPolicy.MUST_SAVE if operation in PRODUCTS else CheckpointPolicy.PREFER_RECOMPUTE
-
-
-_keep_products = partial(create_selective_checkpoint_contexts, _policy)
+_keep_products = partial(create_selective_checkpoint_contexts, PRODUCTS)
 
 
 class Decoder(nn.Module):

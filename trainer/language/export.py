@@ -17,8 +17,10 @@ from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destin
 from trainer.config import parse_settings
 from trainer.exit_codes import DataError
 from trainer.language.coder import TOKENIZER_FILE, byte_tokenizer
-from trainer.language.hugging_face import PublishedModel, published_name, write_model
+from trainer.language.hugging_face import WEIGHTS_NAME, PublishedModel, published_name, write_model
 from trainer.language.lora import DOWN, UP
+from trainer.language.sizes import BYTES
+from trainer.rules import invalid_setting
 from trainer.storage import Folder, MissingFileError
 
 
@@ -38,6 +40,9 @@ def export(arguments: Sequence[str]) -> None:
     """Write the model of a checkpoint, weight by weight. Raises ConfigurationError, DataError or StorageError."""
     config = parse_settings(ExportConfig, "python -m trainer export", arguments)
     folder, target, dtype = find_checkpoint(config.checkpoint), Folder(config.to), getattr(torch, config.dtype)
+    if any(map(WEIGHTS_NAME.fullmatch, target.names())):
+        # These could be LoRA's fixed weights, or mix with the new ones.
+        raise invalid_setting("to", config.to, "a folder without model*.safetensors", "give --to another one")
     try:
         manifest = read_manifest(folder)
     except (ValueError, MissingFileError) as error:
@@ -45,17 +50,17 @@ def export(arguments: Sequence[str]) -> None:
     facts = manifest["facts"]["model"]
     if not facts:
         raise DataError(f"checkpoint {folder.url} is not of recipe language; give --checkpoint another one")
+    if facts["tokenizer"] == BYTES:
+        tokenizer = str(byte_tokenizer().to_str()).encode()
+    else:
+        tokenizer = Folder(folder.url.rpartition("/")[0]).read(TOKENIZER_FILE)
     shapes, read = saved_weights(folder, manifest)
     if facts["lora_base"]:
         shapes, read = merged_weights(PublishedModel(facts["lora_base"]), shapes, read, scale=facts["lora_scale"])
     described = {**facts["config"], "dtype": config.dtype, "torch_dtype": config.dtype}
     write_model(target, described, shapes, lambda names: {name: read(name).to(dtype) for name in names})
-    try:
-        tokenizer = Folder(folder.url.rpartition("/")[0]).read(TOKENIZER_FILE)
-    except MissingFileError:
-        tokenizer = str(byte_tokenizer().to_str()).encode()
     target.write(TOKENIZER_FILE, tokenizer)
-    ends = json.loads(tokenizer)["added_tokens"][0]["content"]
+    ends = next(token["content"] for token in json.loads(tokenizer)["added_tokens"] if token["special"])
     described = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": ends, "eos_token": ends}
     target.write("tokenizer_config.json", json.dumps(described).encode())
     print(f"export checkpoint={folder.url} to={target.url} weights={len(shapes)}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
@@ -19,6 +20,7 @@ from trainer.language.sizes import ROPE_RANGE, ROPE_TOKENS
 from trainer.storage import Folder, MissingFileError
 
 CONFIG_FILE, INDEX_FILE = "config.json", "model.safetensors.index.json"
+WEIGHTS_NAME = re.compile(r"model.*\.safetensors")
 MAX_FILE_BYTES = 4 * 10**9
 """Most bytes of weights in a file, unless a single weight is larger."""
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -126,9 +128,8 @@ class PublishedModel:
         except (MissingFileError, ValueError) as error:
             raise self._error(f"{CONFIG_FILE}: {error}") from None
         self.places: dict[str, Place] = {}
-        for name in self.folder.names():
-            if name.startswith("model") and name.endswith(".safetensors"):
-                self.places.update(self._header(name))
+        for name in filter(WEIGHTS_NAME.fullmatch, self.folder.names()):
+            self.places.update(self._header(name))
 
     def _error(self, problem: str) -> DataError:
         return DataError(

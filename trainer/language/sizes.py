@@ -47,14 +47,16 @@ class Sizes:
         attention = 2 * self.width * self.head_width * (self.heads + self.kv_heads)
         return self.layers * (attention + 3 * self.width * self.hidden) + vocabulary * self.width
 
-    def flops_per_token(self, *, context: int, vocabulary: int) -> float:
+    def flops_per_token(self, *, context: int, vocabulary: int, adapters: int = 0) -> float:
         """Return the floating-point operations of a training step per token.
 
         A forward pass takes two operations per weight, and a backward pass twice as many. The scores and the sums of
         attention take 12 layers x width x context (https://arxiv.org/abs/2204.02311, appendix B). Half of that counts,
         because a token attends to half of the context on average (https://arxiv.org/abs/2307.08691, section 4.1).
+        With weights of adapters, all others are fixed and have no gradients, a third of their operations.
         """
-        return 6.0 * self.matrix_weights(vocabulary) + 6.0 * self.layers * self.width * context
+        own = 4.0 if adapters else 6.0
+        return own * self.matrix_weights(vocabulary) + 6.0 * adapters + 6.0 * self.layers * self.width * context
 
 
 PRESETS = {
@@ -71,8 +73,6 @@ PRESETS = {
 }
 """Sizes by name. From 1b on they are those of Llama 3: https://arxiv.org/abs/2407.21783 (8B, 70B), and the published
 configurations of Llama 3.2 (1B, 3B). With bytes as tokens the embedding is smaller than Llama's."""
-
-
 NUMBERS = ("layers", "width", "heads", "kv_heads", "hidden")
 """Sizes that a setting of the same name replaces."""
 PresetName = Literal["1m", "3m", "10m", "30m", "100m", "300m", "1b", "3b", "8b", "70b"]

@@ -17,7 +17,7 @@ from trainer.evaluation import Evaluation, run_test_set
 from trainer.exit_codes import ConfigurationError
 from trainer.language.decoder import Decoder, initialize
 from trainer.language.hugging_face import PublishedModel, describe
-from trainer.language.lora import adapt
+from trainer.language.lora import adapt, is_adapter
 from trainer.language.sizes import check_tensor_size, divide_ranks
 from trainer.language.training import BETAS, TokenMeter, bits_per_byte, clip_gradients, losses, optimizer_groups
 from trainer.models import build_optimizer
@@ -79,10 +79,11 @@ class LanguageTask(Task):
         return model, build_optimizer(config, optimizer_groups(config, model), betas=BETAS)
 
     def describe(self) -> dict[str, Any]:
-        """Return the model in Hugging Face's form, and where LoRA's fixed weights are."""
+        """Return the model in Hugging Face's form, its tokenizer, and where LoRA's fixed weights are."""
         config, base = self._config, self._config.init_from if self._config.lora_rank else ""
         described = describe(config, separator=self.data.coder.separator)
-        return {"config": described, "lora_base": base, "lora_scale": config.lora_scale}
+        facts = {"config": described, "tokenizer": config.tokenizer}
+        return facts | {"lora_base": base, "lora_scale": config.lora_scale}
 
     def meter(self) -> Meter:
         """Return what sums up losses and norms of gradients."""
@@ -90,8 +91,9 @@ class LanguageTask(Task):
 
     def flops_per_unit(self, model: nn.Module) -> float:
         """Return the operations of a training step per token."""
-        del model
-        return self._config.sizes.flops_per_token(context=self._config.context, vocabulary=self._config.vocabulary)
+        sizes, vocabulary = self._config.sizes, self._config.vocabulary
+        adapters = sum(weight.numel() for name, weight in model.named_parameters() if is_adapter(name))
+        return sizes.flops_per_token(context=self._config.context, vocabulary=vocabulary, adapters=adapters)
 
     def loss(self, output: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sum that training lowers, and the sum of the tokens' losses."""

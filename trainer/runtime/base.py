@@ -144,11 +144,7 @@ class Runtime:
         # Broadcasting buffers at each step would make all ranks wait for rank 0. torch 2.15 renamed the parameter.
         synced: dict[str, Any] = {"forward_sync_buffers" if torch.__version__ >= "2.15" else "broadcast_buffers": False}
         return DistributedDataParallel(
-            model,
-            device_ids=self.device_ids,
-            static_graph=static,
-            gradient_as_bucket_view=True,
-            **synced,
+            model, device_ids=self.device_ids, static_graph=static, gradient_as_bucket_view=True, **synced
         )
 
     @property
