@@ -3,8 +3,8 @@
 A host is a launcher on this machine. `ours` restarts the ranks in place. `theirs` is the same job without restarts in
 place: every launcher ends, Kubernetes' Job controller backs off, and all launchers start again.
 
-The bench does not wait for the back-off. It adds the controller's delay for the number of failed pods. The start of
-pods and containers does not count.
+The bench does not wait for the back-off. It adds the controller's delay for the number of failed pods. The measure
+excludes the start of pods and containers.
 """
 
 from __future__ import annotations

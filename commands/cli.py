@@ -51,7 +51,7 @@ def up(job: str | None, yes: bool) -> int:
     """Create or update the stack and follow its jobs.
 
     Sets up this machine first. Before it changes resources of a cloud, it shows the plan, the price and the quota, and
-    asks. The exit status is that of the jobs. Ctrl-C while jobs run stops only the following.
+    asks. The exit status is that of the jobs. While jobs run, Ctrl-C ends only this command; the jobs continue.
 
     \b
     Examples:
@@ -150,7 +150,7 @@ def fetch(job: str | None, as_json: bool, to: Path | None, takes_all: bool) -> i
 
 @cli.command(cls=ClusterCommand)
 @stack_option
-@click.option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster of a checkout that is gone.")
+@click.option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster, whose checkout no longer exists.")
 def down(orphan: str | None) -> int:
     """Destroy the stack and verify that nothing is left.
 
@@ -185,7 +185,7 @@ def status(as_json: bool) -> int:
 @stack_option
 @job_argument
 @click.option("--rank", type=int, envvar="RANK", help="Show only this rank.")
-@click.option("--no-follow", is_flag=True, help="Show the lines so far and end.")
+@click.option("--no-follow", is_flag=True, help="Print the lines so far and exit.")
 def logs(job: str | None, rank: int | None, no_follow: bool) -> int:
     """Follow the logs of all jobs, or of JOB, until they end.
 
@@ -224,8 +224,8 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 @stack_option
 @json_option
 @click.option("--base", metavar="COMMIT", help="Compare with this branch or commit.")
-@click.option("--engine", is_flag=True, help="Compare with what is up. Needs credentials.")
-@click.option("--credentials", is_flag=True, help="Query the running jobs and the quota that is left.")
+@click.option("--engine", is_flag=True, help="Compare with the deployed stack. Needs credentials.")
+@click.option("--credentials", is_flag=True, help="Query the running jobs and the remaining quota.")
 @click.option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
 @click.option("--output", metavar="FOLDER", type=click.Path(file_okay=False), help="Write report.md and report.json.")
 def preview(
@@ -253,7 +253,9 @@ def preview(
 @stack_option
 @json_option
 @click.option("--fault", envvar="FAULT", metavar="FAULT", help="Inject a fault, such as stockout:nodepool:gpus.")
-@click.option("--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, as us-central1/NVIDIA_T4_GPUS=4.")
+@click.option(
+    "--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, such as us-central1/NVIDIA_T4_GPUS=4."
+)
 @click.option("--name", help="Name of the rehearsal, to run several at the same time.")
 def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str | None) -> int:
     """Try a cloud stack in a simulated cloud.
@@ -299,9 +301,9 @@ def tensorboard(job: str | None, port: str) -> int:
 def verify_empty() -> int:
     """List leftovers of a destroyed stack.
 
-    Asks the cloud's API and writes a JSON receipt.
+    Queries the cloud's API and writes a JSON receipt.
 
-    Exit status 1: something is left.
+    Exit status 1: there are leftovers.
 
     \b
     Example:
@@ -344,15 +346,15 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
     "-C",
     metavar="FOLDER",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder with the stacks. Default: the nearest one around the working directory.",
+    help="The folder with the stacks. Default: the working directory or the nearest folder above it.",
 )
 @json_option
 def doctor(project: Path | None, as_json: bool) -> int:
-    """Show what this machine lacks, and what to do.
+    """Check this machine, and show how to fix what is missing.
 
     Checks the machine, the tools, and the stacks of the folder.
 
-    Exit status 1: a stack of the folder cannot be brought up.
+    Exit status 1: the settings of a stack are invalid.
 
     \b
     Examples:
@@ -370,7 +372,7 @@ def doctor(project: Path | None, as_json: bool) -> int:
 def bundle(output: Path | None) -> int:
     """Pack an archive for a bug report, without secrets.
 
-    It has settings, plan, state, events, last logs and versions.
+    It contains settings, plan, state, events, recent logs and versions.
 
     \b
     Example:
@@ -415,7 +417,7 @@ def config(as_json: bool, action: str, words: tuple[str, ...]) -> int:
 def init(project: Path | None, stack: str, **given: str | int | None) -> int:
     """Write the first stack of a folder.
 
-    Asks five questions, or takes options.
+    Asks five questions, or reads the answers from options.
 
     \b
     Examples:
@@ -451,7 +453,7 @@ def shell() -> int:
 def setup() -> int:
     """Install tools and build the trainer's image.
 
-    For platform `local`. `up` does it, too.
+    Needed for platform `local`. `trainyard up` also does this.
 
     \b
     Example:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from commands.review.plan import Step
 
 HOURS_OF_A_MONTH = 730
-"""Hours with which Google's and AWS's price calculators count a month."""
+"""Hours of a month in Google's and AWS's price calculators."""
 QuotaLeft = Mapping[tuple[str, str], int]
 
 

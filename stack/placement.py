@@ -100,7 +100,7 @@ def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Proble
             is_several = group.key == "parameter_servers" and group.count > 1
             remedy = "write fewer, or request less" if is_several else "request less"
             message = f"{_does_not_fit(group, pods[:index_of_first])}: {nodes} nodes offer {node} each; {remedy}"
-            return [_problem(jobs, group, "capacity.local.no_room_beside", message)]
+            return [_problem(jobs, group, "capacity.local.no_capacity_left", message)]
     return []
 
 

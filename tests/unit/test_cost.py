@@ -111,7 +111,7 @@ def test_cost_estimate_prices_every_disk(kind: str, disk: str, machine: str) -> 
 
 
 def test_cost_estimate_equals_published_prices_of_machines() -> None:
-    """Machines whose price is listed whole elsewhere: the sum of our parts comes to the same."""
+    """Check machines with a published total price: the sum of the parts must equal it."""
     listed = {
         "n1-standard-4": 0.19,
         "g4-standard-384": 36.0006,

@@ -39,7 +39,7 @@ class Sizes:
 
     @property
     def head_width(self) -> int:
-        """Numbers of a head."""
+        """Width of a head."""
         return self.width // self.heads
 
     def matrix_weights(self, vocabulary: int) -> int:
