@@ -59,7 +59,7 @@ def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool)
     # Slow to import.
     from commands.review.plan import forbidden, steps_of
 
-    print(f"stack {stack}: asking Pulumi what would change", flush=True)
+    print(f"stack {stack}: computing the changes with Pulumi", flush=True)
     steps = steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
     paid = [step for step in steps if is_in_cloud(step) and step.action != "same"]
     if not paid:

@@ -57,7 +57,7 @@ def test_report_spot_to_on_demand_shows_replacement_and_higher_cost() -> None:
     assert "**REPLACE** 1: 1 NodePool" in found
     row = next(line for line in found.splitlines() if line.startswith("| gpus")).split("|")
     assert float(row[3]) > 2 * float(row[2])
-    assert row[3] == row[4], "after is all on demand"
+    assert row[3] == row[4], "the columns `after` and `all on demand` must be equal"
     assert "us-central1 NVIDIA_T4_GPUS: 0 -> 4" in found
     assert len(found.splitlines()) <= SCREEN_LINES
 
