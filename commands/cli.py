@@ -131,8 +131,8 @@ def rerun(job: str | None, fresh: bool, yes: bool) -> int:
 @click.option(
     "--to", envvar="TO", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: ./JOB."
 )
-@click.option("--all", "takes_all", is_flag=True, help="Copy all checkpoints, not only the newest.")
-def fetch(job: str | None, as_json: bool, to: Path | None, takes_all: bool) -> int:
+@click.option("--all", "should_copy_all", is_flag=True, help="Copy all checkpoints, not only the newest.")
+def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool) -> int:
     """Copy the results of JOB to this machine.
 
     Copies the newest checkpoint, the metrics and the run record.
@@ -145,7 +145,7 @@ def fetch(job: str | None, as_json: bool, to: Path | None, takes_all: bool) -> i
     os.environ["JOB"] = ""
     from commands import fetch as command
 
-    return command.fetch(job or "", to, takes_all=takes_all, as_json=as_json)
+    return command.fetch(job or "", to, should_copy_all=should_copy_all, as_json=as_json)
 
 
 @cli.command(cls=ClusterCommand)

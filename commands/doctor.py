@@ -39,7 +39,7 @@ class Finding:
 
     name: str
     state: State
-    """`ok`; `error` if the settings of a stack are invalid; `optional` if some commands lack something."""
+    """`ok`; `error` if the settings of a stack are invalid; `optional` if only some commands need the missing part."""
     found: str
     """Description of what this machine has."""
     remedy: str = ""
