@@ -327,7 +327,7 @@ def verify_empty() -> int:
 def report(job: str | None, as_json: bool, output: Path | None) -> int:
     """Write a page about JOB: curves, restarts, settings, price.
 
-    One HTML file that loads nothing from a network.
+    The page is one HTML file that needs no network.
 
     \b
     Examples:
@@ -338,6 +338,33 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
     from commands import report as command
 
     return command.report(job or "", output, as_json=as_json)
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@job_argument
+@json_option
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, envvar="RANK", help="The rank.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The page. Default: profile-JOB-RANK.html in this folder.",
+)
+def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> int:
+    """Write a page about the trace that JOB recorded with `profile_steps`.
+
+    The page contains the time of each operation and a time line. It is one HTML file that needs no network.
+
+    \b
+    Examples:
+      trainyard profile digits
+      trainyard profile digits --rank 3 --json
+    """
+    os.environ["JOB"] = ""
+    from commands import profile as command
+
+    return command.profile(job or "", rank, output, as_json=as_json)
 
 
 @cli.command()
