@@ -51,7 +51,7 @@ def pools_of_jobs(cloud: Cloud, jobs: Jobs) -> dict[str, str | None]:
 
 
 def advice(cloud: Cloud, jobs: Jobs, ttl_hours: float | None) -> list[str]:
-    """Return notes about valid settings that cost time or money: hosts in several zones, and nodes that stay while idle.
+    """Return notes about valid settings that cost time or money: hosts in several zones, and idle nodes that stay.
 
     Traffic between zones has a price: https://aws.amazon.com/ec2/pricing/on-demand/#Data_Transfer and
     https://cloud.google.com/vpc/network-pricing
