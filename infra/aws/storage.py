@@ -35,7 +35,7 @@ class CheckpointBucket(pulumi.ComponentResource):
         # A kept bucket also keeps its protections.
         child = pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep)
         bucket = s3.Bucket(f"{args.cluster}-{name}", bucket=config.name, force_destroy=not config.keep, opts=child)
-        protections = self._protect(name, bucket, child)
+        protections = self._create_protections(name, bucket, child)
         versioning = s3.BucketVersioning(
             f"{name}-versioning",
             bucket=bucket.bucket,
@@ -52,7 +52,9 @@ class CheckpointBucket(pulumi.ComponentResource):
         self.arn = bucket.arn
         self.register_outputs({"name": self.name, "arn": self.arn})
 
-    def _protect(self, name: str, bucket: s3.Bucket, child: pulumi.ResourceOptions) -> list[pulumi.Output[str]]:
+    def _create_protections(
+        self, name: str, bucket: s3.Bucket, child: pulumi.ResourceOptions
+    ) -> list[pulumi.Output[str]]:
         """Create the protections of the bucket. Return their ids."""
         return [
             s3.BucketPublicAccessBlock(

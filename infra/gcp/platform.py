@@ -102,7 +102,7 @@ class FallbackComputeClass(pulumi.ComponentResource):
     """
 
     def __init__(self, name: str, args: FallbackComputeClassArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:gcp:FallbackComputeClass", name, None, opts)
+        super().__init__("trainyard:gcp:FallbackOrder", name, None, opts)
         CustomResource(
             f"{name}-class",
             api_version="cloud.google.com/v1",
