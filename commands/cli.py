@@ -257,7 +257,8 @@ def preview(
     "--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, such as us-central1/NVIDIA_T4_GPUS=4."
 )
 @click.option("--name", help="Name of the rehearsal, to run several at the same time.")
-def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str | None) -> int:
+@click.option("--page", metavar="FILE", type=click.Path(dir_okay=False), help="Write the report as an HTML page too.")
+def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str | None, page: str | None) -> int:
     """Try a cloud stack in a simulated cloud.
 
     Creates, runs and destroys it, without an account.
@@ -266,12 +267,14 @@ def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str
     Examples:
       trainyard rehearse --stack dev
       trainyard rehearse --stack dev --fault stockout:nodepool:gpus
+      trainyard rehearse --stack dev --page rehearsal.html
     """
     words = [os.environ["STACK"], *(["--json"] if as_json else []), *(["--fault", fault] if fault else [])]
     words += [word for each in quota for word in ("--quota", each)]
     from commands.rehearse import __main__ as command
 
-    return command.main([*words, *(["--name", name] if name else [])])
+    options = {"--name": name, "--page": page}
+    return command.main([*words, *(word for option, value in options.items() if value for word in (option, value))])
 
 
 @cli.command(cls=ClusterCommand)
