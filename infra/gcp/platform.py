@@ -150,7 +150,9 @@ def _fallback_classes(cloud: GkeComponents, in_cluster: pulumi.ResourceOptions) 
             if plan.pool.name == pool:
                 models.setdefault(plan.model, []).append(cloud.pools[plan.name].name)
         args = FallbackComputeClassArgs(pool=pool, node_pools=list(models.values()))
-        FallbackComputeClass(f"{pool}-fallback", args, in_cluster)
+        before = pulumi.Alias(name=f"{pool}-ladder", type_="trainyard:gcp:CapacityLadder")
+        opts = pulumi.ResourceOptions.merge(in_cluster, pulumi.ResourceOptions(aliases=[before]))
+        FallbackComputeClass(f"{pool}-fallback", args, opts)
 
 
 def _platform(
