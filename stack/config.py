@@ -19,6 +19,8 @@ from pydantic import Field, ValidationError
 
 from infra.cloud import Cloud
 from infra.clouds import PlatformConfig, cloud_of
+from infra.image.builtin_images import ImageRef, PackageLayer
+from infra.project import project_folder
 from policy.config import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
@@ -32,6 +34,7 @@ from stack.validation import (
     settings_in_clear,
     unusable_secrets,
 )
+from workloads import requirements_file
 from workloads.examples import example_jobs
 from workloads.kinds import operators_of
 from workloads.spec import JobSpec
@@ -80,6 +83,20 @@ class StackConfig(Section):
         `trainer` is one of them unless every job sets another.
         """
         return frozenset(name for job in self.jobs for name in job.builtin_images)
+
+    @property
+    def package_layers(self) -> dict[str, PackageLayer]:
+        """Job -> packages of its requirements file. Reads the files; raises ValueError if one is gone."""
+        return {
+            job.name: requirements_file.layer_of(job.requirements, job.image_ref.builtin or "", project_folder())
+            for job in self.jobs
+            if job.requirements
+        }
+
+    def image_ref(self, job: JobSpec) -> ImageRef:
+        """Return the image of a job's hosts: the one with its packages if the job has `requirements`."""
+        layer = self.package_layers.get(job.name)
+        return ImageRef(builtin=layer.name) if layer else job.image_ref
 
     @property
     def builds_images(self) -> bool:

@@ -11,14 +11,16 @@ from infra.project import project_folder
 from settings.problem import Invalid, Problem
 from settings.secret_scan import looks_random, secrets_in_variables, token_kind
 from stack.placement import Jobs, local_capacity_problems, unschedulable_jobs
-from workloads import user_script
+from workloads import requirements_file, user_script
+from workloads.command import BUCKET_PATH
+from workloads.job_data import DataSource, bucket_source, folder_source
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
 from workloads.validation.conflicts import conflicts
 from workloads.validation.flags import bucket_conflicts
-from workloads.validation.images import ImageSources, image_conflicts
+from workloads.validation.images import ImageSources, image_conflicts, package_conflicts
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
@@ -95,9 +97,25 @@ def _missing_accelerators(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
 
 def _platform_conflicts(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
     """Yield the requirements of a job that its platform does not meet, but another platform may."""
-    yield from image_conflicts(job, ImageSources(builds=cloud.built_images, pulls=cloud.pulls_images))
+    sources = ImageSources(builds=cloud.built_images, pulls=cloud.pulls_images)
+    yield from image_conflicts(job, sources)
+    yield from package_conflicts(job, sources)
+    if job.data and not cloud.nodes_here:
+        try:
+            data_source(cloud, job)
+        except Invalid as error:
+            yield Problem(f"job.data.{error.code}", ("data",), str(error), job.data)
     if cloud.scheme:
         yield from bucket_conflicts(job, cloud.scheme)
+
+
+def data_source(cloud: Cloud, job: JobSpec) -> DataSource | None:
+    """Return the place of a job's data, or None without `data`. Raises Invalid."""
+    if job.data is None:
+        return None
+    if cloud.nodes_here:
+        return folder_source(job.data, project_folder())
+    return bucket_source(job, job.data, bucket_folder=None if cloud.scheme else BUCKET_PATH)
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
@@ -162,8 +180,9 @@ def protected_despite_ttl(cloud: Cloud, ttl_hours: float | None) -> list[Problem
 
 def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return the requirements of the configuration that this machine does not meet."""
-    problems = cloud.machine_problems() + unreadable_scripts(jobs)
+    problems = cloud.machine_problems() + unreadable_scripts(jobs) + unreadable_requirements(jobs)
     if cloud.nodes_here:
+        problems += _unusable_folders(cloud, jobs)
         problems += local_capacity_problems(jobs, cloud.nodes_here, this_machine())
     return problems
 
@@ -189,3 +208,26 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
         except Invalid as error:
             problems.append(Problem(f"job.script.{error.code}", ("jobs", index, "script"), str(error), job.script))
     return problems
+
+
+def unreadable_requirements(jobs: Jobs) -> list[Problem]:
+    """Return a problem for each requirements file whose packages Trainyard cannot add to an image."""
+    problems = []
+    for index, job in enumerate(jobs):
+        if job.requirements is None:
+            continue
+        try:
+            requirements_file.read(job.requirements, project_folder())
+        except Invalid as error:
+            path = ("jobs", index, "requirements")
+            problems.append(Problem(f"job.requirements.{error.code}", path, str(error), job.requirements))
+    return problems
+
+
+def _unusable_folders(cloud: Cloud, jobs: Jobs) -> Iterator[Problem]:
+    """Yield a problem for each folder of data that pods on this machine cannot read."""
+    for index, job in enumerate(jobs):
+        try:
+            data_source(cloud, job)
+        except Invalid as error:
+            yield Problem(f"job.data.{error.code}", ("jobs", index, "data"), str(error), job.data)

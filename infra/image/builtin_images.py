@@ -1,7 +1,8 @@
-"""BuiltinImage: image that Trainyard builds; ImageRef: image of a job. Pure."""
+"""BuiltinImage: image that Trainyard builds; PackageLayer: packages over it; ImageRef: image of a job. Pure."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -27,6 +28,8 @@ class BuiltinImage:
     """Build arguments."""
     is_built_in_clouds: bool = False
     """True if the cloud platforms also build it, as a variant of the trainer image."""
+    installs_packages: bool = False
+    """True if it contains uv, which installs the packages of a job's `requirements`."""
 
 
 T = TypeVar("T")
@@ -49,6 +52,7 @@ TRAINER_IMAGE = BuiltinImage(
     ),
     data=frozenset({"digits", "sotu", "tiny-imagenet"}),
     is_built_in_clouds=True,
+    installs_packages=True,
 )
 BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
     {
@@ -65,6 +69,7 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
             dockerfile="images/ray/Dockerfile",
             sources=MappingProxyType({"images/ray/recipes": "recipes"}),
             trainer_files=("requirements.txt", "requirements-cuda12.txt"),
+            installs_packages=True,
         ),
         "stores": BuiltinImage(
             folder="images/stores",
@@ -78,6 +83,7 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
                 {"images/trainer/network_check.py": "network_check.py", "trainer": "trainer"},
             ),
             is_built_in_clouds=True,
+            installs_packages=True,
         ),
     }
 )
@@ -90,12 +96,43 @@ default on XLA.
 """
 
 
+PACKAGES_FOLDER = "images/packages"
+"""Folder of the Dockerfile and the program that install a job's packages over an image, relative to the project."""
+PACKAGES_FILES = ("Dockerfile", "install.py")
+"""Files of PACKAGES_FOLDER that the build reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackageLayer:
+    """Packages of a requirements file, installed as a layer over a builtin image."""
+
+    base: str
+    """Name of the builtin image."""
+    requirements: str
+    """Content of the requirements file."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the requirements file."""
+        return hashlib.sha256(self.requirements.encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """Name of the image with the packages, next to those of the builtin images. It changes with the file."""
+        return f"{self.base}-with-{self.digest[:12]}"
+
+
+def builtin_image(name: str) -> BuiltinImage:
+    """Return the builtin image `name`, also for the trainer image."""
+    return TRAINER_IMAGE if name == TRAINER else BUILTIN_IMAGES[name]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImageRef:
     """Image of a job: a builtin image or a reference in a registry."""
 
     builtin: str | None = None
-    """Name of a builtin image; None for a reference."""
+    """Name of a builtin image or of a PackageLayer; None for a reference."""
     reference: str | None = None
     """Reference in a registry; None for a builtin image."""
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pulumi import dynamic
 
-from infra.image.builtin_images import LOCAL_PREFIX
+from infra.image.builtin_images import LOCAL_PREFIX, PackageLayer
 from infra.local import leftovers, lifecycle
 from infra.local.components import in_node
 from infra.local.image_store import run_with_archive
@@ -45,13 +46,20 @@ def missing_images(settings: ClusterSettings, references: Sequence[str]) -> list
     ]
 
 
-def load_images(settings: ClusterSettings, references: Sequence[str], progress: Callable[[str], None]) -> None:
-    """Load each locally built image into each node that lacks it."""
+def load_images(
+    settings: ClusterSettings,
+    references: Sequence[str],
+    progress: Callable[[str], None],
+    packages: Mapping[str, PackageLayer] = MappingProxyType({}),
+) -> None:
+    """Load each locally built image into each node that lacks it. `packages` has the layer of some references."""
+    from infra.local.package_image import build_packages
     from infra.local.trainer_image import ensure_stored
 
     for index, reference in missing_images(settings, references):
         layers = partial(_layers, settings, index)
-        write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress, layers)
+        build = partial(build_packages, packages[reference]) if reference in packages else None
+        write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress, layers, build)
         progress(f"loading {reference} into {settings.node_names[index]}")
         run_with_archive([*_in_node(settings, index), "images", "import", "-"], reference, write)
 
@@ -222,5 +230,6 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         return dynamic.DiffResult(changes=changed or bool(missing_images(settings_of(news), news["images"])))
 
     def _load(self, props: Properties) -> Properties:
-        load_images(settings_of(props), props["images"], say)
+        packages = {name: PackageLayer(**layer) for name, layer in props.get("packages", {}).items()}
+        load_images(settings_of(props), props["images"], say, packages)
         return props

@@ -1,0 +1,65 @@
+"""Requirements files: lists of Python packages in the project that a job gets in addition to its image. Pure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from infra.image.builtin_images import PackageLayer
+from settings.problem import Invalid
+from settings.secret_scan import token_kind
+
+MAX_BYTES = 64_000
+"""Maximum size. A list with hashes of hundreds of packages is smaller."""
+REMEDY = "write a path relative to the folder of the stack's file, such as requirements.txt"
+_OTHER_FILE = re.compile(
+    r"(-r|-c|-e|--requirement|--constraint|--editable|-f|--find-links)\b|\.{0,2}/|\.$|file:|.*@\s*file:"
+)
+"""Line that refers to another file, which is not in the build of the image."""
+_COMMENT = re.compile(r"(^|\s)#.*")
+_PACKAGE = re.compile(r"[A-Za-z0-9]")
+"""Beginning of a line with a package. Other lines are options."""
+
+
+def layer_of(requirements: str, image: str, project: Path) -> PackageLayer:
+    """Return the packages of a file of the project as a layer over a builtin image. Raises Invalid."""
+    return PackageLayer(base=image, requirements=read(requirements, project))
+
+
+def read(requirements: str, project: Path) -> str:
+    """Return the content of a requirements file. Raises Invalid with the problem of the file and the remedy."""
+    if "://" in requirements or requirements.startswith("~"):
+        raise Invalid("not_a_path", f"is not the path of a file of the project; {REMEDY}")
+    path = project / requirements
+    if not path.resolve().is_relative_to(project.resolve()):
+        raise Invalid("outside", f"is outside of {project}; copy the file there, and {REMEDY}")
+    try:
+        content = path.read_bytes()
+        text = content.decode()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise Invalid("absent", f"is not a file of {project}; {REMEDY}") from error
+    except OSError as error:
+        raise Invalid("unreadable", f"cannot be read ({error.strerror}); make the file readable") from error
+    except UnicodeDecodeError as error:
+        raise Invalid("not_utf8", "is not UTF-8 text; write one package a line, such as einops==0.8.1") from error
+    if len(content) > MAX_BYTES:
+        raise Invalid(
+            "too_large", f"has {len(content):,} bytes; at most {MAX_BYTES:,} are allowed; list fewer packages"
+        )
+    _check_lines(text)
+    return text
+
+
+def _check_lines(text: str) -> None:
+    lines = [_COMMENT.sub("", line).strip() for line in text.splitlines()]
+    for number, line in enumerate(lines, start=1):
+        if "\0" in line:
+            raise Invalid("control_character", f"line {number} contains a control character; remove it")
+        if _OTHER_FILE.match(line):
+            raise Invalid(
+                "other_file", f"line {number} refers to another file, which is not in the image; write packages instead"
+            )
+    if noun := token_kind(text):
+        raise Invalid("secret", f"contains {noun} in clear; install the package in an image of your own (`image`)")
+    if not any(_PACKAGE.match(line) for line in lines):
+        raise Invalid("empty", "lists no package; add one a line, such as einops==0.8.1, or remove it")
