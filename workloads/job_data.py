@@ -67,22 +67,22 @@ def folder_source(data: str, project: Path) -> DataSource:
     """Return the data in a folder of this machine, relative to the project. Raises Invalid."""
     if "://" in data:
         raise Invalid(
-            "url_on_local",
+            "data_url_on_local",
             "is a URL, which pods on this machine cannot reach; write a folder of this machine, such as ./data",
         )
     if data.startswith("~"):
-        raise Invalid("home", f"starts with ~, which no shell expands here; write {Path(data).expanduser()}")
+        raise Invalid("data_home", f"starts with ~, which no shell expands here; write {Path(data).expanduser()}")
     folder = (project / data).resolve()
     if not folder.is_dir():
-        raise Invalid("absent", f"is not a folder: there is no folder {folder}; write one, such as ./data")
+        raise Invalid("data_absent", f"is not a folder: there is no folder {folder}; write one, such as ./data")
     hidden = next((each for each in HIDDEN_FOLDERS if folder.is_relative_to(each)), None)
     if hidden or folder == Path("/"):
         place = f"in {hidden}" if hidden else "the root folder"
         raise Invalid(
-            "hidden", f"is {place}, which nodes on this machine do not share; copy the data to another folder"
+            "data_hidden", f"is {place}, which nodes on this machine do not share; copy the data to another folder"
         )
     if not _is_readable(folder):
-        raise Invalid("unreadable", f"{folder} is not readable for the user of pods; run `chmod -R a+rX {folder}`")
+        raise Invalid("data_unreadable", f"{folder} is not readable for the user of pods; run `chmod -R a+rX {folder}`")
     return DataSource(location=DATA_PATH, folder=folder)
 
 
@@ -100,18 +100,18 @@ def bucket_source(spec: JobSpec, data: str, *, bucket_folder: str | None) -> Dat
     """
     if data.startswith(("/", "./", "../", "~")) or posixpath.normpath(data).startswith(".."):
         raise Invalid(
-            "folder_in_cloud",
+            "data_folder_in_cloud",
             "is a folder of this machine, which the nodes of this platform cannot mount; copy it into the stack's "
             f"bucket (docs/data.md) and write its path there, `data: {_example(data)}`, or write a gs:// or s3:// URL",
         )
     if "://" in data:
         if not _URL.fullmatch(data) or "::" in data:
             raise Invalid(
-                "url", "must be the URL of a folder in a bucket; write gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
+                "data_url", "must be the URL of a folder in a bucket; write gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
             )
     elif not _BUCKET_PATH.fullmatch(data):
         raise Invalid(
-            "bucket_path", "must be a path in the stack's bucket without spaces, '?', '#', '*' and ':'; rename it"
+            "data_bucket_path", "must be a path in the stack's bucket without spaces, '?', '#', '*' and ':'; rename it"
         )
     if spec.recipe == "digits" and ("://" in data or bucket_folder is None):
         raise Invalid(
