@@ -194,6 +194,15 @@ def test_init_with_answers_from_questions_writes_and_names_the_next_command(
         init(project, "first", {})
 
 
+def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, {"train.py": "print(1)\n", "requirements.txt": "einops==0.8.1\n"})
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    assert init(project, "first", {}) == 0
+    assert load_file(project / "Pulumi.first.yaml").jobs[0].requirements == "requirements.txt"
+    assert init(project, "second", {"program": "digits"}) == 0
+    assert load_file(project / "Pulumi.second.yaml").jobs[0].requirements is None
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
