@@ -18,6 +18,7 @@ from commands import command_line as parts
 from commands import environment
 from commands.exit_status import ExitStatus
 from commands.init import POOLS, Answers, InitError, collect, find_script, init, job_name, settings
+from commands.stack import settings_without_salt
 from infra.make_command import COMMAND_VARIABLE, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE, project_folder
 from stack.config import load_file
@@ -192,6 +193,16 @@ def test_init_with_answers_from_questions_writes_and_names_the_next_command(
     assert "`trainyard up --stack first` creates the cluster" in capsys.readouterr().out
     with pytest.raises(InitError, match=r"Pulumi\.first\.yaml exists already"):
         init(project, "first", {})
+
+
+def test_salt_of_pulumi_is_kept_out_of_the_named_folder(project: Path) -> None:
+    text = (project / "Pulumi.dev.yaml").read_text(encoding="utf-8")
+    with settings_without_salt(project):
+        for name in ("dev", "other"):
+            with (project / f"Pulumi.{name}.yaml").open("a", encoding="utf-8") as file:
+                file.write("encryptionsalt: v1:a:b\n")
+    assert (project / "Pulumi.dev.yaml").read_text(encoding="utf-8") == text
+    assert not (project / "Pulumi.other.yaml").exists()
 
 
 def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
