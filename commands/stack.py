@@ -145,8 +145,8 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
 def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
     """Keep `encryptionsalt` out of settings files that had none. It fits only one checkout, whose state has it.
 
-    `folder` has the files; by default it is the project. Pulumi writes numbers as text when it adds the salt. Restore a file whose settings are unchanged. Delete a new file
-    that has only the salt.
+    `folder` has the files; by default it is the project. Pulumi writes numbers as text when it adds the salt. Restore a
+    file whose settings are unchanged. Delete a new file that has only the salt.
     """
     place = folder or PROJECT
     files = sorted(place.glob("Pulumi.*.yaml"))
