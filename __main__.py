@@ -114,7 +114,7 @@ async def main() -> None:
     """Declare the stack. Report errors in the configuration without a traceback."""
     try:
         config = stack_config.load()
-        layers = frozenset(config.package_layers.values())
+        layers = frozenset(config.job_layers.values())
         platform = await config.cloud.build(config.operators, config.builtin_images, layers)
         operators = install_operators(config.operators, platform)
     except ValueError as error:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from infra.capacity import PoolNodes
 from infra.cost import CostEstimate, Line
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, PackageLayer, built_in_clouds
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer, built_in_clouds
 from infra.image.config import ImageConfig, image_problems
 from infra.inventory import Lister, Listing, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling, in_pool
@@ -152,9 +152,9 @@ class Cloud(ABC):
 
     @abstractmethod
     async def build(
-        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[PackageLayer] = frozenset()
+        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
     ) -> Platform:
-        """Provision the platform for jobs that need `operators`, `images` and the packages `layers`.
+        """Provision the platform for jobs that need `operators`, `images` and the jobs' `layers`.
 
         Raises ValueError, with one problem per line, if this machine cannot run it.
         """

@@ -19,8 +19,7 @@ from pydantic import Field, ValidationError
 
 from infra.cloud import Cloud
 from infra.clouds import PlatformConfig, cloud_of
-from infra.image.builtin_images import ImageRef, PackageLayer
-from infra.project import project_folder
+from infra.image.builtin_images import ImageRef, JobLayer
 from policy.config import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
@@ -29,12 +28,12 @@ from settings.types import Section
 from stack.validation import (
     SECRETS,
     configuration_conflicts,
+    job_layer,
     machine_problems,
     protected_despite_ttl,
     settings_in_clear,
     unusable_secrets,
 )
-from workloads import requirements_file
 from workloads.examples import example_jobs
 from workloads.kinds import operators_of
 from workloads.spec import JobSpec
@@ -85,17 +84,14 @@ class StackConfig(Section):
         return frozenset(name for job in self.jobs for name in job.builtin_images)
 
     @property
-    def package_layers(self) -> dict[str, PackageLayer]:
-        """Job -> packages of its requirements file. Reads the files; raises ValueError if one is gone."""
-        return {
-            job.name: requirements_file.layer_of(job.requirements, job.image_ref.builtin or "", project_folder())
-            for job in self.jobs
-            if job.requirements
-        }
+    def job_layers(self) -> dict[str, JobLayer]:
+        """Job -> its layer over a builtin image, for jobs that have one. Reads their files; raises ValueError."""
+        layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
+        return {name: layer for name, layer in layers.items() if layer}
 
     def image_ref(self, job: JobSpec) -> ImageRef:
-        """Return the image of a job's hosts: the one with its packages if the job has `requirements`."""
-        layer = self.package_layers.get(job.name)
+        """Return the image of a job's hosts: the one with its layer if it has one."""
+        layer = job_layer(job, self.cloud.built_images)
         return ImageRef(builtin=layer.name) if layer else job.image_ref
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from infra.cloud import Cloud
 from infra.hardware import this_machine
+from infra.image.builtin_images import JobLayer
 from infra.make_command import make_command
 from infra.project import project_folder
 from settings.problem import Invalid, Problem
@@ -180,14 +181,27 @@ def protected_despite_ttl(cloud: Cloud, ttl_hours: float | None) -> list[Problem
 
 def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return the requirements of the configuration that this machine does not meet."""
-    problems = cloud.machine_problems() + unreadable_scripts(jobs) + unreadable_requirements(jobs)
+    problems = cloud.machine_problems() + unreadable_scripts(cloud, jobs) + unreadable_requirements(jobs)
     if cloud.nodes_here:
         problems += _unusable_folders(cloud, jobs)
         problems += local_capacity_problems(jobs, cloud.nodes_here, this_machine())
     return problems
 
 
-def unreadable_scripts(jobs: Jobs) -> list[Problem]:
+def job_layer(job: JobSpec, built_images: frozenset[str]) -> JobLayer | None:
+    """Return the layer over a job's image: its packages, and its script if that is too large. Raises Invalid."""
+    requirements = requirements_file.read(job.requirements, project_folder()) if job.requirements else ""
+    files: tuple[tuple[str, str], ...] = ()
+    if job.script and user_script.is_in_checkout(job.script):
+        script = user_script.read(job.script, project_folder())
+        if script.needs_layer and job.image_ref.builtin not in built_images:
+            raise script.size_error(user_script.MAX_BYTES, "a ConfigMap")
+        files = tuple(sorted(script.files.items())) if script.needs_layer else ()
+    base = job.image_ref.builtin
+    return JobLayer(base=base, requirements=requirements, files=files) if base and (requirements or files) else None
+
+
+def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return a problem for each user script that Trainyard cannot copy into pods."""
     problems = []
     for index, job in enumerate(jobs):
@@ -205,6 +219,7 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
                         f"{path} contains {noun} in clear; read it from a variable, and write `secrets:` in the job"
                     )
                     raise Invalid("secret", message)
+            job_layer(job.model_copy(update={"requirements": None}), cloud.built_images)
         except Invalid as error:
             problems.append(Problem(f"job.script.{error.code}", ("jobs", index, "script"), str(error), job.script))
     return problems

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from infra.image.builtin_images import PackageLayer
 from settings.problem import Invalid
 from settings.secret_scan import token_kind
 
@@ -19,11 +18,6 @@ _OTHER_FILE = re.compile(
 _COMMENT = re.compile(r"(^|\s)#.*")
 _PACKAGE = re.compile(r"[A-Za-z0-9]")
 """Beginning of a line with a package. Other lines are options."""
-
-
-def layer_of(requirements: str, image: str, project: Path) -> PackageLayer:
-    """Return the packages of a file of the project as a layer over a builtin image. Raises Invalid."""
-    return PackageLayer(base=image, requirements=read(requirements, project))
 
 
 def read(requirements: str, project: Path) -> str:

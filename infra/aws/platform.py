@@ -30,7 +30,7 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from infra.aws.cluster import context_name
 from infra.aws.components import EksComponents, build_components
 from infra.aws.config import EksConfig
-from infra.image.builtin_images import PackageLayer
+from infra.image.builtin_images import JobLayer
 from infra.image.cloud_image import trainer_images
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
@@ -161,8 +161,8 @@ Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
 """Trainer image, and further images by name."""
 
 
-def build_eks(config: EksConfig, images: frozenset[str], layers: frozenset[PackageLayer] = frozenset()) -> Platform:
-    """Provision the platform for jobs, with the builtin images `images` and the packages `layers`."""
+def build_eks(config: EksConfig, images: frozenset[str], layers: frozenset[JobLayer] = frozenset()) -> Platform:
+    """Provision the platform for jobs, with the builtin images `images` and the jobs' `layers`."""
     cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
@@ -216,7 +216,7 @@ def _platform(
 
 
 def _trainer_images(
-    config: EksConfig, cloud: EksComponents, variants: frozenset[str], layers: frozenset[PackageLayer]
+    config: EksConfig, cloud: EksComponents, variants: frozenset[str], layers: frozenset[JobLayer]
 ) -> Images:
     """Return the prebuilt image, or the images that are built and pushed to the repository."""
     if cloud.repository is None:

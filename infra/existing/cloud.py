@@ -8,7 +8,7 @@ from infra.cloud import Cloud
 from infra.existing.config import KubeconfigConfig, UrlConfig
 from infra.hardware import gpus
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import PackageLayer
+from infra.image.builtin_images import JobLayer
 from infra.kubeconfig import contexts, kubeconfig_files
 from infra.naming import KUEUE
 from infra.scheduling import Scheduling, tolerate, tpu_scheduling
@@ -72,7 +72,7 @@ class Existing(Cloud):
         return Scheduling(tolerations=(tolerate(gpus.RESOURCE),), accelerator_resource=gpus.RESOURCE)
 
     async def build(
-        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[PackageLayer] = frozenset()
+        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
     ) -> Platform:
         del operators, images, layers
         from infra.existing.platform import use_existing_cluster

@@ -11,7 +11,7 @@ from infra.cost import Line
 from infra.gcp import inventory, permissions, pools, quota_and_prices, rules
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import PackageLayer, built_in_clouds
+from infra.image.builtin_images import JobLayer, built_in_clouds
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling
 from settings.problem import Problem
@@ -71,7 +71,7 @@ class Gke(ProvisionedCloud):
         build_components(self.config)
 
     async def build(
-        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[PackageLayer] = frozenset()
+        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
     ) -> Platform:
         del operators
         from infra.gcp.platform import build_gke

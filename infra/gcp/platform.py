@@ -14,7 +14,7 @@ from infra.gcp.components import GkeComponents, build_components
 from infra.gcp.config import GkeConfig
 from infra.gcp.network import PodNetworks, PodNetworksArgs
 from infra.hardware.machines import ProvisioningModel
-from infra.image.builtin_images import PackageLayer
+from infra.image.builtin_images import JobLayer
 from infra.image.cloud_image import trainer_images
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.namespace import HostFolder, HostFolderArgs, TrainingNamespace, TrainingNamespaceArgs
@@ -60,8 +60,8 @@ Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
 IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
 
 
-def build_gke(config: GkeConfig, images: frozenset[str], layers: frozenset[PackageLayer] = frozenset()) -> Platform:
-    """Provision the platform for jobs, with the builtin images `images` and the packages `layers`."""
+def build_gke(config: GkeConfig, images: frozenset[str], layers: frozenset[JobLayer] = frozenset()) -> Platform:
+    """Provision the platform for jobs, with the builtin images `images` and the jobs' `layers`."""
     cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
@@ -137,7 +137,7 @@ def _platform(
 
 
 def _trainer_images(
-    config: GkeConfig, cloud: GkeComponents, variants: frozenset[str], layers: frozenset[PackageLayer]
+    config: GkeConfig, cloud: GkeComponents, variants: frozenset[str], layers: frozenset[JobLayer]
 ) -> Images:
     """Return the prebuilt image, or the images that are built and pushed to the repository."""
     if cloud.repository is None:

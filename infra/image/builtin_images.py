@@ -1,4 +1,4 @@
-"""BuiltinImage: image that Trainyard builds; PackageLayer: packages over it; ImageRef: image of a job. Pure."""
+"""BuiltinImage: image that Trainyard builds; JobLayer: what a job adds to it; ImageRef: image of a job. Pure."""
 
 from __future__ import annotations
 
@@ -96,30 +96,34 @@ default on XLA.
 """
 
 
-PACKAGES_FOLDER = "images/packages"
-"""Folder of the Dockerfile and the program that install a job's packages over an image, relative to the project."""
-PACKAGES_FILES = ("Dockerfile", "install.py")
-"""Files of PACKAGES_FOLDER that the build reads."""
+LAYER_FOLDER = "images/layer"
+"""Folder of the Dockerfile and the installer of a job's layer over an image, relative to the project."""
+LAYER_FILES = ("Dockerfile", "install.py")
+"""Files of LAYER_FOLDER that the build reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackageLayer:
-    """Packages of a requirements file, installed as a layer over a builtin image."""
+class JobLayer:
+    """Layer of a job over a builtin image: packages of its requirements file, and source files of its project."""
 
     base: str
     """Name of the builtin image."""
-    requirements: str
-    """Content of the requirements file."""
+    requirements: str = ""
+    """Content of the requirements file; empty without one."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Path below the script's folder and content of each source file that is too large for a ConfigMap."""
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the requirements file."""
-        return hashlib.sha256(self.requirements.encode()).hexdigest()
+    def digests(self) -> str:
+        """Beginnings of the SHA-256 of the requirements file and of the source files, without those that it lacks."""
+        files = hashlib.sha256(repr(sorted(self.files)).encode())
+        found = [hashlib.sha256(self.requirements.encode())] if self.requirements else []
+        return "-".join(each.hexdigest()[:12] for each in (*found, *([files] if self.files else [])))
 
     @property
     def name(self) -> str:
-        """Name of the image with the packages, next to those of the builtin images. It changes with the file."""
-        return f"{self.base}-with-{self.digest[:12]}"
+        """Name of the image with the layer, next to those of the builtin images. It changes with the content."""
+        return f"{self.base}-with-{self.digests}"
 
 
 def builtin_image(name: str) -> BuiltinImage:
@@ -132,7 +136,7 @@ class ImageRef:
     """Image of a job: a builtin image or a reference in a registry."""
 
     builtin: str | None = None
-    """Name of a builtin image or of a PackageLayer; None for a reference."""
+    """Name of a builtin image or of a JobLayer; None for a reference."""
     reference: str | None = None
     """Reference in a registry; None for a builtin image."""
 

@@ -1,4 +1,4 @@
-"""TrainerImage: the trainer image, built with buildx and pushed to a cloud; PackagesImage: a layer over it."""
+"""TrainerImage: the trainer image, built with buildx and pushed to a cloud; LayerImage: a layer over it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 import pulumi
 import pulumi_docker_build as docker
 
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, PackageLayer
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer
 from infra.image.config import ImageConfig, ImagePlatform
-from infra.local.package_image import write_context
+from infra.local.layer_image import write_context
 from infra.local.trainer_image import copy_data, trainer_sources
 from infra.project import project_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONTEXT = PROJECT / ".trainyard" / "image"
 """Build context. It contains only the trainer's sources and the data."""
-PACKAGES_CONTEXTS = PROJECT / ".trainyard" / "packages"
-"""Folder of the build contexts of the images with packages."""
+LAYER_CONTEXTS = PROJECT / ".trainyard" / "layers"
+"""Folder of the build contexts of the images with jobs' layers."""
 
 X86_64_ONLY: tuple[ImagePlatform, ...] = ("linux/amd64",)
 
@@ -76,29 +76,29 @@ class TrainerImage(pulumi.ComponentResource):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackagesImageArgs:
-    """Arguments of an image with the packages of a job's `requirements`."""
+class LayerImageArgs:
+    """Arguments of an image with a job's layer."""
 
     name: pulumi.Input[str]
     """Name of the image with its registry, without a tag."""
     config: ImageConfig
     """Settings."""
-    layer: PackageLayer
-    """Packages, and the image below them."""
+    layer: JobLayer
+    """Packages and source files, and the image below them."""
     base: pulumi.Input[str]
     """Reference of the image below."""
 
 
-class PackagesImage(pulumi.ComponentResource):
-    """Image with packages over a builtin image, referenced by its digest. The digest of the file is in its tag."""
+class LayerImage(pulumi.ComponentResource):
+    """Image with a job's layer, referenced by its digest. Its tag has the digests of the layer's content."""
 
     reference: pulumi.Output[str]
     """Name, tag and digest, known after the push."""
 
-    def __init__(self, name: str, args: PackagesImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:infra:PackagesImage", name, None, opts)
-        context = PACKAGES_CONTEXTS / args.layer.name
-        prepare_packages(args.layer, context)
+    def __init__(self, name: str, args: LayerImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:infra:LayerImage", name, None, opts)
+        context = LAYER_CONTEXTS / args.layer.name
+        prepare_layer(args.layer, context)
         platforms = args.config.platforms if args.layer.base == TRAINER else X86_64_ONLY
         image = docker.Image(
             f"{name}-build",
@@ -119,8 +119,8 @@ def _tag(config: ImageConfig, variant: str) -> str:
     return "-".join(filter(None, (config.git_branch.replace("/", "-"), variant)))
 
 
-def prepare_packages(layer: PackageLayer, context: Path) -> None:
-    """Write the build context of an image with packages."""
+def prepare_layer(layer: JobLayer, context: Path) -> None:
+    """Write the build context of an image with a job's layer."""
     write_context(layer, context)
 
 
@@ -136,7 +136,7 @@ def trainer_images(
     name: pulumi.Input[str],
     config: ImageConfig,
     variants: frozenset[str],
-    layers: frozenset[PackageLayer] = frozenset(),
+    layers: frozenset[JobLayer] = frozenset(),
 ) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
     """Return the reference of the trainer image, empty if `variants` lacks it, and of the other images by name."""
     trainer: pulumi.Output[str] = pulumi.Output.from_input("")
@@ -149,8 +149,8 @@ def trainer_images(
     }
     for layer in sorted(layers, key=lambda layer: layer.name):
         base = trainer if layer.base == TRAINER else others[layer.base]
-        args = PackagesImageArgs(name=name, config=config, layer=layer, base=base)
-        others[layer.name] = PackagesImage(f"image-{layer.name}", args).reference
+        args = LayerImageArgs(name=name, config=config, layer=layer, base=base)
+        others[layer.name] = LayerImage(f"image-{layer.name}", args).reference
     return trainer, others
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from infra.cloud import EVERY_IMAGE, Cloud
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import PackageLayer
+from infra.image.builtin_images import JobLayer
 from infra.local.config import LocalConfig
 from infra.local.lifecycle import check_machine
 from infra.local.settings import ClusterSettings, stack_cluster
@@ -46,7 +46,7 @@ class Local(Cloud):
         raise ValueError("the cluster on this machine has only CPUs")
 
     async def build(
-        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[PackageLayer] = frozenset()
+        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
     ) -> Platform:
         import pulumi
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 from pulumi import dynamic
 
-from infra.image.builtin_images import PackageLayer
 from infra.local.provider import LocalClusterProvider, NodeImagesProvider
 
 
@@ -29,8 +28,8 @@ class LocalClusterArgs:
     """Port on 127.0.0.1 for the API server; 0 chooses a free one."""
     images: pulumi.Input[Sequence[str]] = ()
     """References of the images that every node must have."""
-    packages: Mapping[str, PackageLayer] = field(default_factory=dict)
-    """Reference -> layer of each of these images that has the packages of a job's `requirements`."""
+    layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Reference -> inputs of the layer (layer_inputs) of each of these images that has one."""
 
 
 class _ClusterProcesses(dynamic.Resource):
@@ -91,10 +90,9 @@ class LocalCluster(pulumi.ComponentResource):
             ),
         )
         self.processes = processes
-        packages = {reference: asdict(layer) for reference, layer in args.packages.items()}
         self.images = _NodeImages(
             f"{name}-images",
-            {**settings, "images": args.images, **({"packages": packages} if packages else {})},
+            {**settings, "images": args.images, **({"layers": args.layers} if args.layers else {})},
             pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[processes],

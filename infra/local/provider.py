@@ -19,7 +19,7 @@ from typing import Any
 
 from pulumi import dynamic
 
-from infra.image.builtin_images import LOCAL_PREFIX, PackageLayer
+from infra.image.builtin_images import LOCAL_PREFIX
 from infra.local import leftovers, lifecycle
 from infra.local.components import in_node
 from infra.local.image_store import run_with_archive
@@ -50,15 +50,15 @@ def load_images(
     settings: ClusterSettings,
     references: Sequence[str],
     progress: Callable[[str], None],
-    packages: Mapping[str, PackageLayer] = MappingProxyType({}),
+    job_layers: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> None:
-    """Load each locally built image into each node that lacks it. `packages` has the layer of some references."""
-    from infra.local.package_image import build_packages
+    """Load each locally built image into each node that lacks it. `job_layers` has the layers of some."""
+    from infra.local.layer_image import build_layer, layer_of_inputs
     from infra.local.trainer_image import ensure_stored
 
     for index, reference in missing_images(settings, references):
         layers = partial(_layers, settings, index)
-        build = partial(build_packages, packages[reference]) if reference in packages else None
+        build = partial(build_layer, layer_of_inputs(job_layers[reference])) if reference in job_layers else None
         write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress, layers, build)
         progress(f"loading {reference} into {settings.node_names[index]}")
         run_with_archive([*_in_node(settings, index), "images", "import", "-"], reference, write)
@@ -230,6 +230,5 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         return dynamic.DiffResult(changes=changed or bool(missing_images(settings_of(news), news["images"])))
 
     def _load(self, props: Properties) -> Properties:
-        packages = {name: PackageLayer(**layer) for name, layer in props.get("packages", {}).items()}
-        load_images(settings_of(props), props["images"], say, packages)
+        load_images(settings_of(props), props["images"], say, props.get("layers", {}))
         return props

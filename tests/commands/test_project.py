@@ -23,8 +23,9 @@ from infra.make_command import COMMAND_VARIABLE, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE, project_folder
 from stack.config import load_file
 from stack.run_record import run_records
+from workloads import user_script
 from workloads.examples import example_jobs, example_names
-from workloads.user_script import MAX_BYTES, is_in_checkout, read
+from workloads.user_script import is_in_checkout, read
 
 
 @pytest.fixture
@@ -141,10 +142,13 @@ def test_other_file_of_the_checkout_is_not_a_script_of_a_project(script: str, tm
         read(script, tmp_path)
 
 
-def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path) -> None:
-    write(tmp_path, {"train.py": "", "big.json": "1" * MAX_BYTES, "small.py": "1"})
+def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"train.py": "", "big.json": "1" * 1000, "small.py": "1"})
+    monkeypatch.setattr(user_script, "MAX_LAYER_BYTES", 1001)
+    assert read("./train.py", tmp_path).num_bytes == 1001
+    monkeypatch.setattr(user_script, "MAX_LAYER_BYTES", 1000)
     with pytest.raises(
-        ValueError, match=r"has source files next to it of 900,001 bytes.*largest are big\.json, small\.py"
+        ValueError, match=r"has source files next to it of 1,001 bytes.*largest are big\.json, small\.py"
     ):
         read("./train.py", tmp_path)
 

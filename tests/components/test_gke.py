@@ -328,7 +328,7 @@ def test_gke_job_with_requirements_runs_image_over_trainer_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(cloud_image, "PACKAGES_CONTEXTS", tmp_path / "packages")
+    monkeypatch.setattr(cloud_image, "LAYER_CONTEXTS", tmp_path / "packages")
     (tmp_path / "requirements.txt").write_text("cowsay==6.1\n", encoding="utf-8")
     job = {"name": "a", "recipe": "imagenet", "requirements": "requirements.txt", "data": "flowers"}
     engine, exported = graph(gke({"machine_type": "n2-standard-8"}), [job])

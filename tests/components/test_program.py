@@ -282,8 +282,8 @@ def test_program_local_job_mounts_its_data_and_loads_its_packages(
     (tmp_path / "requirements.txt").write_text("cowsay==6.1\n", encoding="utf-8")
     engine, exported = program(LOCAL, [{**JOBS[0], "data": "./data", "requirements": "requirements.txt"}])
     (images,) = [each for each in engine.of_type("dynamic:Resource") if each.name == "local-images"]
-    (reference,) = images.inputs["packages"]
-    assert images.inputs["packages"][reference] == {"base": "trainer", "requirements": "cowsay==6.1\n"}
+    (reference,) = images.inputs["layers"]
+    assert images.inputs["layers"][reference] == {"base": "trainer", "requirements": "cowsay==6.1\n"}
     assert reference in images.inputs["images"]
     (job,) = engine.of_type(":Job")
     pod = job.inputs["spec"]["template"]["spec"]

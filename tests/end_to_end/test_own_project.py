@@ -12,6 +12,7 @@ import pytest
 
 from infra.local.settings import ClusterSettings
 from tests.end_to_end.conftest import Checkout
+from workloads.user_script import MAX_BYTES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
@@ -27,11 +28,14 @@ dist.init_process_group("gloo")
 mine = torch.tensor(dist.get_rank() + 1.0)
 dist.all_reduce(mine)
 data = Path(os.environ["TRAINYARD_DATA"])
+table = Path(__file__).with_name("table.json")
+size = table.stat().st_size if table.exists() else 0
 try:
     (data / "new.txt").write_text("")
 except OSError as error:
     problem = error.strerror
-print(f"sum={mine.item()} cowsay={cowsay.__version__} {data}={(data / 'word.txt').read_text()} {problem}", flush=True)
+word = (data / "word.txt").read_text()
+print(f"sum={mine.item()} table={size} cowsay={cowsay.__version__} {data}={word} {problem}", flush=True)
 dist.destroy_process_group()
 """
 STACK = """
@@ -88,15 +92,17 @@ def project(checkout: Checkout, tmp_path: Path) -> Iterator[Project]:
 
 
 def test_job_of_a_project_gets_its_packages_and_data_on_each_host(project: Project) -> None:
-    for version in ("6.1", "6.0"):
+    for version, table_bytes in (("6.1", 0), ("6.0", MAX_BYTES)):
         digest = project.require(f"{PACKAGE}=={version}")
+        if table_bytes:
+            (project.folder / "table.json").write_text("1" * table_bytes, encoding="utf-8")
         text = project.run("up")
-        line = rf"sum=3\.0 cowsay={re.escape(version)} /data=tulip Read-only file system$"
+        line = rf"sum=3\.0 table={table_bytes} cowsay={re.escape(version)} /data=tulip Read-only file system$"
         for rank in range(2):
             assert re.search(rf"^mine/{rank} \| {line}", text, re.M), text[-3000:]
         record = project.record()
         assert record["requirements_digest"] == digest
-        assert str(record["image"]).endswith(f"-{digest.removeprefix('sha256:')[:12]}")
+        assert f"-{digest.removeprefix('sha256:')[:12]}" in str(record["image"])
     project.require("numpy<2")
     text = project.run("up", status=None)
     assert re.search(r"requirements: numpy: the file needs 1\.[\d.]+, but the image has [2-9]\.[\d.]+", text), text

@@ -30,6 +30,11 @@ ROWS = {
             "tests/unit/test_requirements_and_data.py::test_tag_of_an_image_with_packages_has_the_digest_of_the_file",
         ),
         (
+            "More, up to 50 MB, become a layer of the job's image",
+            "tests/end_to_end/test_own_project.py::test_job_of_a_project_gets_its_packages_and_data_on_each_host",
+            "tests/unit/test_requirements_and_data.py::test_script_too_large_for_a_config_map_is_in_the_image",
+        ),
+        (
             "`up` stops and reports the package with both versions",
             "tests/end_to_end/test_own_project.py::test_job_of_a_project_gets_its_packages_and_data_on_each_host",
             "tests/unit/test_requirements_and_data.py::test_conflict_with_the_image_names_package_and_both_versions",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from images.packages.install import changed_packages, conflict
-from infra.image.builtin_images import PackageLayer
-from infra.local.package_image import explanation, package_reference, write_context
+from images.layer.install import changed_packages, conflict
+from infra.image.builtin_images import JobLayer
+from infra.local.layer_image import explanation, layer_inputs, layer_of_inputs, layer_reference, write_context
 from infra.project import PROJECT_VARIABLE
 from settings.problem import Invalid
 from stack.config import parse
@@ -21,6 +22,7 @@ from workloads.command import program
 from workloads.job_data import DATA_PATH, HIDDEN_FOLDERS, USER, DataSource
 from workloads.requirements_file import MAX_BYTES, read
 from workloads.spec import JobSpec
+from workloads.user_script import MAX_BYTES as SCRIPT_BYTES
 
 GKE = {"kind": "gke", "project": "some-project", "pools": [{"name": "cpu", "machine_type": "n2-standard-8"}]}
 PREBUILT = {**GKE, "image": {"prebuilt": f"example.com/a@sha256:{'1' * 64}"}}
@@ -46,9 +48,9 @@ def on(platform: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def test_requirements_of_every_platform_that_builds_images_are_accepted(project: Path) -> None:
     for platform in ({"kind": "local"}, GKE):
         config = parse(on(platform, requirements="requirements.txt"))
-        layer = config.package_layers["digits"]
+        layer = config.job_layers["digits"]
         assert (layer.base, layer.requirements) == ("trainer", (project / "requirements.txt").read_text())
-        assert config.image_ref(config.jobs[0]).builtin == f"trainer-with-{layer.digest[:12]}"
+        assert config.image_ref(config.jobs[0]).builtin == f"trainer-with-{layer.digests}"
         assert config.jobs[0].image_ref.builtin == "trainer"
 
 
@@ -121,27 +123,68 @@ def test_requirements_over_an_image_that_takes_no_packages_have_code(values: dic
 
 def test_run_record_has_the_digest_of_the_requirements(project: Path) -> None:
     config = parse(job(requirements="requirements.txt"))
-    first = run_records(config, "", {config.package_layers["digits"].name: "with packages"})["digits"]
+    first = run_records(config, "", {config.job_layers["digits"].name: "with packages"})["digits"]
     (project / "requirements.txt").write_text("cowsay==6.0\n", encoding="utf-8")
-    second = run_records(config, "", {config.package_layers["digits"].name: "with others"})["digits"]
+    second = run_records(config, "", {config.job_layers["digits"].name: "with others"})["digits"]
     assert first["requirements_digest"].startswith("sha256:")
     assert first["requirements_digest"] != second["requirements_digest"]
     assert (first["image"], second["image"]) == ("with packages", "with others")
 
 
 def test_tag_of_an_image_with_packages_has_the_digest_of_the_file() -> None:
-    first, second = (PackageLayer(base="trainer", requirements=text) for text in ("cowsay==6.1\n", "cowsay==6.0\n"))
-    one, two = package_reference(first), package_reference(second)
-    assert one.startswith("trainyard.local/packages:trainer-")
-    assert one.endswith(f"-{first.digest[:12]}")
+    first, second = (JobLayer(base="trainer", requirements=text) for text in ("cowsay==6.1\n", "cowsay==6.0\n"))
+    one, two = layer_reference(first), layer_reference(second)
+    assert one.startswith("trainyard.local/layer:trainer-")
+    assert one.endswith(f"-{hashlib.sha256(first.requirements.encode()).hexdigest()[:12]}")
     assert one != two
     assert one.rpartition("-")[0] == two.rpartition("-")[0], "the images below are equal"
 
 
 def test_build_context_of_packages_has_the_file_and_the_installer(tmp_path: Path) -> None:
-    folder = write_context(PackageLayer(base="trainer", requirements="cowsay\n"), tmp_path / "context")
-    assert sorted(path.name for path in folder.iterdir()) == ["Dockerfile", "install.py", "requirements.txt"]
+    layer = JobLayer(base="trainer", requirements="cowsay\n", files=(("inner/more.py", "VALUE = 1\r\n"),))
+    folder = write_context(layer, tmp_path / "context")
+    assert sorted(path.name for path in folder.iterdir()) == ["Dockerfile", "install.py", "project", "requirements.txt"]
+    assert (folder / "project" / "inner" / "more.py").read_bytes() == b"VALUE = 1\r\n"
     assert (folder / "requirements.txt").read_text(encoding="utf-8") == "cowsay\n"
+
+
+def test_source_files_of_a_layer_are_in_a_folder_instead_of_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    files = (("a/b.py", "B = 1\r\n"), ("train.py", "print('\u00e9')\n"))
+    layer = JobLayer(base="trainer", requirements="cowsay\n", files=files)
+    inputs = layer_inputs(layer)
+    assert "B = 1" not in str(inputs)
+    assert layer_inputs(layer) == inputs, "an equal folder stays"
+    assert layer_of_inputs(inputs) == layer
+    packages = JobLayer(base="trainer", requirements="cowsay\n")
+    assert layer_of_inputs(layer_inputs(packages)) == packages
+    assert layer.name.startswith(f"{packages.name}-")
+
+
+@pytest.mark.parametrize("platform", [{"kind": "local"}, GKE])
+def test_script_too_large_for_a_config_map_is_in_the_image(project: Path, platform: dict[str, Any]) -> None:
+    (project / "requirements.txt").unlink()
+    (project / "train.py").write_text("print(1)\n", encoding="utf-8")
+    (project / "big.json").write_text("1" * SCRIPT_BYTES, encoding="utf-8")
+    config = parse(on(platform, recipe=None, script="./train.py"))
+    layer = config.job_layers["digits"]
+    assert (layer.requirements, [path for path, _ in layer.files]) == ("", ["big.json", "train.py"])
+    (project / "big.json").write_text("1", encoding="utf-8")
+    assert config.job_layers == {}
+
+
+@pytest.mark.parametrize("platform", [ON_CLAIM, PREBUILT])
+@pytest.mark.parametrize(("names", "code"), [(["big.json"], "folder_too_large"), ([], "too_large")])
+def test_large_script_of_a_platform_that_builds_no_images_has_code(
+    project: Path, platform: dict[str, Any], names: list[str], code: str
+) -> None:
+    (project / "train.py").write_text("#" if names else "#" * (SCRIPT_BYTES + 1), encoding="utf-8")
+    for name in names:
+        (project / name).write_text("1" * SCRIPT_BYTES, encoding="utf-8")
+    values = on(platform, recipe=None, script="./train.py")
+    assert problems_of(values) == [(f"job.script.{code}", "jobs.0.script")]
 
 
 PLAN = """Using Python 3.11.2 environment at: venv

@@ -1,4 +1,4 @@
-"""Install the packages of a requirements file into an image's environment, without a change of installed packages.
+"""Install the packages of a requirements file into an image's environment. No installed package changes.
 
 It runs in the build of the image, with the image's Python and uv. Only the standard library is available.
 """
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-REQUIREMENTS = Path("/opt/trainyard/packages/requirements.txt")
+REQUIREMENTS = Path("/opt/trainyard/layer/requirements.txt")
 CONFLICT_PREFIX = "requirements: "
 """Prefix of the line that explains a failure. infra.local.trainer_image looks for it in the build's output."""
 _CHANGE = re.compile(r"^ ([-+]) ([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
@@ -55,6 +55,8 @@ def uv(*words: str) -> subprocess.CompletedProcess[str]:
 
 def main() -> int:
     """Install the packages. Return 1, with the reason in the last line, if they do not fit the image."""
+    if not REQUIREMENTS.read_text(encoding="utf-8"):
+        return 0
     frozen = uv("freeze").stdout.splitlines()
     constraints = REQUIREMENTS.with_name("installed.txt")
     constraints.write_text("\n".join(line for line in frozen if "==" in line) + "\n", encoding="utf-8")
