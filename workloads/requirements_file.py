@@ -11,9 +11,7 @@ from settings.secret_scan import token_kind
 MAX_BYTES = 64_000
 """Maximum size. A list with hashes of hundreds of packages is smaller."""
 REMEDY = "write a path relative to the folder of the stack's file, such as requirements.txt"
-_OTHER_FILE = re.compile(
-    r"(-r|-c|-e|--requirement|--constraint|--editable|-f|--find-links)\b|\.{0,2}/|\.$|file:|.*@\s*file:"
-)
+_OTHER_FILE = re.compile(r"-[rce]|--(requirement|constraint|editable)\b|\.{0,2}/|\.$|file:|.*@\s*file:")
 """Line that refers to another file, which is not in the build of the image."""
 _COMMENT = re.compile(r"(^|\s)#.*")
 _PACKAGE = re.compile(r"[A-Za-z0-9]")

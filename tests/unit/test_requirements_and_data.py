@@ -60,6 +60,7 @@ def test_requirements_of_every_platform_that_builds_images_are_accepted(project:
         ("", "requirements_empty"),
         ("# nothing\n--no-cache\n", "requirements_empty"),
         ("-r more.txt\n", "requirements_other_file"),
+        ("-rmore.txt\n", "requirements_other_file"),
         ("cowsay\n-c pins.txt\n", "requirements_other_file"),
         ("--editable .\n", "requirements_other_file"),
         ("./mine\n", "requirements_other_file"),
