@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -24,6 +26,8 @@ SOURCES = Path(__file__).resolve().parents[2] / LAYER_FOLDER
 REPOSITORY = f"{LOCAL_PREFIX}layer"
 KEPT_IMAGES = 4
 """Number of these images that the store keeps, including the newest."""
+KEPT_SECONDS = 86_400
+"""Seconds that the source files of a layer are kept after the last program that used them."""
 FILES_FOLDER = "project"
 """Folder of the source files in the build context."""
 _EXPLANATION = re.compile(r"^(?:#\d+ )?(?:[\d.]+ )?(requirements: .*)$", re.MULTILINE)
@@ -73,7 +77,6 @@ def build_layer(layer: JobLayer, builder: Builder, reference: str, progress: Pro
     finally:
         shutil.rmtree(context)
     store_built(builder, reference, progress, kept=KEPT_IMAGES)
-    shutil.rmtree(cache_folder() / "images" / "projects" / layer.digests, ignore_errors=True)
 
 
 def explanation(output: str) -> str:
@@ -106,12 +109,17 @@ def layer_inputs(layer: JobLayer) -> dict[str, str]:
     if not layer.files:
         return found
     folder = cache_folder() / "images" / "projects" / layer.digests
-    if not folder.exists():
+    if folder.exists():
+        os.utime(folder)
+    else:
         draft = folder.with_suffix(".new")
         shutil.rmtree(draft, ignore_errors=True)
         draft.parent.mkdir(parents=True, exist_ok=True)
         _write_files(layer.files, draft)
         draft.rename(folder)
+    for other in folder.parent.iterdir():
+        if other.stat().st_mtime < time.time() - KEPT_SECONDS:
+            shutil.rmtree(other, ignore_errors=True)
     return {**found, "files": str(folder)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,11 @@ def test_source_files_of_a_layer_are_in_a_folder_instead_of_the_state(
     inputs = layer_inputs(layer)
     assert "B = 1" not in str(inputs)
     assert layer_inputs(layer) == inputs, "an equal folder stays"
+    other = layer_inputs(JobLayer(base="trainer", files=(("train.py", ""),)))["files"]
+    os.utime(inputs["files"], (0, 0))
+    layer_inputs(JobLayer(base="trainer", files=(("train.py", ""),)))
+    assert [path.name for path in Path(other).parent.iterdir()] == [Path(other).name], "an unused folder goes"
+    assert layer_inputs(layer) == inputs
     assert layer_of_inputs(inputs) == layer
     packages = JobLayer(base="trainer", requirements="cowsay\n")
     assert layer_of_inputs(layer_inputs(packages)) == packages
