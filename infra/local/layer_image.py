@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from infra.image.builtin_images import LAYER_FILES, LAYER_FOLDER, LOCAL_PREFIX, TRAINER, JobLayer
@@ -118,8 +119,10 @@ def layer_inputs(layer: JobLayer) -> dict[str, str]:
         _write_files(layer.files, draft)
         draft.rename(folder)
     for other in folder.parent.iterdir():
-        if other.stat().st_mtime < time.time() - KEPT_SECONDS:
-            shutil.rmtree(other, ignore_errors=True)
+        # Another program may remove it at the same time.
+        with suppress(FileNotFoundError):
+            if other.stat().st_mtime < time.time() - KEPT_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
     return {**found, "files": str(folder)}
 
 
