@@ -59,7 +59,8 @@ def _check_lines(text: str) -> None:
             )
     if noun := token_kind(text):
         raise Invalid(
-            "requirements_secret", f"contains {noun} in clear; install the package in an image of your own (`image`)"
+            "requirements_secret",
+            f"contains {noun} in plain text; install the package in an image of your own (`image`)",
         )
     if not any(_PACKAGE.match(line) for line in lines):
         raise Invalid("requirements_empty", "lists no package; add one a line, such as einops==0.8.1, or remove it")
