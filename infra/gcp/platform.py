@@ -112,7 +112,9 @@ def _platform(
             folder = HostFolderArgs(
                 namespace=training.namespace, claim=nccl_environment.claim, folder=nccl_environment.folder
             )
-            HostFolder(nccl_environment.claim, folder, in_cluster)
+            before = pulumi.Alias(type_="trainyard:gcp:HostFolder")
+            opts = pulumi.ResourceOptions.merge(in_cluster, pulumi.ResourceOptions(aliases=[before]))
+            HostFolder(nccl_environment.claim, folder, opts)
     context = context_name(config)
     path = kubeconfig_path(context)
     endpoint = "" if config.authorized_networks else " --dns-endpoint"
