@@ -35,6 +35,10 @@ _EXPLANATION = re.compile(r"^(?:#\d+ )?(?:[\d.]+ )?(requirements: .*)$", re.MULT
 """Line that explains a failed build (images/layer/install.py), after BuildKit's step and seconds."""
 
 
+class LayerError(RuntimeError):
+    """The packages of a job do not fit its image; the message is one sentence for its user."""
+
+
 def base_reference(layer: JobLayer) -> str:
     """Return the reference of the builtin image below the layer."""
     return trainer_image_reference() if layer.base == TRAINER else builtin_image_reference(layer.base)
@@ -52,7 +56,7 @@ def layer_reference(layer: JobLayer) -> str:
 
 
 def build_layer(layer: JobLayer, builder: Builder, reference: str, progress: Progress) -> None:
-    """Build and store the image of a layer. Raise RuntimeError with one sentence if the packages do not fit."""
+    """Build and store the image of a layer. Raise LayerError if the packages do not fit."""
     if reference != layer_reference(layer):
         raise RuntimeError(f"image {reference}: the sources changed during the update; run `pulumi up` again")
     base = base_reference(layer)
@@ -74,7 +78,9 @@ def build_layer(layer: JobLayer, builder: Builder, reference: str, progress: Pro
     try:
         builder.build(build)
     except RuntimeError as error:
-        raise RuntimeError(explanation(str(error)) or str(error)) from None
+        if message := explanation(str(error)):
+            raise LayerError(message) from None
+        raise
     finally:
         shutil.rmtree(context)
     store_built(builder, reference, progress, kept=KEPT_IMAGES)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -230,5 +231,12 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         return dynamic.DiffResult(changes=changed or bool(missing_images(settings_of(news), news["images"])))
 
     def _load(self, props: Properties) -> Properties:
-        load_images(settings_of(props), props["images"], print_progress, props.get("layers", {}))
+        from infra.local.layer_image import LayerError
+
+        try:
+            load_images(settings_of(props), props["images"], print_progress, props.get("layers", {}))
+        except LayerError as error:
+            # Pulumi reports the traceback of a provider's error, which would hide the one sentence for the user.
+            sys.tracebacklimit = 0
+            raise RuntimeError(str(error)) from None
         return props

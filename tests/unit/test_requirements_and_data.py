@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,15 @@ import pytest
 
 from images.layer.install import changed_packages, conflict
 from infra.image.builtin_images import JobLayer
-from infra.local.layer_image import explanation, layer_inputs, layer_of_inputs, layer_reference, write_context
+from infra.local import provider
+from infra.local.layer_image import (
+    LayerError,
+    explanation,
+    layer_inputs,
+    layer_of_inputs,
+    layer_reference,
+    write_context,
+)
 from infra.project import PROJECT_VARIABLE
 from settings.problem import Invalid
 from stack.config import parse
@@ -216,6 +226,21 @@ def test_conflict_with_the_image_names_package_and_both_versions(requirements: s
     changes = changed_packages(PLAN)
     assert changes == [("numpy", "2.4.6", "1.26.4"), ("Torch_Thing", "2.15.0", "2.9.0")]
     assert conflict(changes, requirements).startswith(f"requirements: {sentence}")
+
+
+def test_conflict_in_the_provider_is_reported_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise LayerError("requirements: numpy: the file needs 1")
+
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
+    monkeypatch.setattr(provider, "load_images", fail)
+    properties = {"owner": "/a", "stack": "a", "name": "a", "nodes": 1.0, "port": 0.0, "images": []}
+    try:
+        provider.NodeImagesProvider().create(properties)
+    except RuntimeError:
+        assert traceback.format_exc() == "RuntimeError: requirements: numpy: the file needs 1\n"
+    else:
+        pytest.fail("no error")
 
 
 @pytest.mark.parametrize("prefix", ["", "#7 1.203 ", "1.203 "])
