@@ -74,7 +74,10 @@ def folder_source(data: str, project: Path) -> DataSource:
         raise Invalid("data_home", f"starts with ~, which no shell expands here; write {Path(data).expanduser()}")
     folder = (project / data).resolve()
     if not folder.is_dir():
-        raise Invalid("data_absent", f"is not a folder: there is no folder {folder}; write one, such as ./data")
+        raise Invalid(
+            "data_absent",
+            f"is not a folder: {folder} does not exist or is a file; create it, or write another, such as ./data",
+        )
     hidden = next((each for each in HIDDEN_FOLDERS if folder.is_relative_to(each)), None)
     if hidden or folder == Path("/"):
         place = f"in {hidden}" if hidden else "the root folder"

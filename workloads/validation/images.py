@@ -126,7 +126,7 @@ def package_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]
         return
     name = spec.image_ref.builtin
     if name is None:
-        message = "adds packages only to Trainyard's images; install them in the image of `image`, and remove it"
+        message = f"adds packages only to Trainyard's images; install them in {spec.image} and remove this key"
         yield Problem("job.requirements.own_image", ("requirements",), message, spec.requirements)
     elif not builtin_image(name).installs_packages:
         names = [each for each in (TRAINER, *BUILTIN_IMAGES) if builtin_image(each).installs_packages]
