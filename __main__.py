@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 # Imports and resource declarations create almost no garbage. Collection takes a tenth of the imports' time, and half a
@@ -19,6 +21,7 @@ from infra.scheduling import Scheduling
 from stack import config as stack_config
 from stack.placement import pools_of_jobs, queue_capacity
 from stack.run_record import run_records
+from stack.validation import data_source
 from workloads.kinds import KINDS
 from workloads.spec import ETCD_IMAGE, JobSpec
 
@@ -27,19 +30,26 @@ if TYPE_CHECKING:
 
 
 def submit(
-    spec: JobSpec, platform: Platform, scheduling: Scheduling, dependencies: list[pulumi.Resource]
+    config: stack_config.StackConfig,
+    spec: JobSpec,
+    platform: Platform,
+    scheduling: Scheduling,
+    dependencies: list[pulumi.Resource],
 ) -> TrainingJob:
     """Create the resources of one job, which start after the dependencies."""
     # Import here: the platform imports the Kubernetes types while its cluster starts.
     from workloads.job import TrainingJob, TrainingJobArgs
     from workloads.pod import PUBLIC_ETCD_IMAGE, Placement
 
+    data = data_source(config.cloud, spec)
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=spec.image_ref.resolve(platform.builtin_images, platform.image),
+        image=config.image_ref(spec).resolve(platform.builtin_images, platform.image),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
+        data_location=data.location if data else None,
+        data_claim=mount_folder(spec, data.folder, platform) if data and data.folder else None,
         etcd_image=platform.builtin_images.get(ETCD_IMAGE, PUBLIC_ETCD_IMAGE),
         **vars(scheduling),
     )
@@ -51,6 +61,16 @@ def submit(
         after=[*platform.before_pods(), *dependencies],
     )
     return TrainingJob(spec.name, args, platform.resource_options())
+
+
+def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Output[str]:
+    """Create a volume of a folder of this machine. Return its claim, whose name changes with the folder."""
+    # Import here: the platform imports the Kubernetes types while its cluster starts.
+    from infra.namespace import HostFolder, HostFolderArgs
+
+    claim = f"{spec.name}-data-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
+    args = HostFolderArgs(namespace=platform.namespace, claim=claim, folder=str(folder))
+    return HostFolder(claim, args, platform.resource_options()).claim
 
 
 def create_queues(
@@ -94,7 +114,8 @@ async def main() -> None:
     """Declare the stack. Report errors in the configuration without a traceback."""
     try:
         config = stack_config.load()
-        platform = await config.cloud.build(config.operators, config.builtin_images)
+        layers = frozenset(config.job_layers.values())
+        platform = await config.cloud.build(config.operators, config.builtin_images, layers)
         operators = install_operators(config.operators, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
@@ -104,7 +125,7 @@ async def main() -> None:
         pool, gpus = pools[spec.name], spec.accelerators
         scheduling = config.cloud.scheduling(spec.accelerator, spec.tpu, pool=pool, gpus_per_host=gpus)
         dependencies = [*(operators if KINDS[spec.kind].operators else []), *(queues if spec.queue else [])]
-        jobs[spec.name] = submit(spec, platform, scheduling, dependencies)
+        jobs[spec.name] = submit(config, spec, platform, scheduling, dependencies)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)
     pulumi.export("run_records", run_records(config, platform.image, platform.builtin_images))

@@ -27,13 +27,14 @@ def is_program(path: str) -> bool:
 
 
 def is_named(path: str, text: str) -> bool:
-    """Return True if a stack's file names the path: a script of the checkout, or a page with a job.
+    """Return True if a stack's file names the path: its script, its requirements, or a page with a job.
 
     This runs before set-up, so it cannot parse YAML. Another use of a page's name counts too.
     """
     pure = PurePosixPath(path)
     page = pure.parent == JOB_PAGES and re.search(rf"(?<![\w-]){re.escape(pure.stem)}(?![\w-])", text)
-    return bool(page) or f"./{path}" in text
+    packages = re.search(rf"\brequirements[\"']?:\s*[\"']?{re.escape(path)}(?![\w.-])", text)
+    return bool(page or packages) or f"./{path}" in text
 
 
 def affected(changed: Iterable[str], stacks: Mapping[str, str]) -> list[str]:

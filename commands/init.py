@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,8 @@ class Answers:
     account: str = ""
     """Google Cloud project, or AWS region."""
     accelerator: str = ""
+    requirements: str = ""
+    """File with the script's packages, if the project has one."""
 
 
 Ask = Callable[[str, str], str]
@@ -80,6 +82,10 @@ def find_script(folder: Path) -> str:
     known = [name for name in ("train.py", "main.py") if name in names]
     chosen = known or (names if len(names) == 1 else [])
     return f"./{chosen[0]}" if chosen else RECIPE
+
+
+REQUIREMENTS = "requirements.txt"
+"""Usual name of a project's requirements file."""
 
 
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
@@ -115,7 +121,8 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
 def settings(answers: Answers, name: str) -> dict[str, Any]:
     """Return the settings of a stack."""
     runs = {"script": answers.program} if answers.program.endswith(".py") else {"recipe": answers.program}
-    job: dict[str, Any] = {"name": job_name(answers.program), **runs, "hosts": answers.hosts}
+    packages = {"requirements": answers.requirements} if answers.requirements else {}
+    job: dict[str, Any] = {"name": job_name(answers.program), **runs, **packages, "hosts": answers.hosts}
     platform: dict[str, Any] = {"kind": answers.platform}
     if answers.platform == LOCAL:
         platform["nodes"] = 2
@@ -142,7 +149,10 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
     file = folder / f"Pulumi.{stack}.yaml"
     if file.exists():
         raise InitError(f"{file} already exists; choose another name with `--stack NAME`, or edit that file")
-    found = settings(collect(given, folder, ask_at_terminal), stack)
+    answers = collect(given, folder, ask_at_terminal)
+    if answers.program.endswith(".py") and (folder / REQUIREMENTS).is_file():
+        answers = replace(answers, requirements=REQUIREMENTS)
+    found = settings(answers, stack)
     folder.mkdir(parents=True, exist_ok=True)
     text = f"# Stack `{stack}` of Trainyard. docs/config.md of Trainyard lists all keys.\n"
     file.write_text(text + yaml.safe_dump(found, sort_keys=False, default_flow_style=False), encoding="utf-8")

@@ -142,13 +142,14 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
 
 
 @contextmanager
-def settings_without_salt() -> Iterator[None]:
+def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
     """Keep `encryptionsalt` out of settings files that had none. It fits only one checkout, whose state has it.
 
-    Pulumi writes numbers as text when it adds the salt. Restore a file whose settings are unchanged. Delete a new file
-    that has only the salt.
+    `folder` has the files; by default it is the project. Pulumi writes numbers as text when it adds the salt. Restore a
+    file whose settings are unchanged. Delete a new file that has only the salt.
     """
-    files = sorted(PROJECT.glob("Pulumi.*.yaml"))
+    place = folder or PROJECT
+    files = sorted(place.glob("Pulumi.*.yaml"))
     before = {path: content for path in files if SALT_KEY not in (content := path.read_bytes())}
     try:
         yield
@@ -156,7 +157,7 @@ def settings_without_salt() -> Iterator[None]:
         for path, content in before.items():
             if (now := path.read_bytes()) != content and _settings(now) == _settings(content):
                 path.write_bytes(content)
-        for path in set(PROJECT.glob("Pulumi.*.yaml")) - set(files):
+        for path in set(place.glob("Pulumi.*.yaml")) - set(files):
             if all(line.startswith(SALT_KEY) for line in path.read_bytes().splitlines()):
                 path.unlink()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from infra.capacity import PoolNodes
 from infra.cost import CostEstimate, Line
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, built_in_clouds
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer, built_in_clouds
 from infra.image.config import ImageConfig, image_problems
 from infra.inventory import Lister, Listing, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling, in_pool
@@ -151,8 +151,10 @@ class Cloud(ABC):
         """Return the scheduling fields of a job's pods for an accelerator; `tpu` is its slice if it is a TPU."""
 
     @abstractmethod
-    async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
-        """Provision the platform for jobs that need `operators` and `images`.
+    async def build(
+        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
+    ) -> Platform:
+        """Provision the platform for jobs that need `operators`, `images` and the jobs' `layers`.
 
         Raises ValueError, with one problem per line, if this machine cannot run it.
         """

@@ -1,4 +1,7 @@
-"""The TrainingNamespace component: namespace and service account of jobs, and the claim of a bucket volume."""
+"""The TrainingNamespace component: namespace and service account of jobs, and the claim of a bucket volume.
+
+Also the HostFolder component, which pods mount as a claim.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ from infra.naming import stack_labels
 
 SERVICE_ACCOUNT = "trainer"
 BUCKET_CLAIM = "bucket"
+PLACEHOLDER_SIZE = {"storage": "1Gi"}
+"""The API requires a size, but a host folder has none."""
+READ_ONLY = "ReadOnlyMany"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,3 +143,55 @@ def _volume(name: str, namespace: str, bucket: BucketClaim, opts: pulumi.Resourc
         opts=opts,
     )
     return volume.metadata.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFolderArgs:
+    """Inputs of `HostFolder`."""
+
+    namespace: pulumi.Input[str]
+    """Namespace of the pods."""
+    claim: str
+    """Name of the claim and suffix of the volume's name."""
+    folder: str
+    """Host folder. On nodes without it, pods with the claim do not start, and their events report the reason."""
+
+
+class HostFolder(pulumi.ComponentResource):
+    """Volume of a host folder and its claim.
+
+    The `restricted` Pod Security Standard rejects host paths in pods and allows claims.
+    """
+
+    claim: pulumi.Output[str]
+    """Name of the claim."""
+
+    def __init__(self, name: str, args: HostFolderArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:infra:HostFolder", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        volume_name = pulumi.Output.concat(args.namespace, "-", args.claim)
+        volume = PersistentVolume(
+            f"{name}-volume",
+            metadata=ObjectMetaArgs(name=volume_name, labels=stack_labels()),
+            spec=PersistentVolumeSpecArgs(
+                capacity=PLACEHOLDER_SIZE,
+                access_modes=[READ_ONLY],
+                persistent_volume_reclaim_policy="Retain",
+                storage_class_name=volume_name,
+                host_path=HostPathVolumeSourceArgs(path=args.folder, type="Directory"),
+            ),
+            opts=child,
+        )
+        claim = PersistentVolumeClaim(
+            f"{name}-claim",
+            metadata=ObjectMetaArgs(name=args.claim, namespace=args.namespace, labels=stack_labels()),
+            spec=PersistentVolumeClaimSpecArgs(
+                access_modes=[READ_ONLY],
+                storage_class_name=volume.metadata.name,
+                volume_name=volume.metadata.name,
+                resources=VolumeResourceRequirementsArgs(requests=PLACEHOLDER_SIZE),
+            ),
+            opts=child,
+        )
+        self.claim = claim.metadata.name
+        self.register_outputs({"claim": self.claim})

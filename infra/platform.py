@@ -48,7 +48,7 @@ class Platform:
     operator_images: Mapping[str, str] = field(default_factory=dict)
     """Operator -> its image on this machine. Other operators' images come from their projects' registries."""
     builtin_images: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
-    """Name of a builtin image -> its reference."""
+    """Name of a builtin image, or of an image with a job's layer -> its reference."""
     deleted_with: pulumi.Resource | None = None
     """Resource whose deletion deletes everything in the cluster, if the stack created the cluster."""
     images: pulumi.Resource | None = None

@@ -19,6 +19,7 @@ from pydantic import Field, ValidationError
 
 from infra.cloud import Cloud
 from infra.clouds import PlatformConfig, cloud_of
+from infra.image.builtin_images import ImageRef, JobLayer
 from policy.config import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
@@ -27,6 +28,7 @@ from settings.types import Section
 from stack.validation import (
     SECRETS,
     configuration_conflicts,
+    job_layer,
     machine_problems,
     protected_despite_ttl,
     settings_in_clear,
@@ -80,6 +82,17 @@ class StackConfig(Section):
         `trainer` is one of them unless every job sets another.
         """
         return frozenset(name for job in self.jobs for name in job.builtin_images)
+
+    @property
+    def job_layers(self) -> dict[str, JobLayer]:
+        """Job -> its layer over a builtin image, for jobs that have one. Reads their files; raises ValueError."""
+        layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
+        return {name: layer for name, layer in layers.items() if layer}
+
+    def image_ref(self, job: JobSpec) -> ImageRef:
+        """Return the image of a job's hosts: the one with its layer if it has one."""
+        layer = job_layer(job, self.cloud.built_images)
+        return ImageRef(builtin=layer.name) if layer else job.image_ref
 
     @property
     def builds_images(self) -> bool:

@@ -17,7 +17,7 @@ from infra.capacity import SYSTEM, PoolNodes
 from infra.cost import CostEstimate
 from infra.project import project_folder
 from stack.config import StackConfig
-from workloads import user_script
+from workloads import requirements_file, user_script
 from workloads.spec import JobSpec
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -88,6 +88,9 @@ def _sent(spec: JobSpec) -> dict[str, str]:
     found = {}
     if spec.script and user_script.is_in_checkout(spec.script):
         found["script_digest"] = f"sha256:{user_script.read(spec.script, project_folder()).digest}"
+    if spec.requirements:
+        text = requirements_file.read(spec.requirements, project_folder())
+        found["requirements_digest"] = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     if project_folder() != PROJECT:
         found["trainyard_commit"] = source_state(PROJECT).commit
     return found
@@ -117,7 +120,7 @@ def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], s
 
 def run_records(config: StackConfig, image: Any, builtin_images: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return job -> run record, with the job's image: the platform's, a builtin one, or the image in the settings."""
-    images = {spec.name: spec.image_ref.resolve(builtin_images, image) for spec in config.jobs}
+    images = {spec.name: config.image_ref(spec).resolve(builtin_images, image) for spec in config.jobs}
     pool_nodes, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
     return {
         spec.name: {**run_record(config, spec, pool_nodes, estimate), "image": images[spec.name]}

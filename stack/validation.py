@@ -6,19 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from infra.cloud import Cloud
 from infra.hardware import this_machine
+from infra.image.builtin_images import JobLayer
 from infra.make_command import make_command
 from infra.project import project_folder
 from settings.problem import Invalid, Problem
 from settings.secret_scan import looks_random, secrets_in_variables, token_kind
 from stack.placement import Jobs, local_capacity_problems, unschedulable_jobs
-from workloads import user_script
+from workloads import requirements_file, user_script
+from workloads.command import BUCKET_PATH
+from workloads.job_data import DataSource, bucket_source, folder_source
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
 from workloads.validation.conflicts import conflicts
 from workloads.validation.flags import bucket_conflicts
-from workloads.validation.images import ImageSources, image_conflicts
+from workloads.validation.images import ImageSources, image_conflicts, package_conflicts
 
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
@@ -95,9 +98,25 @@ def _missing_accelerators(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
 
 def _platform_conflicts(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
     """Yield the requirements of a job that its platform does not meet, but another platform may."""
-    yield from image_conflicts(job, ImageSources(builds=cloud.built_images, pulls=cloud.pulls_images))
+    sources = ImageSources(builds=cloud.built_images, pulls=cloud.pulls_images)
+    yield from image_conflicts(job, sources)
+    yield from package_conflicts(job, sources)
+    if job.data and not cloud.nodes_here:
+        try:
+            data_source(cloud, job)
+        except Invalid as error:
+            yield Problem(f"job.data.{error.code}", ("data",), str(error), job.data)
     if cloud.scheme:
         yield from bucket_conflicts(job, cloud.scheme)
+
+
+def data_source(cloud: Cloud, job: JobSpec) -> DataSource | None:
+    """Return the place of a job's data, or None without `data`. Raises Invalid."""
+    if job.data is None:
+        return None
+    if cloud.nodes_here:
+        return folder_source(job.data, project_folder())
+    return bucket_source(job, job.data, bucket_folder=None if cloud.scheme else BUCKET_PATH)
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
@@ -162,13 +181,27 @@ def protected_despite_ttl(cloud: Cloud, ttl_hours: float | None) -> list[Problem
 
 def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return the requirements of the configuration that this machine does not meet."""
-    problems = cloud.machine_problems() + unreadable_scripts(jobs)
+    problems = cloud.machine_problems() + unreadable_scripts(cloud, jobs) + unreadable_requirements(jobs)
     if cloud.nodes_here:
+        problems += _unusable_folders(cloud, jobs)
         problems += local_capacity_problems(jobs, cloud.nodes_here, this_machine())
     return problems
 
 
-def unreadable_scripts(jobs: Jobs) -> list[Problem]:
+def job_layer(job: JobSpec, built_images: frozenset[str]) -> JobLayer | None:
+    """Return the layer over a job's image: its packages, and its script if that is too large. Raises Invalid."""
+    requirements = requirements_file.read(job.requirements, project_folder()) if job.requirements else ""
+    files: tuple[tuple[str, str], ...] = ()
+    if job.script and user_script.is_in_checkout(job.script):
+        script = user_script.read(job.script, project_folder())
+        if script.needs_layer and job.image_ref.builtin not in built_images:
+            raise script.size_error(user_script.MAX_BYTES, "a ConfigMap")
+        files = tuple(sorted(script.files.items())) if script.needs_layer else ()
+    base = job.image_ref.builtin
+    return JobLayer(base=base, requirements=requirements, files=files) if base and (requirements or files) else None
+
+
+def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     """Return a problem for each user script that Trainyard cannot copy into pods."""
     problems = []
     for index, job in enumerate(jobs):
@@ -184,6 +217,30 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
                 if noun := token_kind(text):
                     message = f"{path} contains {noun} in plain text"
                     raise Invalid("secret", f"{message}; read it from a variable, and write `secrets:` in the job")
+            job_layer(job.model_copy(update={"requirements": None}), cloud.built_images)
         except Invalid as error:
             problems.append(Problem(f"job.script.{error.code}", ("jobs", index, "script"), str(error), job.script))
     return problems
+
+
+def unreadable_requirements(jobs: Jobs) -> list[Problem]:
+    """Return a problem for each requirements file whose packages Trainyard cannot add to an image."""
+    problems = []
+    for index, job in enumerate(jobs):
+        if job.requirements is None:
+            continue
+        try:
+            requirements_file.read(job.requirements, project_folder())
+        except Invalid as error:
+            path = ("jobs", index, "requirements")
+            problems.append(Problem(f"job.requirements.{error.code}", path, str(error), job.requirements))
+    return problems
+
+
+def _unusable_folders(cloud: Cloud, jobs: Jobs) -> Iterator[Problem]:
+    """Yield a problem for each folder of data that pods on this machine cannot read."""
+    for index, job in enumerate(jobs):
+        try:
+            data_source(cloud, job)
+        except Invalid as error:
+            yield Problem(f"job.data.{error.code}", ("jobs", index, "data"), str(error), job.data)

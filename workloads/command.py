@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.hardware.machines import NcclEnvironmentScript
+from workloads.job_data import data_flags
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
@@ -165,7 +166,7 @@ def program(spec: JobSpec) -> tuple[str, ...]:
         words = (*_network_check(spec), _literal(path_in_pod(spec.script)), *map(_literal, spec.args))
         launcher = LAUNCHER if spec.image_ref.builtin else TORCHRUN
     else:
-        words = (*_network_check(spec), "-m", "trainer", str(spec.recipe), *_flags(spec))
+        words = (*_network_check(spec), "-m", "trainer", str(spec.recipe), *_flags(spec), *data_flags(spec))
         launcher = LAUNCHER
     return (*launcher, *words) if uses_torchrun(spec) else ("python", *words)
 

@@ -45,8 +45,10 @@ class TrainingJob(pulumi.ComponentResource):
         # Child resources do not inherit `depends_on` from their component.
         dependencies = list(args.after)
         child = pulumi.ResourceOptions(parent=self, depends_on=dependencies)
+        script = None
         if spec.script and user_script.is_in_checkout(spec.script):
             script = user_script.read(spec.script, args.checkout)
+        if script and not script.needs_layer:
             config_map = ConfigMap(
                 f"{name}-script",
                 metadata=secondary_metadata(spec, placement, script.config_map(spec.name), {}),

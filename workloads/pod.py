@@ -38,6 +38,7 @@ from infra.hardware.machines import NcclEnvironmentScript
 from infra.naming import COMPONENT_LABEL, job_labels, job_selector, secret_name
 from settings.kubernetes_values import format_cpu, format_memory
 from workloads.command import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH, Command, FieldReference
+from workloads.job_data import DATA_PATH, DATA_VARIABLE
 from workloads.spec import JobSpec
 from workloads.user_script import FOLDER_IN_POD
 
@@ -81,6 +82,10 @@ class Placement:
     """URL of the bucket in a pod, which fsspec opens."""
     bucket_claim: pulumi.Input[str] | None = None
     """Persistent volume claim to mount as the bucket; None for an object store."""
+    data_location: str | None = None
+    """Path or URL of the job's data in a pod; None without data."""
+    data_claim: pulumi.Input[str] | None = None
+    """Persistent volume claim to mount read-only as the data; None for data in a bucket."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Labels of the nodes that have the job's accelerators."""
     tolerations: Sequence[Mapping[str, str]] = ()
@@ -207,10 +212,15 @@ def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
             VolumeMountArgs(name="dshm", mount_path=SHARED_MEMORY_PATH),
             VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
             *([] if placement.bucket_claim is None else [VolumeMountArgs(name="bucket", mount_path=BUCKET_PATH)]),
+            *([] if placement.data_claim is None else [_data_mount()]),
             *([] if placement.script is None else [VolumeMountArgs(name="script", mount_path=FOLDER_IN_POD)]),
             *([] if nccl is None else [VolumeMountArgs(name="profile", mount_path=nccl.mount, read_only=True)]),
         ],
     )
+
+
+def _data_mount() -> VolumeMountArgs:
+    return VolumeMountArgs(name="data", mount_path=DATA_PATH, read_only=True)
 
 
 def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequirementsArgs:
@@ -238,6 +248,8 @@ def fixed_resources(capacity: Capacity) -> ResourceRequirementsArgs:
 def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[EnvVarArgs]:
     """Return the variables of the pod and the platform, then the command's environment, then the job's secrets."""
     variables = [EnvVarArgs(name="TRAINYARD_BUCKET", value=placement.bucket_url)]
+    if placement.data_location is not None:
+        variables.append(EnvVarArgs(name=DATA_VARIABLE, value=placement.data_location))
     # Libraries keep their caches in the home directory, and the root file system is read-only.
     node_environment = placement.environment if spec.image_ref.builtin else {}
     for name, value in {"HOME": SCRATCH_PATH, **node_environment, **command.environment}.items():
@@ -265,6 +277,9 @@ def _volumes(spec: JobSpec, placement: Placement, role: str) -> list[VolumeArgs]
     if placement.bucket_claim is not None:
         claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=placement.bucket_claim)
         volumes.append(VolumeArgs(name="bucket", persistent_volume_claim=claim))
+    if placement.data_claim is not None:
+        claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=placement.data_claim, read_only=True)
+        volumes.append(VolumeArgs(name="data", persistent_volume_claim=claim))
     if placement.script is not None:
         items = [KeyToPathArgs(key=key, path=path) for key, path in placement.script_paths.items()] or None
         source = ConfigMapVolumeSourceArgs(name=placement.script, items=items)

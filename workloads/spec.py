@@ -132,6 +132,12 @@ class JobSpec(Section):
     claim)."""
     args: tuple[Text, ...] = ()
     """Arguments of the script, one word each."""
+    requirements: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["requirements.txt"])
+    """File of the project with Python packages that the job needs in addition to its image, in pip's format. Trainyard
+    builds an image with them; the versions of packages in the job's image do not change."""
+    data: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["./data"])
+    """Data of the job. On `local`, a folder of this machine, which pods see read-only as /data; elsewhere `gs://...`,
+    `s3://...` or a path in the stack's bucket. A script finds it in `TRAINYARD_DATA`, a recipe as `data_dir`."""
     torchrun: bool = True
     """Starts the script under torchrun. `false` starts it directly, once per host, for work other than training; its
     image needs no torch."""

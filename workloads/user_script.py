@@ -1,6 +1,7 @@
 """User scripts: Python files of the project that a ConfigMap copies into the pods, without an image build.
 
-In a project outside of the checkout, the source files next to the script are sent with it.
+In a project outside of the checkout, the source files next to the script are sent with it. Files that are too large for
+a ConfigMap become a layer of the job's image.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ EXAMPLE_SCRIPTS = CHECKOUT / "images"
 """Folder of the scripts that docs/recipes names. A project outside of the checkout needs no copies of them."""
 FOLDER_IN_POD = "/opt/script"
 MAX_BYTES = 900_000
-"""Maximum size of a script with its neighbours. A ConfigMap holds 1 MiB with its metadata:
+"""Maximum size of a script with its neighbours in a ConfigMap, which holds 1 MiB with its metadata:
 https://kubernetes.io/docs/concepts/configuration/configmap/"""
+MAX_LAYER_BYTES = 50_000_000
+"""Maximum size of a script with its neighbours in a layer of an image."""
 FILE_NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 """Valid keys of a ConfigMap: https://kubernetes.io/docs/concepts/configuration/configmap/"""
 NOT_PYTHON_SUFFIX = re.compile(r"\.(?!(py|pyc|pyz|pyw|zip|whl|egg)$)[A-Za-z]+$")
@@ -49,6 +52,29 @@ class UserScript:
     def files(self) -> dict[str, str]:
         """All files by their path."""
         return {self.name: self.text, **self.neighbours}
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all files."""
+        return sum(len(text.encode()) for text in self.files.values())
+
+    @property
+    def needs_layer(self) -> bool:
+        """True if the files are too large for a ConfigMap."""
+        return self.num_bytes > MAX_BYTES
+
+    def size_error(self, limit: int, holder: str) -> Invalid:
+        """Return the error of files that are too large. `holder` holds at most `limit` bytes."""
+        if (script_bytes := len(self.text.encode())) > limit:
+            size = f"has {script_bytes:,} bytes; at most {limit:,} are allowed"
+            return Invalid("too_large", f"{size}; build an image with it")
+        sizes = {name: len(each.encode()) for name, each in self.neighbours.items()}
+        largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
+        return Invalid(
+            "folder_too_large",
+            f"has source files next to it of {sum(sizes.values()):,} bytes, and {holder} holds {limit:,}; the largest "
+            f"are {largest}; move what the job does not need out of its folder, or build an image",
+        )
 
     @property
     def digest(self) -> str:
@@ -142,20 +168,11 @@ def read(script: str, checkout: Path) -> UserScript:
         raise Invalid("unreadable", f"cannot be read ({error.strerror}); make the file readable") from error
     except UnicodeDecodeError as error:
         raise Invalid("not_utf8", "is not UTF-8 text; save it as UTF-8") from error
-    if len(content) > MAX_BYTES:
-        raise Invalid(
-            "too_large", f"has {len(content):,} bytes; at most {MAX_BYTES:,} are allowed; build an image with it"
-        )
     neighbours = {} if checkout.resolve() == CHECKOUT else _neighbours(path)
-    sizes = {name: len(each.encode()) for name, each in neighbours.items()}
-    if len(content) + sum(sizes.values()) > MAX_BYTES:
-        largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
-        raise Invalid(
-            "folder_too_large",
-            f"has source files next to it of {sum(sizes.values()):,} bytes, and a ConfigMap holds {MAX_BYTES:,}; the "
-            f"largest are {largest}; move what the job does not need out of {path.parent}, or build an image",
-        )
-    return UserScript(name=path.name, text=text, neighbours=neighbours)
+    script_files = UserScript(name=path.name, text=text, neighbours=neighbours)
+    if script_files.num_bytes > MAX_LAYER_BYTES:
+        raise script_files.size_error(MAX_LAYER_BYTES, "a layer of its image")
+    return script_files
 
 
 def _neighbours(script: Path) -> dict[str, str]:

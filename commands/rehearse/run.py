@@ -270,7 +270,8 @@ class Rehearsal:
         )
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
         shown = self.verbose and not quiet
-        with settings_without_salt():
+        # A rehearsal of a project runs in the checkout, where Pulumi would add the salt.
+        with settings_without_salt(self.subject.project):
             status, self._output = run_program(
                 ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"],
                 self.subject.project,

@@ -12,7 +12,7 @@ from infra.capacity import PoolNodes
 from infra.cloud import Cloud, ProvisionedCloud, Quota, documentation_ranges, quotas
 from infra.cost import Line
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import built_in_clouds
+from infra.image.builtin_images import JobLayer, built_in_clouds
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling
 from settings.problem import Problem
@@ -88,8 +88,10 @@ class Eks(ProvisionedCloud):
 
         build_components(self.config)
 
-    async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
+    async def build(
+        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
+    ) -> Platform:
         del operators
         from infra.aws.platform import build_eks
 
-        return build_eks(self.config, built_in_clouds(images))
+        return build_eks(self.config, built_in_clouds(images), layers)

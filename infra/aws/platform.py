@@ -30,6 +30,7 @@ from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 from infra.aws.cluster import context_name
 from infra.aws.components import EksComponents, build_components
 from infra.aws.config import EksConfig
+from infra.image.builtin_images import JobLayer
 from infra.image.cloud_image import trainer_images
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
@@ -160,8 +161,8 @@ Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
 """Trainer image, and further images by name."""
 
 
-def build_eks(config: EksConfig, images: frozenset[str]) -> Platform:
-    """Provision the platform for jobs, with the builtin images `images`."""
+def build_eks(config: EksConfig, images: frozenset[str], layers: frozenset[JobLayer] = frozenset()) -> Platform:
+    """Provision the platform for jobs, with the builtin images `images` and the jobs' `layers`."""
     cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
@@ -178,7 +179,7 @@ def build_eks(config: EksConfig, images: frozenset[str]) -> Platform:
         efa_pools=tuple(plan.name for plan in cloud.groups if plan.efa),
     )
     DevicePlugins("device-plugins", plugins, in_cluster)
-    return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images))
+    return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images, layers))
 
 
 def _platform(
@@ -214,12 +215,14 @@ def _platform(
     )
 
 
-def _trainer_images(config: EksConfig, cloud: EksComponents, variants: frozenset[str]) -> Images:
+def _trainer_images(
+    config: EksConfig, cloud: EksComponents, variants: frozenset[str], layers: frozenset[JobLayer]
+) -> Images:
     """Return the prebuilt image, or the images that are built and pushed to the repository."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None
         return config.image.prebuilt, {}
-    return trainer_images(cloud.repository.url, config.image, variants)
+    return trainer_images(cloud.repository.url, config.image, variants, layers)
 
 
 def _console(config: EksConfig) -> dict[str, str]:

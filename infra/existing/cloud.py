@@ -8,6 +8,7 @@ from infra.cloud import Cloud
 from infra.existing.config import KubeconfigConfig, UrlConfig
 from infra.hardware import gpus
 from infra.hardware.tpus import TpuSlice
+from infra.image.builtin_images import JobLayer
 from infra.kubeconfig import contexts, kubeconfig_files
 from infra.naming import KUEUE
 from infra.scheduling import Scheduling, tolerate, tpu_scheduling
@@ -70,8 +71,10 @@ class Existing(Cloud):
             return tpu_scheduling(tpu)
         return Scheduling(tolerations=(tolerate(gpus.RESOURCE),), accelerator_resource=gpus.RESOURCE)
 
-    async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
-        del operators, images
+    async def build(
+        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
+    ) -> Platform:
+        del operators, images, layers
         from infra.existing.platform import use_existing_cluster
 
         return use_existing_cluster(self.config)

@@ -11,7 +11,7 @@ from infra.cost import Line
 from infra.gcp import inventory, permissions, pools, quota_and_prices, rules
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import built_in_clouds
+from infra.image.builtin_images import JobLayer, built_in_clouds
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from infra.scheduling import Scheduling
 from settings.problem import Problem
@@ -70,8 +70,10 @@ class Gke(ProvisionedCloud):
 
         build_components(self.config)
 
-    async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
+    async def build(
+        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
+    ) -> Platform:
         del operators
         from infra.gcp.platform import build_gke
 
-        return build_gke(self.config, built_in_clouds(images))
+        return build_gke(self.config, built_in_clouds(images), layers)

@@ -7,14 +7,6 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes
 from pulumi_kubernetes.apiextensions import CustomResource
-from pulumi_kubernetes.core.v1 import (
-    HostPathVolumeSourceArgs,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    PersistentVolumeClaimSpecArgs,
-    PersistentVolumeSpecArgs,
-    VolumeResourceRequirementsArgs,
-)
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from infra.gcp.cluster import context_name
@@ -22,67 +14,12 @@ from infra.gcp.components import GkeComponents, build_components
 from infra.gcp.config import GkeConfig
 from infra.gcp.network import PodNetworks, PodNetworksArgs
 from infra.hardware.machines import ProvisioningModel
+from infra.image.builtin_images import JobLayer
 from infra.image.cloud_image import trainer_images
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
-from infra.namespace import TrainingNamespace, TrainingNamespaceArgs
+from infra.namespace import HostFolder, HostFolderArgs, TrainingNamespace, TrainingNamespaceArgs
 from infra.naming import stack_labels
 from infra.platform import Platform, kubeconfig_path
-
-PLACEHOLDER_SIZE = {"storage": "1Gi"}
-"""The API requires a size, but a host folder has none."""
-READ_ONLY = "ReadOnlyMany"
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostFolderArgs:
-    """Inputs of `HostFolder`."""
-
-    namespace: pulumi.Input[str]
-    """Namespace of the pods."""
-    claim: str
-    """Name of the claim and suffix of the volume's name."""
-    folder: str
-    """Host folder. On nodes without it, pods with the claim do not start, and their events report the reason."""
-
-
-class HostFolder(pulumi.ComponentResource):
-    """Volume of a host folder and its claim.
-
-    The `restricted` Pod Security Standard rejects host paths in pods and allows claims.
-    """
-
-    claim: pulumi.Output[str]
-    """Name of the claim."""
-
-    def __init__(self, name: str, args: HostFolderArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:gcp:HostFolder", name, None, opts)
-        child = pulumi.ResourceOptions(parent=self)
-        volume_name = pulumi.Output.concat(args.namespace, "-", args.claim)
-        volume = PersistentVolume(
-            f"{name}-volume",
-            metadata=ObjectMetaArgs(name=volume_name, labels=stack_labels()),
-            spec=PersistentVolumeSpecArgs(
-                capacity=PLACEHOLDER_SIZE,
-                access_modes=[READ_ONLY],
-                persistent_volume_reclaim_policy="Retain",
-                storage_class_name=volume_name,
-                host_path=HostPathVolumeSourceArgs(path=args.folder, type="Directory"),
-            ),
-            opts=child,
-        )
-        claim = PersistentVolumeClaim(
-            f"{name}-claim",
-            metadata=ObjectMetaArgs(name=args.claim, namespace=args.namespace, labels=stack_labels()),
-            spec=PersistentVolumeClaimSpecArgs(
-                access_modes=[READ_ONLY],
-                storage_class_name=volume.metadata.name,
-                volume_name=volume.metadata.name,
-                resources=VolumeResourceRequirementsArgs(requests=PLACEHOLDER_SIZE),
-            ),
-            opts=child,
-        )
-        self.claim = claim.metadata.name
-        self.register_outputs({"claim": self.claim})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +60,8 @@ Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
 IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
 
 
-def build_gke(config: GkeConfig, images: frozenset[str]) -> Platform:
-    """Provision the platform for jobs, with the builtin images `images`."""
+def build_gke(config: GkeConfig, images: frozenset[str], layers: frozenset[JobLayer] = frozenset()) -> Platform:
+    """Provision the platform for jobs, with the builtin images `images` and the jobs' `layers`."""
     cloud = build_components(config)
     control_plane = cloud.cluster.control_plane
     provider = pulumi_kubernetes.Provider(
@@ -139,7 +76,7 @@ def build_gke(config: GkeConfig, images: frozenset[str]) -> Platform:
     for fabric, network in cloud.fabrics:
         PodNetworks("pod-networks", PodNetworksArgs(fabric=fabric, networks=network.networks), in_cluster)
     _fallback_classes(cloud, in_cluster)
-    return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images))
+    return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images, layers))
 
 
 def _fallback_classes(cloud: GkeComponents, in_cluster: pulumi.ResourceOptions) -> None:
@@ -175,7 +112,9 @@ def _platform(
             folder = HostFolderArgs(
                 namespace=training.namespace, claim=nccl_environment.claim, folder=nccl_environment.folder
             )
-            HostFolder(nccl_environment.claim, folder, in_cluster)
+            before = pulumi.Alias(type_="trainyard:gcp:HostFolder")
+            opts = pulumi.ResourceOptions.merge(in_cluster, pulumi.ResourceOptions(aliases=[before]))
+            HostFolder(nccl_environment.claim, folder, opts)
     context = context_name(config)
     path = kubeconfig_path(context)
     endpoint = "" if config.authorized_networks else " --dns-endpoint"
@@ -201,13 +140,15 @@ def _platform(
     )
 
 
-def _trainer_images(config: GkeConfig, cloud: GkeComponents, variants: frozenset[str]) -> Images:
+def _trainer_images(
+    config: GkeConfig, cloud: GkeComponents, variants: frozenset[str], layers: frozenset[JobLayer]
+) -> Images:
     """Return the prebuilt image, or the images that are built and pushed to the repository."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None
         return config.image.prebuilt, {}
     name = pulumi.Output.concat(cloud.repository.url, f"/{config.image.name}")
-    return trainer_images(name, config.image, variants)
+    return trainer_images(name, config.image, variants, layers)
 
 
 def _console(config: GkeConfig) -> dict[str, str]:

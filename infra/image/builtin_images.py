@@ -1,7 +1,8 @@
-"""BuiltinImage: image that Trainyard builds; ImageRef: image of a job. Pure."""
+"""BuiltinImage: image that Trainyard builds; JobLayer: what a job adds to it; ImageRef: image of a job. Pure."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
@@ -27,6 +28,8 @@ class BuiltinImage:
     """Build arguments."""
     is_built_in_clouds: bool = False
     """True if the cloud platforms also build it, as a variant of the trainer image."""
+    installs_packages: bool = False
+    """True if it contains uv, which installs the packages of a job's `requirements`."""
 
 
 T = TypeVar("T")
@@ -49,6 +52,7 @@ TRAINER_IMAGE = BuiltinImage(
     ),
     data=frozenset({"digits", "sotu", "tiny-imagenet"}),
     is_built_in_clouds=True,
+    installs_packages=True,
 )
 BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
     {
@@ -65,6 +69,7 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
             dockerfile="images/ray/Dockerfile",
             sources=MappingProxyType({"images/ray/recipes": "recipes"}),
             trainer_files=("requirements.txt", "requirements-cuda12.txt"),
+            installs_packages=True,
         ),
         "stores": BuiltinImage(
             folder="images/stores",
@@ -78,6 +83,7 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
                 {"images/trainer/network_check.py": "network_check.py", "trainer": "trainer"},
             ),
             is_built_in_clouds=True,
+            installs_packages=True,
         ),
     }
 )
@@ -90,12 +96,47 @@ default on XLA.
 """
 
 
+LAYER_FOLDER = "images/layer"
+"""Folder of the Dockerfile and the installer of a job's layer over an image, relative to the project."""
+LAYER_FILES = ("Dockerfile", "install.py")
+"""Files of LAYER_FOLDER that the build reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobLayer:
+    """Layer of a job over a builtin image: packages of its requirements file, and source files of its project."""
+
+    base: str
+    """Name of the builtin image."""
+    requirements: str = ""
+    """Content of the requirements file; empty without one."""
+    files: tuple[tuple[str, str], ...] = ()
+    """Path below the script's folder and content of each source file that is too large for a ConfigMap."""
+
+    @property
+    def digests(self) -> str:
+        """Beginnings of the SHA-256 of the requirements file and of the source files, without those that it lacks."""
+        files = hashlib.sha256(repr(sorted(self.files)).encode())
+        found = [hashlib.sha256(self.requirements.encode())] if self.requirements else []
+        return "-".join(each.hexdigest()[:12] for each in (*found, *([files] if self.files else [])))
+
+    @property
+    def name(self) -> str:
+        """Name of the image with the layer, next to those of the builtin images. It changes with the content."""
+        return f"{self.base}-with-{self.digests}"
+
+
+def builtin_image(name: str) -> BuiltinImage:
+    """Return the builtin image `name`, also for the trainer image."""
+    return TRAINER_IMAGE if name == TRAINER else BUILTIN_IMAGES[name]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImageRef:
     """Image of a job: a builtin image or a reference in a registry."""
 
     builtin: str | None = None
-    """Name of a builtin image; None for a reference."""
+    """Name of a builtin image or of a JobLayer; None for a reference."""
     reference: str | None = None
     """Reference in a registry; None for a builtin image."""
 

@@ -1,4 +1,4 @@
-"""TrainerImage: the trainer image, built with buildx and pushed to a cloud's registry."""
+"""TrainerImage: the trainer image, built with buildx and pushed to a cloud; LayerImage: a layer over it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from pathlib import Path
 import pulumi
 import pulumi_docker_build as docker
 
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer
 from infra.image.config import ImageConfig, ImagePlatform
+from infra.local.layer_image import write_context
 from infra.local.trainer_image import copy_data, trainer_sources
 from infra.project import project_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
 CONTEXT = PROJECT / ".trainyard" / "image"
 """Build context. It contains only the trainer's sources and the data."""
+LAYER_CONTEXTS = PROJECT / ".trainyard" / "layers"
+"""Folder of the build contexts of the images with jobs' layers."""
 
 X86_64_ONLY: tuple[ImagePlatform, ...] = ("linux/amd64",)
 
@@ -45,7 +48,7 @@ class TrainerImage(pulumi.ComponentResource):
     def __init__(self, name: str, args: TrainerImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:TrainerImage", name, None, opts)
         config = args.config
-        tag = "-".join(filter(None, (config.git_branch.replace("/", "-"), args.variant)))
+        tag = _tag(config, args.variant)
         variant = BUILTIN_IMAGES.get(args.variant)
         dockerfile = CONTEXT / (variant.dockerfile if variant else "trainer/Dockerfile")
         # The PyTorch/XLA project publishes only x86-64 packages, and only x86-64 machines have GPUs without CUDA 13.
@@ -72,6 +75,55 @@ class TrainerImage(pulumi.ComponentResource):
         self.register_outputs({"reference": self.reference})
 
 
+@dataclass(frozen=True, kw_only=True)
+class LayerImageArgs:
+    """Arguments of an image with a job's layer."""
+
+    name: pulumi.Input[str]
+    """Name of the image with its registry, without a tag."""
+    config: ImageConfig
+    """Settings."""
+    layer: JobLayer
+    """Packages and source files, and the image below them."""
+    base: pulumi.Input[str]
+    """Reference of the image below."""
+
+
+class LayerImage(pulumi.ComponentResource):
+    """Image with a job's layer, referenced by its digest. Its tag has the digests of the layer's content."""
+
+    reference: pulumi.Output[str]
+    """Name, tag and digest, known after the push."""
+
+    def __init__(self, name: str, args: LayerImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:infra:LayerImage", name, None, opts)
+        context = LAYER_CONTEXTS / args.layer.name
+        prepare_layer(args.layer, context)
+        platforms = args.config.platforms if args.layer.base == TRAINER else X86_64_ONLY
+        image = docker.Image(
+            f"{name}-build",
+            tags=[pulumi.Output.concat(args.name, f":{_tag(args.config, args.layer.name)}")],
+            context=docker.BuildContextArgs(location=_location(context)),
+            dockerfile=docker.DockerfileArgs(location=_location(context / "Dockerfile")),
+            build_args={"BASE_IMAGE": args.base},
+            platforms=[docker.Platform(platform) for platform in platforms],
+            push=True,
+            build_on_preview=False,
+            opts=pulumi.ResourceOptions(parent=self, custom_timeouts=pulumi.CustomTimeouts(create="60m", update="60m")),
+        )
+        self.reference = image.ref
+        self.register_outputs({"reference": self.reference})
+
+
+def _tag(config: ImageConfig, variant: str) -> str:
+    return "-".join(filter(None, (config.git_branch.replace("/", "-"), variant)))
+
+
+def prepare_layer(layer: JobLayer, context: Path) -> None:
+    """Write the build context of an image with a job's layer."""
+    write_context(layer, context)
+
+
 def _location(path: Path) -> str:
     """Return a path for the builder: relative to the program's folder, so that the state holds no path of a machine.
 
@@ -81,9 +133,12 @@ def _location(path: Path) -> str:
 
 
 def trainer_images(
-    name: pulumi.Input[str], config: ImageConfig, variants: frozenset[str]
+    name: pulumi.Input[str],
+    config: ImageConfig,
+    variants: frozenset[str],
+    layers: frozenset[JobLayer] = frozenset(),
 ) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
-    """Return the reference of the trainer image, empty if `variants` lacks it, and of the other builtin images."""
+    """Return the reference of the trainer image, empty if `variants` lacks it, and of the other images by name."""
     trainer: pulumi.Output[str] = pulumi.Output.from_input("")
     if TRAINER in variants:
         trainer = TrainerImage("image", TrainerImageArgs(name=name, config=config)).reference
@@ -92,6 +147,10 @@ def trainer_images(
         for variant in sorted(variants - {TRAINER})
         if BUILTIN_IMAGES[variant].is_built_in_clouds
     }
+    for layer in sorted(layers, key=lambda layer: layer.name):
+        base = trainer if layer.base == TRAINER else others[layer.base]
+        args = LayerImageArgs(name=name, config=config, layer=layer, base=base)
+        others[layer.name] = LayerImage(f"image-{layer.name}", args).reference
     return trainer, others
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from infra.cloud import EVERY_IMAGE, Cloud
 from infra.hardware.tpus import TpuSlice
+from infra.image.builtin_images import JobLayer
 from infra.local.config import LocalConfig
 from infra.local.lifecycle import check_machine
 from infra.local.settings import ClusterSettings, stack_cluster
@@ -44,13 +45,17 @@ class Local(Cloud):
         del accelerator, tpu, pool, gpus_per_host
         raise ValueError("the cluster on this machine has only CPUs")
 
-    async def build(self, operators: frozenset[str], images: frozenset[str]) -> Platform:
+    async def build(
+        self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()
+    ) -> Platform:
         import pulumi
 
         from infra.local.platform import provision_cluster
         from infra.project import project_folder
 
-        provisioned = provision_cluster(self.cluster(str(project_folder()), pulumi.get_stack()), operators, images)
+        provisioned = provision_cluster(
+            self.cluster(str(project_folder()), pulumi.get_stack()), operators, images, layers
+        )
         # While the provider starts the cluster on another core, import the Kubernetes types, the slowest import.
         await asyncio.to_thread(import_module, "pulumi_kubernetes.core.v1")
         from infra.local.platform import build_local

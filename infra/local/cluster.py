@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
@@ -28,6 +28,8 @@ class LocalClusterArgs:
     """Port on 127.0.0.1 for the API server; 0 chooses a free one."""
     images: pulumi.Input[Sequence[str]] = ()
     """References of the images that every node must have."""
+    layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Reference -> inputs of the layer (layer_inputs) of each of these images that has one."""
 
 
 class _ClusterProcesses(dynamic.Resource):
@@ -90,7 +92,7 @@ class LocalCluster(pulumi.ComponentResource):
         self.processes = processes
         self.images = _NodeImages(
             f"{name}-images",
-            {**settings, "images": args.images},
+            {**settings, "images": args.images, **({"layers": args.layers} if args.layers else {})},
             pulumi.ResourceOptions(
                 parent=self,
                 depends_on=[processes],

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes
 
-from infra.image.builtin_images import TRAINER
+from infra.image.builtin_images import TRAINER, JobLayer
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.local import lifecycle
 from infra.local.cluster import LocalCluster, LocalClusterArgs
 from infra.local.components import BUCKET_IN_NODE
 from infra.local.config import LocalConfig
+from infra.local.layer_image import layer_inputs, layer_reference
 from infra.local.program_image import program_reference
 from infra.local.settings import PAUSE_IMAGE, TAKE_OVER_VARIABLE, ClusterSettings
 from infra.local.trainer_image import builtin_image_reference, trainer_image_reference
@@ -35,13 +36,16 @@ class ProvisionedCluster:
     operator_images: Mapping[str, str]
     """Operator -> reference of its image."""
     builtin_images: Mapping[str, str]
-    """Builtin image other than `trainer` -> its reference."""
+    """Builtin image other than `trainer`, or image with a job's layer -> its reference."""
 
 
 def provision_cluster(
-    settings: ClusterSettings, operators: frozenset[str], images: frozenset[str]
+    settings: ClusterSettings,
+    operators: frozenset[str],
+    images: frozenset[str],
+    layers: frozenset[JobLayer] = frozenset(),
 ) -> ProvisionedCluster:
-    """Provision the cluster with the images of `operators` and the builtin images `images`.
+    """Provision the cluster with the images of `operators`, the builtin images `images` and the jobs' `layers`.
 
     Raise ValueError, with one problem per line, if this machine cannot run the cluster.
     """
@@ -50,6 +54,8 @@ def provision_cluster(
     image = trainer_image_reference()
     operator_images = {release.name: program_reference(release.name) for release in needed_releases(operators)}
     builtin_images = {name: builtin_image_reference(name) for name in sorted(images - {TRAINER})}
+    named_layers = {layer.name: layer for layer in sorted(layers, key=lambda layer: layer.name)}
+    layer_images = {name: layer_reference(layer) for name, layer in named_layers.items()}
     cluster = LocalCluster(
         "local",
         LocalClusterArgs(
@@ -58,7 +64,11 @@ def provision_cluster(
             name=settings.name,
             nodes=settings.nodes,
             port=settings.port,
-            images=[PAUSE_IMAGE, image, *operator_images.values(), *builtin_images.values()],
+            images=[
+                *(PAUSE_IMAGE, image),
+                *(*operator_images.values(), *builtin_images.values(), *layer_images.values()),
+            ],
+            layers={layer_images[name]: layer_inputs(layer) for name, layer in named_layers.items()},
         ),
     )
     return ProvisionedCluster(
@@ -66,7 +76,7 @@ def provision_cluster(
         context=settings.context,
         image=image,
         operator_images=operator_images,
-        builtin_images=builtin_images,
+        builtin_images=builtin_images | layer_images,
     )
 
 

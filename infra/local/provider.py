@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pulumi import dynamic
@@ -45,13 +47,20 @@ def missing_images(settings: ClusterSettings, references: Sequence[str]) -> list
     ]
 
 
-def load_images(settings: ClusterSettings, references: Sequence[str], progress: Callable[[str], None]) -> None:
-    """Load each locally built image into each node that lacks it."""
+def load_images(
+    settings: ClusterSettings,
+    references: Sequence[str],
+    progress: Callable[[str], None],
+    job_layers: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> None:
+    """Load each locally built image into each node that lacks it. `job_layers` has the layers of some."""
+    from infra.local.layer_image import build_layer, layer_of_inputs
     from infra.local.trainer_image import ensure_stored
 
     for index, reference in missing_images(settings, references):
         layers = partial(_layers, settings, index)
-        write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress, layers)
+        build = partial(build_layer, layer_of_inputs(job_layers[reference])) if reference in job_layers else None
+        write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress, layers, build)
         progress(f"loading {reference} into {settings.node_names[index]}")
         run_with_archive([*_in_node(settings, index), "images", "import", "-"], reference, write)
 
@@ -222,5 +231,12 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         return dynamic.DiffResult(changes=changed or bool(missing_images(settings_of(news), news["images"])))
 
     def _load(self, props: Properties) -> Properties:
-        load_images(settings_of(props), props["images"], print_progress)
+        from infra.local.layer_image import LayerError
+
+        try:
+            load_images(settings_of(props), props["images"], print_progress, props.get("layers", {}))
+        except LayerError as error:
+            # Pulumi reports the traceback of a provider's error, which would hide the one sentence for the user.
+            sys.tracebacklimit = 0
+            raise RuntimeError(str(error)) from None
         return props

@@ -90,6 +90,8 @@ KEPT_BUILTIN_IMAGES = 1
 """Number of images that the store keeps of each other builtin image. They change rarely."""
 
 Progress = Callable[[str], None]
+BuildAndStore = Callable[[Builder, str, Progress], None]
+"""Function that builds an image by its reference and adds it to the image store."""
 
 
 def digits_folder() -> Path:
@@ -143,11 +145,17 @@ def _reference(repository: str, sources: list[Path]) -> str:
     return f"{repository}:{digest.hexdigest()[:16]}"
 
 
-def ensure_stored(reference: str, progress: Progress, unpacked_chains: Callable[[], Set[str]] = frozenset) -> Writer:
+def ensure_stored(
+    reference: str,
+    progress: Progress,
+    unpacked_chains: Callable[[], Set[str]] = frozenset,
+    build: BuildAndStore | None = None,
+) -> Writer:
     """Build `reference` unless the image store has it. Return a function that writes its archive.
 
-    `unpacked_chains` returns the layers that the node has unpacked. A node that is older than the image in the store
-    lacks layers that archives normally omit. It gets an archive with every layer.
+    `build` builds and stores it; without it, the image is the pause image or a builtin image. `unpacked_chains` returns
+    the layers that the node has unpacked. A node that is older than the image in the store lacks layers that archives
+    normally omit. It gets an archive with every layer.
     """
     builder = find_builder()
     images = cache_folder() / "images"
@@ -156,11 +164,7 @@ def ensure_stored(reference: str, progress: Progress, unpacked_chains: Callable[
         # With the lock, two stacks that need the same image build it only once.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if reference not in stored_references():
-            if reference == PAUSE_IMAGE:
-                _build_pause(builder)
-                change_store(reference, lambda target: builder.write_archive(reference, target))
-            else:
-                _build_from_base(builder, reference, progress)
+            (build or _build)(builder, reference, progress)
 
     def write(target: IO[bytes]) -> None:
         if builder.omitted_chains(reference) <= unpacked_chains():
@@ -169,6 +173,14 @@ def ensure_stored(reference: str, progress: Progress, unpacked_chains: Callable[
             builder.write_complete_archive(reference, target)
 
     return write
+
+
+def _build(builder: Builder, reference: str, progress: Progress) -> None:
+    if reference == PAUSE_IMAGE:
+        _build_pause(builder)
+        change_store(reference, lambda target: builder.write_archive(reference, target))
+    else:
+        build_from_base(builder, reference, progress)
 
 
 def _build_pause(builder: Builder) -> None:
@@ -183,7 +195,7 @@ def _build_pause(builder: Builder) -> None:
     shutil.rmtree(context)
 
 
-def _build_from_base(builder: Builder, reference: str, progress: Progress) -> None:
+def build_from_base(builder: Builder, reference: str, progress: Progress) -> None:
     """Build and store the trainer image or another builtin image. Remove old images of the same repository."""
     repository = reference.partition(":")[0]
     name = {f"{LOCAL_PREFIX}{name}": name for name in BUILTIN_IMAGES}.get(repository)
@@ -196,12 +208,18 @@ def _build_from_base(builder: Builder, reference: str, progress: Progress) -> No
     context = _context(sources)
     arguments = {"BASE_IMAGE": base, **(BUILTIN_IMAGES[name].arguments if name else {})}
     builder.build(
-        Build(reference=reference, context=context, dockerfile=dockerfile, arguments=arguments, mounts=_build_mounts())
+        Build(reference=reference, context=context, dockerfile=dockerfile, arguments=arguments, mounts=build_mounts())
     )
     shutil.rmtree(context)
+    store_built(builder, reference, progress, kept=KEPT_BUILTIN_IMAGES if name else KEPT_TRAINER_IMAGES)
+
+
+def store_built(builder: Builder, reference: str, progress: Progress, *, kept: int) -> None:
+    """Add a built image to the image store. Keep the `kept` newest images of its repository."""
+    repository = reference.partition(":")[0]
     progress(f"storing {reference}")
     old = [stored for stored in stored_references() if stored.startswith(f"{repository}:")]
-    stale = old[: max(0, len(old) - (KEPT_BUILTIN_IMAGES if name else KEPT_TRAINER_IMAGES) + 1)]
+    stale = old[: max(0, len(old) - kept + 1)]
     change_store(reference, lambda target: builder.write_archive(reference, target), remove=stale)
     if large := builder.forget_large_layers(reference):
         change_store(reference, None, forget=large)
@@ -229,7 +247,7 @@ def _context(sources: list[Path]) -> Path:
     return context
 
 
-def _build_mounts() -> dict[Path, str]:
+def build_mounts() -> dict[Path, str]:
     """Return the mounts of this machine's package cache and certificates for build steps."""
     packages = Path(os.environ.get("UV_CACHE_DIR") or Path.home() / ".cache" / "uv")
     packages.mkdir(parents=True, exist_ok=True)

@@ -39,6 +39,11 @@ def test_affected_of_a_program_file_gives_all_stacks(path: str) -> None:
     assert affected([path], STACKS) == ["dev", "eks"]
 
 
+def test_affected_of_a_requirements_file_gives_its_stacks() -> None:
+    stacks = {"a": "{requirements: mine/r.txt}", "b": "requirements: './mine/r.txt'", "c": "requirements: mine/r.txt.x"}
+    assert affected(["mine/r.txt"], stacks) == ["a", "b"]
+
+
 def test_affected_of_the_main_module_gives_all_stacks() -> None:
     assert {path.name for path in PROJECT.glob("*.py")} == {"__main__.py"}
     assert affected(["__main__.py"], STACKS) == ["dev", "eks"]

@@ -18,12 +18,14 @@ from commands import command_line as parts
 from commands import environment
 from commands.exit_status import ExitStatus
 from commands.init import POOLS, Answers, InitError, collect, find_script, init, job_name, settings
+from commands.stack import settings_without_salt
 from infra.make_command import COMMAND_VARIABLE, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE, project_folder
 from stack.config import load_file
 from stack.run_record import run_records
+from workloads import user_script
 from workloads.examples import example_jobs, example_names
-from workloads.user_script import MAX_BYTES, is_in_checkout, read
+from workloads.user_script import is_in_checkout, read
 
 
 @pytest.fixture
@@ -140,10 +142,13 @@ def test_other_file_of_the_checkout_is_not_a_script_of_a_project(script: str, tm
         read(script, tmp_path)
 
 
-def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path) -> None:
-    write(tmp_path, {"train.py": "", "big.json": "1" * MAX_BYTES, "small.py": "1"})
+def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"train.py": "", "big.json": "1" * 1000, "small.py": "1"})
+    monkeypatch.setattr(user_script, "MAX_LAYER_BYTES", 1001)
+    assert read("./train.py", tmp_path).num_bytes == 1001
+    monkeypatch.setattr(user_script, "MAX_LAYER_BYTES", 1000)
     with pytest.raises(
-        ValueError, match=r"has source files next to it of 900,001 bytes.*largest are big\.json, small\.py"
+        ValueError, match=r"has source files next to it of 1,001 bytes.*largest are big\.json, small\.py"
     ):
         read("./train.py", tmp_path)
 
@@ -192,6 +197,25 @@ def test_init_with_answers_from_questions_writes_and_names_the_next_command(
     assert "`trainyard up --stack first` creates the cluster" in capsys.readouterr().out
     with pytest.raises(InitError, match=r"Pulumi\.first\.yaml already exists"):
         init(project, "first", {})
+
+
+def test_salt_of_pulumi_is_kept_out_of_the_named_folder(project: Path) -> None:
+    text = (project / "Pulumi.dev.yaml").read_text(encoding="utf-8")
+    with settings_without_salt(project):
+        for name in ("dev", "other"):
+            with (project / f"Pulumi.{name}.yaml").open("a", encoding="utf-8") as file:
+                file.write("encryptionsalt: v1:a:b\n")
+    assert (project / "Pulumi.dev.yaml").read_text(encoding="utf-8") == text
+    assert not (project / "Pulumi.other.yaml").exists()
+
+
+def test_init_adds_the_requirements_file_of_a_script(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, {"train.py": "print(1)\n", "requirements.txt": "einops==0.8.1\n"})
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    assert init(project, "first", {}) == 0
+    assert load_file(project / "Pulumi.first.yaml").jobs[0].requirements == "requirements.txt"
+    assert init(project, "second", {"program": "digits"}) == 0
+    assert load_file(project / "Pulumi.second.yaml").jobs[0].requirements is None
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from infra.image import cloud_image
+from infra.project import PROJECT_VARIABLE
 from tests.components.cloud_program import A3, cluster, gke, graph, pool
 from tests.recording import Record, RecordingEngine
 
@@ -318,6 +322,30 @@ def test_gke_job_on_v100_runs_cuda12_image() -> None:
     records = {name: record["image"] for name, record in exported["run_records"].items()}
     assert records["old"].startswith("gcr.io/some-project/sh22-dist-gpu:main-cuda12@")
     assert records["new"].startswith("gcr.io/some-project/sh22-dist-gpu:main@")
+
+
+def test_gke_job_with_requirements_runs_image_over_trainer_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(cloud_image, "LAYER_CONTEXTS", tmp_path / "packages")
+    (tmp_path / "requirements.txt").write_text("cowsay==6.1\n", encoding="utf-8")
+    job = {"name": "a", "recipe": "imagenet", "requirements": "requirements.txt", "data": "flowers"}
+    engine, exported = graph(gke({"machine_type": "n2-standard-8"}), [job])
+    images = {record.name: record.inputs for record in engine.of_type("index:Image")}
+    (name,) = images.keys() - {"image-build"}
+    digest = hashlib.sha256(b"cowsay==6.1\n").hexdigest()[:12]
+    reference = "gcr.io/some-project/sh22-dist-gpu:main"
+    assert images[name]["tags"] == [f"{reference}-trainer-with-{digest}"]
+    assert images[name]["buildArgs"] == {"BASE_IMAGE": f"{reference}@sha256:{'0' * 64}"}
+    assert images[name]["platforms"] == images["image-build"]["platforms"]
+    context = Path(images[name]["context"]["location"])
+    assert (context / "requirements.txt").read_text(encoding="utf-8") == "cowsay==6.1\n"
+    (record,) = engine.of_type("batch/v1:Job")
+    (container,) = record.inputs["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == exported["run_records"]["a"]["image"] == f"{images[name]['tags'][0]}@sha256:{'0' * 64}"
+    environment = {each["name"]: each.get("value") for each in container["env"]}
+    assert environment["TRAINYARD_DATA"] == "$(TRAINYARD_BUCKET)/flowers"
 
 
 def test_gke_job_on_v100_runs_prebuilt_image() -> None:

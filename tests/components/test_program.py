@@ -14,6 +14,7 @@ from pulumi.runtime import rpc
 from infra.existing.config import ClaimConfig, KubeconfigConfig, UrlConfig
 from infra.local import lifecycle
 from infra.local.config import LocalConfig
+from infra.project import PROJECT_VARIABLE
 from tests.operator_objects import save_operator_objects
 from tests.recording import RecordingEngine, run
 
@@ -271,3 +272,24 @@ def test_program_local_builtin_image_of_job_is_loaded() -> None:
     image = job.inputs["spec"]["template"]["spec"]["containers"][0]["image"]
     assert image.startswith("trainyard.local/horovod:")
     assert image in images.inputs["images"]
+
+
+def test_program_local_job_mounts_its_data_and_loads_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
+    (tmp_path / "data").mkdir()
+    (tmp_path / "requirements.txt").write_text("cowsay==6.1\n", encoding="utf-8")
+    engine, exported = program(LOCAL, [{**JOBS[0], "data": "./data", "requirements": "requirements.txt"}])
+    (images,) = [each for each in engine.of_type("dynamic:Resource") if each.name == "local-images"]
+    (reference,) = images.inputs["layers"]
+    assert images.inputs["layers"][reference] == {"base": "trainer", "requirements": "cowsay==6.1\n"}
+    assert reference in images.inputs["images"]
+    (job,) = engine.of_type(":Job")
+    pod = job.inputs["spec"]["template"]["spec"]
+    assert pod["containers"][0]["image"] == exported["run_records"]["digits"]["image"] == reference
+    (volume,) = [each for each in engine.of_type(":PersistentVolume") if each.name.startswith("digits-data-")]
+    assert volume.inputs["spec"]["hostPath"] == {"path": str(tmp_path / "data"), "type": "Directory"}
+    (claim,) = [each["persistentVolumeClaim"] for each in pod["volumes"] if each["name"] == "data"]
+    assert claim == {"claimName": volume.name.removesuffix("-volume"), "readOnly": True}
+    assert {"name": "data", "mountPath": "/data", "readOnly": True} in pod["containers"][0]["volumeMounts"]

@@ -42,6 +42,10 @@ ON_OBJECT_STORE = Placement(
     bucket_url="s3://team-checkpoints/runs",
 )
 """Platform whose bucket is an object store."""
+ON_FOLDER = replace(ON_CLAIM, data_location="/data", data_claim="digits-data-0123abcd")
+"""Platform that mounts a folder of this machine as the job's data."""
+DATA_IN_BUCKET = replace(ON_OBJECT_STORE, data_location="$(TRAINYARD_BUCKET)/images")
+"""Platform where the job's data is in the stack's bucket."""
 
 ON_GPUS = replace(
     ON_OBJECT_STORE,
@@ -107,6 +111,8 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
         *(("script", queued(SCRIPT, kind), ON_CLAIM) for kind in kinds),
         ("servers", {**queued(SCRIPT, "mx-job"), "parameter_servers": 2}, ON_CLAIM),
         ("alone", {**SCRIPT, "torchrun": False, "processes_per_host": 1}, ON_CLAIM),
+        ("data", {**digits, "requirements": "requirements.txt", "data": "./data"}, ON_FOLDER),
+        ("images", {"recipe": "imagenet", "data": "images", "kind": "mpi-job"}, DATA_IN_BUCKET),
         ("bandwidth", {**digits, "min_bandwidth_gbps": 7}, ON_CLAIM),
         ("gpus", {**GPU, "accelerators_per_host": 2}, ON_GPUS),
         ("language", language, ON_GPUS),

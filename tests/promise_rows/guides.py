@@ -25,6 +25,39 @@ ROWS = {
             "tests/unit/test_image_rules.py::test_script_not_runnable_in_pods_has_code_and_path",
         ),
         (
+            "An edit of the file builds another image and runs the job again.",
+            "tests/end_to_end/test_own_project.py::test_job_of_a_project_gets_its_packages_and_data_on_each_host",
+            "tests/unit/test_requirements_and_data.py::test_tag_of_an_image_with_packages_has_the_digest_of_the_file",
+        ),
+        (
+            "More, up to 50 MB, become a layer of the job's image",
+            "tests/end_to_end/test_own_project.py::test_job_of_a_project_gets_its_packages_and_data_on_each_host",
+            "tests/unit/test_requirements_and_data.py::test_script_too_large_for_a_config_map_is_in_the_image",
+        ),
+        (
+            "`up` stops and reports the package with both versions",
+            "tests/end_to_end/test_own_project.py::test_job_of_a_project_gets_its_packages_and_data_on_each_host",
+            "tests/unit/test_requirements_and_data.py::test_conflict_with_the_image_names_package_and_both_versions",
+        ),
+        (
+            "On GKE and EKS, it builds the image with buildx and pushes it, as the trainer's image.",
+            "tests/components/test_gke.py::test_gke_job_with_requirements_runs_image_over_trainer_image",
+            "tests/rehearsal/test_varied_stacks.py::test_stack_is_accepted_and_its_pods_fit_nodes[packages and data]",
+        ),
+        (
+            "It cannot refer to other files (`-r`, `-c`, `-e`, paths), which are not in the build.",
+            "tests/unit/test_requirements_and_data.py::test_requirements_file_that_cannot_be_installed_has_code",
+        ),
+        (
+            "An existing cluster (`kubeconfig`) and a stack with `image.prebuilt` build no image.",
+            "tests/unit/test_requirements_and_data.py"
+            "::test_requirements_over_an_image_that_takes_no_packages_have_code",
+        ),
+        (
+            "`trainyard init` adds `requirements: requirements.txt` if the folder has that file.",
+            "tests/commands/test_project.py::test_init_adds_the_requirements_file_of_a_script",
+        ),
+        (
             "Any other path is a path in the job's image",
             "tests/unit/test_image_rules.py::test_script_of_image_is_accepted",
             "tests/unit/test_command.py::test_host_command_script_runs_under_launcher_of_its_image",

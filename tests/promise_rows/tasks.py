@@ -12,8 +12,20 @@ ROWS = {
     ),
     "docs/data.md": (
         (
-            "On platform `local`, the bucket is a folder of this machine, which pods see as `/bucket`.",
+            "each node mounts the folder itself, read-only",
+            "tests/end_to_end/test_own_project.py::test_job_of_a_project_gets_its_packages_and_data_on_each_host",
+        ),
+        (
+            "The stack's bucket is another folder of this machine, which pods see as `/bucket` and can write.",
             "tests/end_to_end/test_local_stack.py::test_up_writes_metrics_and_checkpoints_to_bucket",
+        ),
+        (
+            "A recipe gets it as `--data-dir`, and `imagenet` also gets `--no-fake-data`.",
+            "tests/unit/test_requirements_and_data.py::test_recipe_gets_its_data_as_flags",
+        ),
+        (
+            "a path such as `./my-images` is an error",
+            "tests/unit/test_requirements_and_data.py::test_data_that_pods_cannot_reach_has_code",
         ),
         (
             "Clouds have no `/bucket`.",

@@ -91,6 +91,11 @@ STACKS: dict[str, Stack] = {
         job(hosts=2, kind="mx-job", script="train.py", image=IMAGE),
         job(hosts=2, kind="mpi-job", name="second", image=IMAGE),
     ),
+    "packages and data": gke(
+        CENTRAL,
+        [pool("cpu", "n2-standard-16", 2)],
+        job(hosts=2, recipe="imagenet", requirements="requirements-docs.in", data="flowers"),
+    ),
     "Ray on L4": gke(
         CENTRAL,
         [pool("l4", "g2-standard-24")],

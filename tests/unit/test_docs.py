@@ -132,6 +132,8 @@ def test_tour_stacks_are_valid() -> None:
 @pytest.mark.parametrize("page", STACK_PAGES)
 def test_page_stacks_are_valid_on_smallest_machine(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "train.py").write_text("print()\n", encoding="utf-8")
+    (tmp_path / "requirements.txt").write_text("einops==0.8.1\n", encoding="utf-8")
+    (tmp_path / "my-images").mkdir()
     monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
     monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST)
     found = blocks(page)

@@ -171,11 +171,12 @@ def launcher_command(
 ) -> Command:
     """Return mpirun on all workers, in the hosts' environment. An interactive job waits for its user to start it."""
     from workloads.command import IDLE, NAMESPACE, POD_VARIABLES, program, with_nccl_environment
+    from workloads.job_data import DATA_VARIABLE
 
     slots = slots_per_worker(spec, layout)
     # Other references are to the launcher's own pod.
     known = (name for name, value in host.environment.items() if value == NAMESPACE or isinstance(value, str))
-    passed = [*POD_VARIABLES, *known, *spec.secrets]
+    passed = [*POD_VARIABLES, *([DATA_VARIABLE] if spec.data else []), *known, *spec.secrets]
     argv = (
         *("mpirun", "-np", str(layout.hosts * slots), "--map-by", f"ppr:{slots}:node", "--bind-to", "none"),
         *("-mca", "pml", "ob1", "-mca", "btl", "^openib", "-mca", "plm_rsh_args", SSH_OPTIONS),

@@ -9,6 +9,7 @@ from settings.kubernetes_values import LABEL_LIMIT, format_memory, parse_memory
 from settings.problem import UNDEFINED, Path, Problem
 from settings.secret_scan import secrets_in_arguments, secrets_in_variables
 from workloads.command import NEW_STORE_PER_ROUND, POD_VARIABLES, uses_torchrun
+from workloads.job_data import data_conflicts
 from workloads.kinds import KINDS, kinds_where
 from workloads.spec import JobSpec, default_hosts
 from workloads.trainer_flags import flag_problems, value_of
@@ -65,7 +66,7 @@ def _flags(spec: JobSpec) -> Iterator[Problem]:
     problems = flag_problems(spec.recipe, spec.flags, has_user_image=spec.image is not None)
     yield from (problem for problem in problems if problem.path[-1] not in secrets)
     values = {name: value_of(spec.recipe, spec.flags, name) for name in ("fake_data", "data_dir")}
-    if values["fake_data"] is False and not values["data_dir"] and spec.image is None:
+    if values["fake_data"] is False and not (values["data_dir"] or spec.data) and spec.image is None:
         yield Problem(
             "job.fake_data.no_data_dir",
             ("flags", "fake_data"),
@@ -358,6 +359,7 @@ _RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (
     _name,
     _program,
     _flags,
+    data_conflicts,
     folder_conflicts,
     device_conflicts,
     language_conflicts,

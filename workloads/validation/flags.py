@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from settings.problem import UNDEFINED, Path, Problem
 from workloads.command import BUCKET_PATH, HOST_FOLDERS, is_below, uses_torchrun
+from workloads.job_data import generates_images
 from workloads.spec import JobSpec
 from workloads.trainer_flags import FLAGS, value_of
 
@@ -25,7 +26,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
                 yield Problem("job.bucket.of_each_host", ("flags", "bucket"), f"{message}; {remedy}", bucket)
         elif not is_below(folder, BUCKET_PATH):
             yield Problem("job.bucket.read_only", ("flags", "bucket"), f"is read-only in pods; {remedy}", bucket)
-    has_image_files = value_of(spec.recipe, spec.flags, "fake_data") is False
+    has_image_files = not generates_images(spec)
     cache = value_of(spec.recipe, spec.flags, "cache_dir") if has_image_files else None
     if cache and not is_below(posixpath.normpath(str(cache)), *HOST_FOLDERS, BUCKET_PATH):
         folders = " or ".join(HOST_FOLDERS)
@@ -204,7 +205,7 @@ def _number(value: str | float | None) -> float:
 
 def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for each flag that applies only to image files, or only to synthetic images."""
-    is_synthetic = _value(spec, "fake_data") is not False
+    is_synthetic = generates_images(spec)
     for name in IMAGE_FILE_FLAGS if is_synthetic else SYNTHETIC_IMAGE_FLAGS:
         if _value(spec, name) in (None, "", False):
             continue

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
+from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER, builtin_image
 from infra.project import project_folder
 from settings.problem import UNDEFINED, Problem
 from workloads.command import BUCKET_PATH, is_below, uses_torchrun
@@ -118,6 +118,26 @@ def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
         yield Problem("job.image.not_built", ("image",), f"{message}; {_build_and_push(name)}", spec.image or UNDEFINED)
     elif name in sources.builds and not spec.interactive:
         yield from _missing_files(spec, name)
+
+
+def package_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
+    """Yield a problem if Trainyard cannot add the packages of `requirements` to the job's image."""
+    if spec.requirements is None:
+        return
+    name = spec.image_ref.builtin
+    if name is None:
+        message = f"adds packages only to Trainyard's images; install them in {spec.image} and remove this key"
+        yield Problem("job.requirements.own_image", ("requirements",), message, spec.requirements)
+    elif not builtin_image(name).installs_packages:
+        names = [each for each in (TRAINER, *BUILTIN_IMAGES) if builtin_image(each).installs_packages]
+        message = f"{_description(name)} cannot install packages; images that can are {', '.join(names)}; remove it"
+        yield Problem("job.requirements.no_installer", ("requirements",), message, spec.requirements)
+    elif name not in sources.builds:
+        message = (
+            "needs an image build, which this platform does not do; build an image with the packages, push it, and "
+            "write its reference as `image`"
+        )
+        yield Problem("job.requirements.not_built", ("requirements",), message, spec.requirements)
 
 
 def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:

@@ -1,0 +1,109 @@
+"""Project of a user outside of the checkout: script, packages and data on the real local cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.local.settings import ClusterSettings
+from tests.end_to_end.conftest import Checkout
+from workloads.user_script import MAX_BYTES
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
+
+SCRIPT = """
+import os
+from pathlib import Path
+
+import cowsay
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+mine = torch.tensor(dist.get_rank() + 1.0)
+dist.all_reduce(mine)
+data = Path(os.environ["TRAINYARD_DATA"])
+table = Path(__file__).with_name("table.json")
+size = table.stat().st_size if table.exists() else 0
+try:
+    (data / "new.txt").write_text("")
+except OSError as error:
+    problem = error.strerror
+word = (data / "word.txt").read_text()
+print(f"sum={mine.item()} table={size} cowsay={cowsay.__version__} {data}={word} {problem}", flush=True)
+dist.destroy_process_group()
+"""
+STACK = """
+config:
+  trainyard:platform: {kind: local, nodes: 2}
+  trainyard:jobs:
+    - name: mine
+      script: ./train.py
+      requirements: requirements.txt
+      data: ./flowers
+      hosts: 2
+      resources: {cpu: 200m, memory: 1Gi}
+"""
+PACKAGE = "cowsay"
+"""Small pure-Python package that the trainer's image lacks."""
+COMMAND = "import sys; sys.path[0] = '.'; from commands.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+class Project:
+    """Folder of three files and data, and the commands that a user runs for it."""
+
+    def __init__(self, folder: Path, checkout: Checkout) -> None:
+        self.folder, self.checkout = folder, checkout
+        (folder / "flowers").mkdir(parents=True)
+        for name, text in (("train.py", SCRIPT), ("Pulumi.local.yaml", STACK), ("flowers/word.txt", "tulip")):
+            (folder / name).write_text(text, encoding="utf-8")
+
+    def run(self, *words: str, status: int | None = 0) -> str:
+        """Run a command of `trainyard` for the project."""
+        command = (".venv/bin/python", "-c", COMMAND, *words, "--project", str(self.folder))
+        return self.checkout.run(*command, status=status, seconds=900)
+
+    def require(self, line: str) -> str:
+        """Write the requirements file. Return its digest."""
+        text = f"{line}\n"
+        (self.folder / "requirements.txt").write_text(text, encoding="utf-8")
+        return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+    def record(self) -> dict[str, object]:
+        """Return the last run record in the bucket."""
+        bucket = ClusterSettings(owner=str(self.folder), stack="local").bucket
+        found: dict[str, object] = json.loads((bucket / "mine" / "run-record.json").read_text(encoding="utf-8"))
+        return found
+
+
+@pytest.fixture
+def project(checkout: Checkout, tmp_path: Path) -> Iterator[Project]:
+    """Return the project, and remove what a test leaves running in it."""
+    made = Project(tmp_path / "flowers-project", checkout)
+    try:
+        yield made
+    finally:
+        made.run("down", status=None)
+
+
+def test_job_of_a_project_gets_its_packages_and_data_on_each_host(project: Project) -> None:
+    for version, table_bytes in (("6.1", 0), ("6.0", MAX_BYTES)):
+        digest = project.require(f"{PACKAGE}=={version}")
+        if table_bytes:
+            (project.folder / "table.json").write_text("1" * table_bytes, encoding="utf-8")
+        text = project.run("up")
+        line = rf"sum=3\.0 table={table_bytes} cowsay={re.escape(version)} /data=tulip Read-only file system$"
+        for rank in range(2):
+            assert re.search(rf"^mine/{rank} \| {line}", text, re.M), text[-3000:]
+        record = project.record()
+        assert record["requirements_digest"] == digest
+        assert f"-{digest.removeprefix('sha256:')[:12]}" in str(record["image"])
+    project.require("numpy<2")
+    text = project.run("up", status=None)
+    assert re.search(r"requirements: numpy: the file needs 1\.[\d.]+, but the image has [2-9]\.[\d.]+", text), text
+    assert list((project.folder / "flowers").iterdir()) == [project.folder / "flowers" / "word.txt"]
