@@ -184,12 +184,15 @@ def run_child(
     quiet: bool = False,
     keeps_errors: bool = False,
     stdout: TextIO | None = None,
+    errors_to: TextIO | None = None,
     ignores_at_start: bool = False,
     waits_for: Callable[[], str] = lambda: "",
+    on_poll: Callable[[bool], None] = lambda _is_stopping: None,
 ) -> Child:
     """Run a program to its end in its own session, so that a terminal's Ctrl-C reaches only this process.
 
-    `quiet` keeps all output for the result and shows none; `keeps_errors` keeps standard error and shows it.
+    `quiet` keeps all output for the result and shows none; `keeps_errors` keeps standard error and shows it, in
+    `errors_to` if set. `on_poll` is called while the program runs, with True after a signal.
     """
     with _handling_signals():
         _held_since.append(len(_signals))
@@ -207,13 +210,14 @@ def run_child(
             )
             output, errors = (
                 _PipeReader(process.stdout, None),
-                _PipeReader(process.stderr, None if quiet else sys.stderr),
+                _PipeReader(process.stderr, None if quiet else errors_to or sys.stderr),
             )
             forwarder = _SignalForwarder(process, name, waits_for)
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_SECONDS)
                 forwarder.step(_signal_count())
+                on_poll(_signal_count() > 0)
             return Child(
                 status=process.returncode,
                 stdout=output.text(),
