@@ -6,6 +6,8 @@ import io
 import json
 import os
 import re
+import shutil
+import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -136,9 +138,9 @@ class FoldedOutput:
         self._line.clear()
         for done in dict.fromkeys(DONE.values()):
             if found := self._counts.get(done):
-                self._line.print(f"  {done}: {_listed(found)}")
+                self._line.print(self._wrapped(f"{done}: {_listed(found)}"))
         if self._failed:
-            self._line.print(f"  failed: {_listed(self._failed)}")
+            self._line.print(self._wrapped(f"failed: {_listed(self._failed)}"))
         if self._same:
             self._line.print(f"  unchanged: {self._same}")
         if status > 0 and not self._has_error:
@@ -146,7 +148,8 @@ class FoldedOutput:
                 self._line.print(f"  {text}")
         seconds = format_duration(time.monotonic() - self._begun)
         word = self._done if status == 0 else f"not {self._done}; stopped"
-        self._line.print(f"stack {self._stack}: {word} after {seconds}; all output of Pulumi: {short_path(self.log)}")
+        self._line.print(f"stack {self._stack}: {word} after {seconds}")
+        self._line.print(f"  all output of Pulumi: {short_path(self.log)}")
 
     def _read(self, event: Mapping[str, Any]) -> None:
         """Count an event or show it."""
@@ -185,6 +188,11 @@ class FoldedOutput:
         prefix = _plain(str(found.get("prefix") or "")).strip()
         label = f"{prefix} " if prefix and prefix.rstrip(":") not in SEVERITIES else SEVERITIES[severity]
         self._line.print("\n".join(f"  {each}" for each in f"{name}{label}{text}".splitlines()))
+
+    def _wrapped(self, text: str) -> str:
+        """Return indented text, on a terminal in lines that fit."""
+        width = shutil.get_terminal_size().columns - 1 if self._line.is_shown else len(text) + 2
+        return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 
     def _progress(self, now: float) -> str:
         """Return the running operations, the longest first, and the number of finished ones."""
