@@ -14,6 +14,7 @@ from infra.cost import over_budget
 from infra.inventory import run_json
 from infra.make_command import make_command
 from stack.config import StackConfig
+from stack.placement import advice
 
 if TYPE_CHECKING:
     from commands.review.plan import Step
@@ -102,6 +103,7 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: Quo
     end = (
         f"the workflow `destroy` ends it after {config.ttl_hours:g} h" if config.ttl_hours else "it has no `ttl_hours`"
     )
+    lines += [f"  note: {each}" for each in advice(config.cloud, config.jobs, config.ttl_hours)]
     return [*lines, f"  the costs last until {down}; {end}"]
 
 
