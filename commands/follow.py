@@ -290,6 +290,8 @@ class Follower:
             reason = self._warning(job.uid, now)
             self._report_no_pods(job, reason, now)
             self._give_up_if_stuck(job.uid, reason.partition(":")[0], now, f"{job.name}: {reason}")
+        else:
+            self._forget(f"pods of {job.name}")
         current = latest_by_place(pods)
         if len(current) > MANY_HOSTS:
             self._report(f"all {job.name}", describe_many(job.name, current))

@@ -18,7 +18,7 @@ from infra.make_command import make_command
 from stack.config import StackConfig
 
 MIN_RULE = 40
-LABEL_WIDTH = 12
+LABEL_WIDTH = 10
 """Characters of the first column."""
 
 
@@ -100,13 +100,13 @@ def next_commands(results: Sequence[JobResult]) -> list[tuple[str, str]]:
         ]
     if found.is_script:
         return [
-            (_typed("fetch", JOB=name), "copy its results to this machine"),
+            (_typed("fetch", JOB=name), "copy its results here"),
             (_typed("rerun", JOB=name), "run it again"),
             down,
         ]
     return [
-        (_typed("report", JOB=name), "write a page with curves, restarts and settings"),
-        (_typed("fetch", JOB=name), "copy the checkpoint and metrics to this machine"),
+        (_typed("report", JOB=name), "write a page with its curves"),
+        (_typed("fetch", JOB=name), "copy checkpoint and metrics here"),
         down,
     ]
 
@@ -119,18 +119,25 @@ def show_box(results: Sequence[JobResult], seconds: float | None, out: TextIO) -
     """Print the box, without a frame if the output is not a terminal."""
     rows = [row for each in results for row in each.rows()]
     if seconds is not None:
-        rows.append(("this command", f"took {format_seconds(seconds)}"))
-    commands = next_commands(results)
-    longest = max(len(command) for command, _ in commands)
+        rows.append(("command", f"took {format_seconds(seconds)}"))
     width = max([LABEL_WIDTH, *(len(label) for label, _ in rows)])
-    rows += [("next" if not place else "", f"{each:{longest}}  {why}") for place, (each, why) in enumerate(commands)]
+    columns = shutil.get_terminal_size().columns - len("| ") - 1 if out.isatty() else 1000
+    rows += [("" if place else "next", text) for place, text in enumerate(_command_lines(results, columns - width - 2))]
     lines = [f"{label:{width}}  {text}" for label, text in rows]
     if not out.isatty():
         print("", *lines, sep="\n", file=out, flush=True)
         return
     # Without a right edge, a long path is one piece that can be copied.
-    rule = "─" * min(shutil.get_terminal_size().columns - 2, max(MIN_RULE, *(len(line) + 1 for line in lines)))
-    print("", f"╭{rule}", *(f"│ {line}".rstrip() for line in lines), f"╰{rule}", sep="\n", file=out, flush=True)
+    rule = "─" * min(columns, max(MIN_RULE, *(len(line) for line in lines)))
+    print("", f"╭─{rule}", *(f"│ {line}".rstrip() for line in lines), f"╰─{rule}", sep="\n", file=out, flush=True)
+
+
+def _command_lines(results: Sequence[JobResult], columns: int) -> list[str]:
+    """Return the next commands, with their purposes if all lines fit."""
+    found = next_commands(results)
+    longest = max(len(command) for command, _ in found)
+    lines = [f"{command:{longest}}  {why}" for command, why in found]
+    return lines if max(map(len, lines)) <= columns else [command for command, _ in found]
 
 
 def short_home(path: str) -> str:
