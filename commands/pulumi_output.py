@@ -53,6 +53,11 @@ KEPT_LOGS = 20
 """Number of log files of a stack that are kept."""
 TAIL_LINES = 20
 """Lines of the log that are shown if Pulumi fails without a diagnostic."""
+_KNOWN_WARNING = re.compile(r"(warning: )?using pulumi-[\w-]+ from \$PATH at ")
+"""Warning about a plugin on PATH, where set-up puts plugins on some machines: only the log has it.
+
+https://github.com/pulumi/pulumi/pull/18476
+"""
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 """Colours in messages: Pulumi's own marks and a terminal's codes."""
 
@@ -180,7 +185,7 @@ class FoldedOutput:
         if found.get("ephemeral") or severity not in SEVERITIES or not text.strip():
             return
         self._has_error |= severity == "error"
-        if (urn, text) == self._shown or text in SUMMARIES:
+        if (urn, text) == self._shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
             return
         self._shown = (urn, text)
         # The program prints an error as many messages of one line.
@@ -213,7 +218,8 @@ class _ErrorLines(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Show text that ends with a line's end."""
-        self._line.print(text.rstrip("\n"))
+        if not _KNOWN_WARNING.match(_plain(text)):
+            self._line.print(text.rstrip("\n"))
         with self._log.open("a", encoding="utf-8") as file:
             file.write(_plain(text))
         return len(text)

@@ -98,6 +98,7 @@ def test_folded_output_shows_warnings_and_prints_but_not_passing_messages(show: 
         message("[1/2] Waiting", "info", ephemeral=True),
         message("local cluster: node local-0 is ready", "info#err"),
         message("trace", "debug"),
+        message("using pulumi-language-python from $PATH at /opt/bin/pulumi-language-python", "warning"),
     ) == ["  warning: deprecated", "  local cluster: node local-0 is ready"]
 
 
@@ -111,8 +112,10 @@ def test_folded_output_shows_and_logs_standard_error(tmp_path: Path, monkeypatch
     out = io.StringIO()
     with FoldedOutput("destroy", "local", tmp_path, out) as output:
         output.errors.write("\x1b[31merror: the stack is locked\x1b[0m\n")
+        output.errors.write("warning: using pulumi-language-python from $PATH at /opt/bin/pulumi-language-python\n")
     assert "error: the stack is locked" in out.getvalue()
-    assert output.log.read_text(encoding="utf-8") == "error: the stack is locked\n"
+    assert "$PATH" not in out.getvalue()
+    assert output.log.read_text(encoding="utf-8").startswith("error: the stack is locked\nwarning: using")
 
 
 def test_folded_output_without_a_terminal_says_what_runs_from_time_to_time(
