@@ -47,6 +47,7 @@ from commands.monitor.screen import (
     describe_many,
     format_seconds,
     restart_reason,
+    restarts_of,
     result_text,
     state_text,
     summary,
@@ -161,8 +162,15 @@ class Follower:
 
     @property
     def results(self) -> dict[str, str]:
-        """Job -> result of its training, for jobs that have one."""
-        return {name: text for name in self._jobs if (text := result_text(self._progress.get(name)))}
+        """Job -> result of its training and its restarts, for jobs that have any."""
+        found = {}
+        for name, job in self._jobs.items():
+            progress = self._progress.get(name)
+            count = restarts_of([pod for pod in self._pods.values() if pod.owner == job.uid], progress)
+            words = (result_text(progress), f"restarts {count}" if count else "")
+            if text := "; ".join(filter(None, words)):
+                found[name] = text
+        return found
 
     def _loop(self) -> None:
         next_poll, ended = 0.0, None

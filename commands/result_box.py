@@ -95,7 +95,7 @@ def next_commands(results: Sequence[JobResult]) -> list[tuple[str, str]]:
     if failed:
         return [
             (_typed("logs", JOB=name), "show all of its log"),
-            (_typed("rerun", JOB=name), "run it again, from its last checkpoint"),
+            (_typed("rerun", JOB=name), "run it again" + ("" if found.is_script else ", from its last checkpoint")),
             down,
         ]
     if found.is_script:
@@ -117,19 +117,19 @@ def _typed(target: str, **variables: str) -> str:
 
 def show_box(results: Sequence[JobResult], seconds: float | None, out: TextIO) -> None:
     """Print the box, without a frame if the output is not a terminal."""
-    rows = [row for each in results for row in each.rows()]
+    rows = [row for place, each in enumerate(results) for row in ([("", "")] if place else []) + list(each.rows())]
     if seconds is not None:
         rows.append(("command", f"took {format_seconds(seconds)}"))
     width = max([LABEL_WIDTH, *(len(label) for label, _ in rows)])
     columns = shutil.get_terminal_size().columns - len("| ") - 1 if out.isatty() else 1000
     rows += [("" if place else "next", text) for place, text in enumerate(_command_lines(results, columns - width - 2))]
-    lines = [f"{label:{width}}  {text}" for label, text in rows]
+    lines = [f"{label:{width}}  {text}".rstrip() for label, text in rows]
     if not out.isatty():
         print("", *lines, sep="\n", file=out, flush=True)
         return
     # Without a right edge, a long path is one piece that can be copied.
     rule = "─" * min(columns, max(MIN_RULE, *(len(line) for line in lines)))
-    print("", f"╭─{rule}", *(f"│ {line}".rstrip() for line in lines), f"╰─{rule}", sep="\n", file=out, flush=True)
+    print("", f"╭─{rule}", *(f"│ {line}" for line in lines), f"╰─{rule}", sep="\n", file=out, flush=True)
 
 
 def _command_lines(results: Sequence[JobResult], columns: int) -> list[str]:

@@ -64,7 +64,8 @@ def main(*, is_confirmed: bool = False) -> int:
             print(f"{name}: {why}")
         if is_verbose():
             print_outputs(found)
-            print(f"{command_title('up')} took {time.monotonic() - begun:.0f} s; {make_command('down')} removes it")
+            took, down = time.monotonic() - begun, make_command("down")
+            print(f"{command_title('up')} took {took:.0f} s; {down} removes the stack")
     return status
 
 

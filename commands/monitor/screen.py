@@ -203,8 +203,7 @@ def summary(
     words = [f"{job.name}: {job.state}" + (f" after {duration}" if duration else "")]
     if result := result_text(progress):
         words.append(result)
-    in_place = int(progress.value("number", "restart") or 0) if progress else 0
-    words.append(f"restarts {max(count_restarts(pods), in_place)}")
+    words.append(f"restarts {restarts_of(pods, progress)}")
     lines = ["; ".join(words)]
     if job.state == "complete":
         return lines
@@ -218,6 +217,12 @@ def summary(
         lines.append(f"  last lines of {_label(culprit)}:")
         lines += [f"    {text}" for text in before_report(tails[culprit.uid])[-SHOWN_LINES:]]
     return lines
+
+
+def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
+    """Return the number of restarts of a job, of its pods or of the ranks in them."""
+    in_place = int(progress.value("number", "restart") or 0) if progress else 0
+    return max(count_restarts(pods), in_place)
 
 
 def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:

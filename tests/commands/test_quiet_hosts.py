@@ -156,3 +156,5 @@ def test_follower_results_have_the_measure_of_each_job(followed: Followed) -> No
     assert followed.follower.results == {}
     followed.print(0, "done test_accuracy=97.93 best_accuracy=98.01 rank=0/2")
     assert followed.follower.results == {"ok": "test accuracy 97.93 % (best 98.01 %)"}
+    followed.print(0, "restart number=2 counted=2/3 failed_rank=1 exit_code=-9")
+    assert followed.follower.results == {"ok": "test accuracy 97.93 % (best 98.01 %); restarts 2"}
