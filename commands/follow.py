@@ -347,8 +347,8 @@ class Follower:
                 continue
             if not self._tracked[f"quiet {pod.uid}"].reported:
                 logs = make_command("logs", JOB=job.name, RANK=str(pod.ranks[0]))
-                text = f"{job.name}/{pod.label} on {pod.node} has printed nothing for {format_seconds(seconds)}"
-                self._report(f"quiet {pod.uid}", f"{text}; {logs} shows its last lines")
+                text = f"{job.name}/{pod.label} on {pod.node}: no output for {format_seconds(seconds)}; see {logs}"
+                self._report(f"quiet {pod.uid}", text)
 
     def _report_absent(self, job: JobState, now: float) -> None:
         """Give up a job that does not exist: at once if its namespace is gone, else after time for a replacement."""

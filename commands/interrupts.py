@@ -13,6 +13,7 @@ Plugins have their own process groups (sdk/go/common/util/cmdutil/child_unix.go)
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import signal
 import subprocess
@@ -184,7 +185,7 @@ def run_child(
     quiet: bool = False,
     keeps_errors: bool = False,
     stdout: TextIO | None = None,
-    errors_to: TextIO | None = None,
+    errors_to: TextIO | io.TextIOBase | None = None,
     ignores_at_start: bool = False,
     waits_for: Callable[[], str] = lambda: "",
     on_poll: Callable[[bool], None] = lambda _is_stopping: None,
@@ -284,7 +285,7 @@ class _SignalForwarder:
 class _PipeReader:
     """Reader of a pipe in a thread. It keeps the text and shows it."""
 
-    def __init__(self, pipe: IO[bytes] | None, shown: TextIO | None) -> None:
+    def __init__(self, pipe: IO[bytes] | None, shown: TextIO | io.TextIOBase | None) -> None:
         self._pipe, self._shown = pipe, shown
         self._lines: list[str] = []
         self._thread = threading.Thread(target=self._run, daemon=True)

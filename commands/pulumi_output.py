@@ -103,7 +103,7 @@ class FoldedOutput:
         self.log = _new_log(stack, command)
         """File with all output of Pulumi."""
         self._line = LiveLine(out)
-        self.errors: TextIO = _ErrorLines(self._line, self.log)
+        self.errors = _ErrorLines(self._line, self.log)
         """Stream for Pulumi's standard error."""
         self._begun = self._ticked = self._reported = time.monotonic()
         self._counts: dict[str, Counter[str]] = {}
@@ -231,11 +231,16 @@ def short_path(path: Path) -> str:
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
+def logs(stack: str) -> list[Path]:
+    """Return the log files of a stack, oldest first."""
+    return sorted((STATE / "logs" / stack).glob("*.log"))
+
+
 def _new_log(stack: str, command: str) -> Path:
     """Return the path of a new log file, in a folder with the last ones of the stack."""
     folder = STATE / "logs" / stack
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for old in sorted(folder.glob("*.log"))[: -(KEPT_LOGS - 1)]:
+    for old in logs(stack)[: -(KEPT_LOGS - 1)]:
         old.unlink(missing_ok=True)
     return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{command}.log"
 
