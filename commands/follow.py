@@ -75,11 +75,9 @@ NODES_SECONDS = 5.0
 EVENTS_SECONDS = 5.0
 """Seconds that a host may wait without a reason before its events are queried, and between two queries."""
 QUIET_SECONDS = 120.0
-"""Seconds without a line of a running host before the screen reports it. Longer pauses that the host had before are
-no news.
-"""
+"""Seconds without a line of a running host before the screen reports it."""
 QUIET_FACTOR = 3
-"""Number of times that a host may be silent for as long as in its longest pause before."""
+"""Factor of a host's longest pause so far. A pause that is shorter than this is not reported."""
 NO_PODS_SECONDS = 10.0
 """Seconds that a job may be without the pods that it had before the screen reports it."""
 TAIL_LINES = 80
@@ -189,8 +187,8 @@ class Follower:
 
     def _on_line(self, pod: PodState, text: str) -> None:
         """Keep and show one line of a log."""
-        tracked, now = self._tracked[pod.uid], time.monotonic()
-        tracked.tail.append(text)
+        now = time.monotonic()
+        self._tracked[pod.uid].tail.append(text)
         self._hear(pod, now)
         event = self._progress[pod.job].read(text)
         ranks = sum(job.hosts for job in self._jobs.values()) * pod.processes
@@ -212,6 +210,7 @@ class Follower:
         for name, job in jobs.items():
             if job.uid and self._jobs.get(name, job).uid not in ("", job.uid):
                 self._screen.note(f"job {name} was replaced: following the new one")
+                self._training[name] = Training(epochs=self._training[name].epochs)
         self._jobs |= {name: job for name, job in jobs.items() if job.uid or not self._was_seen(name)}
         self._streams.update(pods)
         self._pods |= {pod.uid: pod for pod in pods}
@@ -276,8 +275,9 @@ class Follower:
 
     def _live_text(self, job: JobState) -> str:
         training = self._training[job.name]
-        if job.state == "running" and training.fields:
-            return live_line(job.name, training, self._screen.width - 1)
+        if training.fields and not job.is_over:
+            name = job.name if job.state == "running" else f"{job.name} {job.state}"
+            return live_line(name, training, self._screen.width - 1)
         seconds = seconds_between(job.started, job.finished or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         return state_text(job, seconds)
 

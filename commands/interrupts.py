@@ -209,10 +209,8 @@ def run_child(
                 # This process has one thread here, and the function only makes two system calls.
                 preexec_fn=_ignore_interrupts if ignores_at_start else _follow_parent,
             )
-            output, errors = (
-                _PipeReader(process.stdout, None),
-                _PipeReader(process.stderr, None if quiet else errors_to or sys.stderr),
-            )
+            output = _PipeReader(process.stdout, None)
+            errors = _PipeReader(process.stderr, None if quiet else errors_to or sys.stderr)
             forwarder = _SignalForwarder(process, name, waits_for)
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):

@@ -86,7 +86,8 @@ def follow_jobs(
     try:
         jobs = found.cluster().jobs(names)
     except Unreachable:
-        print(*(f"{name}: {result}" for name, result in results.items()), sep="\n")
+        for name, result in results.items():
+            print(f"{name}: {result}")
         return status or 1, False
     write_records(jobs, outputs, is_here=config.cloud.nodes_here > 0, is_quiet=not is_verbose())
     ended = [
