@@ -57,7 +57,7 @@ ROWS = {
             "::test_folded_output_of_a_failure_has_the_whole_diagnostic_without_colours",
         ),
         (
-            "Ctrl-C stops the output and keeps the job: the cluster and its jobs continue.",
+            "Ctrl-C ends only the output; the cluster and its jobs continue.",
             "tests/commands/test_follow.py::test_follow_stopped_by_ctrl_c_leaves_the_job_running",
         ),
         (
