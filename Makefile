@@ -35,7 +35,7 @@ setup: ## set up this machine for the stack (also part of make up)
 	@setup/root setup
 	$(call run,setup)
 
-up: ## set up this machine, create or update the stack, follow its jobs (JOB=NAME for an example)
+up: ## set up this machine, create or update the stack, follow its jobs (JOB=NAME for an example, VERBOSE=1 for all output)
 	@setup/root up $(STACK)
 	$(call run,up)
 

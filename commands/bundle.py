@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 
+from commands import pulumi_output
 from commands.doctor import commit, findings
 from commands.environment import PROJECT, PulumiFailed
 from commands.interrupts import CommandError
@@ -30,6 +31,8 @@ from settings.secret_scan import TOKEN_PATTERNS, secrets_in_variables
 MASK = "[masked]"
 LOG_LINES = 500
 """Maximum number of lines of each log."""
+PULUMI_LOGS = 5
+"""Number of Pulumi's last commands whose output is packed."""
 MAX_PODS = 32
 """Maximum number of pods whose logs are packed. The newest come first."""
 SECRET_KEYS = ("ciphertext", "secure", "encryptionsalt", "kubeconfig", "plaintext")
@@ -99,6 +102,8 @@ def parts(stack: str) -> Parts:
     yield "plan.json", _part(lambda: _json(without_secrets(_outputs(stack))))
     yield "state.json", _part(lambda: _json(without_secrets(_deployment(stack))))
     yield "history.json", _part(lambda: _json(_history(stack)))
+    for file in pulumi_output.logs(stack)[-PULUMI_LOGS:]:
+        yield f"pulumi/{file.name}", _part(partial(_tail, file))
     yield from _cluster_parts(stack)
     yield from _local_logs(stack)
 

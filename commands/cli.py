@@ -17,6 +17,7 @@ from commands.command_line import (
     json_option,
     run_group,
     stack_option,
+    verbose_option,
     yes_option,
 )
 from commands.interrupts import Interrupted, run_child, run_command
@@ -47,6 +48,7 @@ def cli() -> None:
     help="Run examples of docs/recipes instead of the stack's jobs.",
 )
 @yes_option
+@verbose_option
 def up(job: str | None, yes: bool) -> int:
     """Create or update the stack and follow its jobs.
 
@@ -88,6 +90,7 @@ def stop(job: str | None) -> int:
 @cli.command(cls=ClusterCommand)
 @stack_option
 @job_argument
+@verbose_option
 def resume(job: str | None) -> int:
     """Resume a stopped JOB from its checkpoint, and follow it.
 
@@ -108,6 +111,7 @@ def resume(job: str | None) -> int:
     "--fresh", is_flag=True, envvar="FRESH", help="Delete its checkpoints first, and train from the beginning."
 )
 @yes_option
+@verbose_option
 def rerun(job: str | None, fresh: bool, yes: bool) -> int:
     """Run JOB again, with the current settings. It resumes from its last checkpoint unless --fresh is set.
 
@@ -151,6 +155,7 @@ def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool
 @cli.command(cls=ClusterCommand)
 @stack_option
 @click.option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster, whose checkout no longer exists.")
+@verbose_option
 def down(orphan: str | None) -> int:
     """Destroy the stack and verify that nothing is left.
 
@@ -186,6 +191,7 @@ def status(as_json: bool) -> int:
 @job_argument
 @click.option("--rank", type=int, envvar="RANK", help="Show only this rank.")
 @click.option("--no-follow", is_flag=True, help="Print the lines so far and exit.")
+@verbose_option
 def logs(job: str | None, rank: int | None, no_follow: bool) -> int:
     """Follow the logs of all jobs, or of JOB, until they end.
 

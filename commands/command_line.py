@@ -15,10 +15,10 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from commands.interrupts import run_command
-from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, command_title
+from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, VERBOSE_VARIABLE, command_title
 from infra.project import CHECKOUT, PROJECT_VARIABLE
 
-MAKE_VARIABLES = ("JOB", "RANK", "PORT", "FAULT", "ORPHAN", "FRESH", "YES", "TO")
+MAKE_VARIABLES = ("JOB", "RANK", "PORT", "FAULT", "ORPHAN", "FRESH", "YES", "TO", VERBOSE_VARIABLE)
 """Make variables that options read. `trainyard` ignores them, because other programs use such variables too."""
 EXPLICIT = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -37,6 +37,8 @@ class StackCommand(click.Command):
             click.echo(click.style(format_command(ctx), dim=True), err=True)
         if "stack" in ctx.params:
             use_stack(ctx.params.pop("project"), ctx.params.pop("stack"))
+        if "verbose" in ctx.params:
+            os.environ[VERBOSE_VARIABLE] = "1" if ctx.params.pop("verbose") else ""
         words = [name, *([os.environ.get("STACK", DEFAULT_STACK)] if self.root == "local" else [])]
         if self.root != "never" and not may_run(*words):
             ctx.exit(1)
@@ -162,6 +164,17 @@ def json_option(function: Function) -> Function:
 def yes_option(function: Function) -> Function:
     """Add `--yes`."""
     return click.option("--yes", "-y", is_flag=True, envvar="YES", help="Answer every question with yes.")(function)
+
+
+def verbose_option(function: Function) -> Function:
+    """Add `--verbose`. The commands read it from the environment, as they do the stack."""
+    return click.option(
+        "--verbose",
+        "-v",
+        is_flag=True,
+        envvar=VERBOSE_VARIABLE,
+        help="Show all output: Pulumi's, and the lines of every rank with all fields.",
+    )(function)
 
 
 def job_argument(function: Function) -> Function:

@@ -12,9 +12,10 @@ import os
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from commands.interrupts import STILL_RUNNING, run_command, set_closing
 from commands.monitor.cluster import (
@@ -29,6 +30,7 @@ from commands.monitor.cluster import (
     stack_outputs,
 )
 from commands.monitor.job_state import JobState
+from commands.monitor.live_line import Training, live_line
 from commands.monitor.logs import LogStreams, Progress
 from commands.monitor.pod_state import (
     STUCK_REASONS,
@@ -39,14 +41,18 @@ from commands.monitor.pod_state import (
     silent_since,
 )
 from commands.monitor.screen import (
+    Detail,
     Screen,
     describe,
     describe_many,
     format_seconds,
-    progress_text,
     restart_reason,
+    restarts_of,
+    result_text,
+    state_text,
     summary,
 )
+from commands.pulumi_output import is_verbose
 from infra.make_command import make_command
 
 INTERRUPTED_STATUS = 130
@@ -68,6 +74,12 @@ NODES_SECONDS = 5.0
 """Seconds between two queries of the nodes."""
 EVENTS_SECONDS = 5.0
 """Seconds that a host may wait without a reason before its events are queried, and between two queries."""
+QUIET_SECONDS = 120.0
+"""Seconds without a line of a running host before the screen reports it."""
+QUIET_FACTOR = 3
+"""Factor of a host's longest pause so far. A pause that is shorter than this is not reported."""
+NO_PODS_SECONDS = 10.0
+"""Seconds that a job may be without the pods that it had before the screen reports it."""
 TAIL_LINES = 80
 """Lines kept of each host. torchrun's failure report takes about 40."""
 MANY_HOSTS = 8
@@ -92,12 +104,28 @@ class _Tracked:
     """Time at which its events were read last, or at which it began to wait."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     """Last lines of a pod's log."""
+    heard: float | None = None
+    """Time of a pod's last line, or at which it was first seen running."""
+    pause: float = 0.0
+    """Longest time between two of its lines."""
 
 
 class Follower:
     """Follower of the named jobs of one cluster, until each has ended."""
 
-    def __init__(self, cluster: Cluster, names: Sequence[str], screen: Screen, up: str = "") -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        names: Sequence[str],
+        screen: Screen,
+        up: str = "",
+        *,
+        epochs: Mapping[str, int] = MappingProxyType({}),
+        quiet_seconds: float = QUIET_SECONDS,
+    ) -> None:
+        """Follow jobs. `epochs` has the number of epochs of those that train for a known number."""
+        self._quiet_seconds = quiet_seconds
+        self._training = {name: Training(epochs=epochs.get(name, 0)) for name in names}
         self._up = up or make_command("up")
         self._cluster = cluster
         self._names = list(names)
@@ -124,9 +152,23 @@ class Follower:
         self._show_results()
         if all(job.state == "complete" for job in self._jobs.values()):
             return 0
+        if self._screen.detail is Detail.READABLE:
+            return 1  # The box at the end has the next commands.
         logs, status, down = make_command("logs"), make_command("status"), make_command("down")
         self._screen.note(f"{logs} shows all of the log, {status} every host; {down} removes the stack", "")
         return 1
+
+    @property
+    def results(self) -> dict[str, str]:
+        """Job -> result of its training and its restarts, for jobs that have any."""
+        found = {}
+        for name, job in self._jobs.items():
+            progress = self._progress.get(name)
+            count = restarts_of([pod for pod in self._pods.values() if pod.owner == job.uid], progress)
+            words = (result_text(progress), f"restarts {count}" if count else "")
+            if text := "; ".join(filter(None, words)):
+                found[name] = text
+        return found
 
     def _loop(self) -> None:
         next_poll, ended = 0.0, None
@@ -145,10 +187,14 @@ class Follower:
 
     def _on_line(self, pod: PodState, text: str) -> None:
         """Keep and show one line of a log."""
+        now = time.monotonic()
         self._tracked[pod.uid].tail.append(text)
+        self._hear(pod, now)
         event = self._progress[pod.job].read(text)
         ranks = sum(job.hosts for job in self._jobs.values()) * pod.processes
         self._screen.line(pod, text, ranks)
+        if event is not None and pod.job in self._training:
+            self._training[pod.job].read(event, now)
         if event is not None and event.name == "restart" and (reason := restart_reason(pod, event)):
             self._screen.note(f"{pod.job}: {reason}")
 
@@ -164,19 +210,20 @@ class Follower:
         for name, job in jobs.items():
             if job.uid and self._jobs.get(name, job).uid not in ("", job.uid):
                 self._screen.note(f"job {name} was replaced: following the new one")
+                self._training[name] = Training(epochs=self._training[name].epochs)
         self._jobs |= {name: job for name, job in jobs.items() if job.uid or not self._was_seen(name)}
         self._streams.update(pods)
         self._pods |= {pod.uid: pod for pod in pods}
         for job in jobs.values():
             self._report_job(job, [pod for pod in pods if pod.owner == job.uid], now)
-        self._screen.set_live_line("   ".join(self._live_text(job) for job in jobs.values()))
+        self._screen.set_live_lines([self._live_text(job) for job in jobs.values()])
 
     def _was_seen(self, name: str) -> bool:
         return name in self._jobs and bool(self._jobs[name].uid)
 
     def _wait_for_api(self, error: Unreachable, now: float) -> None:
         """Report an API server that does not answer. Give up if it will not come back by itself."""
-        self._screen.set_live_line("waiting for the API server")
+        self._screen.set_live_lines(["waiting for the API server"])
         if self._local and self._local.is_removed():
             down = make_command("down")
             raise FollowError(f"the stack's cluster was removed, as {down} does; {self._up} creates a new one")
@@ -227,8 +274,12 @@ class Follower:
                 self._forget(f"node {name}")
 
     def _live_text(self, job: JobState) -> str:
+        training = self._training[job.name]
+        if training.fields and not job.is_over:
+            name = job.name if job.state == "running" else f"{job.name} {job.state}"
+            return live_line(name, training, self._screen.width - 1)
         seconds = seconds_between(job.started, job.finished or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-        return progress_text(job, self._progress.get(job.name), seconds)
+        return state_text(job, seconds)
 
     def _report_job(self, job: JobState, pods: list[PodState], now: float) -> None:
         """Report changes of one job and its pods. Give up if waiting does not help."""
@@ -245,14 +296,59 @@ class Follower:
             self._report(job.uid, f"{job.name} {job.reason}")
         elif not pods:
             reason = self._warning(job.uid, now)
-            self._report(job.uid, f"{job.name} has no pods yet{': ' + reason if reason else ''}")
+            self._report_no_pods(job, reason, now)
             self._give_up_if_stuck(job.uid, reason.partition(":")[0], now, f"{job.name}: {reason}")
+        else:
+            self._forget(f"pods of {job.name}")
         current = latest_by_place(pods)
         if len(current) > MANY_HOSTS:
             self._report(f"all {job.name}", describe_many(job.name, current))
         for pod in current:
             earlier = sum(each.place == pod.place for each in pods) - 1 + pod.restarts
             self._report_pod(pod, earlier, now, is_shown=len(current) <= MANY_HOSTS)
+        self._report_quiet_hosts(job, [pod for pod in current if pod.state == "running" and pod.ranks], now)
+
+    def _report_no_pods(self, job: JobState, reason: str, now: float) -> None:
+        """Report a job that has no pods: none yet, or none any more."""
+        why = f": {reason}" if reason else ""
+        if all(pod.owner != job.uid for pod in self._pods.values()):
+            self._report(job.uid, f"{job.name} has no pods yet{why}")
+            return
+        gone = self._tracked[f"pods of {job.name}"]
+        gone.problem_since = gone.problem_since or now
+        if now - gone.problem_since >= NO_PODS_SECONDS:
+            status = make_command("status")
+            self._report(job.uid, f"the pods of {job.name} are gone{why}; {status} shows the job and its events")
+
+    def _hear(self, pod: PodState, now: float) -> None:
+        """Record that a host has printed a line. Report a host that was silent for long."""
+        tracked = self._tracked[pod.uid]
+        if tracked.heard is not None:
+            tracked.pause = max(tracked.pause, now - tracked.heard)
+        tracked.heard = now
+        if self._tracked[f"quiet {pod.uid}"].reported:
+            self._forget(f"quiet {pod.uid}")
+            self._screen.note(f"{pod.job}/{pod.label} prints again")
+
+    def _report_quiet_hosts(self, job: JobState, running: list[PodState], now: float) -> None:
+        """Report running hosts that have printed nothing for long.
+
+        A host that never prints is no news if another one does: in many scripts only rank 0 prints.
+        """
+        has_printed = any(self._tracked[pod.uid].tail for pod in running)
+        for pod in running:
+            tracked = self._tracked[pod.uid]
+            if tracked.heard is None:
+                tracked.heard = now
+            if has_printed and not tracked.tail:
+                continue
+            seconds = now - tracked.heard
+            if seconds < max(self._quiet_seconds, QUIET_FACTOR * tracked.pause):
+                continue
+            if not self._tracked[f"quiet {pod.uid}"].reported:
+                logs = make_command("logs", JOB=job.name, RANK=str(pod.ranks[0]))
+                text = f"{job.name}/{pod.label} on {pod.node}: no output for {format_seconds(seconds)}; see {logs}"
+                self._report(f"quiet {pod.uid}", text)
 
     def _report_absent(self, job: JobState, now: float) -> None:
         """Give up a job that does not exist: at once if its namespace is gone, else after time for a replacement."""
@@ -319,6 +415,8 @@ class Follower:
         for job in self._jobs.values():
             if not job.is_over:
                 continue
+            if job.state == "complete" and self._screen.detail is Detail.READABLE:
+                continue  # The box at the end has the result.
             pods = [pod for pod in self._pods.values() if pod.owner == job.uid]
             tails = {pod.uid: list(self._tracked[pod.uid].tail) for pod in pods}
             style = "bold green" if job.state == "complete" else "bold red"
@@ -328,16 +426,29 @@ class Follower:
                 style = ""
 
 
-def follow(found: StackOutputs, names: Sequence[str], screen: Screen, up: str = "") -> int:
+def follow(
+    found: StackOutputs,
+    names: Sequence[str],
+    screen: Screen,
+    up: str = "",
+    *,
+    epochs: Mapping[str, int] = MappingProxyType({}),
+    results: dict[str, str] | None = None,
+) -> int:
     """Follow the jobs until they end. Return 0 if all are complete, 1 if one is not, 130 after Ctrl-C.
 
-    `up` is the command that messages recommend for restoring the jobs.
+    `up` is the command that messages recommend for restoring the jobs. `epochs` has the number of epochs of jobs. The
+    results of the jobs are added to `results`.
     """
     if not names:
         screen.note("the stack has no jobs: nothing to follow")
         return 0
     try:
-        return Follower(found.cluster(), names, screen, up).run()
+        follower = Follower(found.cluster(), names, screen, up, epochs=epochs)
+        status = follower.run()
+        if results is not None:
+            results.update(follower.results)
+        return status
     except NoKubeconfig as error:
         screen.note(str(error), "red")
         return 1
@@ -383,7 +494,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.job is not None and options.job not in found.jobs:
         raise StackNotFound(f"--job {options.job}: no such job in the stack; it has {', '.join(found.jobs) or 'none'}")
     names = found.jobs if options.job is None else (options.job,)
-    screen = Screen(sys.stdout, only_rank=options.rank)
+    detail = Detail.ALL if is_verbose() else Detail.LINES
+    screen = Screen(sys.stdout, only_rank=options.rank, detail=detail)
     if options.no_follow:
         print_logs(found.cluster(), names, screen)
         return 0

@@ -13,6 +13,7 @@ Plugins have their own process groups (sdk/go/common/util/cmdutil/child_unix.go)
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import signal
 import subprocess
@@ -184,12 +185,15 @@ def run_child(
     quiet: bool = False,
     keeps_errors: bool = False,
     stdout: TextIO | None = None,
+    errors_to: TextIO | io.TextIOBase | None = None,
     ignores_at_start: bool = False,
     waits_for: Callable[[], str] = lambda: "",
+    on_poll: Callable[[bool], None] = lambda _is_stopping: None,
 ) -> Child:
     """Run a program to its end in its own session, so that a terminal's Ctrl-C reaches only this process.
 
-    `quiet` keeps all output for the result and shows none; `keeps_errors` keeps standard error and shows it.
+    `quiet` keeps all output for the result and shows none; `keeps_errors` keeps standard error and shows it, in
+    `errors_to` if set. `on_poll` is called while the program runs, with True after a signal.
     """
     with _handling_signals():
         _held_since.append(len(_signals))
@@ -205,15 +209,14 @@ def run_child(
                 # This process has one thread here, and the function only makes two system calls.
                 preexec_fn=_ignore_interrupts if ignores_at_start else _follow_parent,
             )
-            output, errors = (
-                _PipeReader(process.stdout, None),
-                _PipeReader(process.stderr, None if quiet else sys.stderr),
-            )
+            output = _PipeReader(process.stdout, None)
+            errors = _PipeReader(process.stderr, None if quiet else errors_to or sys.stderr)
             forwarder = _SignalForwarder(process, name, waits_for)
             while process.poll() is None:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(POLL_SECONDS)
                 forwarder.step(_signal_count())
+                on_poll(_signal_count() > 0)
             return Child(
                 status=process.returncode,
                 stdout=output.text(),
@@ -280,7 +283,7 @@ class _SignalForwarder:
 class _PipeReader:
     """Reader of a pipe in a thread. It keeps the text and shows it."""
 
-    def __init__(self, pipe: IO[bytes] | None, shown: TextIO | None) -> None:
+    def __init__(self, pipe: IO[bytes] | None, shown: TextIO | io.TextIOBase | None) -> None:
         self._pipe, self._shown = pipe, shown
         self._lines: list[str] = []
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -18,10 +19,13 @@ from typing import Any
 from commands.follow import INTERRUPTED_STATUS, follow
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
-from commands.monitor.pod_state import PodState
-from commands.monitor.screen import Screen, summary
+from commands.monitor.pod_state import PodState, seconds_between
+from commands.monitor.screen import Detail, Screen, summary
+from commands.pulumi_output import is_verbose
+from commands.result_box import job_result, show_box
 from infra.make_command import make_command
 from stack.config import StackConfig
+from workloads.trainer_flags import FLAGS, value_of
 
 RECORD_FILE = "run-record.json"
 FOLDER_SCHEME = "file"
@@ -71,18 +75,40 @@ def follow_jobs(
     with suppress(Unreachable):  # The follower waits for the API server.
         over = report_finished(found.cluster(), config, outputs, names, before)
         stopped = report_stopped(found.cluster(), names) if only is None else []
-    status = int("failed" in over.values())
+    status, results = int("failed" in over.values()), dict[str, str]()
     followed = [name for name in names if name not in over and name not in stopped]
     if followed or not found.jobs:
-        status = follow(found, followed, Screen(sys.stdout), _make_up()) or status
+        detail = Detail.ALL if is_verbose() else Detail.READABLE
+        screen = Screen(sys.stdout, detail=detail)
+        status = follow(found, followed, screen, _make_up(), epochs=epochs_of(config), results=results) or status
     if status == INTERRUPTED_STATUS:
         return status, False
     try:
         jobs = found.cluster().jobs(names)
     except Unreachable:
+        for name, result in results.items():
+            print(f"{name}: {result}")
         return status or 1, False
-    write_records(jobs, outputs, is_here=config.cloud.nodes_here > 0)
+    write_records(jobs, outputs, is_here=config.cloud.nodes_here > 0, is_quiet=not is_verbose())
+    ended = [
+        job_result(job, results.get(name, ""), config, outputs, complete_record(outputs["run_records"][name], job))
+        for name, job in jobs.items()
+        if job.is_over and name in followed
+    ]
+    if ended and not is_verbose():
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        show_box(ended, seconds_between(before, now), sys.stdout)
     return status, all(job.state != "absent" for job in jobs.values())
+
+
+def epochs_of(config: StackConfig) -> dict[str, int]:
+    """Return job -> number of epochs, of the jobs whose recipe has one."""
+    found = {
+        job.name: value_of(job.recipe, job.flags, "epochs") or FLAGS[job.recipe]["epochs"].default
+        for job in config.jobs
+        if job.recipe and "epochs" in FLAGS[job.recipe]
+    }
+    return {name: value for name, value in found.items() if isinstance(value, int)}
 
 
 def report_stopped(cluster: Cluster, names: Iterable[str]) -> list[str]:
@@ -143,10 +169,13 @@ def _trainer_steps(job: JobState) -> list[str]:
     return [f"to continue from its last checkpoint: {again}, or change the settings, then {_make_up()}", from_start]
 
 
-def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_here: bool) -> None:
+def write_records(
+    jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_here: bool, is_quiet: bool = False
+) -> None:
     """Write the record of each job that is over into its folder of the bucket, if this machine can write there.
 
-    `is_here` is True if the cluster is on this machine. In another cluster a bucket that is a folder is on a node.
+    `is_quiet` prints only failures. `is_here` is True if the cluster is on this machine. In another cluster a bucket
+    that is a folder is on a node.
     """
     bucket = str(outputs.get("bucket_url"))
     scheme = bucket.partition("://")[0]
@@ -156,7 +185,10 @@ def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, i
         if job.is_over:
             record = complete_record(outputs["run_records"][name], job)
             try:
-                print(f"{name}: run record in {write_record(bucket, record)}")
+                written = write_record(bucket, record)
+                if is_quiet:
+                    continue
+                print(f"{name}: run record in {written}")
                 print(f"{name}: checkpoints in {bucket}/{record['checkpoints']}; {fetch(name)} copies them")
                 print(f"{name}: {make_command('report', JOB=name)} writes a page with its curves, restarts and price")
             except WriteFailed as error:

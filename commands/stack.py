@@ -9,7 +9,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -19,6 +21,7 @@ from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, program_fol
 from commands.environment import PulumiFailed as PulumiFailed
 from commands.interrupts import Child, Interrupted, hold_signals, run_child
 from commands.locks import RUN_VARIABLE, end_orphans, only_command, run_mark
+from commands.pulumi_output import EVENTS_VARIABLE, VERBS, FoldedOutput, is_verbose, short_path
 from commands.state_files import StateFiles, backend_folder, project_name
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
@@ -41,7 +44,7 @@ CPU time of a preview with 513 jobs: 82 s with snapshots, 16 s without (one run 
 
 
 def pulumi(*words: str, quiet: bool = False) -> str:
-    """Run `pulumi`. With `quiet` return its output, else show it on the terminal.
+    """Run `pulumi`. With `quiet` return its output, else show it: of changes only a summary, unless VERBOSE is set.
 
     Raises PulumiFailed; StackBusy if a lock blocks it; Interrupted if a signal stopped it; FileNotFoundError if
     `pulumi` is missing and no shared backend is set.
@@ -55,31 +58,59 @@ def pulumi(*words: str, quiet: bool = False) -> str:
         if set_up.status != 0:
             raise PulumiFailed("`pulumi` is missing and set-up did not install it; the output above has the reason")
     stack = _stack_of(words)
-    # Without a terminal on its input Pulumi prints lines, and leaves the terminal and its Ctrl-C to this process.
-    colour = ["--color", "always"] if not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
     with hold_signals(), settings_without_salt(), provider_files(stack) as folder:
-        done = run_child(
-            ["pulumi", *words, *colour],
-            name="Pulumi",
-            cwd=program_folder(),
-            env={
-                **stack_environment(),
-                **(WITHOUT_SNAPSHOTS if words[0] == "preview" else {}),
-                **{RUN_VARIABLE: run_mark(PROJECT, stack), PROVIDER_TMPDIR: folder},
-            },
-            quiet=quiet,
-            keeps_errors=True,
-            ignores_at_start=True,
-            waits_for=lambda: ", ".join(_pending(stack)),
-        )
+        run = partial(_run, words, stack, folder)
+        if words[0] in VERBS and not quiet and not is_verbose():
+            with FoldedOutput(words[0], stack, Path(folder)) as output:
+                done = run(
+                    output.options, EVENTS_VARIABLE, stdout=output.file, errors_to=output.errors, on_poll=output.poll
+                )
+                output.end(done.status)
+            detail = f"; all of its output is in {short_path(output.log)}"
+        else:
+            done = run(_colour_option() if not quiet else [], quiet=quiet)
+            detail = f":\n{done.stderr.strip()}" if quiet else ""
         if done.is_stopped:
             _raise_interrupted(words, stack, done)
     if owners := locks.owners_in(done.stderr):
         raise StackBusy(locks.explain(stack, owners, run_mark(PROJECT, stack)))
     if done.status != 0:
-        detail = f":\n{done.stderr.strip()}" if quiet else ""
         raise PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
     return done.stdout
+
+
+def _run(
+    words: Sequence[str],
+    stack: str,
+    folder: str,
+    options: Sequence[str],
+    variables: Mapping[str, str] = MappingProxyType({}),
+    **output: Any,
+) -> Child:
+    """Run `pulumi` with more options and variables. `output` says what happens to its output, as in `run_child`."""
+    return run_child(
+        ["pulumi", *words, *options],
+        name="Pulumi",
+        cwd=program_folder(),
+        env={
+            **stack_environment(),
+            **(WITHOUT_SNAPSHOTS if words[0] == "preview" else {}),
+            **{RUN_VARIABLE: run_mark(PROJECT, stack), PROVIDER_TMPDIR: folder},
+            **variables,
+        },
+        keeps_errors=True,
+        ignores_at_start=True,
+        waits_for=lambda: ", ".join(_pending(stack)),
+        **output,
+    )
+
+
+def _colour_option() -> list[str]:
+    """Return the option for colours.
+
+    Without a terminal on its input Pulumi prints lines, and leaves the terminal and its Ctrl-C to this process.
+    """
+    return ["--color", "always"] if sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from commands.down import JOBS_TARGET
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from commands.locks import only_command
+from commands.pulumi_output import is_verbose
 from commands.stack import (
     PulumiFailed,
     ensure_stack,
@@ -61,8 +62,10 @@ def main(*, is_confirmed: bool = False) -> int:
     if is_there:
         for name, why in sorted(job_results.unfollowed(config).items()):
             print(f"{name}: {why}")
-        print_outputs(found)
-        print(f"{command_title('up')} took {time.monotonic() - begun:.0f} s; {make_command('down')} removes the stack")
+        if is_verbose():
+            print_outputs(found)
+            took, down = time.monotonic() - begun, make_command("down")
+            print(f"{command_title('up')} took {took:.0f} s; {down} removes the stack")
     return status
 
 

@@ -12,7 +12,9 @@ DEFAULT_STACK = "local"
 """Default stack of `make` and `trainyard`."""
 COMMAND_VARIABLE = "TRAINYARD_COMMAND"
 """Environment variable with the program that the user typed, such as `trainyard`. Empty if make runs the command."""
-FLAGS = ("FRESH", "YES")
+VERBOSE_VARIABLE = "VERBOSE"
+"""Variable of `--verbose` and of make."""
+FLAGS = ("FRESH", "YES", VERBOSE_VARIABLE)
 """Variables that are flags of `trainyard`."""
 OPTION_TARGETS = ("up", "exec")
 """Commands of `trainyard` with an option `--job`. The others have the job as an argument."""

@@ -1,8 +1,10 @@
-"""Runs set-up's steps, up to two at the same time, and shows each step with its last duration."""
+"""Runs set-up's steps, up to two at the same time, and shows a bar with the time left, or a line for each step."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 import threading
 import time
@@ -10,11 +12,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TextIO
 
 from infra.local.settings import cache_folder
+from setup.interrupted import CLEAR_LINE
 
 MAX_CONCURRENT_STEPS = 2
 """Number of concurrent steps. One that compiles and one that downloads and unpacks use two cores well."""
+SHORT_STEP_MINUTES = 0.1
+"""Expected minutes of a short step that has never run on this machine."""
+OVERRUN_SHARE = 0.1
+"""Share of its time so far that a step is expected to take if it has taken longer than expected."""
+BAR_WIDTH = 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +53,7 @@ def run_steps(steps: Sequence[Step]) -> None:
     pending = [step for step in steps if not step.is_done()]
     left, waiting, running = {step.name for step in pending}, pending, dict[Future[float], Step]()
     titles: dict[str, str] = {}
-    with ThreadPoolExecutor(max_workers=MAX_CONCURRENT_STEPS) as pool, _progress_board() as board:
+    with ThreadPoolExecutor(max_workers=MAX_CONCURRENT_STEPS) as pool, _progress_board(pending, durations) as board:
         while waiting or running:
             ready = [step for step in waiting if not left.intersection(_predecessors(step, pending))]
             for step in ready[: MAX_CONCURRENT_STEPS - len(running)]:
@@ -61,7 +70,7 @@ def run_steps(steps: Sequence[Step]) -> None:
                 durations[step.name] = future.result()
                 left.discard(step.name)
                 _save(durations)
-                board.print_line(f"{titles[step.name]} done in {_format_duration(durations[step.name])}")
+                board.done(step.name, f"{titles[step.name]} done in {format_duration(durations[step.name])}")
 
 
 def _predecessors(step: Step, steps: Sequence[Step]) -> Collection[str]:
@@ -72,7 +81,7 @@ def _predecessors(step: Step, steps: Sequence[Step]) -> Collection[str]:
 def _expected_duration(step: Step, durations: Mapping[str, float]) -> str:
     """Return the expected duration of a step, for the end of its line."""
     if step.name in durations:
-        return f", {_format_duration(durations[step.name])} last time"
+        return f", {format_duration(durations[step.name])} last time"
     return f", about {step.first_minutes:.0f} min on two cores" if step.first_minutes else ""
 
 
@@ -85,22 +94,92 @@ def _run(step: Step, board: Board) -> float:
     return time.monotonic() - begun
 
 
-class Board:
-    """Terminal output: a line for each event and, on a terminal, a last line with the running times."""
+def time_left(
+    steps: Sequence[Step], durations: Mapping[str, float], done: Collection[str], running: Mapping[str, float]
+) -> float:
+    """Return the expected seconds until all steps are done.
 
-    def __init__(self) -> None:
+    `running` has the seconds that each running step has taken. A step that takes longer than expected counts as almost
+    done.
+    """
+    left = {step.name: _seconds(step, durations) for step in steps if step.name not in done}
+    active = {name: max(left[name] - spent, spent * OVERRUN_SHARE) for name, spent in running.items()}
+    total = 0.0
+    while left:
+        for step in steps:
+            is_free = len(active) < MAX_CONCURRENT_STEPS and step.name in left and step.name not in active
+            if is_free and not left.keys() & set(_predecessors(step, steps)):
+                active[step.name] = left[step.name]
+        name = min(active, key=lambda each: active[each])
+        passed = active.pop(name)
+        active = {each: seconds - passed for each, seconds in active.items()}
+        del left[name]
+        total += passed
+    return total
+
+
+def _seconds(step: Step, durations: Mapping[str, float]) -> float:
+    """Return the expected seconds of a step."""
+    return durations.get(step.name) or (step.first_minutes or SHORT_STEP_MINUTES) * 60
+
+
+class LiveLine:
+    """Last line of a terminal that changes in place. Without a terminal it is never shown."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._lock = threading.Lock()
+        self.is_shown = self._out.isatty() and os.environ.get("TERM") != "dumb"
+        """True if the output is a terminal that can change a line in place."""
+
+    def print(self, text: str) -> None:
+        """Print lines above the live line, which `set` shows again."""
+        self._write(f"{text}\n")
+
+    def set(self, text: str) -> None:
+        """Set the live line. It is cut to the width of the terminal."""
+        if self.is_shown:
+            self._write(text[: shutil.get_terminal_size().columns - 1])
+
+    def clear(self) -> None:
+        """Remove the live line."""
+        if self.is_shown:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        with self._lock:
+            self._out.write((CLEAR_LINE if self.is_shown else "") + text)
+            self._out.flush()
+
+
+class Board:
+    """Output of set-up: on a terminal one bar with the time left, else a line for each start and end of a step."""
+
+    def __init__(self, steps: Sequence[Step], durations: Mapping[str, float], out: TextIO | None = None) -> None:
+        self._steps, self._durations = steps, dict(durations)
         self._begun: dict[str, float] = {}
-        self._print_lock = threading.Lock()
-        self._on_terminal = sys.stdout.isatty()
+        self._done: set[str] = set()
+        self._started = time.monotonic()
+        self._share = 0.0
+        self._line = LiveLine(out)
+        self.has_bar = self._line.is_shown and bool(steps)
+        """True if the output is a terminal."""
 
     def start(self, name: str, title: str) -> None:
         """Print the title of a step that starts."""
-        self.print_line(title)
+        if not self.has_bar:
+            self.print_line(title)
         self._begun[name] = time.monotonic()
 
     def end(self, name: str) -> None:
         """Stop showing a step's time."""
         del self._begun[name]
+
+    def done(self, name: str, text: str) -> None:
+        """Print the line of a step that is done."""
+        self._done.add(name)
+        if not self.has_bar:
+            self.print_line(text)
 
     def note(self, name: str, text: str) -> None:
         """Print a line of progress of a step."""
@@ -108,22 +187,35 @@ class Board:
 
     def print_line(self, text: str) -> None:
         """Print a line."""
-        with self._print_lock:
-            print(("\r\033[K" if self._on_terminal else "") + text, flush=True)
+        self._line.print(text)
 
     def tick(self) -> None:
-        """Show the running times."""
-        now = time.monotonic()
-        times = "; ".join(f"{name} {_format_duration(now - begun)}" for name, begun in list(self._begun.items()))
-        with self._print_lock:
-            print(f"\r\033[K    {times}", end="", flush=True)
+        """Show the bar."""
+        self._line.set(self.bar(time.monotonic(), shutil.get_terminal_size().columns))
+
+    def bar(self, now: float, width: int) -> str:
+        """Return the bar: share of the expected time, time left, and the running steps as far as they fit."""
+        running = {name: now - begun for name, begun in list(self._begun.items())}
+        left = time_left(self._steps, self._durations, self._done, running)
+        spent = now - self._started
+        self._share = max(self._share, spent / max(spent + left, 1e-9))
+        full = round(self._share * BAR_WIDTH)
+        words = f"setup [{'#' * full}{'-' * (BAR_WIDTH - full)}] {100 * self._share:3.0f} %, {_rough(left)} left: "
+        return (words + ", ".join(running))[: width - 1]
+
+    def close(self) -> None:
+        """Remove the bar, and say how long set-up took if every step is done."""
+        self._line.clear()
+        if self.has_bar and len(self._done) == len(self._steps):
+            seconds = format_duration(time.monotonic() - self._started)
+            self.print_line(f"setup: {len(self._steps)} step{'s' * (len(self._steps) > 1)} done in {seconds}")
 
 
 @contextmanager
-def _progress_board() -> Iterator[Board]:
-    """Yield a board. On a terminal it shows the running times each second."""
-    board = Board()
-    if not sys.stdout.isatty():
+def _progress_board(steps: Sequence[Step], durations: Mapping[str, float]) -> Iterator[Board]:
+    """Yield a board. On a terminal it shows the bar each second."""
+    board = Board(steps, durations)
+    if not board.has_bar:
         yield board
         return
     stop = threading.Event()
@@ -139,10 +231,16 @@ def _progress_board() -> Iterator[Board]:
     finally:
         stop.set()
         thread.join()
-        print("\r\033[K", end="", flush=True)
+        board.close()
 
 
-def _format_duration(seconds: float) -> str:
+def _rough(seconds: float) -> str:
+    """Return an expected duration: whole minutes if it is long."""
+    return f"about {round(seconds / 60)} min" if seconds >= 90 else f"about {max(round(seconds), 1)} s"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration as text, such as `2 min 3 s` or `4.5 s`."""
     whole = round(seconds)
     return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{seconds:.1f} s"
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from enum import Enum
 from typing import Any, TextIO
 
-from rich.console import Console
-from rich.status import Status
+from rich.console import Console, Group
+from rich.live import Live
 from rich.text import Text
 
 from commands.monitor.job_state import JobState
@@ -22,6 +24,15 @@ from commands.monitor.pod_state import (
 
 MANY_RANKS = 4
 """Number of ranks above which only rank 0 is shown in full. Other ranks show their start and their errors."""
+HIDDEN_FIELDS = frozenset(
+    {
+        *("rank", "host", "node", "time", "global_step", "threads", "path", "model"),
+        *("data_wait", "all_reduce", "memory_mib", "goodput", "teraflops", "compilations"),
+    }
+)
+"""Fields of events that a readable line leaves out. A user's own fields stay."""
+TRAIN_LINE_SECONDS = 60.0
+"""Seconds between two `train` lines of a job on a terminal, where the live line has the current step."""
 SHOWN_LINES = 20
 FIRST_OWN_CODE = 64
 """First exit code that says what happened (sysexits.h). A rank that only lost its peers ends with 1."""
@@ -31,25 +42,44 @@ STYLES = {
 }
 
 
-class Screen:
-    """Writer to one text stream. On a terminal it uses colours and a live line below."""
+class Detail(Enum):
+    """Amount of output about the ranks."""
 
-    def __init__(self, out: TextIO, *, only_rank: int | None = None) -> None:
+    READABLE = "readable"
+    """Lines and main fields of rank 0; of other ranks only errors and restarts."""
+    LINES = "lines"
+    """Lines of all ranks; of many ranks only rank 0's. On a terminal, as many fields as fit in one line."""
+    ALL = "all"
+    """All lines of all ranks with all fields."""
+
+
+class Screen:
+    """Writer to one text stream. On a terminal it uses colours and live lines below."""
+
+    def __init__(self, out: TextIO, *, only_rank: int | None = None, detail: Detail = Detail.LINES) -> None:
         self._console = Console(file=out, highlight=False, markup=False, emoji=False)
         self._only_rank = only_rank
-        self._status: Status | None = None
+        self.detail = detail
+        """Amount of output about the ranks."""
+        self._live: Live | None = None
+        self._train_shown: dict[str, float] = {}
+
+    @property
+    def width(self) -> int:
+        """Characters in a line of the terminal."""
+        return self._console.width
 
     def live(self) -> AbstractContextManager[Any]:
-        """Keep a live line at the bottom in this context. Without a terminal it does nothing."""
-        if not self._console.is_terminal:
+        """Keep live lines at the bottom in this context. Without a terminal it does nothing."""
+        if not self._console.is_terminal or self._console.is_dumb_terminal:
             return nullcontext()
-        self._status = self._console.status("asking the cluster")
-        return self._status
+        self._live = Live(Text("asking the cluster"), console=self._console, transient=True)
+        return self._live
 
-    def set_live_line(self, text: str) -> None:
-        """Set the live line."""
-        if self._status is not None:
-            self._status.update(Text(text))
+    def set_live_lines(self, lines: Sequence[str]) -> None:
+        """Set the live lines."""
+        if self._live is not None:
+            self._live.update(Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines)))
 
     def note(self, text: str, style: str = "yellow") -> None:
         """Print one of Trainyard's own lines."""
@@ -62,21 +92,49 @@ class Screen:
         # A launcher prints the ranks' output. Show all of it if the line has no rank of its own.
         line_ranks = list(pod.ranks) or [0] if rank is None else [rank]
         label = (pod.ranks[0] if pod.ranks else pod.label) if rank is None else rank
-        if self._only_rank is not None:
-            if self._only_rank not in line_ranks:
-                return
-        elif ranks > MANY_RANKS and 0 not in line_ranks and not _is_important(text):
+        if not self._is_shown(text, event, line_ranks, ranks) or (event and self._is_in_live_line(pod.job, event)):
             return
         style = STYLES.get(event.name, "") if event is not None else ("red" if looks_like_an_error(text) else "")
         prefix = Text(f"{pod.job}/{label} | " if ranks > 1 else "", style="dim")
-        if event is not None and self._console.is_terminal:
+        if event is not None and self.detail is Detail.READABLE:
+            text = readable_fields(text)
+        if event is not None and self.detail is not Detail.ALL and self._console.is_terminal:
             text = first_fields(text, self._console.width - len(prefix))
         body = Text.from_ansi(text)
         body.stylize_before(style)
         self._print(prefix + body)
 
+    def _is_shown(self, text: str, event: Event | None, line_ranks: Sequence[int], ranks: int) -> bool:
+        """Return True if a line of these ranks is one that the user wants to see."""
+        if self._only_rank is not None:
+            return self._only_rank in line_ranks
+        if self.detail is Detail.ALL or 0 in line_ranks:
+            return True
+        if self.detail is Detail.READABLE:
+            return event.name == "restart" if event is not None else looks_like_an_error(text)
+        return ranks <= MANY_RANKS or _is_important(text)
+
+    def _is_in_live_line(self, job: str, event: Event) -> bool:
+        """Return True for a step of training that the live line has, except the last of an epoch and one a minute."""
+        if self._live is None or self.detail is not Detail.READABLE or event.name != "train":
+            return False
+        step, _, steps = event.fields.get("step", "").partition("/")
+        now = time.monotonic()
+        if not steps or step == steps or now - self._train_shown.setdefault(job, now) >= TRAIN_LINE_SECONDS:
+            self._train_shown[job] = now
+            return False
+        return True
+
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
+
+
+def readable_fields(text: str) -> str:
+    """Return an event's line without the fields that few people need, and without this rank's rate if it has all's."""
+    keys = {word.partition("=")[0] for word in text.split(" ") if "=" in word}
+    hidden = HIDDEN_FIELDS | ({"rate"} if "global_rate" in keys else set())
+    kept = [word for word in text.split(" ") if "=" not in word or word.partition("=")[0] not in hidden]
+    return " ".join(kept)
 
 
 def first_fields(text: str, width: int) -> str:
@@ -119,16 +177,22 @@ def describe_many(name: str, pods: Iterable[PodState]) -> str:
     return f"{name}: " + ", ".join(f"{count} {words}" for words, count in sorted(counts.items()))
 
 
-def progress_text(job: JobState, progress: Progress | None, seconds: float | None) -> str:
-    """Return the live line of one job: state, time, step, loss, accuracy, rate."""
-    words = [job.name, job.state, format_seconds(seconds)]
-    if progress is not None:
-        for key in ("epoch", "step", "loss", "accuracy", "global_rate"):
-            value = progress.value(key, "train")
-            words.append(f"{key.removeprefix('global_')} {value}" if value else "")
-        tested, bits = progress.value("accuracy", "test"), progress.value("bits_per_byte", "test")
-        words.append(f"test accuracy {tested} %" if tested else f"test {bits} bits per byte" if bits else "")
-    return "  ".join(filter(None, words))
+def state_text(job: JobState, seconds: float | None) -> str:
+    """Return the live line of a job that does not train yet: its state and time."""
+    return "  ".join(filter(None, (job.name, job.state, format_seconds(seconds))))
+
+
+def result_text(progress: Progress | None) -> str:
+    """Return the result of a job's training: accuracy or bits per byte on the test set, else its last loss."""
+    if progress is None:
+        return ""
+    if accuracy := progress.value("test_accuracy", "done"):
+        best = progress.value("best_accuracy", "done")
+        return f"test accuracy {accuracy} %" + (f" (best {best} %)" if best else "")
+    if bits := progress.value("test_bits_per_byte", "done"):
+        return f"test {bits} bits per byte (best {progress.value('best_bits_per_byte', 'done')})"
+    loss = progress.value("loss", "test", "train")
+    return f"loss {loss}" if loss else ""
 
 
 def summary(
@@ -137,13 +201,9 @@ def summary(
     """Return a job's result: one line if complete, else also the reason, each rank's exit code and the last lines."""
     duration = format_seconds(seconds_between(job.started, job.finished))
     words = [f"{job.name}: {job.state}" + (f" after {duration}" if duration else "")]
-    if progress is not None and (accuracy := progress.value("test_accuracy", "done")):
-        best = progress.value("best_accuracy", "done")
-        words.append(f"test accuracy {accuracy} %" + (f" (best {best} %)" if best else ""))
-    elif progress is not None and (bits := progress.value("test_bits_per_byte", "done")):
-        words.append(f"test {bits} bits per byte (best {progress.value('best_bits_per_byte', 'done')})")
-    in_place = int(progress.value("number", "restart") or 0) if progress else 0
-    words.append(f"restarts {max(count_restarts(pods), in_place)}")
+    if result := result_text(progress):
+        words.append(result)
+    words.append(f"restarts {restarts_of(pods, progress)}")
     lines = ["; ".join(words)]
     if job.state == "complete":
         return lines
@@ -157,6 +217,12 @@ def summary(
         lines.append(f"  last lines of {_label(culprit)}:")
         lines += [f"    {text}" for text in before_report(tails[culprit.uid])[-SHOWN_LINES:]]
     return lines
+
+
+def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
+    """Return the number of restarts of a job, of its pods or of the ranks in them."""
+    in_place = int(progress.value("number", "restart") or 0) if progress else 0
+    return max(count_restarts(pods), in_place)
 
 
 def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:

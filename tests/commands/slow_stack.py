@@ -42,10 +42,10 @@ Slow("second", pulumi.ResourceOptions(depends_on=[first]))
 COMMAND = """
 import sys
 from pathlib import Path
-from commands import interrupts, locks, stack
+from commands import interrupts, locks, pulumi_output, stack
 stack.PROJECT = Path(sys.argv[1])
 stack.program_folder = lambda: stack.PROJECT
-locks.STATE = stack.PROJECT / "own"
+locks.STATE = pulumi_output.STATE = stack.PROJECT / "own"
 interrupts.REPORT_SECONDS = 0.5
 
 def main():

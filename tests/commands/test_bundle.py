@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from commands import bundle
+from commands import bundle, pulumi_output
 from commands.bundle import MASK, mask, without_secrets
 from commands.doctor import Finding
 from commands.environment import PulumiFailed
@@ -90,6 +90,10 @@ def stack_of(monkeypatch: pytest.MonkeyPatch, folder: Path, cluster: Any) -> Non
     )
     (folder / "local" / "logs").mkdir(parents=True)
     (folder / "local" / "logs" / "etcd.log").write_text(f"token={WEB_TOKEN}\n", encoding="utf-8")
+    logs = folder / ".trainyard" / "logs" / "dev"
+    logs.mkdir(parents=True)
+    (logs / "20260101-000000-up.log").write_text(f"error: {AWS_KEY} is not valid\n", encoding="utf-8")
+    monkeypatch.setattr(pulumi_output, "STATE", folder / ".trainyard")
     outputs = {"kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits"], "kubeconfig": "secret text"}
     monkeypatch.setattr(bundle, "PROJECT", folder)
     monkeypatch.setattr(bundle, "outputs", lambda _stack: outputs)
@@ -137,9 +141,11 @@ def test_bundle_has_every_part_without_secrets(monkeypatch: pytest.MonkeyPatch, 
         "local/logs/etcd.log",
         "logs/digits/digits-0-x.log",
         "plan.json",
+        "pulumi/20260101-000000-up.log",
         "state.json",
         "versions.json",
     ]
+    assert found["pulumi/20260101-000000-up.log"].startswith("error: ")
     assert "train step=1" in found["logs/digits/digits-0-x.log"]
     assert "BackOff" in found["cluster/events.json"]
     assert found["history.json"] == "cannot be read: no history\n"

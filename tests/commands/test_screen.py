@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,16 @@ import pytest
 from commands.monitor.job_state import job_state
 from commands.monitor.logs import Progress
 from commands.monitor.pod_state import pod_state
-from commands.monitor.screen import Screen, describe, describe_many, first_fields, summary
+from commands.monitor.screen import (
+    Detail,
+    Screen,
+    describe,
+    describe_many,
+    first_fields,
+    readable_fields,
+    result_text,
+    summary,
+)
 from commands.status import COLUMNS, Snapshot, job_rows, print_snapshot, render
 from tests.commands.test_logs import TORCHRUN
 from tests.commands.test_pod_state import API, pod
@@ -19,10 +29,10 @@ FIRST, SECOND = (replace(pod_state(each), state="running") for each in API["pods
 FAILED = replace(pod_state(pod("failed")), job="digits", exit_code=1, processes=2, runs_script=False)
 
 
-def shown_lines(lines: list[str], ranks: int, only_rank: int | None = None) -> list[str]:
+def shown_lines(lines: list[str], ranks: int, only_rank: int | None = None, detail: Detail = Detail.LINES) -> list[str]:
     """Return the shown lines of both hosts, one host after the other."""
     out = io.StringIO()
-    screen = Screen(out, only_rank=only_rank)
+    screen = Screen(out, only_rank=only_rank, detail=detail)
     for host in (FIRST, SECOND):
         for line in lines:
             screen.line(host, line, ranks)
@@ -58,6 +68,91 @@ def test_screen_only_rank_shows_lines_of_that_rank() -> None:
         "ok/1 | noise",
         "ok/1 | train step=1 rank=1/2",
     ]
+
+
+TRAIN = "train epoch=1 step=1/9 loss=0.5 rate=10.0 global_rate=20.0 data_wait=1.0 memory_mib=300 rank={}/2 host=x"
+
+
+def test_screen_readable_shows_rank_0_with_main_fields_and_errors_of_others() -> None:
+    lines = ["noise", TRAIN.format(0), TRAIN.format(1), "RuntimeError: lost", "restart number=1 failed_rank=1"]
+    found = shown_lines(lines, 2, detail=Detail.READABLE)
+    assert found[:4] == [
+        "ok/0 | noise",
+        "ok/0 | train epoch=1 step=1/9 loss=0.5 global_rate=20.0",
+        "ok/0 | RuntimeError: lost",
+        "ok/0 | restart number=1 failed_rank=1",
+    ]
+    # In this test the second host prints a line of rank 0, too.
+    assert found[5:] == ["ok/1 | RuntimeError: lost", "ok/1 | restart number=1 failed_rank=1"]
+
+
+def test_screen_all_shows_every_rank_of_many_with_all_fields() -> None:
+    lines = ["noise", TRAIN.format(1)]
+    assert shown_lines(lines, 8, detail=Detail.ALL) == [
+        "ok/0 | noise",
+        f"ok/1 | {TRAIN.format(1)}",
+        "ok/1 | noise",
+        f"ok/1 | {TRAIN.format(1)}",
+    ]
+
+
+def test_readable_fields_keep_unknown_fields_and_the_only_rate() -> None:
+    assert readable_fields("train step=1 loss=0.5 rate=3 mine=7 time=10:00:00") == "train step=1 loss=0.5 rate=3 mine=7"
+
+
+@pytest.mark.parametrize("detail", [Detail.READABLE, Detail.LINES])
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_screen_on_a_terminal_cuts_events_to_its_width(
+    width: int, detail: Detail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    text = "test " + " ".join(f"measure_{number}={number}" for number in range(30))
+    Screen(out, detail=detail).line(FIRST, text, 2)
+    (line,) = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert width - len("measure_00=0") <= len(line) <= width
+
+
+def test_screen_readable_on_a_terminal_has_the_last_step_of_an_epoch_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Terminal()
+    screen = Screen(out, detail=Detail.READABLE)
+    with screen.live():
+        screen.set_live_lines(["digits  epoch 1/8", "other  epoch 2/8"])
+        for step in (1, 5, 9):
+            screen.line(FIRST, f"train epoch=1 step={step}/9 loss=0.{step} rank=0/2", 2)
+        screen.line(FIRST, "train loss=0.25", 2)
+    text = out.getvalue()
+    assert "digits  epoch 1/8" in text
+    assert [step for step in (1, 5, 9) if f"step={step}/9" in text] == [9]
+    assert "train loss=0.25" in text
+
+
+def test_live_line_without_a_terminal_is_not_shown() -> None:
+    out = io.StringIO()
+    screen = Screen(out, detail=Detail.READABLE)
+    with screen.live():
+        screen.set_live_lines(["digits  epoch 1/8"])
+        screen.line(FIRST, "train epoch=1 step=1/9 loss=0.5", 1)
+    assert out.getvalue() == "train epoch=1 step=1/9 loss=0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("done test_accuracy=98.61 best_accuracy=98.70 rank=0/1", "test accuracy 98.61 % (best 98.70 %)"),
+        ("done test_bits_per_byte=1.93 best_bits_per_byte=1.90", "test 1.93 bits per byte (best 1.90)"),
+        ("train step=9/9 loss=0.25", "loss 0.25"),
+        ("start host=x", ""),
+    ],
+)
+def test_result_text_has_the_measure_of_the_recipe_or_the_loss(line: str, expected: str) -> None:
+    progress = Progress()
+    progress.read(line)
+    assert result_text(progress) == expected
 
 
 def test_screen_plain_stream_strips_colour_codes() -> None:

@@ -30,6 +30,8 @@ class Checkout:
     """Folder with the project's files, and the commands that a user runs in it."""
 
     folder: Path
+    is_verbose: bool = True
+    """True if commands print all lines of all ranks, for tests that read them."""
 
     @property
     def cluster(self) -> ClusterSettings:
@@ -123,6 +125,7 @@ class Checkout:
         dropped = ("PULUMI_", "STACK", "KUBECONFIG", "MAKE", "MFLAGS")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         ours = (str(PROJECT), str(cache_folder()))
+        kept["VERBOSE"] = "1" if self.is_verbose else ""
         kept["PATH"] = os.pathsep.join(each for each in kept["PATH"].split(os.pathsep) if not each.startswith(ours))
         return kept
 

@@ -12,7 +12,7 @@ import random
 import select
 import signal
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -115,9 +115,9 @@ def left_by_runs(checkout: Checkout) -> list[str]:
 
 
 TRIES = 50 if SOAK else 5
-START_TEXTS = {"up": "Updating (", "down": "Destroying ("}
-"""Text that Pulumi prints at its start."""
-LONGEST_SECONDS = {"": 5.0, "Updating (": 15.0, "Destroying (": 4.0}
+START_TEXTS = {"up": "stack local: updating", "down": "stack local: destroying"}
+"""Text that a command prints before Pulumi starts."""
+LONGEST_SECONDS = {"": 5.0, START_TEXTS["up"]: 15.0, START_TEXTS["down"]: 4.0}
 """Maximum seconds after that text, and after the start of the command."""
 COMPLETE_CYCLE_EVERY = 5
 """Number of interrupted commands after which a complete `up` and `down` must work."""
@@ -131,7 +131,7 @@ def small(checkout: Checkout) -> Checkout:
     content["config"]["trainyard:platform"].update(nodes=1)
     content["config"]["trainyard:jobs"][0].update(hosts=1, suspend=True)
     checkout.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return checkout
+    return replace(checkout, is_verbose=False)
 
 
 def run(checkout: Checkout, target: str) -> str:

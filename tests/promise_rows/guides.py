@@ -266,7 +266,7 @@ ROWS = {
             "tests/commands/test_ttl.py::test_first_up_is_the_first_success_after_the_last_destroy",
         ),
         (
-            "Its settings have the kubeconfig, the context and the image that the first stack's `make up` prints",
+            "Its settings have the kubeconfig, the context and the image that `pulumi stack output` prints",
             "tests/unit/test_docs.py::test_tour_stacks_are_valid",
         ),
     ),

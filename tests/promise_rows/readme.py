@@ -24,10 +24,10 @@ ROWS = {
             "tests/end_to_end/test_local_stack.py::test_up_runs_each_rank_on_its_own_node",
         ),
         (
-            "`make up` ends with the accuracy on digits that the network has not seen, and the stack's outputs",
+            "`make up` ends with the accuracy on digits that the network has not seen, and the next commands",
             "tests/end_to_end/test_local_stack.py::test_up_trains_digits_to_97_percent",
-            "tests/commands/test_screen.py::test_summary_complete_job_has_accuracy_duration_and_restarts",
-            "tests/commands/test_up.py::test_print_outputs_prints_one_line_each_without_empty_values",
+            "tests/commands/test_result_box.py::test_box_without_a_terminal_has_plain_rows",
+            "tests/commands/test_result_box.py::test_next_commands_are_three_that_the_command_line_accepts",
         ),
         (
             "`make up JOB=pytorch-gloo` runs an example of",

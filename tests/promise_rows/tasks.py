@@ -49,6 +49,26 @@ ROWS = {
     ),
     "docs/first-run.md": (
         (
+            "On a terminal, the last line of a running job changes in place",
+            "tests/commands/test_live_line.py::test_live_line_has_epoch_step_loss_rate_and_time_left",
+            "tests/commands/test_screen.py::test_screen_readable_on_a_terminal_has_the_last_step_of_an_epoch_only",
+        ),
+        (
+            "A file or a pipe gets every line of rank 0 instead.",
+            "tests/commands/test_screen.py::test_live_line_without_a_terminal_is_not_shown",
+            "tests/commands/test_screen.py::test_screen_readable_shows_rank_0_with_main_fields_and_errors_of_others",
+        ),
+        (
+            "shows all output of Pulumi, the lines of all ranks with all fields",
+            "tests/commands/test_screen.py::test_screen_all_shows_every_rank_of_many_with_all_fields",
+            "tests/commands/test_up.py::test_print_outputs_prints_one_line_each_without_empty_values",
+        ),
+        (
+            "Errors are always shown in full.",
+            "tests/commands/test_pulumi_output.py"
+            "::test_folded_output_of_a_failure_has_the_whole_diagnostic_without_colours",
+        ),
+        (
             "Ctrl-C ends only the output; the cluster and its jobs continue.",
             "tests/commands/test_follow.py::test_follow_stopped_by_ctrl_c_leaves_the_job_running",
         ),

@@ -1,14 +1,16 @@
-"""Set-up steps: they run if not done, resume after an interruption, and show the duration of the last time."""
+"""Set-up steps: they run if not done, resume after an interruption, and show durations or a bar."""
 
 from __future__ import annotations
 
+import io
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from setup.progress import Step, run_steps
+from setup.progress import BAR_WIDTH, Board, LiveLine, Step, run_steps, time_left
 
 
 @pytest.fixture(autouse=True)
@@ -104,3 +106,113 @@ def test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other(
         run_steps([*begun, step("c", done)])
     assert done == {"b"}
     assert "setup 3/3" not in capsys.readouterr().out
+
+
+class Terminal(io.StringIO):
+    """Output that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Return a terminal of 80 columns."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    return Terminal()
+
+
+def planned(name: str, after: list[str] | None = None, minutes: float | None = None) -> Step:
+    """Return a step that never runs."""
+    return Step(name=name, is_done=lambda: False, do=lambda _say: None, after=after, first_minutes=minutes)
+
+
+PLAN = [planned("a"), planned("b", ["a"]), planned("c", ["a"]), planned("d")]
+"""Steps of which the second and the third run at the same time."""
+DURATIONS = {"a": 10.0, "b": 60.0, "c": 100.0, "d": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("done", "running", "expected"),
+    [
+        ((), {}, 10 + 100 + 5),
+        (("a",), {"b": 20.0, "c": 20.0}, 80 + 5),
+        (("a", "b"), {"c": 40.0}, 60 + 5),
+        (("a", "b", "c"), {"d": 50.0}, 5),
+        (("a", "b", "c", "d"), {}, 0),
+    ],
+)
+def test_time_left_counts_concurrent_steps_once(
+    done: tuple[str, ...], running: dict[str, float], expected: float
+) -> None:
+    assert time_left(PLAN, DURATIONS, done, running) == pytest.approx(expected)
+
+
+def test_time_left_of_a_first_run_uses_the_estimates() -> None:
+    assert time_left([planned("a", minutes=6)], {}, (), {}) == pytest.approx(360)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_bar_has_share_and_time_left_and_fits_the_width(width: int, terminal: Terminal) -> None:
+    board = Board(PLAN, DURATIONS, terminal)
+    now = time.monotonic()
+    board.start("a", "setup 1/4: a")
+    text = board.bar(now + 5, width)
+    assert len(text) < width
+    assert text.startswith("setup [")
+    assert "  4 %, about 2 min left: a" in text
+    board.end("a")
+    board.done("a", "setup 1/4: a done in 10.0 s")
+    for name in ("b", "c"):
+        board.start(name, name)
+    later = board.bar(now + 60, width)
+    assert later.count("#") > text.count("#")
+    assert later.count("#") + later.count("-") == BAR_WIDTH
+    assert "setup 1/4" not in terminal.getvalue()
+
+
+def test_bar_does_not_go_back_when_a_step_takes_longer(terminal: Terminal) -> None:
+    board = Board([planned("a")], {"a": 10.0}, terminal)
+    board.start("a", "a")
+    now = time.monotonic()
+    shares = [board.bar(now + seconds, 80).count("#") for seconds in (5, 9, 50, 500)]
+    assert shares == sorted(shares)
+    assert shares[-1] < BAR_WIDTH
+
+
+def test_run_steps_on_a_terminal_ends_with_one_line(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", terminal)
+    done: set[str] = set()
+    run_steps([step("a", done), step("b", done)])
+    assert terminal.getvalue().replace("\r\033[K", "").startswith("setup: 2 steps done in ")
+    assert terminal.getvalue().count("\n") == 1
+
+
+def test_run_steps_on_a_terminal_shows_notes_and_failures(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(say: Callable[[str], None]) -> None:
+        say("no official release: building")
+        raise RuntimeError("no network")
+
+    monkeypatch.setattr("sys.stdout", terminal)
+    with pytest.raises(RuntimeError, match="no network"):
+        run_steps([Step(name="a", is_done=lambda: False, do=fail)])
+    assert terminal.getvalue().replace("\r\033[K", "") == "    no official release: building\n"
+
+
+def test_live_line_is_cut_and_lines_are_printed_above_it(terminal: Terminal) -> None:
+    line = LiveLine(terminal)
+    line.set("x" * 200)
+    line.print("done")
+    assert terminal.getvalue() == f"\r\033[K{'x' * 79}\r\033[Kdone\n"
+
+
+@pytest.mark.parametrize("term", ["dumb", "xterm"])
+def test_live_line_without_a_capable_terminal_is_not_shown(term: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", term)
+    out = Terminal() if term == "dumb" else io.StringIO()
+    line = LiveLine(out)
+    line.set("working")
+    line.clear()
+    line.print("done")
+    assert out.getvalue() == "done\n"

@@ -1,0 +1,287 @@
+"""Output of `pulumi up`, `destroy` and `refresh`: counts by kind and all diagnostics; the rest goes into a log file."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from commands.environment import STATE
+from infra.make_command import VERBOSE_VARIABLE
+from setup.progress import LiveLine, format_duration
+
+EVENTS_VARIABLE = {"PULUMI_DEBUG_COMMANDS": "true"}
+"""Environment with which the CLI has the option `--event-log`. Pulumi's Automation API uses it too:
+https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/python/lib/pulumi/automation/_stack.py
+"""
+VERBS = {"up": ("updating", "updated"), "destroy": ("destroying", "destroyed"), "refresh": ("refreshing", "refreshed")}
+"""Command that is folded -> its words in messages."""
+DONE = {
+    "create": "created",
+    "import": "imported",
+    "update": "updated",
+    "create-replacement": "replaced",
+    "import-replacement": "replaced",
+    "delete": "deleted",
+}
+"""Operation of an event -> word for its result. Other operations are not counted."""
+DOING = {
+    **{"create": "creating", "import": "importing", "update": "updating", "delete": "deleting", "read": "reading"},
+    **{"create-replacement": "replacing", "delete-replaced": "deleting", "refresh": "refreshing"},
+}
+"""Operation of an event -> word while it runs."""
+SEVERITIES = {"error": "error: ", "warning": "warning: ", "info": "", "info#err": ""}
+"""Severity of a diagnostic that is shown -> text before it."""
+SUMMARIES = ("update failed", "destroy failed", "refresh failed")
+"""Diagnostics of the stack that only repeat that another resource failed."""
+DYNAMIC = "pulumi-python:dynamic:Resource"
+"""Type of all resources of providers that are part of the program, such as the local cluster's."""
+STILL_SECONDS = 30.0
+"""Seconds between two lines about running operations, without a terminal."""
+TICK_SECONDS = 0.5
+"""Seconds between two changes of the live line."""
+KEPT_LOGS = 20
+"""Number of log files of a stack that are kept."""
+TAIL_LINES = 20
+"""Lines of the log that are shown if Pulumi fails without a diagnostic."""
+_KNOWN_WARNING = re.compile(r"(warning: )?using pulumi-[\w-]+ from \$PATH at ")
+"""Warning about a plugin on PATH, where set-up puts plugins on some machines: only the log has it.
+
+https://github.com/pulumi/pulumi/pull/18476
+"""
+_COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
+"""Colours in messages: Pulumi's own marks and a terminal's codes."""
+
+
+def is_verbose() -> bool:
+    """Return True if the user wants all output."""
+    return os.environ.get(VERBOSE_VARIABLE, "").lower() not in ("", "0", "false", "no")
+
+
+class EventLog:
+    """Reader of the file of `--event-log`, which Pulumi extends while it runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._place, self._rest = path, 0, b""
+
+    def read(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the events since the last call. The last line may not be complete yet."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._place)
+                added = file.read()
+        except FileNotFoundError:
+            return
+        self._place += len(added)
+        *lines, self._rest = (self._rest + added).split(b"\n")
+        for line in lines:
+            with suppress(ValueError):
+                event = json.loads(line)
+                if isinstance(event, dict):
+                    yield event
+
+
+class FoldedOutput:
+    """Short output of one Pulumi command. Use it as a context, and call `poll` while Pulumi runs."""
+
+    def __init__(self, command: str, stack: str, folder: Path, out: TextIO | None = None) -> None:
+        """Show the output of `command`. Events are stored in `folder`, which must exist for as long as Pulumi runs."""
+        self._doing, self._done = VERBS[command]
+        self._stack = stack
+        self._events = EventLog(folder / "events.json")
+        self.options = ["--event-log", str(folder / "events.json")]
+        """Options for Pulumi."""
+        self.log = _new_log(stack, command)
+        """File with all output of Pulumi."""
+        self._line = LiveLine(out)
+        self.errors = _ErrorLines(self._line, self.log)
+        """Stream for Pulumi's standard error."""
+        self._begun = self._ticked = self._reported = time.monotonic()
+        self._counts: dict[str, Counter[str]] = {}
+        self._running: dict[str, tuple[str, float]] = {}
+        self._failed: Counter[str] = Counter()
+        self._same = 0
+        self._shown = ("", "")
+        self._has_error = False
+
+    def __enter__(self) -> FoldedOutput:
+        self.file = self.log.open("a", encoding="utf-8")
+        self._line.print(f"stack {self._stack}: {self._doing}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._line.clear()
+        self.file.close()
+
+    def poll(self, is_stopping: bool) -> None:
+        """Show new diagnostics and the running operations. While Pulumi stops, other lines show what it waits for."""
+        for event in self._events.read():
+            self._read(event)
+        now = time.monotonic()
+        if is_stopping:
+            return
+        if self._line.is_shown:
+            if now - self._ticked >= TICK_SECONDS:
+                self._ticked = now
+                self._line.set(self._progress(now))
+        elif now - self._reported >= STILL_SECONDS:
+            self._reported = now
+            self._line.print(f"  {self._progress(now)}")
+
+    def end(self, status: int) -> None:
+        """Show the counts, and the end of the log if Pulumi failed for an unknown reason."""
+        self.poll(True)
+        self._line.clear()
+        for done in dict.fromkeys(DONE.values()):
+            if found := self._counts.get(done):
+                self._line.print(self._wrapped(f"{done}: {_listed(found)}"))
+        if self._failed:
+            self._line.print(self._wrapped(f"failed: {_listed(self._failed)}"))
+        if self._same:
+            self._line.print(f"  unchanged: {self._same}")
+        if status > 0 and not self._has_error:
+            for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]:
+                self._line.print(f"  {text}")
+        seconds = format_duration(time.monotonic() - self._begun)
+        word = self._done if status == 0 else f"not {self._done}; stopped"
+        self._line.print(f"stack {self._stack}: {word} after {seconds}")
+        self._line.print(f"  all output of Pulumi: {short_path(self.log)}")
+
+    def _read(self, event: Mapping[str, Any]) -> None:
+        """Count an event or show it."""
+        if found := event.get("resourcePreEvent"):
+            urn, operation = _place(found)
+            self._running[urn] = (operation, time.monotonic())
+        elif found := event.get("resOutputsEvent"):
+            urn, operation = _place(found)
+            self._running.pop(urn, None)
+            if _is_component(urn):
+                return
+            self._same += operation in ("same", "refresh")
+            if word := DONE.get(operation):
+                self._counts.setdefault(word, Counter())[_kind(urn)] += 1
+        elif found := event.get("resOpFailedEvent"):
+            urn, _ = _place(found)
+            self._running.pop(urn, None)
+            self._failed[_kind(urn)] += 1
+        elif found := event.get("diagnosticEvent"):
+            self._show(found.get("urn") or "", found)
+        elif found := event.get("policyEvent"):
+            name = f"{found.get('policyName')} ({found.get('enforcementLevel')}): "
+            self._show(found.get("resourceUrn") or "", {**found, "severity": "info", "prefix": name})
+
+    def _show(self, urn: str, found: Mapping[str, Any]) -> None:
+        """Show a diagnostic, unless it is one of those that Pulumi shows only for a moment."""
+        severity, text = str(found.get("severity")), _plain(str(found.get("message") or "")).rstrip()
+        if found.get("ephemeral") or severity not in SEVERITIES or not text.strip():
+            return
+        self._has_error |= severity == "error"
+        if (urn, text) == self._shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
+            return
+        self._shown = (urn, text)
+        # The program prints an error as many messages of one line.
+        name = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
+        prefix = _plain(str(found.get("prefix") or "")).strip()
+        label = f"{prefix} " if prefix and prefix.rstrip(":") not in SEVERITIES else SEVERITIES[severity]
+        self._line.print("\n".join(f"  {each}" for each in f"{name}{label}{text}".splitlines()))
+
+    def _wrapped(self, text: str) -> str:
+        """Return indented text, on a terminal in lines that fit."""
+        width = shutil.get_terminal_size().columns - 1 if self._line.is_shown else len(text) + 2
+        return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+
+    def _progress(self, now: float) -> str:
+        """Return the running operations, the longest first, and the number of finished ones."""
+        texts = [
+            f"{DOING.get(operation, operation)} {_label(urn)} ({format_duration(now - begun)})"
+            for urn, (operation, begun) in self._running.items()
+            if not _is_component(urn) and operation != "same"
+        ]
+        done = sum(sum(found.values()) for found in self._counts.values())
+        return f"{self._doing}, {format_duration(now - self._begun)}, {done} done: " + (", ".join(texts) or "waiting")
+
+
+class _ErrorLines(io.TextIOBase):
+    """Stream that copies lines to the log file and shows them above the live line."""
+
+    def __init__(self, line: LiveLine, log: Path) -> None:
+        self._line, self._log = line, log
+
+    def write(self, text: str) -> int:
+        """Show text that ends with a line's end."""
+        if not _KNOWN_WARNING.match(_plain(text)):
+            self._line.print(text.rstrip("\n"))
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(_plain(text))
+        return len(text)
+
+
+def short_path(path: Path) -> str:
+    """Return a path as a user would type it here: relative to the working directory if it is below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def logs(stack: str) -> list[Path]:
+    """Return the log files of a stack, oldest first."""
+    return sorted((STATE / "logs" / stack).glob("*.log"))
+
+
+def _new_log(stack: str, command: str) -> Path:
+    """Return the path of a new log file, in a folder with the last ones of the stack."""
+    folder = STATE / "logs" / stack
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for old in logs(stack)[: -(KEPT_LOGS - 1)]:
+        old.unlink(missing_ok=True)
+    return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{command}.log"
+
+
+def _place(event: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the URN and the operation of an event about a resource."""
+    metadata = event.get("metadata") or {}
+    return str(metadata.get("urn", "")), str(metadata.get("op", ""))
+
+
+def _listed(counts: Counter[str]) -> str:
+    """Return counts by kind, such as `3 ServiceAccount, 1 Job`, the most frequent first."""
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _type(urn: str) -> str:
+    return urn.split("::")[2].rpartition("$")[2] if urn.count("::") >= 3 else urn
+
+
+def _kind(urn: str) -> str:
+    """Return the last part of a resource's type; the name of a resource of the program's own provider."""
+    return _name(urn) if _type(urn) == DYNAMIC else _type(urn).rpartition(":")[2]
+
+
+def _name(urn: str) -> str:
+    return urn.rpartition("::")[2]
+
+
+def _label(urn: str) -> str:
+    """Return kind and name of a resource."""
+    return " ".join(dict.fromkeys((_kind(urn), _name(urn))))
+
+
+def _is_stack(urn: str) -> bool:
+    return _type(urn) == "pulumi:pulumi:Stack"
+
+
+def _is_component(urn: str) -> bool:
+    """Return True for a component or provider of the program, which exists only in Pulumi."""
+    return _type(urn).startswith(("trainyard:", "pulumi:"))
+
+
+def _plain(text: str) -> str:
+    return _COLOUR.sub("", text)

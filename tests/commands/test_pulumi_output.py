@@ -1,0 +1,180 @@
+"""Folded output of Pulumi: counts by kind, diagnostics in full, the log file, and incomplete event files."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import pulumi_output
+from commands.pulumi_output import EventLog, FoldedOutput, is_verbose
+
+URN = "urn:pulumi:local::trainyard::trainyard:workloads:TrainingJob${}::{}"
+
+
+class Terminal(io.StringIO):
+    """Output that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def step(name: str, kind: str, operation: str = "create", event: str = "resOutputsEvent") -> dict[str, Any]:
+    """Return an event about a resource."""
+    return {event: {"metadata": {"op": operation, "urn": URN.format(kind, name), "type": kind}}}
+
+
+def message(text: str, severity: str = "error", **more: Any) -> dict[str, Any]:
+    """Return a diagnostic."""
+    return {"diagnosticEvent": {"message": text, "severity": severity, "color": "raw", **more}}
+
+
+Show = Callable[..., list[str]]
+
+
+@pytest.fixture
+def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Show:
+    """Return a function that returns the lines about events, without the first one and those of the end."""
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+
+    def lines(*events: dict[str, Any], status: int = 0, log: str = "") -> list[str]:
+        out = io.StringIO()
+        with FoldedOutput("up", "local", tmp_path, out) as output:
+            output.file.write(log)
+            output.file.flush()
+            (tmp_path / "events.json").write_text("".join(json.dumps(each) + "\n" for each in events), encoding="utf-8")
+            output.poll(False)
+            output.end(status)
+        first, *middle, end, place = out.getvalue().splitlines()
+        assert first == "stack local: updating"
+        assert end.startswith("stack local: updated after" if status == 0 else "stack local: not updated; stopped")
+        assert place == f"  all output of Pulumi: {output.log}"
+        return middle
+
+    return lines
+
+
+def test_folded_output_counts_resources_by_kind_without_components(show: Show) -> None:
+    account = "kubernetes:core/v1:ServiceAccount"
+    assert show(
+        step("local", "pulumi:pulumi:Stack"),
+        step("digits", "trainyard:workloads:TrainingJob"),
+        *(step(name, account) for name in "abc"),
+        step("job", "kubernetes:batch/v1:Job"),
+        step("local-processes", "pulumi-python:dynamic:Resource"),
+        step("old", account, "delete"),
+        step("kept", account, "same"),
+    ) == ["  created: 3 ServiceAccount, 1 Job, 1 local-processes", "  deleted: 1 ServiceAccount", "  unchanged: 1"]
+
+
+def test_folded_output_counts_a_replacement_once(show: Show) -> None:
+    operations = ("create-replacement", "replace", "delete-replaced")
+    job = "kubernetes:batch/v1:Job"
+    assert show(*(step("digits-job", job, each) for each in operations)) == ["  replaced: 1 Job"]
+
+
+def test_folded_output_of_a_failure_has_the_whole_diagnostic_without_colours(show: Show) -> None:
+    pool = "gcp:container/nodePool:NodePool"
+    assert show(
+        step("gpus", pool, event="resourcePreEvent"),
+        message("<{%reset%}>QUOTA_EXCEEDED:\n  4 T4<{%reset%}>\n", urn=URN.format(pool, "gpus")),
+        step("gpus", pool, event="resOpFailedEvent"),
+        message("update failed", urn="urn:pulumi:local::trainyard::pulumi:pulumi:Stack::trainyard-local"),
+        status=255,
+    ) == ["  NodePool gpus: error: QUOTA_EXCEEDED:", "    4 T4", "  failed: 1 NodePool"]
+
+
+def test_folded_output_of_a_failure_without_a_diagnostic_has_the_end_of_the_log(show: Show) -> None:
+    assert show(status=255, log="panic: lost\n") == ["  panic: lost"]
+
+
+def test_folded_output_shows_warnings_and_prints_but_not_passing_messages(show: Show) -> None:
+    assert show(
+        message("deprecated", "warning"),
+        message("[1/2] Waiting", "info", ephemeral=True),
+        message("local cluster: node local-0 is ready", "info#err"),
+        message("trace", "debug"),
+        message("using pulumi-language-python from $PATH at /opt/bin/pulumi-language-python", "warning"),
+    ) == ["  warning: deprecated", "  local cluster: node local-0 is ready"]
+
+
+def test_folded_output_shows_broken_policy_rules(show: Show) -> None:
+    event = {"policyName": "images-by-digest", "enforcementLevel": "mandatory", "message": "has a tag", "color": "raw"}
+    assert show({"policyEvent": event}) == ["  images-by-digest (mandatory): has a tag"]
+
+
+def test_folded_output_shows_and_logs_standard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+    out = io.StringIO()
+    with FoldedOutput("destroy", "local", tmp_path, out) as output:
+        output.errors.write("\x1b[31merror: the stack is locked\x1b[0m\n")
+        output.errors.write("warning: using pulumi-language-python from $PATH at /opt/bin/pulumi-language-python\n")
+    assert "error: the stack is locked" in out.getvalue()
+    assert "$PATH" not in out.getvalue()
+    assert output.log.read_text(encoding="utf-8").startswith("error: the stack is locked\nwarning: using")
+
+
+def test_folded_output_without_a_terminal_says_what_runs_from_time_to_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+    monkeypatch.setattr(pulumi_output, "STILL_SECONDS", 0.0)
+    out = io.StringIO()
+    pool = step("gpus", "gcp:container/nodePool:NodePool", event="resourcePreEvent")
+    (tmp_path / "events.json").write_text(json.dumps(pool) + "\n", encoding="utf-8")
+    with FoldedOutput("up", "dev", tmp_path, out) as output:
+        output.poll(False)
+        output.poll(True)
+    assert out.getvalue().splitlines()[1:] == ["  updating, 0.0 s, 0 done: creating NodePool gpus (0.0 s)"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_folded_output_on_a_terminal_does_not_wrap(width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+    monkeypatch.setattr(pulumi_output, "TICK_SECONDS", 0.0)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    kinds = [f"kubernetes:core/v1:Kind{number}" for number in range(30)]
+    events = [
+        *(step("a-long-name", kind, event="resourcePreEvent") for kind in kinds),
+        *(step("a", kind) for kind in kinds),
+    ]
+    (tmp_path / "events.json").write_text("".join(json.dumps(each) + "\n" for each in events), encoding="utf-8")
+    out = Terminal()
+    with FoldedOutput("up", "dev", tmp_path, out) as output:
+        output.poll(False)
+        output.end(0)
+    parts = [part for line in out.getvalue().splitlines() for part in line.replace("\033[K", "").split("\r")]
+    assert max(len(part) for part in parts if "all output" not in part) < width
+    assert any("creating Kind0 a-long-name" in part for part in parts)
+
+
+def test_event_log_yields_complete_lines_only(tmp_path: Path) -> None:
+    path = tmp_path / "events.json"
+    log = EventLog(path)
+    assert list(log.read()) == []
+    path.write_text('{"sequence": 1}\n{"sequ', encoding="utf-8")
+    assert list(log.read()) == [{"sequence": 1}]
+    path.write_text('{"sequence": 1}\n{"sequence": 2}\nno JSON\n', encoding="utf-8")
+    assert list(log.read()) == [{"sequence": 2}]
+
+
+def test_old_logs_of_a_stack_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+    folder = tmp_path / "logs" / "local"
+    folder.mkdir(parents=True)
+    for number in range(pulumi_output.KEPT_LOGS + 5):
+        (folder / f"20260101-0000{number:02d}-up.log").touch()
+    with FoldedOutput("up", "local", tmp_path, io.StringIO()):
+        pass
+    assert len(list(folder.iterdir())) == pulumi_output.KEPT_LOGS
+
+
+@pytest.mark.parametrize(("value", "expected"), [("", False), ("0", False), ("false", False), ("1", True)])
+def test_verbose_is_a_flag_of_the_environment(value: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERBOSE", value)
+    assert is_verbose() is expected

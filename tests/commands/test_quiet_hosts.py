@@ -1,0 +1,160 @@
+"""Follower with a simulated cluster and clock: hosts that print nothing, jobs whose pods are gone, results."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from commands import follow as follow_module
+from commands.follow import Follower
+from commands.monitor.cluster import Cluster
+from commands.monitor.job_state import JobState
+from commands.monitor.pod_state import PodState
+from commands.monitor.screen import Detail, Screen
+from tests.commands.test_screen import FIRST, SECOND
+
+JOB = JobState(name="ok", kind="indexed-job", state="running", hosts=2, started="2026-01-01T00:00:00Z", uid="job-uid")
+HOSTS = [
+    PodState(**{**each.__dict__, "owner": JOB.uid, "state": "running", "node": f"local-{each.index}"})
+    for each in (FIRST, SECOND)
+]
+
+
+@dataclass
+class FakeCluster:
+    """Cluster with one job. Its logs stay empty, because tests pass lines to the follower."""
+
+    job: JobState = JOB
+    hosts: list[PodState] = field(default_factory=lambda: list(HOSTS))
+    events: list[str] = field(default_factory=list)
+    kubeconfig_path: str = "/nowhere/keys/kubeconfig"
+    namespace: str = "training"
+
+    def jobs(self, _names: Sequence[str]) -> dict[str, JobState]:
+        return {self.job.name: self.job}
+
+    def pods(self, _names: Sequence[str]) -> list[PodState]:
+        return list(self.hosts)
+
+    def nodes(self) -> list[Any]:
+        return []
+
+    def warnings(self, _uid: str) -> list[str]:
+        return self.events
+
+    def follow_log(self, *_: object) -> Iterator[tuple[str, str]]:
+        return iter(())
+
+
+@dataclass
+class Followed:
+    """Follower, its cluster, its output and its clock."""
+
+    cluster: FakeCluster
+    follower: Follower
+    out: io.StringIO
+    now: float = 1000.0
+
+    def poll(self, seconds: float = 0.0) -> list[str]:
+        """Let time pass and query the cluster. Return the new lines."""
+        self.now += seconds
+        return self._added(lambda: self.follower._poll(self.now))
+
+    def print(self, host: int, text: str) -> list[str]:
+        """Print a line in a host's log. Return the new lines."""
+        return self._added(lambda: self.follower._on_line(HOSTS[host], text))
+
+    def _added(self, step: Any) -> list[str]:
+        before = len(self.out.getvalue())
+        step()
+        return self.out.getvalue()[before:].splitlines()
+
+
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Followed]:
+    """Yield a follower that has seen both hosts run."""
+    monkeypatch.delenv("STACK", raising=False)
+    monkeypatch.delenv("TRAINYARD_COMMAND", raising=False)
+    out, cluster = io.StringIO(), FakeCluster()
+    follower = Follower(
+        cast(Cluster, cluster), ["ok"], Screen(out, detail=Detail.READABLE), epochs={"ok": 8}, quiet_seconds=120.0
+    )
+    found = Followed(cluster, follower, out)
+    clock = SimpleNamespace(**{name: getattr(time, name) for name in ("time", "strftime", "gmtime", "localtime")})
+    clock.monotonic = lambda: found.now
+    monkeypatch.setattr(follow_module, "time", clock)
+    found.poll()
+    yield found
+    follower._streams.stop()
+
+
+def test_quiet_host_is_reported_once_with_the_command_for_its_log(followed: Followed) -> None:
+    followed.print(0, "start rank=0/2")
+    followed.print(1, "start rank=1/2")
+    assert followed.poll(119) == []
+    followed.print(0, "train epoch=1 step=1/9 loss=1 rank=0/2")
+    (line,) = followed.poll(2)
+    assert line == "ok/1 on local-1: no output for 2 min 01 s; see `make logs JOB=ok RANK=1`"
+    followed.print(0, "train epoch=1 step=2/9 loss=1 rank=0/2")
+    assert followed.poll(60) == []
+    assert followed.print(1, "start rank=1/2") == ["ok/1 prints again"]
+
+
+def test_quiet_host_of_the_program_names_its_command(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINYARD_COMMAND", "trainyard")
+    followed.print(1, "start rank=1/2")
+    assert any(line.endswith("see `trainyard logs ok --rank 1`") for line in followed.poll(121))
+
+
+def test_host_that_never_prints_is_reported_only_if_no_host_prints(followed: Followed) -> None:
+    assert len(followed.poll(121)) == 2
+    followed.print(0, "epoch 1")
+    followed.cluster.hosts = [HOSTS[1]]
+    assert followed.poll(10) == []
+
+
+def test_host_that_is_silent_while_another_prints_and_never_printed_is_no_news(followed: Followed) -> None:
+    for _ in range(5):
+        followed.print(0, "epoch 1")
+        assert followed.poll(60) == []
+
+
+def test_pause_as_long_as_an_earlier_one_is_no_news(followed: Followed) -> None:
+    for _ in range(2):
+        followed.print(0, "train step=1")
+        followed.now += 100
+    followed.print(0, "train step=2")
+    assert followed.poll(290) == []
+    assert len(followed.poll(20)) == 1
+
+
+def test_job_whose_pods_are_gone_is_reported_after_a_while(followed: Followed) -> None:
+    followed.cluster.hosts = []
+    assert followed.poll(1) == []
+    (line,) = followed.poll(11)
+    assert line == "the pods of ok are gone; `make status` shows the job and its events"
+    assert followed.poll(1) == []
+
+
+def test_job_that_has_pods_again_can_be_reported_again(followed: Followed) -> None:
+    followed.cluster.hosts = []
+    followed.poll(1)
+    followed.cluster.hosts = list(HOSTS)
+    followed.poll(5)
+    followed.cluster.hosts = []
+    assert followed.poll(1) == []
+    assert followed.poll(6) == []
+
+
+def test_follower_results_have_the_measure_of_each_job(followed: Followed) -> None:
+    assert followed.follower.results == {}
+    followed.print(0, "done test_accuracy=97.93 best_accuracy=98.01 rank=0/2")
+    assert followed.follower.results == {"ok": "test accuracy 97.93 % (best 98.01 %)"}
+    followed.print(0, "restart number=2 counted=2/3 failed_rank=1 exit_code=-9")
+    assert followed.follower.results == {"ok": "test accuracy 97.93 % (best 98.01 %); restarts 2"}

@@ -1,0 +1,154 @@
+"""Box at the end of a job: rows, cost, the newest checkpoint, and commands that work as typed."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands import cli
+from commands.bucket import Bucket
+from commands.monitor.job_state import JobState
+from commands.result_box import JobResult, checkpoint_text, cost_text, job_result, next_commands, show_box
+from infra.make_command import COMMAND_VARIABLE
+from stack.config import parse
+from tests.commands.pull_requests import STACK
+from tests.commands.test_screen import Terminal
+from tests.unit.stack_settings import CLUSTER, JOB, KUBECONFIG, PLATFORM
+
+COMPLETE = JobState(
+    name="digits",
+    kind="indexed-job",
+    state="complete",
+    started="2026-11-21T10:00:00Z",
+    finished="2026-11-21T10:01:47Z",
+)
+FAILED = replace(COMPLETE, state="failed", reason="BackoffLimitExceeded")
+END = JobResult(
+    job=COMPLETE,
+    result="test accuracy 99.30 % (best 99.30 %)",
+    checkpoint="~/bucket/checkpoints/digits/step-000000504",
+    cost="nothing: it ran on this machine",
+)
+LOCAL = parse({"platform": {"kind": "local"}, "jobs": [{"name": "digits", "recipe": "digits"}]})
+
+
+@pytest.fixture(autouse=True)
+def _make(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
+    monkeypatch.delenv("STACK", raising=False)
+
+
+def box(out: io.StringIO, *results: JobResult) -> list[str]:
+    """Return the lines of the box."""
+    show_box(results, 130.0, out)
+    return out.getvalue().splitlines()
+
+
+def test_box_without_a_terminal_has_plain_rows() -> None:
+    assert box(io.StringIO(), END) == [
+        "",
+        "digits      complete after 1 min 47 s",
+        "result      test accuracy 99.30 % (best 99.30 %)",
+        "checkpoint  ~/bucket/checkpoints/digits/step-000000504",
+        "cost        nothing: it ran on this machine",
+        "command     took 2 min 10 s",
+        "next        make report JOB=digits  write a page with its curves",
+        "            make fetch JOB=digits   copy checkpoint and metrics here",
+        "            make down               remove the stack",
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_box_on_a_terminal_has_a_frame_that_fits(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, top, *rows, bottom = box(Terminal(), END)
+    assert (top[0], bottom[0]) == ("╭", "╰")
+    assert {row[:2] for row in rows} == {"│ "}
+    assert max(map(len, (top, *rows, bottom))) < width
+
+
+def test_box_on_a_narrow_terminal_has_commands_without_purposes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = box(Terminal(), END)
+    assert "│             make fetch JOB=digits" in lines
+    assert max(map(len, lines)) < 60
+
+
+def test_box_of_several_jobs_has_all_results_and_commands_for_the_failed_one() -> None:
+    other = replace(END, job=replace(FAILED, name="other"), result="")
+    lines = box(io.StringIO(), END, other)
+    assert "other       failed after 1 min 47 s: BackoffLimitExceeded" in lines
+    assert [line[12:].split("  ")[0] for line in lines[-3:]] == [
+        "make logs JOB=other",
+        "make rerun JOB=other",
+        "make down",
+    ]
+
+
+@pytest.mark.parametrize("program", ["", "trainyard"])
+@pytest.mark.parametrize(
+    "result",
+    [END, replace(END, is_script=True), replace(END, job=FAILED)],
+    ids=["complete", "script", "failed"],
+)
+def test_next_commands_are_three_that_the_command_line_accepts(
+    result: JobResult, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COMMAND_VARIABLE, program)
+    monkeypatch.setenv("STACK", "dev")
+    found = next_commands([result])
+    assert len(found) == 3
+    for command, _ in found:
+        first, target, *words = shlex.split(command)
+        assert first == (program or "make")
+        if program:
+            cli.cli.commands[target].make_context(target, words)
+        else:
+            assert target in cli.cli.commands
+            assert "STACK=dev" in words
+
+
+def test_cost_of_a_job_on_this_machine_is_nothing() -> None:
+    assert cost_text(LOCAL, None) == "nothing: it ran on this machine"
+
+
+def test_cost_of_a_job_in_a_cloud_has_its_price_and_the_stacks() -> None:
+    text = cost_text(parse(STACK), 1.359)
+    assert text.startswith("about $1.36 for its hosts; the stack costs up to $")
+    assert text.endswith(" an hour until you remove it")
+    assert cost_text(parse(STACK), None).startswith("unknown: a price of its hosts is missing; the stack costs")
+
+
+def test_cost_of_a_job_on_an_existing_cluster_is_unknown() -> None:
+    platform = {**CLUSTER, "kubeconfig": str(KUBECONFIG)}
+    assert cost_text(parse({"platform": platform, "jobs": []}), None) == "unknown: the cluster is not Trainyard's"
+
+
+def test_checkpoint_text_has_the_newest_complete_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    bucket = Bucket(url=f"file://{tmp_path}/bucket", is_here=True)
+    assert checkpoint_text(bucket, "checkpoints/digits") == "none was saved"
+    for step, file in ((1, "checkpoint.json"), (2, "checkpoint.json"), (3, "tensors")):
+        folder = tmp_path / "bucket" / "checkpoints" / "digits" / f"step-00000000{step}"
+        folder.mkdir(parents=True)
+        (folder / file).touch()
+    assert checkpoint_text(bucket, "checkpoints/digits") == "~/bucket/checkpoints/digits/step-000000002"
+
+
+def test_checkpoint_text_of_a_cloud_is_the_folder_of_the_bucket() -> None:
+    bucket = Bucket(url="gs://mine", is_here=False)
+    assert checkpoint_text(bucket, "checkpoints/digits") == "gs://mine/checkpoints/digits"
+
+
+def test_job_result_of_a_script_has_the_commands_of_a_script(tmp_path: Path) -> None:
+    jobs: list[dict[str, Any]] = [{**JOB, "name": "digits"}]
+    config = parse({"platform": PLATFORM, "jobs": jobs})
+    record = {"checkpoints": "checkpoints/digits", "usd": None}
+    found = job_result(COMPLETE, "loss 0.5", config, {"bucket_url": f"file://{tmp_path}"}, record)
+    assert found.is_script == (config.jobs[0].recipe is None)
+    assert dict(found.rows())["result"] == "loss 0.5"
