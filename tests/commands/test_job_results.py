@@ -144,7 +144,8 @@ def test_write_record_to_an_unwritable_bucket_names_its_path(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("scheme", "is_here", "said"), [("file", False, ""), ("file", True, "in file:///"), ("gs", False, "alone: gs:/")]
+    ("scheme", "is_here", "said"),
+    [("file", False, ""), ("file", True, "in file:///"), ("gs", False, "run_records`: gs:/")],
 )
 def test_write_records_writes_only_to_a_bucket_on_this_machine(
     scheme: str,

@@ -144,7 +144,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 @pytest.mark.parametrize(
     ("state", "message"),
-    [("absent", "does not exist; `make up` creates it"), ("failed", "is failed already; `make rerun JOB=digits`")],
+    [("absent", "does not exist; `make up` creates it"), ("failed", "is already failed; `make rerun JOB=digits`")],
 )
 def test_stop_of_a_job_that_does_not_run_is_an_error(stack: SimpleNamespace, state: str, message: str) -> None:
     stack.current = replace(JOB, state=state)
