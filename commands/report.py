@@ -97,17 +97,23 @@ def read_events(folder: Path) -> list[Event]:
 
 def events_of_log(lines: Iterable[tuple[str, str]]) -> list[Event]:
     """Return the events in a log with times, for a script that prints them and writes no metrics."""
-    events = []
-    for stamp, text in lines:
-        event = parse_event(text)
-        if event is None or event.rank not in (0, None):
-            continue
-        values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
-        found_time = datetime.fromisoformat(f"{stamp[:19]}+00:00").timestamp()
-        step = values.get("step")
-        steps = {"global_step": step} if step is not None and event.name not in LIFE else {}
-        events.append({"event": event.name, "time": found_time, **event.fields, **values, **steps})
-    return events
+    found = [event_of_line(stamp, text) for stamp, text in lines]
+    return [event for event in found if event is not None and event.get("rank", 0) == 0]
+
+
+def event_of_line(stamp: str, text: str) -> Event | None:
+    """Return the event in a line of a log, as the metrics have it; None for other text."""
+    event = parse_event(text)
+    if event is None:
+        return None
+    values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
+    step, _, steps = event.fields.get("step", "").partition("/")
+    if event.name not in LIFE and step.isdigit():
+        # The trainer prints the step of the epoch.
+        earlier = (int(values["epoch"]) - 1) * int(steps) if steps.isdigit() and "epoch" in values else 0
+        values["global_step"] = earlier + int(step)
+    time_of_line = datetime.fromisoformat(f"{stamp[:19]}+00:00").timestamp()
+    return {**event.fields, **values, "event": event.name, "time": time_of_line}
 
 
 def _number(text: str) -> float | None:

@@ -14,7 +14,7 @@ COLUMNS = 600
 """Number of columns that keep their smallest and largest point. More points would not be visible."""
 COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)")
 LOG_RATIO = 100.0
-"""Ratio of the largest to the smallest value above which positive values have a logarithmic axis."""
+"""Ratio of the largest to the smallest value above which positive values have a logarithmic axis. Percents never have one."""
 
 Point = tuple[float, float]
 
@@ -96,7 +96,7 @@ def curves(series: Sequence[Series], *, unit: str, marks: Sequence[tuple[float, 
         return ""
     xs = [x for each in drawn for x, _ in each.points]
     ys = [y for each in drawn for _, y in each.points]
-    is_log = min(ys) > 0 and max(ys) / min(ys) > LOG_RATIO
+    is_log = min(ys) > 0 and max(ys) / min(ys) > LOG_RATIO and not unit.startswith("percent")
     across = _Scale(min(xs), max(xs), LEFT, WIDTH - RIGHT)
     up = _Scale(min(ys), max(ys), HEIGHT - BOTTOM, TOP, is_log)
     parts = [*_axes(across, up), *_marks(marks, across)]
