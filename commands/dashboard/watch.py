@@ -266,8 +266,10 @@ class StackWatcher:
         )
 
     def _read_slow(self, cluster: Cluster, jobs: Mapping[str, JobState], pods: Sequence[PodState]) -> None:
-        """Query nodes, warnings and reasons for waiting, if the last query is old enough."""
-        if time.monotonic() - self._slow_read < SLOW_SECONDS and self._slow_read:
+        """Query nodes, warnings and reasons for waiting, if the last query is old enough or a node is new."""
+        known = {node["metadata"]["name"] for node in self._nodes}
+        is_complete = bool(self._unseen) or all(pod.node in known for pod in pods if pod.node and not pod.is_over)
+        if self._slow_read and time.monotonic() - self._slow_read < SLOW_SECONDS and is_complete:
             return
         self._slow_read = time.monotonic()
         try:
