@@ -22,7 +22,7 @@ MEANINGS = {
 TYPICAL_INTERVALS = 101
 """Number of undisturbed intervals whose median is the usual time of a step."""
 MAX_MARKS = 4096
-"""Most steps that are kept to find out how much a restart lost. Above it every second one is dropped."""
+"""Most steps that are kept to find out how much a restart lost. Above it only every second one is kept."""
 MAX_SPANS = 4096
 """Most spans that are kept. Above it the shortest ones join the span before them."""
 
@@ -61,6 +61,7 @@ class RunTimes:
         self.totals = dict.fromkeys(CAUSES, 0.0)
         self._spans: list[Span] = []
         self._marks: list[_Mark] = []
+        self._step, self._count, self._stride = -1.0, 0, 1
         self._normal: deque[float] = deque(maxlen=TYPICAL_INTERVALS)
         self._last: float | None = None
         self._train: tuple[float, float] | None = None
@@ -127,6 +128,7 @@ class RunTimes:
         if self._is_done:
             self._push(ended, time, "stopped")
             self._marks.clear()
+            self._step = -1.0
             self._base = (time, self.totals["training"])
             return
         if self.submitted is not None and ended < self.submitted < time:
@@ -147,7 +149,7 @@ class RunTimes:
     def _add_step(self, time: float, step: float) -> None:
         if self._train is None:
             self._push(self._set_up_begun(), time, "set-up")
-            if self._marks and step <= self._marks[-1].step:
+            if step <= self._step:
                 self._rewind(step - 1)
         else:
             before, last_step = self._train
@@ -162,9 +164,13 @@ class RunTimes:
                     self._normal.append((time - before) / steps)
         self._gap = None
         self._train, self._saving, self._testing = (time, step), 0.0, 0.0
-        self._marks.append(_Mark(step, time, self.totals["training"]))
+        self._step = step
+        self._count += 1
+        if self._count % self._stride == 0:
+            self._marks.append(_Mark(step, time, self.totals["training"]))
         if len(self._marks) > MAX_MARKS:
-            self._marks = self._marks[::2]
+            self._marks = self._marks[1::2]
+            self._stride *= 2
 
     def _split(self, begun: float, ended: float, typical: float) -> list[Span]:
         """Split an interval between two steps into training, evaluating and saving. Steps take `typical` seconds."""
@@ -181,11 +187,12 @@ class RunTimes:
 
     def _rewind(self, step: float) -> None:
         """Count the training after a step as lost: a restart repeats it."""
-        if not self._marks or step >= self._marks[-1].step:
+        if step >= self._step:
             return
         place = bisect_right(self._marks, step, key=lambda mark: mark.step)
         since, useful = (self._marks[place - 1].time, self._marks[place - 1].useful) if place else self._base
         del self._marks[place:]
+        self._step = step
         if self._gap is not None and self._gap.cause == "waiting":
             self.totals["waiting"] -= self._gap.seconds
             self.totals["lost"] += self._gap.seconds

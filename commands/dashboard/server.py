@@ -146,7 +146,7 @@ def content_policy(page: str) -> str:
         )
 
     return (
-        f"default-src 'none'; script-src {digests('script')}; style-src {digests('style')}; connect-src 'self'; "
+        f"default-src 'none'; script-src {digests('script')}; style-src {digests('style')}; img-src data:; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 

@@ -283,7 +283,7 @@ class StackWatcher:
             current = latest_by_place(pod for pod in pods if pod.owner == job.uid)
             waiting = [pod for pod in current if pod.state in ("pending", "creating")]
             with suppress(Forbidden):
-                self._notes |= read_notes(cluster, job, waiting[:MAX_NOTES] if current else [])
+                self._notes |= read_notes(cluster, job, waiting[:MAX_NOTES] or current)
 
     def _metrics(self, cluster: Cluster, job: JobState, pods: Sequence[PodState]) -> JobMetrics:
         own = [pod for pod in pods if pod.owner == job.uid]

@@ -77,7 +77,9 @@ def observed(**changes: Any) -> Observed:
     preempted = pod(2, uid="first", name="digits-2-aaaaa", state="failed", reason="PreemptionByScheduler")
     preempted = PodState(**{**vars(preempted), "finished": stamp(351), "exit_code": 75})
     pods = [pod(0), pod(1), preempted, pod(2, created=stamp(380), node="gpus-4"), pod(3)]
-    pods.append(pod(0, job="nightly", state="pending", node="", reason="Unschedulable", message="no node has a free GPU"))
+    pods.append(
+        pod(0, job="nightly", state="pending", node="", reason="Unschedulable", message="no node has a free GPU")
+    )
     curves = Curves(WANTED)
     curves.add(EVENTS)
     latest = {rank: train(639, 874, rank=rank, waited=20 + rank / 5) for rank in range(3)}
