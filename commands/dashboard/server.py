@@ -146,8 +146,8 @@ def content_policy(page: str) -> str:
         )
 
     return (
-        f"default-src 'none'; script-src {digests('script')}; style-src {digests('style')}; img-src data:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; script-src {digests('script')}; style-src {digests('style')}; "
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
 
 
