@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up rehearse logs status exec tensorboard dashboard stop resume rerun fetch down verify-empty preview report init doctor bundle config xla test test-rest test-all coverage mutants check bench bench-trainer shell install lock golden docs clean
+.PHONY: help setup up rehearse logs status exec tensorboard dashboard stop resume rerun fetch down verify-empty preview report profile init doctor bundle config xla test test-rest test-all coverage mutants check bench bench-trainer shell install lock golden docs clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -136,6 +136,10 @@ bench-trainer: xla ## measure the speed claims of the trainer
 report: ## write a page about JOB=NAME: curves, restarts, settings, price
 	@setup/root report $(STACK)
 	$(call run,report)
+
+profile: ## write a page about the trace that JOB=NAME recorded (RANK=0)
+	@setup/root profile $(STACK)
+	$(call run,profile)
 
 init: ## write the first Pulumi.NAME.yaml of STACK=NAME
 	$(call run,init --stack $(STACK))

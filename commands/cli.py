@@ -255,7 +255,8 @@ def preview(
 @click.option("--fault", envvar="FAULT", metavar="FAULT", help="Inject a fault, such as stockout:nodepool:gpus.")
 @click.option("--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, as us-central1/NVIDIA_T4_GPUS=4.")
 @click.option("--name", help="Name of the rehearsal, to run several at the same time.")
-def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str | None) -> int:
+@click.option("--page", metavar="FILE", type=click.Path(dir_okay=False), help="Write the report as an HTML page too.")
+def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str | None, page: str | None) -> int:
     """Try a cloud stack in a simulated cloud.
 
     Creates, runs and destroys it, without an account.
@@ -264,12 +265,14 @@ def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str
     Examples:
       trainyard rehearse --stack dev
       trainyard rehearse --stack dev --fault stockout:nodepool:gpus
+      trainyard rehearse --stack dev --page rehearsal.html
     """
     words = [os.environ["STACK"], *(["--json"] if as_json else []), *(["--fault", fault] if fault else [])]
     words += [word for each in quota for word in ("--quota", each)]
     from commands.rehearse import __main__ as command
 
-    return command.main([*words, *(["--name", name] if name else [])])
+    options = {"--name": name, "--page": page}
+    return command.main([*words, *(word for option, value in options.items() if value for word in (option, value))])
 
 
 @cli.command(cls=ClusterCommand)
@@ -369,6 +372,33 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
     from commands import report as command
 
     return command.report(job or "", output, as_json=as_json)
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@job_argument
+@json_option
+@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, envvar="RANK", help="The rank.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The page. Default: profile-JOB-RANK.html in this folder.",
+)
+def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> int:
+    """Write a page about the trace that JOB recorded with `profile_steps`.
+
+    It has the time of each operation and a time line, in one HTML file that loads nothing from a network.
+
+    \b
+    Examples:
+      trainyard profile digits
+      trainyard profile digits --rank 3 --json
+    """
+    os.environ["JOB"] = ""
+    from commands import profile as command
+
+    return command.profile(job or "", rank, output, as_json=as_json)
 
 
 @cli.command()

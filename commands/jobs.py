@@ -26,6 +26,7 @@ from commands.up import prepare
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import StackConfig, load_file
 from stack.run_record import checkpoints_folder
+from workloads.kinds import KINDS
 from workloads.trainer_flags import value_of
 
 POLL_SECONDS = 1.0
@@ -75,12 +76,12 @@ def stop(job: str) -> int:
     if state.state == "suspended":
         print(f"{stack.job} is stopped already; {stack.command('resume')} goes on")
         return 0
-    # https://github.com/ray-project/kuberay v1.6.2: a RayJob in the state Waiting ignores `suspend`.
-    if state.kind == "ray-job" and any(each.interactive for each in stack.config().jobs if each.name == stack.job):
-        raise JobError(
-            f"KubeRay does not suspend the interactive job {stack.job}; to end it, remove it from "
-            f"Pulumi.{stack.name}.yaml and run {make_command('up', STACK=stack.name)}"
-        )
+    for spec in stack.config().jobs:
+        if spec.name == stack.job and spec.interactive and not KINDS[spec.kind].suspends_interactive:
+            raise JobError(
+                f"the operator of kind {spec.kind} does not suspend an interactive job; to end {stack.job}, remove it "
+                f"from Pulumi.{stack.name}.yaml and run {make_command('up', STACK=stack.name)}"
+            )
     set_closing(f"the job ends in the background; {make_command('status')} shows it")
     pods = [pod for pod in stack.cluster.pods([stack.job]) if not pod.is_over]
     first = [pod for pod in pods if pod.index == 0]

@@ -28,6 +28,7 @@ from commands.interrupts import run_command
 from commands.monitor.cluster import StackOutputs, Unreachable
 from commands.monitor.pod_state import PodState
 from commands.review.difference import difference
+from commands.review.drawing import drawing
 from commands.review.official import PluginReview, review_by_plugins
 from commands.review.plan import Step, steps_of
 from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
@@ -93,7 +94,9 @@ def main(arguments: list[str]) -> int:
         quota_left=after.cloud.quota_left(run_json) if options.credentials else {},
     )
     today = datetime.now(tz=UTC).date()
-    _show(markdown(report, today), as_json(report, today), options.output, show)
+    text = markdown(report, today)
+    show(text, content := as_json(report, today))
+    _write("\n".join([text, *drawing(after, steps), ""]), content, options.output)
     return 1 if report.failures else 0
 
 
@@ -210,6 +213,11 @@ def _print_json(_text: str, content: dict[str, Any]) -> None:
 
 def _show(text: str, content: dict[str, Any], folder: Path | None, show: Callable[[str, dict[str, Any]], None]) -> None:
     show(text, content)
+    _write(text, content, folder)
+
+
+def _write(text: str, content: dict[str, Any], folder: Path | None) -> None:
+    """Write the report's files, if a folder for them is given."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.md").write_text(text, encoding="utf-8")

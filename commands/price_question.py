@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +14,9 @@ from commands.stack import pulumi
 from infra.cost import over_budget
 from infra.inventory import run_json
 from infra.make_command import make_command
-from stack.config import StackConfig
+from settings.problems import ConfigError
+from stack.config import CONFIG_NAMESPACE, StackConfig, parse
+from stack.placement import advice
 
 if TYPE_CHECKING:
     from commands.review.plan import Step
@@ -65,7 +68,9 @@ def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool)
     if not paid:
         return
     is_new = not any(is_in_cloud(step) and step.action == "same" for step in steps)
-    problems = [*(missing_quota(config, left) if is_new else ()), *forbidden(steps, {}, config.policy.may_replace)]
+    before = None if is_new or not left else deployed_config(stack)
+    quota = missing_quota(config, left, before) if is_new or before else ()
+    problems = [*quota, *forbidden(steps, {}, config.policy.may_replace)]
     print(*plan_lines(stack, config, paid, left), sep="\n", flush=True)
     if problems:
         raise NotAffordable("\n".join([*(f"stack {stack} {each}" for each in problems), "nothing was created"]))
@@ -77,12 +82,31 @@ def is_in_cloud(step: Step) -> bool:
     return not step.component and not step.type.startswith("kubernetes:")
 
 
-def missing_quota(config: StackConfig, left: QuotaLeft) -> Iterator[str]:
-    """Yield the quotas of which a new stack needs more than the account has left."""
+def deployed_config(stack: str) -> StackConfig | None:
+    """Return the settings of the last update; None if it failed, because it may have created a part of them."""
+    history = json.loads(pulumi("stack", "history", "--json", "--page-size", "1", "--stack", stack, quiet=True))
+    if not history or history[0]["kind"] != "update" or history[0]["result"] != "succeeded":
+        return None
+    values = {
+        key.partition(":")[2]: each.get("objectValue", each.get("value"))
+        for key, each in history[0]["config"].items()
+        if key.startswith(f"{CONFIG_NAMESPACE}:")
+    }
+    try:
+        return parse(values)
+    except ConfigError:
+        return None  # an earlier version's settings
+
+
+def missing_quota(config: StackConfig, left: QuotaLeft, before: StackConfig | None = None) -> Iterator[str]:
+    """Yield the quotas of which a stack needs more than the account has left, in addition to its use until now."""
+    used = {(each.name, each.location): each.amount for each in before.cloud.quota()} if before else {}
     for quota in config.cloud.quota():
-        available = left.get((quota.name, quota.location))
-        if available is not None and quota.amount > available:
-            yield f"needs {quota.amount} of {quota.location} {quota.name}, of which {available} are left; request quota"
+        key = (quota.name, quota.location)
+        more, available = quota.amount - used.get(key, 0), left.get(key)
+        if available is not None and more > available:
+            needed = f"{more} more" if key in used else f"{more}"
+            yield f"needs {needed} of {quota.location} {quota.name}, of which {available} are left; request quota"
 
 
 def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: QuotaLeft) -> list[str]:
@@ -102,6 +126,7 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: Quo
     end = (
         f"the workflow `destroy` ends it after {config.ttl_hours:g} h" if config.ttl_hours else "it has no `ttl_hours`"
     )
+    lines += [f"  note: {each}" for each in advice(config.cloud, config.jobs, config.ttl_hours)]
     return [*lines, f"  the costs last until {down}; {end}"]
 
 

@@ -50,6 +50,10 @@ class PoolNodes:
     """True if the cloud creates nodes only when a queue requests them."""
     pods: int = MAX_PODS
     """Maximum number of pods of each node."""
+    zones: tuple[str, ...] = ()
+    """Zones of the nodes."""
+    keeps_idle: bool = True
+    """True if nodes without pods stay until the settings change or the stack is destroyed."""
 
     @property
     def is_cpu_only(self) -> bool:

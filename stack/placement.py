@@ -50,6 +50,29 @@ def pools_of_jobs(cloud: Cloud, jobs: Jobs) -> dict[str, str | None]:
     return {jobs[group.job].name: pool for group, pool in pools if not (group.role or isinstance(pool, Problem))}
 
 
+def advice(cloud: Cloud, jobs: Jobs, ttl_hours: float | None) -> list[str]:
+    """Return what is valid but costs time or money: jobs whose hosts are in several zones, and idle nodes without end.
+
+    Traffic between zones has a price: https://aws.amazon.com/ec2/pricing/on-demand/#Data_Transfer and
+    https://cloud.google.com/vpc/network-pricing
+    """
+    pools = {pool.name: pool for pool in cloud.pool_nodes() if not pool.is_cpu_only}
+    found = []
+    for name, pool in pools_of_jobs(cloud, jobs).items():
+        hosts = next(job.hosts for job in jobs if job.name == name)
+        if pool in pools and hosts > 1 and len(zones := pools[pool].zones) > 1:
+            found.append(
+                f"the {hosts} hosts of job {name} can be in zones {' and '.join(zones)}, where each exchange of "
+                f"gradients is slower and its traffic is charged; set `zones: [{zones[0]}]` in pool {pool}"
+            )
+    if ttl_hours is None:
+        idle = [f"{pool.name} ({pool.nodes})" for pool in pools.values() if pool.keeps_idle]
+        if idle:
+            listed = ", ".join(idle)
+            found.append(f"nodes of these pools stay and cost money without a job: {listed}; set `ttl_hours`")
+    return found
+
+
 def queue_capacity(cloud: Cloud, jobs: Jobs) -> list[PoolCapacity]:
     """Return the capacity of each pool minus the requests of the jobs without a queue."""
     if pool_nodes := cloud.pool_nodes():

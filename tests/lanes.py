@@ -28,7 +28,7 @@ SLEEP_SECONDS = 0.05
 FAST_SECONDS = 8.0
 """Longest time of a fast test, in seconds. A test that computes longer is in the lane of processes."""
 SHARED_CLUSTERS = ("commands", "local", "rehearsal")
-"""Folders whose tests share a cluster with a fixed name."""
+"""Folders whose tests share a cluster of the checkout."""
 BRIEF = "brief"
 BRIEF_SECONDS = 1.0
 """Longest time of a test of a slow lane that `make test` runs although no promise needs it, in seconds."""

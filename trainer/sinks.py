@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from trainer.exit_codes import StorageError
-from trainer.storage import Folder
+from trainer.storage import Folder, MissingFileError
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -273,7 +274,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A rank's run in Weights & Biases, in a group with the job's name that all ranks share.
+    """A rank's run in Weights & Biases, in a group with the job's name. A resumed job continues the run.
 
     Without a network or a key it writes a folder for a later `wandb sync`.
     """
@@ -282,11 +283,14 @@ class WeightsAndBiases:
         self._folder, self._job, self._rank = folder, job, rank
         self._mode = mode if mode != "auto" else ("online" if os.environ.get("WANDB_API_KEY") else "offline")
         self._run: Any = None
-        self._path = ""
+        self._path = self._id = ""
 
     def write(self, record: Record) -> None:
         """Add an event."""
         points: dict[str, Any] = dict(record.curves())
+        if record.name == "resume":
+            with suppress(MissingFileError):
+                self._id = self._folder.read(f"id-{self._rank}").decode()
         if points:
             run = self._open()
             run.log({**points, **_images(record)}, step=record.global_step)
@@ -311,16 +315,15 @@ class WeightsAndBiases:
 
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="wandb-")
             Path(self._path).mkdir(parents=True, exist_ok=True)
-            settings = wandb.Settings(init_timeout=CLOSE_SECONDS / 2, silent=True, console="off")
-            options: dict[str, Any] = {
-                "project": "trainyard",
-                "group": self._job,
-                "name": f"{self._job}-{self._rank}",
-                "dir": self._path,
-                "settings": settings,
-            }
+            if not self._id:
+                self._id = uuid.uuid4().hex[:8]
+                self._folder.write(f"id-{self._rank}", self._id.encode())
+            name, settings = f"{self._job}-{self._rank}", {"init_timeout": CLOSE_SECONDS / 2, "silent": True}
+            options: Any = {"project": "trainyard", "group": self._job, "name": name, "dir": self._path, "id": self._id}
+            options["settings"] = wandb.Settings(console="off", **settings)
             try:
-                self._run = wandb.init(mode="online" if self._mode == "online" else "offline", **options)
+                online: Any = {"mode": "online", "resume": "allow"} if self._mode == "online" else {"mode": "offline"}
+                self._run = wandb.init(**online, **options)
             except (wandb.errors.CommError, wandb.errors.UsageError) as error:
                 # A missing or wrong key raises one of these errors.
                 print(f"warning: W&B rejected the run of this rank, kept in {self._path}: {error}", file=sys.stderr)

@@ -10,6 +10,7 @@ from pathlib import Path
 from commands.environment import PROJECT
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from commands.rehearse.folder import cluster_settings, rehearsal_folder
+from commands.rehearse.page import page
 from commands.rehearse.run import Rehearsal, Subject
 from infra.make_command import make_command
 from infra.project import CHECKOUT
@@ -25,6 +26,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("stack", help="name of a stack whose settings are in Pulumi.<stack>.yaml")
     parser.add_argument("--file", type=Path, help="settings file (default: Pulumi.<stack>.yaml)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--page", type=Path, help="write the report as an HTML page too")
     parser.add_argument(
         "--fault",
         default=os.environ.get("FAULT", ""),
@@ -82,6 +84,9 @@ def main(arguments: list[str]) -> int:
         print(f"rehearsal: {error}", file=sys.stderr)
         return 1
     print(report.to_json() if options.json else report.to_text())
+    if options.page:
+        options.page.write_text(page(report), encoding="utf-8")
+        print(f"page: {options.page.resolve()}", file=sys.stderr)
     return 0 if report.passed else 1
 
 

@@ -21,6 +21,7 @@ from settings.problem import dotted
 from simulation.cloud.values import SIGNATURE_KEY, UNKNOWNS
 from stack.config import StackConfig
 from stack.language_estimate import language_estimates
+from stack.placement import advice
 from workloads.command import host_command, process_layout
 
 MAX_RESOURCES = 12
@@ -125,6 +126,8 @@ def markdown(report: Report, today: date) -> str:
     ] + _unused_exceptions(report)
     if notes:
         lines += ["", "Policy:", *notes]
+    if hints := advice(report.after.cloud, report.after.jobs, report.after.ttl_hours):
+        lines += ["", "Advice:", *(f"- {each}" for each in hints)]
     lines += _jobs(report)
     lines += report.plugins.lines()
     lines += ["", f"Rehearsal: {report.rehearsal}."]
@@ -184,6 +187,7 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         "resources": {action: dict(kinds) for action, kinds in by_kind(report.steps).items()},
         "price": {"total": asdict(found.total), "unpriced": list(found.unpriced), "warnings": found.warnings(today)},
         "language": [asdict(each) for each in language_estimates(report.after)],
+        "advice": advice(report.after.cloud, report.after.jobs, report.after.ttl_hours),
         "quota": [asdict(each) for each in report.after.cloud.quota()],
         "policy": [
             {

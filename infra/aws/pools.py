@@ -81,6 +81,7 @@ def pool_nodes(platform: EksConfig) -> list[PoolNodes]:
             gpu=plan.machine.gpu,
             gpus=plan.machine.gpus,
             adapters=plan.machine.efa_interfaces if plan.efa else 0,
+            zones=plan.zones,
         )
         for plan in node_groups(platform)
     ]

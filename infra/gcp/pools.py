@@ -323,6 +323,8 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
                 gpus=plan.gpus,
                 tpu=plan.tpu,
                 queued=pool.models[0].is_queued,
+                zones=plan.zones,
+                keeps_idle=plan.min_nodes != 0 and plan.max_run_hours is None,
             )
         )
     system = without_daemon_requests(gke_allocatable(gce_machine(system_machine(platform))), DAEMON_REQUESTS)

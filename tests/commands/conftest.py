@@ -11,9 +11,9 @@ from commands.monitor.cluster import Cluster
 from infra.local import leftovers, lifecycle
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.naming import JOB_LABEL
-from tests.local.conftest import Kubectl, kubectl_of
+from tests.local.conftest import CHECKOUT, Kubectl, kubectl_of, port_above
 
-SETTINGS = ClusterSettings(name="follow", nodes=2, port=16999, owner="tests/commands")
+SETTINGS = ClusterSettings(name="follow", nodes=2, port=port_above(16500), owner=f"{CHECKOUT}/tests/commands")
 HOST_FOLDERS = ("usr", "lib", "lib64")
 """Folders with this machine's programs, mounted into the pause image, so that pods can print without another image."""
 

@@ -154,7 +154,7 @@ def test_stop_of_a_job_that_does_not_run_is_an_error(stack: SimpleNamespace, sta
 
 def test_stop_of_an_interactive_ray_job_is_an_error_with_a_remedy(stack: SimpleNamespace) -> None:
     stack.current = replace(JOB, kind="ray-job")
-    interactive = SimpleNamespace(name="digits", interactive=True)
+    interactive = SimpleNamespace(name="digits", kind="ray-job", interactive=True)
     stack.config = lambda: SimpleNamespace(jobs=[interactive])
     with pytest.raises(JobError, match=r"remove it from Pulumi\.local\.yaml and run `make up`"):
         jobs.stop("digits")

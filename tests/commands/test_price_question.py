@@ -97,6 +97,35 @@ def test_ask_without_enough_quota_is_an_error_despite_yes(monkeypatch: pytest.Mo
     assert list(missing_quota(CONFIG, {key: QUOTA[0].amount})) == []
 
 
+def set_history(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any], result: str) -> None:
+    """Set the plan to one larger pool, and the stack's last update to one with these settings and this result."""
+    config = {f"trainyard:{key}": {"value": json.dumps(value), "objectValue": value} for key, value in values.items()}
+    history = json.dumps([{"kind": "update", "result": result, "config": config}])
+    plan = preview(("same", "gcp:compute/network:Network"), ("update", POOL))
+    monkeypatch.setattr(price_question, "pulumi", lambda *words, **_options: history if words[1] == "history" else plan)
+
+
+@pytest.mark.parametrize(("left", "is_enough"), [(16, True), (15, False)])
+def test_ask_for_a_larger_pool_needs_quota_for_the_difference(
+    monkeypatch: pytest.MonkeyPatch, left: int, is_enough: bool
+) -> None:
+    (pool,) = STACK["platform"]["pools"]
+    more = parse({**STACK, "platform": {**STACK["platform"], "pools": [{**pool, "nodes": pool["nodes"] + 2}]}})
+    set_history(monkeypatch, STACK, "succeeded")
+    cpus = next(each for each in more.cloud.quota() if each.name.startswith("CPUS"))
+    quota_left = {(cpus.name, cpus.location): left}
+    if is_enough:
+        ask("dev", more, quota_left, is_confirmed=True)
+    else:
+        with pytest.raises(NotAffordable, match="needs 16 more of us-central1 CPUS, of which 15 are left"):
+            ask("dev", more, quota_left, is_confirmed=True)
+
+
+def test_ask_after_a_failed_update_checks_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_history(monkeypatch, STACK, "failed")
+    ask("dev", CONFIG, dict.fromkeys(((each.name, each.location) for each in QUOTA), 0), is_confirmed=True)
+
+
 def test_ask_about_a_lost_bucket_is_an_error(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
     set_plan(monkeypatch, ("same", POOL), ("replace", "gcp:storage/bucket:Bucket"))
     with pytest.raises(NotAffordable, match="would replace bucket name-1 with its checkpoints"):

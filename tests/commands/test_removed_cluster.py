@@ -18,10 +18,11 @@ from infra.local import leftovers, lifecycle
 from infra.local.api import apply
 from infra.local.settings import ClusterSettings
 from tests.commands.conftest import SETTINGS, job
+from tests.local.conftest import port_above
 
 pytestmark = pytest.mark.cluster
 
-LOST_CLUSTER = replace(SETTINGS, stack="away", name="away", nodes=1, port=16998)
+LOST_CLUSTER = replace(SETTINGS, stack="away", name="away", nodes=1, port=port_above(17000))
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from commands.review.difference import difference
+from commands.review.drawing import drawing
 from commands.review.plan import Step
 from commands.review.recorded import record_program
 from commands.review.report import Report, as_json, comment, format_change, markdown
@@ -252,3 +253,29 @@ def test_report_of_language_model_in_32_bits_or_without_price_has_no_estimate_of
     assert amp.tokens_per_second
     assert amp.usd_per_billion_tokens is None
     assert "llm: no price is known, at " in amp.lines()[1]
+
+
+def test_drawing_has_each_pool_with_its_change_and_its_jobs() -> None:
+    pools = [{**POOL, "nodes": 4}, {"name": "gpus"}]
+    found = report(values(), values(platform={"pools": pools}, pool={}))
+    lines = [each.strip() for each in drawing(found.after, found.steps)]
+    assert 'subgraph network["network gke-dist"]' in lines
+    assert 'cluster0["cluster gke-dist"]' in lines
+    named = {each.split('"')[1]: each.partition("[")[0] for each in lines if each.startswith("pool")}
+    assert f'{named["pool cpus<br>4 x e2-standard-4"]}["pool cpus<br>4 x e2-standard-4"]:::update' in lines
+    assert f'{named["pool gpus<br>2 x n1-standard-4"]}["pool gpus<br>2 x n1-standard-4"]:::create' in lines
+    assert f"job0 --> {named['pool cpus<br>4 x e2-standard-4']}" in lines
+    assert not any(each.startswith(f"job0 --> {named['pool gpus<br>2 x n1-standard-4']}") for each in lines)
+
+
+def test_drawing_of_removed_pool_shows_it_as_deleted() -> None:
+    before = values(platform={"pools": [POOL, {"name": "gpus"}]})
+    found = report(before, values())
+    assert any('"pool gpus<br>2 x n1-standard-4"]:::delete' in each for each in drawing(found.after, found.steps))
+
+
+def test_existing_cluster_has_no_drawing() -> None:
+    cluster = {"kind": "kubeconfig", "kubeconfig": str(KUBECONFIG), "context": "kind", "image": "example.com/trainer:1"}
+    existing = {"platform": cluster, "jobs": [JOB]}
+    found = report(existing, existing)
+    assert drawing(found.after, found.steps) == []

@@ -1,4 +1,4 @@
-"""Local cluster of the tests, with another name and port than the user's, so that both can run at once."""
+"""Local cluster of the tests. Its name and port differ from the user's and from those of tests in other checkouts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,15 @@ from infra.local import leftovers, lifecycle
 from infra.local.settings import ClusterSettings
 from tests.lanes import CLUSTER_EVENT
 
-SETTINGS = ClusterSettings(name="tests", nodes=2, port=16787, owner="tests")
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def port_above(base: int) -> int:
+    """Return a port of this checkout among the 500 from `base` on."""
+    return base + zlib.crc32(str(CHECKOUT).encode()) % 500
+
+
+SETTINGS = ClusterSettings(name="tests", nodes=2, port=port_above(16000), owner=f"{CHECKOUT}/tests/local")
 
 Kubectl = Callable[..., str]
 

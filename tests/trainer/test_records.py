@@ -122,3 +122,16 @@ def test_wandb_without_key_is_kept_in_the_folder(
     run.close()
     assert "warning: W&B rejected the run of this rank" in capsys.readouterr().err
     assert list((tmp_path / "runs").rglob("offline-run-*/*.wandb"))
+
+
+def test_wandb_run_of_a_resumed_job_is_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    resume = Record(name="resume", time=0.0, values={"step": 1}, global_step=None)
+    for earlier in ([], [resume], []):
+        run = WeightsAndBiases(Folder(f"file://{tmp_path}/runs"), job="digits", rank=0, mode="offline")
+        for record in (*earlier, Record(name="train", time=0.0, values={"loss": 1.0}, global_step=1)):
+            run.write(record)
+        run.close()
+        time.sleep(1.1)  # the folders are named by the second
+    first, resumed, fresh = (path.parent.name[-8:] for path in sorted((tmp_path / "runs").rglob("*.wandb")))
+    assert first == resumed != fresh

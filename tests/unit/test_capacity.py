@@ -11,7 +11,7 @@ from infra.hardware.tpus import tpu_slice
 from infra.scheduling import Scheduling
 from settings.problems import ConfigError
 from stack.config import StackConfig, parse
-from stack.placement import pools_of_jobs, queue_capacity
+from stack.placement import advice, pools_of_jobs, queue_capacity
 from tests.problems import problems_of
 
 GKE = {"kind": "gke", "project": "some-project"}
@@ -257,3 +257,30 @@ def test_parameter_servers_suggested_by_error_are_accepted() -> None:
     assert stack(platform, {**MX, "parameter_servers": 2}).jobs[0].parameter_servers == 2
     more = {"kind": "eks", "pools": [{**C7[0], "nodes": 3}]}
     assert stack(more, {**MX, "parameter_servers": 3}).jobs[0].parameter_servers == 3
+
+
+ZONED_POOL = {"name": "gpus", "nodes": 2, "efa": False, "zones": ["us-west-2a", "us-west-2b"]}
+ZONED = {"kind": "eks", "zones": ["us-west-2a", "us-west-2b"], "pools": [ZONED_POOL]}
+IDLE = "nodes of these pools stay and cost money without a job: gpus (2); set `ttl_hours`"
+
+
+@pytest.mark.parametrize(
+    ("platform", "job", "ttl_hours", "expected"),
+    [
+        (ZONED, T4, 12, ["the 2 hosts of job one can be in zones us-west-2a and us-west-2b"]),
+        (ZONED, {**T4, "hosts": 1}, 12, []),
+        ({**ZONED, "pools": [{"name": "gpus", "nodes": 2, "zones": ["us-west-2a"]}]}, T4, 12, []),
+        ({**ZONED, "pools": [{"name": "gpus", "nodes": 2, "zones": ["us-west-2a"]}]}, T4, None, [IDLE]),
+        ({**GKE, "pools": [{"name": "gpus", "min_nodes": 0}]}, T4, None, []),
+        ({**GKE, "pools": [{"name": "gpus", "max_run_hours": 5}]}, T4, None, []),
+        ({**GKE, "pools": [{"name": "gpus"}]}, T4, None, [IDLE]),
+    ],
+    ids=str,
+)
+def test_advice_names_zones_of_a_job_and_idle_pools(
+    platform: dict[str, Any], job: dict[str, Any], ttl_hours: float | None, expected: list[str]
+) -> None:
+    config = stack(platform, {**job, "name": "one"})
+    found = advice(config.cloud, config.jobs, ttl_hours)
+    assert len(found) == len(expected)
+    assert all(each.startswith(start) for each, start in zip(found, expected, strict=True))

@@ -102,6 +102,8 @@ class Kind(ABC):
     """Label of a pod with its index in its role; empty for pods of Indexed Jobs."""
     recreates_pods = False
     """True if its operator recreates a failed pod at once. Only an event then records the failure."""
+    suspends_interactive = True
+    """True if its operator suspends a job that waits for its user."""
     is_one_job = False
     """True if all hosts are pods of one Kubernetes Job and share its uid."""
     retryable_offset = 0

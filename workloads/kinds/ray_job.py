@@ -170,6 +170,7 @@ class RayJob(Kind):
     """Kind `ray-job`."""
 
     name = "ray-job"
+    suspends_interactive = False
     operators = frozenset({"kuberay-operator"})
     resource = RESOURCE
     line_prefix = r"\(\w+ pid=\d+(?:, ip=[\w.:]+)?\) "

@@ -1,0 +1,197 @@
+"""Page about a rank's trace of torch.profiler: the time of each operation, and a time line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from commands.bucket import Bucket
+from commands.environment import PROJECT
+from commands.exec import job_named
+from commands.interrupts import CommandError
+from commands.monitor.cluster import StackOutputs, outputs_with
+from infra.make_command import DEFAULT_STACK, make_command
+from stack.config import load_file
+
+OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
+TEMPLATE = Path(__file__).with_name("profile_page.html")
+CONTENT = "/* trace */"
+"""Place of the trace in the page."""
+TRACE = re.compile(r"steps-(?P<first>\d+)-(?P<last>\d+)\.json\.gz")
+"""Name of a trace in the folder of a rank (trainer/step_profile.py)."""
+XLA_PREFIX = "proc_"
+"""Prefix of the folders of XLA's profiler."""
+COMPLETE = "X"
+"""Phase of an event with a start and a duration:
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"""
+DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+"""Categories of what a GPU does."""
+IGNORED_CATEGORIES = frozenset({"Trace", "overhead"})
+"""Categories that span the whole trace."""
+MAX_EVENTS = 60_000
+"""Events of the time line. The shortest of a longer trace are left out."""
+
+
+class ProfileError(CommandError):
+    """There is no trace to show."""
+
+
+@dataclass
+class Operation:
+    """Sum over the events of one name, in microseconds."""
+
+    calls: int = 0
+    total: float = 0.0
+    own: float = 0.0
+    """Time without the operations that it calls."""
+    on_device: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """An event on the time line."""
+
+    name: str
+    start: float
+    """Microseconds since the start of the trace."""
+    duration: float
+    """Microseconds."""
+    depth: int
+    """Number of operations around it in its row."""
+    row: str
+    """Process and thread, or device and stream."""
+
+
+def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
+    """Write the page about the newest trace of a rank, and print its path; or print the operations as JSON."""
+    stack = os.environ.get("STACK", DEFAULT_STACK)
+    found = outputs_with(stack, *OUTPUTS)
+    name = job_named(StackOutputs.of(stack, found), job, "profile")
+    bucket = Bucket.of(found, is_here=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
+    title, events = read_trace(bucket, found["run_records"][name]["profiles"], name, rank)
+    if as_json:
+        print(json.dumps(summary(events), indent=2))
+        return 0
+    target = output or Path(f"profile-{name}-{rank}.html")
+    target.write_text(page(title, events), encoding="utf-8")
+    print(target.resolve())
+    return 0
+
+
+def read_trace(bucket: Bucket, folder: str, job: str, rank: int) -> tuple[str, list[dict[str, Any]]]:
+    """Return the title and the events of a rank's newest trace. Raises ProfileError if there is none."""
+    ranks = bucket.names(folder)
+    traces = sorted(filter(TRACE.fullmatch, bucket.names(f"{folder}/rank-{rank}")), key=_last_step)
+    if not traces and any(each.startswith(XLA_PREFIX) for each in ranks):
+        curves = make_command("tensorboard", JOB=job)
+        raise ProfileError(f"job {job} has traces of XLA's profiler; {curves} shows them in its profile tab")
+    if not traces:
+        have = ", ".join(each.removeprefix("rank-") for each in ranks)
+        ranks_text = f"ranks with one: {have}" if have else "add `profile_steps: 10-15` to its `flags` and run it again"
+        raise ProfileError(f"rank {rank} of job {job} has no trace in {bucket.location(folder)}; {ranks_text}")
+    with tempfile.TemporaryDirectory() as scratch:
+        bucket.copy(f"{folder}/rank-{rank}", Path(scratch))
+        content = Path(scratch, f"rank-{rank}", traces[-1]).read_bytes()
+    match = TRACE.fullmatch(traces[-1])
+    assert match
+    title = f"Job {job}, rank {rank}, steps {match['first']} to {match['last']}"
+    return title, json.loads(gzip.decompress(content))["traceEvents"]
+
+
+def _last_step(name: str) -> int:
+    match = TRACE.fullmatch(name)
+    return int(match["last"]) if match else 0
+
+
+def spans(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Span, str, float]]:
+    """Yield each event with its category and its own time, without the events inside it. Events of a row nest."""
+    rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for event in events:
+        if event.get("ph") == COMPLETE and event.get("cat", "") not in IGNORED_CATEGORIES:
+            rows[_row(event)].append(event)
+    begin = min((float(each["ts"]) for row in rows.values() for each in row), default=0.0)
+    for row, members in sorted(rows.items()):
+        members.sort(key=lambda each: (float(each["ts"]), -float(each["dur"])))
+        inner = [0.0] * len(members)
+        depths, around = list[int](), list[int]()
+        for place, event in enumerate(members):
+            while around and _end(members[around[-1]]) <= float(event["ts"]):
+                around.pop()
+            if around:
+                inner[around[-1]] += float(event["dur"])
+            depths.append(len(around))
+            around.append(place)
+        for place, event in enumerate(members):
+            start, duration = float(event["ts"]) - begin, float(event["dur"])
+            span = Span(name=str(event["name"]), start=start, duration=duration, depth=depths[place], row=row)
+            yield span, str(event.get("cat", "")), max(0.0, duration - inner[place])
+
+
+def _end(event: Mapping[str, Any]) -> float:
+    return float(event["ts"]) + float(event["dur"])
+
+
+def _row(event: Mapping[str, Any]) -> str:
+    """Return the row of an event on the time line."""
+    if event.get("cat") in DEVICE_CATEGORIES:
+        return f"GPU {event.get('pid')} stream {event.get('tid')}"
+    return f"CPU thread {event.get('tid')}"
+
+
+def operations(found: Iterable[tuple[Span, str, float]]) -> dict[str, Operation]:
+    """Return the sums by name, those with the most time of their own first."""
+    sums: dict[str, Operation] = defaultdict(Operation)
+    for span, category, own in found:
+        each = sums[span.name]
+        each.calls += 1
+        each.total += span.duration
+        each.own += own
+        each.on_device |= category in DEVICE_CATEGORIES
+    return dict(sorted(sums.items(), key=lambda item: -item[1].own))
+
+
+def summary(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the operations for programs, with times in milliseconds."""
+    return [
+        {
+            "name": name,
+            "device": "gpu" if each.on_device else "cpu",
+            "calls": each.calls,
+            "self_ms": round(each.own / 1000, 3),
+            "total_ms": round(each.total / 1000, 3),
+        }
+        for name, each in operations(spans(events)).items()
+    ]
+
+
+def page(title: str, events: Iterable[Mapping[str, Any]]) -> str:
+    """Return the page. It loads nothing from a network."""
+    found = list(spans(events))
+    longest = sorted((each[0] for each in found), key=lambda span: -span.duration)[:MAX_EVENTS]
+    names, rows = sorted({span.name for span in longest}), sorted({span.row for span in longest})
+    numbers, places = ({text: number for number, text in enumerate(texts)} for texts in (names, rows))
+    content = {
+        "title": title,
+        "operations": [
+            [name, each.calls, round(each.own), round(each.total), each.on_device]
+            for name, each in operations(found).items()
+        ],
+        "names": names,
+        "rows": rows,
+        "spans": [
+            [places[span.row], span.depth, round(span.start, 1), round(span.duration, 1), numbers[span.name]]
+            for span in sorted(longest, key=lambda span: span.start)
+        ],
+        "left_out": len(found) - len(longest),
+    }
+    # A name could end the page's script.
+    text = json.dumps(content, separators=(",", ":")).replace("</", "<\\/")
+    return TEMPLATE.read_text(encoding="utf-8").replace(CONTENT, text)

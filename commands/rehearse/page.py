@@ -1,0 +1,151 @@
+"""The HTML page of a rehearsal: pods on nodes, cost, resources and quota. It loads nothing from a network. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from html import escape
+from string import Template
+
+from commands.rehearse.report import Report, format_duration
+from simulation.placement import Pod
+
+GROUPS = {
+    "network": ("compute/", "ec2/"),
+    "identities and permissions": ("serviceaccount/", "projects/iAMMember", "iam/", "eks/podIdentityAssociation"),
+    "bucket": ("storage/", "s3/"),
+    "images": ("artifactregistry/", "ecr/", "docker-build:"),
+    "cluster and pools": ("container/", "eks/"),
+}
+"""Group of resources -> what their types contain. The first group that matches has a type."""
+OTHERS = "services and logs"
+MAX_NODES = 64
+"""Nodes of a pool that the page draws. A line counts the others."""
+PAGE = Template("""\
+<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>Rehearsal of stack $stack</title>
+<style>
+:root { --back: #fff; --text: #1d2129; --dim: #626b78; --line: #dfe3e8; --box: #f6f7f9; --bar: #2563c9;
+  --pod: #dbe7fb; --good: #1f7a48; --bad: #b3261e; --waiting: #fbdcd9; }
+@media (prefers-color-scheme: dark) { :root { --back: #15181d; --text: #e4e7eb; --dim: #9aa4b1; --line: #313740;
+  --box: #1d2127; --bar: #6ea3f7; --pod: #263a5e; --good: #6cc997; --bad: #f28b82; --waiting: #5c2623; } }
+body { margin: 0 auto; padding: 24px 16px 48px; max-width: 960px; background: var(--back); color: var(--text);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 26px; margin: 0; } h2 { font-size: 18px; margin: 32px 0 8px; }
+p.sub { color: var(--dim); margin: 4px 0 16px; } .good { color: var(--good); } .bad { color: var(--bad); }
+.pool { border: 1px solid var(--line); border-radius: 10px; padding: 10px 12px; margin: 0 0 12px; }
+.pool > b { font-weight: 600; } .pool > span { color: var(--dim); font-size: 13px; margin-left: 8px; }
+.nodes { display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); gap: 8px; margin-top: 8px; }
+.node { background: var(--box); border: 1px solid var(--line); border-radius: 8px; padding: 6px 8px; font-size: 13px;
+  overflow-wrap: anywhere; }
+.node > i { font-style: normal; color: var(--dim); }
+.pod { background: var(--pod); border-radius: 5px; padding: 1px 6px; margin-top: 4px; }
+.pod.waiting { background: var(--waiting); margin-bottom: 6px; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+td, th { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td { overflow-wrap: anywhere; } th { font-weight: 500; color: var(--dim); white-space: nowrap; width: 1%; }
+td.num { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; width: 1%; }
+.bar { display: block; height: 10px; min-width: 2px; background: var(--bar); border-radius: 3px; margin-top: 6px; }
+li { margin: 2px 0; }
+</style>
+</head>
+<body>
+<h1>Rehearsal of stack $stack</h1>
+<p class="sub">$summary</p>
+$problems
+<h2>Pods on nodes</h2>
+$placement
+<h2>Cost</h2>
+$cost
+<h2>Cloud resources</h2>
+$resources
+<h2>Quota</h2>
+$quota
+</body>
+</html>
+""")
+
+
+def page(report: Report) -> str:
+    """Return the page of a rehearsal."""
+    css, verdict = ("good", "passed") if report.passed else ("bad", "failed")
+    facts = [f'<b class="{css}">{verdict}</b> in {report.wall_seconds:.0f} s']
+    facts += [f"with fault {escape(report.fault)}"] if report.fault else []
+    if not report.up_failed:
+        up, destroy = format_duration(report.up_seconds), format_duration(report.destroy_seconds)
+        facts.append(f"in the cloud, creation would take about {up} and removal about {destroy}")
+    problems = [*report.problems, *(f"left after destroy: {each}" for each in report.left)]
+    items = "".join(f"<li>{escape(each)}</li>" for each in problems)
+    return PAGE.substitute(
+        stack=escape(report.stack),
+        summary="; ".join(facts),
+        problems=f'<h2 class="bad">Problems</h2><ul>{items}</ul>' if problems else "",
+        placement="".join(_placement(report)) or "<p>No nodes, because `up` failed.</p>",
+        cost=_cost(report),
+        resources=_resources(report.resources),
+        quota=_rows((name, f"{amount:,}") for name, amount in sorted(report.quota.items())) or "<p>None.</p>",
+    )
+
+
+def _placement(report: Report) -> Iterable[str]:
+    """Yield a box for pods without a node, and a box for each pool with its nodes and their pods."""
+    by_node: dict[str, list[Pod]] = defaultdict(list)
+    for pod in report.pods:
+        by_node[pod.node].append(pod)
+    for pod in by_node.pop("", []):
+        reason = escape(pod.why_pending or "no reason is known")
+        yield f'<div class="pod waiting">{escape(pod.name)} has no node: {reason}</div>'
+    for pool in dict.fromkeys(each.pool for each in report.nodes):
+        nodes = [each for each in report.nodes if each.pool == pool]
+        machines = ", ".join(dict.fromkeys(each.machine for each in nodes))
+        zones = ", ".join(dict.fromkeys(each.zone for each in nodes))
+        boxes = "".join(
+            f'<div class="node"><i>{escape(each.name)}{_amounts(each.accelerators)}</i>'
+            + "".join(
+                f'<div class="pod">{escape(pod.name)}{_amounts(pod.accelerators)}</div>' for pod in by_node[each.name]
+            )
+            + "</div>"
+            for each in nodes[:MAX_NODES]
+        )
+        more = f"<p>and {len(nodes) - MAX_NODES:,} more nodes</p>" if len(nodes) > MAX_NODES else ""
+        facts = f"{len(nodes):,} x {escape(machines)} in {escape(zones)}"
+        yield f'<div class="pool"><b>{escape(pool)}</b><span>{facts}</span><div class="nodes">{boxes}</div>{more}</div>'
+
+
+def _amounts(found: Mapping[str, str]) -> str:
+    return "".join(f", {escape(amount)} x {escape(name)}" for name, amount in found.items())
+
+
+def _cost(report: Report) -> str:
+    """Return the cost of each part as bars."""
+    if not report.cost_total:
+        return "<p>No price is known.</p>"
+    most = max(report.cost.values(), default=0) or 1
+    rows = "".join(
+        f'<tr><th>{escape(part)}</th><td><span class="bar" style="width: {100 * amount / most:.1f}%"></span></td>'
+        f'<td class="num">${amount:,.2f} an hour</td></tr>'
+        for part, amount in sorted(report.cost.items(), key=lambda item: -item[1])
+    )
+    unpriced = "".join(f"<li>no price is known: {escape(each)}</li>" for each in report.unpriced)
+    return f"<p>{escape(report.cost_total)} an hour with the most nodes.</p><table>{rows}</table><ul>{unpriced}</ul>"
+
+
+def _resources(resources: Mapping[str, list[str]]) -> str:
+    """Return the numbers of resources by group."""
+    groups: dict[str, dict[str, int]] = defaultdict(dict)
+    for type_, ids in sorted(resources.items()):
+        group = next((name for name, parts in GROUPS.items() if any(part in type_ for part in parts)), OTHERS)
+        groups[group][type_.rpartition(":")[2]] = len(ids)
+    return _rows(
+        (group, ", ".join(f"{count} {kind}" for kind, count in kinds.items())) for group, kinds in groups.items()
+    )
+
+
+def _rows(rows: Iterable[tuple[str, str]]) -> str:
+    cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    return f"<table>{cells}</table>" if cells else ""

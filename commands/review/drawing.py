@@ -1,0 +1,102 @@
+"""Drawing of a stack in a report: network, cluster, pools, images, bucket and jobs, coloured by what changes.
+
+The language is Mermaid's, which GitHub draws in comments: https://mermaid.js.org/syntax/flowchart.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from commands.review.plan import BUCKETS, POOLS, Step, name_in_cloud, value_at
+from stack.config import StackConfig
+from stack.placement import pools_of_jobs
+
+NETWORKS = ("compute/network:Network", "ec2/vpc:Vpc")
+CLUSTERS = ("container/cluster:Cluster", "eks/cluster:Cluster")
+REGISTRIES = ("artifactregistry/repository:Repository", "ecr/repository:Repository")
+MACHINES = ("nodeConfig.machineType", "instanceTypes[0]")
+"""Inputs of a pool with its machine type."""
+NAMES = ("repositoryId", "tags.Name")
+"""Inputs of repositories and networks with their names."""
+COUNTS = (
+    ("scalingConfig.minSize", "scalingConfig.maxSize"),
+    ("autoscaling.totalMinNodeCount", "autoscaling.totalMaxNodeCount"),
+    ("autoscaling.minNodeCount", "autoscaling.maxNodeCount"),
+    ("nodeCount", "nodeCount"),
+    ("initialNodeCount", "initialNodeCount"),
+)
+"""Inputs of a pool with its least and greatest number of nodes."""
+COLOURS = {
+    "replace": "fill:#ffd7d5,stroke:#cf222e,color:#1f2328",
+    "delete": "fill:#ffd7d5,stroke:#cf222e,color:#1f2328,stroke-dasharray:4",
+    "create": "fill:#dafbe1,stroke:#1a7f37,color:#1f2328",
+    "update": "fill:#fff8c5,stroke:#9a6700,color:#1f2328",
+}
+"""Style of each action. An unchanged resource has the page's own."""
+
+
+def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
+    """Return a drawing as lines of Markdown; none for a stack without a cluster of its own in a cloud."""
+    steps = [each for each in steps if not each.component]
+    clusters = list(_of_type(steps, CLUSTERS))
+    if not clusters:
+        return []
+    pools = {name_in_cloud(each): each for each in _of_type(steps, POOLS)}
+    networks = ", ".join(map(_name, _of_type(steps, NETWORKS)))
+    lines = ["flowchart LR", f'  subgraph network["network {networks}"]', *_boxes("cluster", clusters)]
+    lines += [*_boxes("pool", pools.values()), "  end"]
+    buckets, registries = list(_of_type(steps, BUCKETS)), list(_of_type(steps, REGISTRIES))
+    lines += [*_boxes("bucket", buckets), *_boxes("images", registries)]
+    lines += [f"  cluster0 --- pool{place}" for place in range(len(pools))]
+    lines += [f"  images{place} -- image --> cluster0" for place in range(len(registries))]
+    places = {pool: place for place, pool in enumerate(pools)}
+    for number, (job, pool) in enumerate(pools_of_jobs(config.cloud, config.jobs).items()):
+        hosts = next(each.hosts for each in config.jobs if each.name == job)
+        lines.append(f'  job{number}(["job {_text(job)}: {hosts} host{"s" * (hosts != 1)}"])')
+        # A pool in the settings can be several in the cloud, named after it.
+        lines += [f"  job{number} --> pool{place}" for name, place in places.items() if _is_part(name, pool)]
+        lines += [f"  job{number} -- files --> bucket{place}" for place in range(len(buckets))]
+    lines += [f"  classDef {action} {style}" for action, style in COLOURS.items()]
+    legend = "Red is replaced, or deleted if dashed; green is created; yellow is updated; the rest stays."
+    return ["", "Architecture:", "", "```mermaid", *lines, "```", "", legend]
+
+
+def _of_type(steps: Iterable[Step], types: tuple[str, ...]) -> Iterator[Step]:
+    """Yield the steps of resources of these types."""
+    return (each for each in steps if each.type.endswith(types))
+
+
+def _boxes(kind: str, steps: Iterable[Step]) -> Iterator[str]:
+    """Yield a box for each resource, with its colour."""
+    for place, step in enumerate(steps):
+        text = f"{kind} {_name(step)}{_nodes(step.inputs) if step.type.endswith(POOLS) else ''}"
+        style = f":::{step.action}" if step.action in COLOURS else ""
+        yield f'    {kind}{place}["{text}"]{style}'
+
+
+def _nodes(inputs: Mapping[str, Any]) -> str:
+    """Return number and machine type of a pool's nodes."""
+    machine = next((found for path in MACHINES if (found := value_at(inputs, path))), "")
+    for least, most in COUNTS:
+        bounds = value_at(inputs, least), value_at(inputs, most)
+        if bounds[1] is not None:
+            count = f"{int(bounds[1])}" if bounds[0] in (None, bounds[1]) else f"{int(bounds[0])} to {int(bounds[1])}"
+            return f"<br>{count} x {_text(str(machine))}"
+    return ""
+
+
+def _name(step: Step) -> str:
+    """Return the name by which users know a resource."""
+    found = next((found for key in NAMES if (found := value_at(step.inputs, key))), None)
+    return _text(found if isinstance(found, str) else name_in_cloud(step))
+
+
+def _is_part(name: str, pool: str | None) -> bool:
+    """Return True if a pool in the cloud is the pool of the settings or one of its parts."""
+    return pool is not None and (name == pool or name.startswith(f"{pool}-"))
+
+
+def _text(text: str) -> str:
+    """Return a text for a label, without characters that end one."""
+    return text.replace('"', "'").replace("\n", " ")
