@@ -109,7 +109,7 @@ class Curves:
                 steps, values = zip(*points, strict=True)
                 curve.add(steps, values)
 
-    def points(self, name: str, key: str) -> list[tuple[float, float]]:
+    def points(self, name: str, key: str) -> list[Point]:
         """Return the points of a curve."""
         return self._curves[name, key].points()
 

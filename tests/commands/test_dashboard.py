@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from commands.dashboard import metrics, watch
-from commands.dashboard.document import CAUSES, STATES, document, moments
+from commands.dashboard.document import STATES, document, moments
 from commands.dashboard.metrics import Curves, EventFile, RankFiles, last_train_event, parse_lines
 from commands.dashboard.watch import JobFeed, Source, StackGone, StackWatcher, sources
 from commands.monitor.cluster import Forbidden, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import Object, PodState
 from commands.monitor.rank_speed import seconds_per_unit, speeds
+from commands.run_times import CAUSES
 from commands.state_files import StateFiles
 from infra.local.settings import ClusterSettings
 from tests.commands.dashboard_state import BEGUN, EVENTS, NOW, event, node, observed, pod, stamp, train
@@ -177,8 +178,7 @@ def test_curve_of_repeated_steps_has_the_later_run(is_one_chunk: bool) -> None:
     for chunk in [[*first, *again]] if is_one_chunk else [first, again]:
         curves.add(chunk)
     points = curves.points("train", "loss")
-    assert points[0] == (0, 5.0)
-    assert points[-1] == (79, 2.0)
+    assert (points[0], points[-1]) == ((0, 5.0), (79, 2.0))
     assert max(step for step, value in points if value == 5.0) == 49
 
 
