@@ -67,8 +67,9 @@ class Dashboard:
             except StackGone as error:
                 self.hub.remove(key, str(error))
                 self._texts.append(str(error))
-                # Its state may be left, and must not count as a new stack.
-                self._gone[key] = watcher.source.outputs
+                if not watcher.is_local:
+                    # Its state may be left, and must not count as a new stack.
+                    self._gone[key] = watcher.source.outputs
                 del self.watchers[key]
                 return
             except Unreachable as error:
@@ -120,7 +121,7 @@ def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:
             continue
         due = time.monotonic() + SCAN_SECONDS
         try:
-            dashboard.update(sources(stack, only=only))
+            dashboard.update(sources(stack, only=only, is_first=False))
         except CommandError as error:
             if warned != str(error):
                 warned = str(error)

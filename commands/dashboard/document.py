@@ -199,9 +199,11 @@ def _run(metrics: JobMetrics | None, job: JobState, now: float) -> dict[str, Any
     if metrics is None:
         return {"charts": [], "spans": [], "seconds": {}, "goodput": None, "read": 1.0, "resumed": []}
     until = None if job.state in ("suspended", "absent") else time_of(job.finished) or now
-    seconds = metrics.times.seconds_by_cause(until)
+    # A script that prints no events has times that nothing is known about.
+    is_known = bool(metrics.times.starts) or job.state in ("pending", "queued")
+    seconds = metrics.times.seconds_by_cause(until) if is_known else {}
     percent = goodput(seconds)
-    spans = without_short(metrics.times.spans(until), SPANS)
+    spans = without_short(metrics.times.spans(until), SPANS) if is_known else []
     return {
         "charts": list(charts(metrics.curves)),
         "spans": [[round(each.begun, 1), round(each.ended, 1), CAUSES.index(each.cause)] for each in spans],

@@ -65,13 +65,15 @@ class Source:
         return f"{self.stack}@{self.folder}" if self.folder else self.stack
 
 
-def sources(stack: str, *, only: bool) -> list[Source]:
+def sources(stack: str, *, only: bool, is_first: bool = True) -> list[Source]:
     """Return the stacks that are up: `stack` first, then the project's, then the local ones of other projects.
 
-    With a backend that is not a folder, only `stack` is known.
+    With a backend that is not a folder, only `stack` is known. Pulumi is asked for it only if the call is the first.
     """
     folder = backend_folder(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
     if folder is None:
+        if not is_first:
+            return []
         return [Source(stack=stack, outputs=outputs_with(stack, *OUTPUTS))]
     found = list(_in_folder(folder, ""))
     if not only:
@@ -214,6 +216,11 @@ class StackWatcher:
         self._notes: dict[str, str] = {}
         self._slow_read = 0.0
         self._pods: dict[str, PodState] = {}
+
+    @property
+    def is_local(self) -> bool:
+        """True if the cluster is on this machine."""
+        return self._local is not None
 
     def check(self) -> None:
         """Raise StackGone if the cluster on this machine was removed."""

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from commands.dashboard import metrics, watch
-from commands.dashboard.document import STATES, document, moments
+from commands.dashboard.document import STATES, JobMetrics, document, moments
 from commands.dashboard.metrics import Curves, EventFile, RankFiles, last_train_event, parse_lines
 from commands.dashboard.watch import JobFeed, Source, StackGone, StackWatcher, sources
 from commands.monitor.cluster import Forbidden, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import Object, PodState
 from commands.monitor.rank_speed import seconds_per_unit, speeds
-from commands.run_times import CAUSES
+from commands.run_times import CAUSES, RunTimes
 from commands.state_files import StateFiles
 from infra.local.settings import ClusterSettings
 from tests.commands.dashboard_state import BEGUN, EVENTS, NOW, event, node, observed, pod, stamp, train
@@ -116,6 +116,14 @@ def test_goodput_and_spans_by_cause_reach_until_now() -> None:
     assert sum(job["seconds"].values()) == pytest.approx(900, abs=1)
     assert job["spans"][-1][1] == NOW
     assert "lost" in {CAUSES[cause] for _, _, cause in job["spans"]}
+
+
+@pytest.mark.parametrize(("state", "seconds"), [("running", {}), ("complete", {}), ("pending", {"waiting": 900})])
+def test_job_without_events_has_only_the_time_that_it_waits(state: str, seconds: dict[str, float]) -> None:
+    empty = JobMetrics(curves=Curves(watch.WANTED), times=RunTimes(BEGUN))
+    jobs = {"digits": replace(observed().jobs["digits"], state=state)}
+    job = job_of(document(observed(jobs=jobs, metrics={"digits": empty})))
+    assert (job["seconds"], bool(job["spans"])) == (seconds, bool(seconds))
 
 
 def test_charts_have_points_of_each_curve_and_marks_of_resumes() -> None:

@@ -172,6 +172,7 @@ from commands.interrupts import run_command
 from commands.monitor.cluster import Unreachable
 
 class Watcher:
+    is_local = True
     def __init__(self, source):
         self.source = source
     def check(self):
@@ -182,7 +183,7 @@ class Watcher:
         raise Unreachable("no answer")
 
 command.StackWatcher = Watcher
-command.sources = lambda stack, only: [Source(stack="dev", outputs={})]
+command.sources = lambda stack, only, is_first=True: [Source(stack="dev", outputs={})]
 command.REFRESH_SECONDS = 0.2
 sys.exit(run_command("make dashboard", lambda: command.main(port=0, only=False, opens=False)))
 """
