@@ -18,9 +18,9 @@ PREFIX ?= $(HOME)/.local
 # Without bytecode, every start of Pulumi's program would compile the clouds' SDKs again, and every process of the trainer's
 # tests would compile torch.
 unexport PYTHONDONTWRITEBYTECODE
-# `trainyard` and its shell set them: the program in messages, and a folder with stacks of its own.
+# `trainyard` and its shell set these variables: the program that messages name, and the folder of a project.
 unexport TRAINYARD_COMMAND TRAINYARD_PROJECT
-# Variables that spend money or delete checkpoints count on the command line only: another program may have set them.
+# Accept variables that spend money or delete checkpoints only on the command line: other programs may set them too.
 ifneq ($(origin YES),command line)
 unexport YES
 endif
@@ -101,7 +101,7 @@ test: ## run the fast tests and one test of each promise of README; LANE=fast fo
 	@$(PYTHON) -m setup
 	@$(DEV)/python -m commands.test $(or $(FILES),$(if $(LANE),--lane=$(LANE),--core))
 
-test-rest: ## run the tests that make test leaves out, but those that take minutes each; WORKERS=0 for one process
+test-rest: ## run the tests that make test leaves out, except those that take minutes each; WORKERS=0 for one process
 	@setup/python .venv-dev requirements-dev.txt
 	@$(DEV)/python -m commands.test --rest $(if $(WORKERS),-n$(WORKERS))
 
@@ -144,10 +144,10 @@ profile: ## write a page about the trace that JOB=NAME recorded (RANK=0)
 init: ## write the first Pulumi.NAME.yaml of STACK=NAME
 	$(call run,init --stack $(STACK))
 
-doctor: ## show what this machine lacks, and what to do
+doctor: ## check this machine, and show how to fix what is missing
 	$(call run,doctor)
 
-bundle: ## pack settings, plan, state, events, last logs and versions into one archive for a bug report, without secrets
+bundle: ## pack settings, plan, state, events, recent logs and versions into one archive for a bug report, without secrets
 	@setup/root bundle $(STACK)
 	$(call run,bundle)
 

@@ -54,7 +54,7 @@ def take_measures(names: set[str]) -> Iterator[dict[str, Any]]:
                 yield measure.record()
         except (BenchError, Unreachable) as error:
             print(f"make bench: not taken: {', '.join(wanted)}: {error}", file=sys.stderr)
-            yield from ({"name": name, "held": None, "error": str(error)} for name in wanted)
+            yield from ({"name": name, "met": None, "error": str(error)} for name in wanted)
 
 
 def main() -> int:
@@ -69,8 +69,8 @@ def main() -> int:
     records = list(take_measures(set(options.only or NAMES)))
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps({"machine": conditions, "measures": records}, indent=1) + "\n", encoding="utf-8")
-    held = [record["held"] for record in records]
-    return 2 if None in held else 0 if all(held) else 1
+    are_met = [record["met"] for record in records]
+    return 2 if None in are_met else 0 if all(are_met) else 1
 
 
 if __name__ == "__main__":

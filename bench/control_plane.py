@@ -126,7 +126,7 @@ class ControlPlane:
         for key in sorted(ours.keys() | theirs.keys()):
             if ours.get(key) != theirs.get(key):
                 raise BenchError(
-                    f"bench/handwritten is not the same stack any more: {' '.join(key)} differs; make it say\n"
+                    f"bench/handwritten no longer creates the same stack: {' '.join(key)} differs; it must be\n"
                     + json.dumps(ours.get(key), indent=1)
                 )
 
@@ -202,7 +202,7 @@ class Previews:
     def seconds(self, pools: int, jobs: int) -> float:
         """Return the CPU seconds of one preview, summed over its processes.
 
-        The wall-clock times of two previews of one stack differ by more than fifty jobs add.
+        Wall-clock time is not used: it varies between previews of one stack by more than the time that fifty jobs add.
         """
         before = _cpu_seconds_of_ended_processes()
         self._stack.preview(slope_config(pools, jobs))

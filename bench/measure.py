@@ -64,7 +64,7 @@ class Measure:
         return [ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
     @property
-    def is_held(self) -> bool:
+    def is_met(self) -> bool:
         """True if the goal is met."""
         return self.ratio <= self.goal
 
@@ -75,7 +75,7 @@ class Measure:
             f"{self.name}  ours {median(self.ours):.2f} {self.unit}  "
             f"theirs {median(self.theirs):.2f} {self.unit}  "
             f"ratio {self.ratio:.3f} ({low:.3f} to {high:.3f} in {len(self.ours)} pairs)  "
-            f"goal {self.goal:.2f}  {'held' if self.is_held else 'short'}"
+            f"goal {self.goal:.2f}  {'met' if self.is_met else 'missed'}"
         )
 
     def record(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Measure:
             "ratio": self.ratio,
             "spread": list(self.spread),
             "goal": self.goal,
-            "held": self.is_held,
+            "met": self.is_met,
             "pairs": [list(pair) for pair in zip(self.ours, self.theirs, strict=True)],
         }
 
@@ -101,7 +101,7 @@ class Result:
     """Name of the measure."""
     text: str
     """Result and goal as the line shows them."""
-    is_held: bool
+    is_met: bool
     """True if the goal is met or there is none."""
     facts: Mapping[str, Any]
     """Result and goal for tools."""
@@ -112,7 +112,7 @@ class Result:
 
     def record(self) -> dict[str, Any]:
         """Return the measure for tools."""
-        return {"name": self.name, **self.facts, "held": self.is_held}
+        return {"name": self.name, **self.facts, "met": self.is_met}
 
 
 def alternate(

@@ -9,8 +9,9 @@ The first two scripts read from a DataLoader. Here it contains images generated 
 compare random number generators. On a GPU the images are already in its memory, so that the measure does not compare
 copies.
 
-`python -m bench.reference_loops KIND` is a process of `theirs`. It runs on a CPU for `references` and else on a GPU,
-with only the settings of the scripts. It reads the name of a loop per line and answers with `RESULT seconds`.
+`python -m bench.reference_loops KIND` runs the loops in a separate process, with only the settings of the scripts. The
+kind `references` runs on the CPU, every other kind on a GPU. The process reads the name of a loop per line and answers
+with `RESULT seconds`.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ CONFIG = ImagenetConfig(
     learning_rate=1e-9,
     bucket="",
 )
-"""Configuration of all loops. At this learning rate weights do not change. The time of arithmetic can depend on
-values."""
+"""Configuration of all loops. The learning rate is too small to change a weight, because the time of arithmetic can
+depend on values."""
 GPU_STEPS = 20
 """Steps of an epoch on a GPU. An epoch is a block."""
 PRINT_STEPS = 10
@@ -69,7 +70,7 @@ def gpu_config(memory: int) -> ImagenetConfig:
         image_size=224,
         batch_size=batch_size,
         steps_per_epoch=GPU_STEPS,
-        # A side that waits while another side compiles does not hang.
+        # A side may wait for a long time while another side compiles.
         process_group_timeout=3600.0,
     )
 

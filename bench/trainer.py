@@ -179,8 +179,8 @@ def compilations() -> Result:
     found, steps = counts[-1] - counts[STEADY_STEP - 1], len(counts) - STEADY_STEP
     return Result(
         name="spmd-compilations",
-        text=f"{found} in {steps} steps  goal 0  {'short' if found else 'held'}",
-        is_held=found == 0,
+        text=f"{found} in {steps} steps  goal 0  {'missed' if found else 'met'}",
+        is_met=found == 0,
         facts={"found": found, "steps": steps, "goal": 0},
     )
 
@@ -210,13 +210,13 @@ def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
     found = []
     for side, rate in rates.items():
         floor, goal = GPU_RATES.get(gpu, (None, None)) if side == fastest else (None, None)
-        is_held = floor is None or rate >= floor
+        is_met = floor is None or rate >= floor
         claim = "no floor is set for it"
         if floor is not None:
-            claim = f"floor {floor:,.0f}, goal {goal:,.0f}  {'held' if is_held else 'short'}"
+            claim = f"floor {floor:,.0f}, goal {goal:,.0f}  {'met' if is_met else 'missed'}"
         facts = {"gpu": gpu, "rate": rate, "floor": floor, "goal": goal}
         text = f"{rate:,.0f} images/s on {gpu}  {claim}"
-        found.append(Result(name=f"gpu-rate-{side}", text=text, is_held=is_held, facts=facts))
+        found.append(Result(name=f"gpu-rate-{side}", text=text, is_met=is_met, facts=facts))
     return tuple(found)
 
 
@@ -271,7 +271,7 @@ def main() -> int:
     options.json.parent.mkdir(parents=True, exist_ok=True)
     result = {"machine": machine(), "measures": [one.record() for one in found], "not_measured": unmeasured}
     options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return 0 if all(one.is_held for one in found) else 1
+    return 0 if all(one.is_met for one in found) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Process of a trainer measure. It builds the timed trainings and then runs one block of steps for each request.
+"""One rank of a trainer measure: build the timed trainings, then run one block of steps for each request.
 
 `python -m bench.trainer_rank KIND FOLDER`. Rank 0 reads a block's name per line and answers with `RESULT seconds...`.
 
@@ -46,7 +46,7 @@ CLASSES = 10
 SIDE = 28
 GLOBAL_BATCH = 64
 STANDSTILL_LEARNING_RATE = 1e-9
-"""Learning rate at which weights do not change. The time of arithmetic can depend on values."""
+"""Learning rate that is too small to change a weight, because the time of arithmetic can depend on values."""
 LANGUAGE_STEPS, LANGUAGE_BATCH, LANGUAGE_CONTEXT = 10, 4, 256
 """Steps of a block of the language model, and the size of each step."""
 SAVED_MODEL = "resnet50"
@@ -148,7 +148,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def timed(runtime: Runtime, work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> Block:
-    """Return a block that does the work on every rank. Its seconds are those of `clock`."""
+    """Return a block that does the work on every rank, timed by `clock`."""
 
     def block() -> tuple[float, ...]:
         wait_for_device(runtime.device)
@@ -221,7 +221,7 @@ def observability(folder: Path, runtime: Runtime) -> Blocks:
 
 
 def wandb(folder: Path, runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop while Weights & Biases does not answer with the loop without it, on the same weights."""
+    """Compare Trainyard's loop with an unreachable Weights & Biases and without it, on the same weights."""
     online, without = (make_training(_digits(folder), runtime, folder / mode, wandb=mode) for mode in ("online", "off"))
     for training in (online, without):
         _same_digits(training, runtime)
@@ -393,7 +393,7 @@ KINDS = {
     found.__name__: found
     for found in (loop, ddp, observability, wandb, language, references, ranks, generated, cache, bucket, save, gpu)
 }
-"""Kinds of measure by the name that the command line has."""
+"""Name on the command line -> function that builds the blocks of that kind of measure."""
 
 
 def serve(blocks: Blocks, runtime: Runtime) -> None:

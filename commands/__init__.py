@@ -1,4 +1,4 @@
-"""Commands behind the make targets."""
+"""Commands of `trainyard` and of the make targets."""
 
 from setup.interrupted import install
 

@@ -1,4 +1,4 @@
-"""Creations that a dead update had begun: adopt the resources that the cloud created, forget the others."""
+"""Pending creations of a dead update: adopt the resources that exist in the cloud, and drop the others."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from infra.naming import CLUSTER_LABEL
 from stack.config import load_file
 
 Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
-"""Type, inputs and ids that the state knows -> id of another such resource in the cloud; None if it has none.
+"""Function of a type, inputs, and the ids in the state. Returns the id of a matching resource that is not in the state.
 
-Raises LookupError for a type that cannot be looked up.
+Returns None if the cloud has no such resource. Raises LookupError for a type that cannot be looked up.
 """
 REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
-"""Prefixes of types for which a second creation takes over the result of the first."""
+"""Prefixes of types for which a second creation adopts the result of the first."""
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return each cloud resource whose creation got no answer and that a second creation would not take over."""
+    """Return each cloud resource whose creation got no answer, and which a second creation would not adopt."""
     operations = deployment.get("pending_operations") or []
     begun = [each["resource"] for each in operations if each["type"] == "creating"]
     # Components exist only in Pulumi, not in a cloud.
@@ -37,7 +37,7 @@ def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:
-    """Add the resources that the cloud has to the state. Return the URNs that the user must look for by hand.
+    """Add pending resources that exist in the cloud to the state. Return the URNs that the user must look up.
 
     Each resource gets the id that follows from its name, or the id from `find`. A refresh then asks the cloud: it keeps
     resources that exist and drops the others. If `find` is None, resources without a derivable id are left to the user.

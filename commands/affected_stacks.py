@@ -60,8 +60,8 @@ def changed_paths(revisions: str) -> list[str]:
 def main(arguments: list[str]) -> int:
     """Print the stacks. Raises CalledProcessError for an unknown commit."""
     parser = argparse.ArgumentParser(prog="python -m commands.affected_stacks", description=__doc__)
-    parser.add_argument("base", help="the commit that the change begins at")
-    parser.add_argument("--removed", action="store_true", help="with the stacks whose file the change removes")
+    parser.add_argument("base", help="the commit before the change")
+    parser.add_argument("--removed", action="store_true", help="also print the stacks whose file the change removes")
     options = parser.parse_args(arguments)
     changed = changed_paths(f"{options.base}...HEAD")
     files = {found[1]: path for path in PROJECT.glob("Pulumi.*.yaml") if (found := _STACK.fullmatch(path.name))}

@@ -1,4 +1,4 @@
-"""Pack settings, plan, state, events, last logs and versions into one archive for a bug report, without secrets."""
+"""Pack settings, plan, state, events, recent logs and versions into one archive for a bug report, without secrets."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from settings.secret_scan import TOKEN_PATTERNS, secrets_in_variables
 
 MASK = "[masked]"
 LOG_LINES = 500
-"""Lines of each log."""
+"""Maximum number of lines of each log."""
 MAX_PODS = 32
-"""Number of pods whose logs are packed, the newest first."""
+"""Maximum number of pods whose logs are packed. The newest come first."""
 SECRET_KEYS = ("ciphertext", "secure", "encryptionsalt", "kubeconfig", "plaintext")
 """Keys in settings and states whose values are left out, encrypted or not."""
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
@@ -50,7 +50,7 @@ Parts = Iterator[tuple[str, str]]
 
 
 def mask(text: str) -> str:
-    """Return a text without tokens, private keys, and values of variables that are called like secrets."""
+    """Return a text without tokens, private keys, and values of variables whose names suggest secrets."""
     text = LOGIN_HEADER.sub(rf"\1{MASK}", WEB_TOKEN.sub(MASK, PRIVATE_KEY.sub(MASK, text)))
     for pattern in TOKEN_PATTERNS.values():
         text = pattern.sub(MASK, text)
@@ -58,7 +58,7 @@ def mask(text: str) -> str:
 
 
 def _mask_assigned(text: str) -> str:
-    """Return a text without the values that are assigned to names of secrets."""
+    """Return a text without the values that are assigned to variables whose names suggest secrets."""
     parts, place = [], 0
     while found := ASSIGNMENT.search(text, place):
         end, masked = found.end(), ""
@@ -87,12 +87,12 @@ def without_secrets(value: Any) -> Any:
 
 
 def _named(name: str, value: Any) -> Any:
-    """Return the value of a key, masked if the key is called like a secret."""
+    """Return the value of a key, masked if the key's name suggests a secret."""
     return MASK if isinstance(value, str) and any(secrets_in_variables({name: value})) else value
 
 
 def parts(stack: str) -> Parts:
-    """Yield name and text of each file of the bundle. A part that cannot be read has the reason instead."""
+    """Yield name and text of each file of the bundle. The file of a part that cannot be read contains the error."""
     yield "versions.json", _json(_versions())
     yield "doctor.json", _part(lambda: _json(without_secrets([asdict(each) for each in findings(PROJECT)])))
     yield f"Pulumi.{stack}.yaml", _part(lambda: _settings(stack))

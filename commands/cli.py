@@ -51,7 +51,7 @@ def up(job: str | None, yes: bool) -> int:
     """Create or update the stack and follow its jobs.
 
     Sets up this machine first. Before it changes resources of a cloud, it shows the plan, the price and the quota, and
-    asks. The exit status is that of the jobs. Ctrl-C while jobs run stops only the following.
+    asks. The exit status is that of the jobs. While jobs run, Ctrl-C ends only this command; the jobs continue.
 
     \b
     Examples:
@@ -131,8 +131,8 @@ def rerun(job: str | None, fresh: bool, yes: bool) -> int:
 @click.option(
     "--to", envvar="TO", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: ./JOB."
 )
-@click.option("--all", "takes_all", is_flag=True, help="Copy all checkpoints, not only the newest.")
-def fetch(job: str | None, as_json: bool, to: Path | None, takes_all: bool) -> int:
+@click.option("--all", "should_copy_all", is_flag=True, help="Copy all checkpoints, not only the newest.")
+def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool) -> int:
     """Copy the results of JOB to this machine.
 
     Copies the newest checkpoint, the metrics and the run record.
@@ -145,12 +145,12 @@ def fetch(job: str | None, as_json: bool, to: Path | None, takes_all: bool) -> i
     os.environ["JOB"] = ""
     from commands import fetch as command
 
-    return command.fetch(job or "", to, takes_all=takes_all, as_json=as_json)
+    return command.fetch(job or "", to, should_copy_all=should_copy_all, as_json=as_json)
 
 
 @cli.command(cls=ClusterCommand)
 @stack_option
-@click.option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster of a checkout that is gone.")
+@click.option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster, whose checkout no longer exists.")
 def down(orphan: str | None) -> int:
     """Destroy the stack and verify that nothing is left.
 
@@ -185,7 +185,7 @@ def status(as_json: bool) -> int:
 @stack_option
 @job_argument
 @click.option("--rank", type=int, envvar="RANK", help="Show only this rank.")
-@click.option("--no-follow", is_flag=True, help="Show the lines so far and end.")
+@click.option("--no-follow", is_flag=True, help="Print the lines so far and exit.")
 def logs(job: str | None, rank: int | None, no_follow: bool) -> int:
     """Follow the logs of all jobs, or of JOB, until they end.
 
@@ -224,8 +224,8 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 @stack_option
 @json_option
 @click.option("--base", metavar="COMMIT", help="Compare with this branch or commit.")
-@click.option("--engine", is_flag=True, help="Compare with what is up. Needs credentials.")
-@click.option("--credentials", is_flag=True, help="Query the running jobs and the quota that is left.")
+@click.option("--engine", is_flag=True, help="Compare with the deployed stack. Needs credentials.")
+@click.option("--credentials", is_flag=True, help="Query the running jobs and the remaining quota.")
 @click.option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
 @click.option("--output", metavar="FOLDER", type=click.Path(file_okay=False), help="Write report.md and report.json.")
 def preview(
@@ -253,7 +253,9 @@ def preview(
 @stack_option
 @json_option
 @click.option("--fault", envvar="FAULT", metavar="FAULT", help="Inject a fault, such as stockout:nodepool:gpus.")
-@click.option("--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, as us-central1/NVIDIA_T4_GPUS=4.")
+@click.option(
+    "--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, such as us-central1/NVIDIA_T4_GPUS=4."
+)
 @click.option("--name", help="Name of the rehearsal, to run several at the same time.")
 @click.option("--page", metavar="FILE", type=click.Path(dir_okay=False), help="Write the report as an HTML page too.")
 def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str | None, page: str | None) -> int:
@@ -335,9 +337,9 @@ def dashboard(only: bool, port: int, opens: bool | None) -> int:
 def verify_empty() -> int:
     """List leftovers of a destroyed stack.
 
-    Asks the cloud's API and writes a JSON receipt.
+    Queries the cloud's API and writes a JSON receipt.
 
-    Exit status 1: something is left.
+    Exit status 1: there are leftovers.
 
     \b
     Example:
@@ -361,7 +363,7 @@ def verify_empty() -> int:
 def report(job: str | None, as_json: bool, output: Path | None) -> int:
     """Write a page about JOB: curves, restarts, settings, price.
 
-    One HTML file that loads nothing from a network.
+    The page is one HTML file that needs no network.
 
     \b
     Examples:
@@ -388,7 +390,7 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
 def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> int:
     """Write a page about the trace that JOB recorded with `profile_steps`.
 
-    It has the time of each operation and a time line, in one HTML file that loads nothing from a network.
+    The page contains the time of each operation and a time line. It is one HTML file that needs no network.
 
     \b
     Examples:
@@ -407,15 +409,15 @@ def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> i
     "-C",
     metavar="FOLDER",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The folder with the stacks. Default: the nearest one around the working directory.",
+    help="The folder with the stacks. Default: the working directory or the nearest folder above it.",
 )
 @json_option
 def doctor(project: Path | None, as_json: bool) -> int:
-    """Show what this machine lacks, and what to do.
+    """Check this machine, and show how to fix what is missing.
 
     Checks the machine, the tools, and the stacks of the folder.
 
-    Exit status 1: a stack of the folder cannot be brought up.
+    Exit status 1: the settings of a stack are invalid.
 
     \b
     Examples:
@@ -433,7 +435,7 @@ def doctor(project: Path | None, as_json: bool) -> int:
 def bundle(output: Path | None) -> int:
     """Pack an archive for a bug report, without secrets.
 
-    It has settings, plan, state, events, last logs and versions.
+    It contains settings, plan, state, events, recent logs and versions.
 
     \b
     Example:
@@ -478,7 +480,7 @@ def config(as_json: bool, action: str, words: tuple[str, ...]) -> int:
 def init(project: Path | None, stack: str, **given: str | int | None) -> int:
     """Write the first stack of a folder.
 
-    Asks five questions, or takes options.
+    Asks five questions, or reads the answers from options.
 
     \b
     Examples:
@@ -514,7 +516,7 @@ def shell() -> int:
 def setup() -> int:
     """Install tools and build the trainer's image.
 
-    For platform `local`. `up` does it, too.
+    Needed for platform `local`. `trainyard up` also does this.
 
     \b
     Example:

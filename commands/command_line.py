@@ -1,4 +1,4 @@
-"""Parts of the command line: a command with a stack, its group, and the command that a make target stands for."""
+"""Shared parts of the command line: classes of commands, options, and the `trainyard` command of a make target."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StackCommand(click.Command):
         """Run the callback. End with its exit status."""
         name = ctx.info_name or ""
         if not os.environ.get(COMMAND_VARIABLE):
-            click.echo(click.style(spell(ctx), dim=True), err=True)
+            click.echo(click.style(format_command(ctx), dim=True), err=True)
         if "stack" in ctx.params:
             use_stack(ctx.params.pop("project"), ctx.params.pop("stack"))
         words = [name, *([os.environ.get("STACK", DEFAULT_STACK)] if self.root == "local" else [])]
@@ -80,7 +80,7 @@ def use_stack(project: Path | None, stack: str | None) -> None:
 
 
 def find_project(given: Path | None) -> Path | None:
-    """Return the folder with the stacks: the given one, else the nearest around the working directory, else None.
+    """Return the folder with the stacks: the given one, else the working directory or the nearest above it, else None.
 
     A make target uses the checkout.
     """
@@ -100,13 +100,13 @@ def stacks_of(folder: Path) -> list[str]:
 
 
 def default_stack(folder: Path) -> str:
-    """Return the stack of a command that names none: the only one of the folder, else `local`."""
+    """Return the stack of a command without `--stack`: the folder's only stack, else `local`."""
     found = stacks_of(folder)
     return found[0] if len(found) == 1 else DEFAULT_STACK
 
 
-def spell(ctx: click.Context) -> str:
-    """Return the command of `trainyard` with the values that the user set."""
+def format_command(ctx: click.Context) -> str:
+    """Format the equivalent `trainyard` command, with the values that the user set."""
     words = [".venv/bin/trainyard", ctx.info_name or ""]
     last: list[str] = []
     for parameter in ctx.command.params:
@@ -124,7 +124,7 @@ def spell(ctx: click.Context) -> str:
 
 
 def may_run(*words: str) -> bool:
-    """Return True if this user may run a command, of a stack if `words` has one. Otherwise print why not."""
+    """Return True if this user may run a command, given its name and, if needed, its stack. Else print why not."""
     return subprocess.run([CHECKOUT / "setup" / "root", *words], check=False).returncode == 0
 
 
@@ -149,7 +149,7 @@ def stack_option(function: Function) -> Function:
         "-C",
         metavar="FOLDER",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
-        help="The folder with the stacks. Default: the nearest one around the working directory.",
+        help="The folder with the stacks. Default: the working directory or the nearest folder above it.",
     )
     return stack(project(function))
 

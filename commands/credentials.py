@@ -1,6 +1,6 @@
-"""Credentials of a cloud: find out before anything is created whether this machine has any. No Pulumi.
+"""Check of this machine's credentials for a cloud, before anything is created. No Pulumi.
 
-Not yet tested on a cloud account.
+Not yet tested with a cloud account.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def _google(environment: Mapping[str, str]) -> str:
     folder = environment.get("CLOUDSDK_CONFIG") or f"{environment.get('HOME', '')}/.config/gcloud"
     if not (Path(folder) / "application_default_credentials.json").is_file():
         # https://cloud.google.com/compute/docs/instances/detect-compute-engine
-        return "" if "Google" in _read(PRODUCT) else f"this machine has no credentials of Google Cloud; {login}"
+        return "" if "Google" in _read(PRODUCT) else f"this machine has no credentials for Google Cloud; {login}"
     problem = _failure("gcloud", "auth", "application-default", "print-access-token")
-    return problem and f"the credentials of Google Cloud are not accepted ({problem}); {login}"
+    return problem and f"Google Cloud does not accept the credentials ({problem}); {login}"
 
 
 def _aws(environment: Mapping[str, str]) -> str:
@@ -66,13 +66,13 @@ def _aws(environment: Mapping[str, str]) -> str:
     has_any = any(environment.get(name) for name in AWS_VARIABLES) or any(Path(file).is_file() for file in files)
     # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/identify_ec2_instances.html
     if not has_any and "Amazon" not in _read(VENDOR):
-        return f"this machine has no credentials of AWS; {login}"
+        return f"this machine has no credentials for AWS; {login}"
     problem = _failure("aws", "sts", "get-caller-identity", "--output=json")
-    return problem and f"the credentials of AWS are not accepted ({problem}); {login}"
+    return problem and f"AWS does not accept the credentials ({problem}); {login}"
 
 
 CHECKS: Mapping[str, Callable[[Mapping[str, str]], str]] = {"gs": _google, "s3": _aws}
-"""Scheme of a cloud's bucket -> check of its credentials."""
+"""Scheme of a bucket's URL -> check of the credentials for that cloud."""
 
 
 def _failure(*words: str) -> str:

@@ -1,4 +1,4 @@
-"""Checks of this machine for the stacks of a project: what it has, what it lacks, and the remedies."""
+"""Checks of this machine and of the stacks of a project, each with its result and a remedy."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from infra.project import CHECKOUT, PROJECT_VARIABLE
 if TYPE_CHECKING:
     from stack.config import StackConfig
 
-State = Literal["ok", "lacks", "optional"]
-STYLES = {"ok": "green", "lacks": "bold red", "optional": "yellow"}
+State = Literal["ok", "error", "optional"]
+STYLES = {"ok": "green", "error": "bold red", "optional": "yellow"}
 GIB = 2**30
 
 
@@ -39,7 +39,7 @@ class Finding:
 
     name: str
     state: State
-    """`ok`; `lacks` if a stack of the project needs it; `optional` if only other commands do."""
+    """`ok`; `error` if the settings of a stack are invalid; `optional` if only some commands need the missing part."""
     found: str
     """Description of what this machine has."""
     remedy: str = ""
@@ -47,14 +47,14 @@ class Finding:
 
 
 def findings(project: Path | None) -> Iterator[Finding]:
-    """Yield what was checked on this machine and in the project."""
+    """Yield the results of the checks of this machine and of the project."""
     yield from _machine()
     yield from _tools()
     if project is None:
         yield Finding(
             name="project",
             state="optional",
-            found="no Pulumi.NAME.yaml here or above",
+            found="no Pulumi.NAME.yaml in this folder or above it",
             remedy=f"{make_command('init', STACK='')} writes one",
         )
         return
@@ -76,7 +76,9 @@ def _machine() -> Iterator[Finding]:
     yield Finding(name="disk", state="ok", found=f"{free / 1e9:.0f} GB free in {cache_folder()}")
     problems = lifecycle.check_machine(stack_cluster(str(CHECKOUT), "doctor"))
     if problems:
-        yield Finding(name="local cluster", state="optional", found="not possible here", remedy="; ".join(problems))
+        yield Finding(
+            name="local cluster", state="optional", found="not possible on this machine", remedy="; ".join(problems)
+        )
     else:
         yield Finding(name="local cluster", state="ok", found="this machine can run one")
 
@@ -95,7 +97,7 @@ def _tools() -> Iterator[Finding]:
         name="set-up",
         state="optional" if left else "ok",
         found=f"{len(all_steps) - len(left)} of {len(all_steps)} steps done",
-        remedy=f"left: {', '.join(left)}; {make_command('setup', STACK='')} or `up` does them" if left else "",
+        remedy=f"not done: {', '.join(left)}; run {make_command('setup', STACK='')}" if left else "",
     )
     program = shutil.which("trainyard")
     yield Finding(
@@ -118,7 +120,7 @@ def _is_done(check: object) -> bool:
 
 
 def commit(folder: Path) -> str:
-    """Return the commit of a checkout, and whether its files differ from it."""
+    """Return the commit of a checkout, followed by `-dirty` if its files differ from it."""
     words = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -135,7 +137,7 @@ def _stack(project: Path, stack: str) -> tuple[Finding, StackConfig | None]:
         config = load_file(project / f"Pulumi.{stack}.yaml")
     except ValueError as error:
         text = " | ".join(str(error).splitlines())
-        return Finding(name=f"stack {stack}", state="lacks", found="settings are invalid", remedy=text), None
+        return Finding(name=f"stack {stack}", state="error", found="settings are invalid", remedy=text), None
     jobs = ", ".join(job.name for job in config.jobs) or "no jobs"
     return Finding(name=f"stack {stack}", state="ok", found=f"{config.platform.kind}: {jobs}"), config
 
@@ -147,7 +149,7 @@ def _clouds(configs: dict[str, StackConfig]) -> Iterator[Finding]:
         assert cloud is not None
         problem = missing_credentials(scheme)
         yield Finding(
-            name=f"login of {cloud.command}",
+            name=f"login for {cloud.command}",
             state="optional" if problem else "ok",
             found="missing" if problem else "found",
             remedy=f"{problem}; previews and rehearsals need none" if problem else "",
@@ -157,12 +159,12 @@ def _clouds(configs: dict[str, StackConfig]) -> Iterator[Finding]:
             name=cloud.command,
             state="ok" if program else "optional",
             found=program or "not installed",
-            remedy="" if program else "install it for quota, leftovers and files of the bucket",
+            remedy="" if program else "install it to query quota, list leftovers, and copy files of the bucket",
         )
 
 
 def _clusters(project: Path, configs: dict[str, StackConfig]) -> Iterator[Finding]:
-    """Report the local clusters of the project's stacks, and clusters of projects that are gone."""
+    """Report the local clusters of the project's stacks, and clusters of projects that no longer exist."""
     for stack, config in configs.items():
         cluster = stack_cluster(str(project), stack)
         if config.cloud.nodes_here and cluster.folder.exists():
@@ -170,20 +172,20 @@ def _clusters(project: Path, configs: dict[str, StackConfig]) -> Iterator[Findin
             yield Finding(
                 name=f"cluster of {stack}",
                 state="ok",
-                found=f"{count} processes" if count else "stopped, its data is kept",
+                found=f"{count} processes" if count else "stopped; its data still exists",
                 remedy="" if count else f"{make_command('up', STACK=stack)} starts it again",
             )
     for each in lifecycle.abandoned_clusters():
         yield Finding(
             name=f"cluster of {each.stack}",
             state="optional",
-            found=f"left of {each.owner}, which is gone",
+            found=f"belongs to {each.owner}, which no longer exists",
             remedy=f"{make_command('down', STACK='', ORPHAN=each.folder.name)} deletes it",
         )
 
 
 def doctor(project: Path | None, *, as_json: bool) -> int:
-    """Print the findings. Return 1 if a stack of the project lacks something."""
+    """Print the findings. Return 1 if the settings of a stack are invalid."""
     folder = find_project(project)
     if folder is not None and folder != CHECKOUT:
         os.environ[PROJECT_VARIABLE] = str(folder)
@@ -193,7 +195,7 @@ def doctor(project: Path | None, *, as_json: bool) -> int:
         print(json.dumps([asdict(each) for each in found], indent=2))
     else:
         Console(highlight=False, markup=False, emoji=False).print(_table(found))
-    return int(any(each.state == "lacks" for each in found))
+    return int(any(each.state == "error" for each in found))
 
 
 def _table(found: list[Finding]) -> Table:

@@ -31,7 +31,7 @@ from infra.make_command import command_title, make_command
 from stack.config import load_file
 
 JOBS_TARGET = "**trainyard:workloads:TrainingJob**"
-"""Target for Pulumi that matches the training jobs. `--target-dependents` adds their parts."""
+"""Value of Pulumi's `--target` for all training jobs. `--target-dependents` adds their child resources."""
 
 
 def destroy(stack: str) -> bool:
@@ -82,9 +82,9 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
 
 
 def stop_jobs(run: Callable[..., object]) -> None:
-    """Stop the jobs before their nodes go, so that they write a last checkpoint.
+    """Delete the jobs before their nodes, so that they save a last checkpoint.
 
-    If the cluster is already gone, print the error and let the destroy continue.
+    If the cluster no longer exists, print the error and let the destroy continue.
     """
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
@@ -123,9 +123,13 @@ def take_down(stack: str) -> int:
         print(f"the cluster of stack {stack} was not in the stack's state and is deleted")
         worked = True
     if left := lifecycle.find_leftovers(cluster):
-        print(f"{command_title('down')}: left on this machine:", *left, sep="\n  ", file=sys.stderr)
+        print(f"{command_title('down')}: leftovers on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
-    print(f"nothing is left; took {time.monotonic() - begun:.1f} s" if worked else "nothing to do: nothing is up")
+    print(
+        f"nothing is left; took {time.monotonic() - begun:.1f} s"
+        if worked
+        else "nothing to do: the stack has no resources"
+    )
     report_abandoned()
     return 0
 
@@ -141,7 +145,7 @@ def report_abandoned() -> None:
     for each in lifecycle.abandoned_clusters():
         command = make_command("down", STACK="", ORPHAN=each.folder.name)
         print(
-            f"the cluster of stack {each.stack} is left of {each.owner}, which no longer exists; {command} deletes it"
+            f"the cluster of stack {each.stack} belongs to {each.owner}, which no longer exists; {command} deletes it"
         )
 
 
@@ -155,9 +159,9 @@ def stop_abandoned(name: str) -> int:
     set_closing(f"{make_command('down', STACK='', ORPHAN=name)} continues from there")
     stop_cluster(cluster)
     if left := lifecycle.find_leftovers(cluster):
-        print(f"{command_title('down')}: left on this machine:", *left, sep="\n  ", file=sys.stderr)
+        print(f"{command_title('down')}: leftovers on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
-    print(f"the cluster of stack {cluster.stack} of {cluster.owner} is deleted; nothing is left of it")
+    print(f"the cluster of stack {cluster.stack} of {cluster.owner} is deleted; it has no leftovers")
     return 0
 
 
@@ -167,9 +171,7 @@ def why_not_abandoned(name: str, names: list[str]) -> str:
     if saved:
         command = make_command("down", STACK=saved.stack)
         return f"belongs to {saved.owner}, which exists; run {command} there"
-    allowed = (
-        f"must be one of {', '.join(names)}" if names else "no cluster is left of a checkout that no longer exists"
-    )
+    allowed = f"must be one of {', '.join(names)}" if names else "there is no cluster whose checkout no longer exists"
     return f"unknown cluster; {allowed}"
 
 

@@ -81,7 +81,7 @@ def stack_environment() -> dict[str, str]:
         environment["PULUMI_BACKEND_URL"] = f"file://{STATE / 'pulumi'}"
     if not {"PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE"} & environment.keys():
         environment["PULUMI_CONFIG_PASSPHRASE_FILE"] = str(passphrase_file())
-    # If Pulumi.<stack>.yaml names no secrets provider, Pulumi uses the state's record of it, so that file stays clean.
+    # Without a secrets provider in Pulumi.<stack>.yaml, use that of the state, so that Pulumi does not edit the file.
     environment.setdefault("PULUMI_FALLBACK_TO_STATE_SECRETS_MANAGER", "true")
     environment.setdefault("PULUMI_SKIP_UPDATE_CHECK", "true")
     environment[TAKE_OVER_VARIABLE] = "true"
@@ -104,4 +104,4 @@ class StackBusy(PulumiFailed):
 
 
 class StateBroken(PulumiFailed):
-    """The state of the stack cannot be read, and it has no whole copy."""
+    """The state of the stack cannot be read and has no intact copy."""

@@ -22,7 +22,7 @@ SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 
 
 def job_named(found: StackOutputs, name: str, target: str = "exec") -> str:
-    """Return the job of a command. Raises StackNotFound if the name is unknown, or if it is missing and needed."""
+    """Return the job that a command names, or the only one. Raises StackNotFound for an unknown or ambiguous name."""
     if not name and len(found.jobs) == 1:
         return found.jobs[0]
     if name in found.jobs:
@@ -41,7 +41,7 @@ def pod_of(pods: Sequence[PodState], rank: str) -> PodState:
         if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):
             return pod
     listed = ", ".join(pod.label for pod in running) or "none"
-    raise StackNotFound(f"RANK={rank}: no such rank runs; running: {listed}")
+    raise StackNotFound(f"RANK={rank}: no pod of this rank is running; running: {listed}")
 
 
 def kubectl_command(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:
@@ -59,7 +59,7 @@ def main(command: list[str]) -> int:
     name = job_named(found, os.environ.get("JOB", ""))
     pod = pod_of(found.cluster().pods([name]), os.environ.get("RANK") or "0")
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
-    # kubectl ends by the signal. The Kubernetes API has no call that ends a program in a pod.
+    # The signal ends kubectl, not the program in the pod: the Kubernetes API has no call for that.
     again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
     set_closing(f"job {name} and the programs in its pod continue; {again} opens a shell again")
     return subprocess.run(kubectl_command(found, pod, command), env=environment, check=False).returncode

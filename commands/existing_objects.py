@@ -104,6 +104,6 @@ def _line(found: Identity, stack: str) -> str:
     remedy = REMEDIES.get(kind, "choose another name")
     up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
     return (
-        f"{kind} {where} is in the cluster already, and is not of stack {stack}: {up} would take it over and {down} "
-        f"delete it; {remedy}, or delete it first"
+        f"{kind} {where} already exists in the cluster and does not belong to stack {stack}: {up} would take it over "
+        f"and {down} delete it; {remedy}, or delete it first"
     )

@@ -17,24 +17,24 @@ from stack.config import load_file
 OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
 
 
-def fetch(job: str, to: Path | None, *, takes_all: bool, as_json: bool) -> int:
-    """Copy the newest checkpoint, or all, with the metrics and the run record into a folder. Print what was copied."""
+def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) -> int:
+    """Copy the newest checkpoint or all, the metrics and the run record into a folder. Print the paths of copies."""
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found = outputs_with(stack, *OUTPUTS)
     set_closing("the folder may have incomplete copies")
     name = job_named(StackOutputs.of(stack, found), job, "fetch")
     bucket = Bucket.of(found, is_here=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
     folder = to or Path(name)
-    copied = copy_results(bucket, found["run_records"][name], folder, takes_all=takes_all)
+    copied = copy_results(bucket, found["run_records"][name], folder, should_copy_all=should_copy_all)
     if not copied:
         logs = make_command("logs", JOB=name)
-        raise BucketError(f"job {name} has written nothing to {bucket.location('')} yet; {logs} shows what it does")
+        raise BucketError(f"job {name} has written nothing to {bucket.location('')} yet; {logs} shows its progress")
     paths = [str(path.resolve()) for path in copied]
     print(json.dumps({"job": name, "copied": paths}, indent=2) if as_json else "\n".join(paths))
     return 0
 
 
-def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, takes_all: bool) -> list[Path]:
+def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_copy_all: bool) -> list[Path]:
     """Copy a job's results. Return the paths of the copies."""
     copied = []
     newest, names = bucket.newest_checkpoint(record["checkpoints"]), bucket.names(record["checkpoints"])
@@ -43,10 +43,10 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, takes_all:
         return []
     if not to.exists():
         to.mkdir(parents=True)
-        # Neither git nor a job's script takes this folder along.
+        # Keep the folder out of git and out of the files that are sent with a job's script.
         (to / ".gitignore").write_text("*\n", encoding="utf-8")
-    if names and (takes_all or not newest):
-        # A script of the user has its own names.
+    if names and (should_copy_all or not newest):
+        # The checkpoints of a user's script have names that do not tell which is the newest.
         bucket.copy(record["checkpoints"], to / "checkpoints")
         copied.append(to / "checkpoints" / record["checkpoints"].rpartition("/")[2])
     elif newest:

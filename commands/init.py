@@ -44,7 +44,7 @@ POOLS: Mapping[tuple[str, str], Pool] = {
 
 
 class InitError(CommandError):
-    """The answers do not make a stack."""
+    """The answers do not describe a stack."""
 
     status = ExitStatus.USAGE
 
@@ -141,7 +141,7 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
         raise InitError(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
     file = folder / f"Pulumi.{stack}.yaml"
     if file.exists():
-        raise InitError(f"{file} exists already; choose another name with `--stack NAME`, or edit that file")
+        raise InitError(f"{file} already exists; choose another name with `--stack NAME`, or edit that file")
     found = settings(collect(given, folder, ask_at_terminal), stack)
     folder.mkdir(parents=True, exist_ok=True)
     text = f"# Stack `{stack}` of Trainyard. docs/config.md of Trainyard lists all keys.\n"

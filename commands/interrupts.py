@@ -7,7 +7,7 @@ operations are abandoned and stay in the state as pending. Pulumi listens only w
 process and its lock stays. A child is therefore started with SIGINT ignored. Go keeps that until `signal.Notify` and
 restores it after `signal.Stop` (https://pkg.go.dev/os/signal). The child gets the signal once it listens.
 
-Plugins have their own process groups (sdk/go/common/util/cmdutil/child_unix.go) and learn of the end from Pulumi.
+Plugins have their own process groups (sdk/go/common/util/cmdutil/child_unix.go) and Pulumi tells them to end.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Child:
     stdout: str
     stderr: str
     is_stopped: bool
-    """True if a signal came while the child ran, even if the child ended before it got the signal."""
+    """True if this process received a signal while the child ran, even if the child ended without receiving it."""
     is_abandoned: bool = False
     """True if a second signal ended the child before it had finished its operations."""
 
@@ -218,7 +218,7 @@ def run_child(
                 status=process.returncode,
                 stdout=output.text(),
                 stderr=errors.text(),
-                is_stopped=forwarder.is_wanted,
+                is_stopped=forwarder.is_stop_requested,
                 is_abandoned=forwarder.is_abandoned,
             )
         finally:
@@ -231,7 +231,7 @@ class _SignalForwarder:
     def __init__(self, process: subprocess.Popen[bytes], name: str, waits_for: Callable[[], str]) -> None:
         self._process, self._name = process, name
         self._requests = self._sent = 0
-        self._progress = _StopProgress(name, "what it has begun", lambda: waits_for() or f"{name} to end")
+        self._progress = _StopProgress(name, "the operations in progress", lambda: waits_for() or f"{name} to end")
 
     def step(self, signals: int) -> None:
         """Act on the number of signals received so far."""
@@ -240,12 +240,12 @@ class _SignalForwarder:
         if not self._requests or self._process.poll() is None:
             self._progress.report()
         self._requests = signals
-        self._forward(self._wanted)
+        self._forward(self._num_stop_requests)
 
     @property
-    def is_wanted(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """True if the child was asked to stop."""
-        return self._wanted > 0
+        return self._num_stop_requests > 0
 
     @property
     def is_abandoned(self) -> bool:
@@ -253,12 +253,12 @@ class _SignalForwarder:
         return self._sent > 1
 
     @property
-    def _wanted(self) -> int:
-        """Number of requests for the child. A block of `finish_first` keeps the first one."""
+    def _num_stop_requests(self) -> int:
+        """Number of stop requests for the child. A block of `finish_first` does not pass on the first one."""
         return self._requests - 1 if _finishing else self._requests
 
     def _forward(self, wanted: int) -> None:
-        """Forward the requests: 1 interrupts, 2 interrupts or terminates at once, 3 kills."""
+        """Forward the stop requests: the first interrupts the child, the second ends it at once, the third kills it."""
         pid = self._process.pid
         if self._sent == 0 < wanted and (handles_interrupts(pid) or wanted > 1):
             self._sent = 1

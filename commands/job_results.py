@@ -25,7 +25,7 @@ from stack.config import StackConfig
 
 RECORD_FILE = "run-record.json"
 FOLDER_SCHEME = "file"
-"""Scheme of a bucket that is a folder. Both the cluster and the folder are then on this machine."""
+"""Scheme of a bucket that is a folder: on this machine for a local cluster, otherwise on a node."""
 COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
 """Command that writes to each cloud's buckets."""
 
@@ -45,9 +45,9 @@ def unfollowed(config: StackConfig) -> dict[str, str]:
 
 
 def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
-    """Return the jobs that Pulumi's state has and the cluster has not.
+    """Return the jobs that are in Pulumi's state but not in the cluster.
 
-    An update without a refresh does not detect that.
+    An update without a refresh does not detect them.
     """
     try:
         found = StackOutputs.of(stack, outputs).cluster().jobs(outputs["jobs"])
@@ -62,8 +62,8 @@ def follow_jobs(
 ) -> tuple[int, bool]:
     """Follow the jobs, or `only` some of them, and write their run records.
 
-    Return the exit status, and False if the caller should print nothing more: after Ctrl-C, or if the jobs are gone.
-    `before` is the time at which the command began. Jobs that ended before it are described and not followed.
+    Return the exit status, and False if the caller should not print more: after Ctrl-C, or if a job was deleted.
+    `before` is the time at which the command began. Print the results of jobs that ended before it; do not follow them.
     """
     found = StackOutputs.of(stack, outputs)
     names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
@@ -86,17 +86,17 @@ def follow_jobs(
 
 
 def report_stopped(cluster: Cluster, names: Iterable[str]) -> list[str]:
-    """Describe the jobs that `stop` has suspended. Return their names."""
+    """Print the jobs that `stop` has suspended. Return their names."""
     stopped = [name for name, job in cluster.jobs(list(names)).items() if job.state == "suspended"]
     for name in stopped:
-        print(f"{name}: stopped before this command; {make_command('resume', JOB=name)} goes on from its checkpoint")
+        print(f"{name}: stopped before this command; {make_command('resume', JOB=name)} continues from its checkpoint")
     return stopped
 
 
 def report_finished(
     cluster: Cluster, config: StackConfig, outputs: Mapping[str, Any], names: Iterable[str], before: str
 ) -> dict[str, str]:
-    """Describe the jobs that ended before a time. Return their states by name."""
+    """Print the results of the jobs that ended before a time. Return their states by name."""
     over = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
     pods = cluster.pods(list(over)) if over else []
     scripts = {job.name for job in config.jobs if job.script is not None}
@@ -160,7 +160,7 @@ def write_records(jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, i
                 print(f"{name}: checkpoints in {bucket}/{record['checkpoints']}; {fetch(name)} copies them")
                 print(f"{name}: {make_command('report', JOB=name)} writes a page with its curves, restarts and price")
             except WriteFailed as error:
-                print(f"warning: {name}: the run record is in the output run_records alone: {error}", file=sys.stderr)
+                print(f"warning: {name}: the run record is only in the output `run_records`: {error}", file=sys.stderr)
 
 
 def fetch(job: str) -> str:
@@ -188,7 +188,7 @@ def complete_record(record: Mapping[str, Any], state: JobState) -> dict[str, Any
 def write_record(bucket: str, record: Mapping[str, Any]) -> str:
     """Write the record into its job's folder of the bucket. Return its URL. Raises WriteFailed.
 
-    The user's `gcloud` or `aws` writes to a cloud's bucket. Neither command has been run yet.
+    The user's `gcloud` or `aws` writes to a cloud's bucket. Not yet tested with a cloud account.
     """
     target, text = f"{bucket.rstrip('/')}/{record['bucket_prefix']}/{RECORD_FILE}", json.dumps(record, indent=2)
     scheme, _, path = target.partition("://")
@@ -203,7 +203,7 @@ def write_record(bucket: str, record: Mapping[str, Any]) -> str:
 
 
 def _write_file(path: Path, text: str) -> None:
-    """Write a file that belongs to the bucket's owner, like its folder. The job may not have written there yet."""
+    """Write a file. Give it and its folder, which may be new, the owner of the bucket."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     owner = path.parent.parent.stat()

@@ -1,4 +1,4 @@
-"""A job's life: stop it after a checkpoint, resume it, run it again."""
+"""Commands that change one job: stop it after a checkpoint, resume it, run it again."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def stop(job: str) -> int:
     if state.state == "absent":
         raise JobError(f"job {stack.job} does not exist; {make_command('up')} creates it")
     if state.is_over:
-        raise JobError(f"job {stack.job} is {state.state} already; {stack.command('rerun')} runs it again")
+        raise JobError(f"job {stack.job} is already {state.state}; {stack.command('rerun')} runs it again")
     if state.state == "suspended":
-        print(f"{stack.job} is stopped already; {stack.command('resume')} goes on")
+        print(f"{stack.job} is already stopped; {stack.command('resume')} continues it")
         return 0
     for spec in stack.config().jobs:
         if spec.name == stack.job and spec.interactive and not KINDS[spec.kind].suspends_interactive:
@@ -115,7 +115,7 @@ def _follow_to_the_end(stack: Stack, streams: LogStreams, screen: Screen) -> Eve
         elif is_over and streams.are_over():
             return saved
     raise JobError(
-        f"its hosts have not ended for {STOP_SECONDS / 60:.0f} min; {make_command('status')} shows which are left"
+        f"its hosts still run after {STOP_SECONDS / 60:.0f} min; {make_command('status')} shows which are left"
     )
 
 
@@ -137,7 +137,7 @@ def stopped_lines(job: str, saved: Event | None, resume: str, fetch: str) -> lis
     step = saved.fields.get("step", "")
     return [
         f"{job} is stopped; step {step} is saved",
-        f"  {resume} goes on from step {step}; {fetch} copies the checkpoint",
+        f"  {resume} continues from step {step}; {fetch} copies the checkpoint",
     ]
 
 

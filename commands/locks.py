@@ -2,7 +2,7 @@
 
 A lock of a file or object-store backend is a JSON file below `.pulumi/locks/organization/PROJECT/STACK/`
 (github.com/pulumi/pulumi v3.245.0, pkg/backend/diy/lock.go). Only its owner or `pulumi cancel` removes it. This
-checkout's own lock lets one of its commands at a time change a stack.
+checkout's own lock lets only one command at a time change a stack.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ ENGINE = "pulumi"
 GRACE_SECONDS = 3.0
 """Seconds that a leftover process may take to end after each signal."""
 WAIT_SECONDS = 60.0
-"""Seconds that a `pulumi` whose command was killed may take to end. Pulumi was interrupted too."""
+"""Seconds to wait for a `pulumi` whose parent command was killed. The kernel has interrupted it."""
 READ_SECONDS = 1.0
-"""Seconds that the holder of this checkout's lock may take to write its name."""
+"""Seconds to wait until the holder of this checkout's lock has written its name into the lock."""
 _LOCKED_MESSAGE = "the stack is currently locked by"
 _OWNER = re.compile(r"(?P<place>\S+): created by (?P<user>\S+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 
@@ -113,7 +113,7 @@ class Owner:
 
     @property
     def is_alive(self) -> bool:
-        """True if the owner may still run. An id that another program has taken over does not count."""
+        """True if the owner may still run. A process id that another program has now does not count."""
         process = _process(self.pid)
         return not self.is_here or (process is not None and process[0] == ENGINE)
 
@@ -137,11 +137,11 @@ def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: 
         owner = _read(lock)
         if owner is None and is_shared and lock.exists():
             raise StackBusy(
-                f"stack {stack}: its lock {lock} is cut off and names no owner; if no `pulumi` works on the stack on "
+                f"stack {stack}: its lock {lock} is truncated and names no owner; if no `pulumi` works on the stack on "
                 f"any machine, remove the lock with {_cancel(stack)}"
             )
         if owner and owner.is_alive and owner.was_started_by(mark):
-            # Its command was killed. Pulumi was interrupted too and ends soon.
+            # Its parent command was killed. The kernel has interrupted Pulumi, which ends soon.
             print_notice(
                 f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; waiting for it to end"
             )
@@ -155,7 +155,7 @@ def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: 
         done.append(
             f"stack {stack}: removed the lock of a `pulumi` (pid {owner.pid}, since {owner.since}) that is dead"
             if owner
-            else f"stack {stack}: removed its lock {lock.name}, which was cut off and names no owner"
+            else f"stack {stack}: removed its lock {lock.name}, which was truncated and names no owner"
         )
     return done
 

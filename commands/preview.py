@@ -1,10 +1,10 @@
 """`make preview`: report the effects, the price, the quota and the broken rules of a change of a stack.
 
 Compares the stack with the one of a commit. --base names it; the default is the commit where this branch left `main`,
-here or at the origin. Without such a commit the stack counts as new. That commit may differ from what is up. --engine
-compares with what is up: it asks Pulumi's engine, which needs a cloud's credentials. Without --engine, the preview
-compares two recordings of the program. The clouds' official plugins then check and plan the same resources, without
-credentials, if Pulumi can install them.
+here or at the origin. Without such a commit the stack counts as new. The deployed stack may differ from that commit.
+--engine compares with the deployed stack: it runs Pulumi's engine, which needs a cloud's credentials. Without --engine,
+the preview compares two recordings of the program. The clouds' official plugins then check and plan the same resources,
+without credentials, if Pulumi can install them.
 """
 
 from __future__ import annotations
@@ -103,8 +103,12 @@ def main(arguments: list[str]) -> int:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=command_title("preview"), description=__doc__)
     parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
-    parser.add_argument("--base", help="what to compare with: a branch or commit")
-    parser.add_argument("--engine", action="store_true", help="ask Pulumi's engine, which needs credentials")
+    parser.add_argument("--base", help="branch or commit to compare with")
+    parser.add_argument(
+        "--engine",
+        action="store_true",
+        help="compare with the deployed stack by Pulumi's engine, which needs credentials",
+    )
     parser.add_argument(
         "--plugins",
         action=argparse.BooleanOptionalAction,
@@ -114,8 +118,10 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--running", type=_running, default={}, help='pools with running jobs as JSON: {"gpus": ["digits"]}'
     )
-    parser.add_argument("--rehearsal", type=_verdict, help="what `python -m commands.rehearse STACK --json` printed")
-    parser.add_argument("--credentials", action="store_true", help="ask what runs where, and what quota is left")
+    parser.add_argument(
+        "--rehearsal", type=_verdict, help="file with the output of `python -m commands.rehearse STACK --json`"
+    )
+    parser.add_argument("--credentials", action="store_true", help="query the running jobs and the remaining quota")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
         "--output",
@@ -133,7 +139,7 @@ def _base(requested: str | None) -> str | None:
         if done.returncode == 0:
             return done.stdout.strip()
     if requested is not None:
-        problem = "git knows no commit before it and this one; `git fetch` it, or name another"
+        problem = "it has no common ancestor with this commit in git; `git fetch` it, or name another"
         raise ValueError(f"--base {requested}: {problem}")
     return None
 
@@ -148,8 +154,8 @@ def describe_base(commit: str | None, *, is_new: bool, engine: bool) -> str:
         at = f"commit {done.stdout.strip()}"
         settings = f"Before: nothing, because {at} has no such stack" if is_new else f"Before: {at}"
     if engine:
-        return f"Changes: against what is up. {settings}, for prices, quotas and jobs."
-    return f"{settings}, not what is up; `--engine` compares with what is up."
+        return f"Changes: compared with the deployed stack. {settings}, for prices, quotas and jobs."
+    return f"{settings}, not the deployed stack; `--engine` compares with the deployed stack."
 
 
 def _earlier(name: str, commit: str | None) -> str | None:
@@ -248,7 +254,7 @@ def running_jobs(stack: str) -> dict[str, list[str]]:
         cluster = StackOutputs.of(stack, found).cluster()
         return jobs_by_pool(cluster.pods_of_all_stacks(), cluster.nodes())
     except Unreachable as error:
-        why = "its cluster does not say which jobs run, so that no pool is guarded"
+        why = "its cluster did not report the running jobs, so no pool is protected"
         print(f"stack {stack}: {why}: {error}", file=sys.stderr)
         return {}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from commands.review.plan import Step
 
 HOURS_OF_A_MONTH = 730
-"""Hours with which Google's and AWS's price calculators count a month."""
+"""Hours of a month in Google's and AWS's price calculators."""
 QuotaLeft = Mapping[tuple[str, str], int]
 
 
@@ -62,7 +62,7 @@ def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool)
     # Slow to import.
     from commands.review.plan import forbidden, steps_of
 
-    print(f"stack {stack}: asking Pulumi what would change", flush=True)
+    print(f"stack {stack}: computing the changes with Pulumi", flush=True)
     steps = steps_of(pulumi("preview", "--json", "--show-sames", "--stack", stack, quiet=True))
     paid = [step for step in steps if is_in_cloud(step) and step.action != "same"]
     if not paid:
@@ -83,7 +83,7 @@ def is_in_cloud(step: Step) -> bool:
 
 
 def deployed_config(stack: str) -> StackConfig | None:
-    """Return the settings of the last update; None if it failed, because it may have created a part of them."""
+    """Return the settings of the last update; None if it failed, because then only some resources may exist."""
     history = json.loads(pulumi("stack", "history", "--json", "--page-size", "1", "--stack", stack, quiet=True))
     if not history or history[0]["kind"] != "update" or history[0]["result"] != "succeeded":
         return None
@@ -99,7 +99,7 @@ def deployed_config(stack: str) -> StackConfig | None:
 
 
 def missing_quota(config: StackConfig, left: QuotaLeft, before: StackConfig | None = None) -> Iterator[str]:
-    """Yield the quotas of which a stack needs more than the account has left, in addition to its use until now."""
+    """Yield the quotas of which a stack needs more than the account has left, besides what it already uses."""
     used = {(each.name, each.location): each.amount for each in before.cloud.quota()} if before else {}
     for quota in config.cloud.quota():
         key = (quota.name, quota.location)

@@ -24,7 +24,7 @@ from stack.config import load_file
 OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
 TEMPLATE = Path(__file__).with_name("profile_page.html")
 CONTENT = "/* trace */"
-"""Place of the trace in the page."""
+"""Placeholder of the trace in the page."""
 TRACE = re.compile(r"steps-(?P<first>\d+)-(?P<last>\d+)\.json\.gz")
 """Name of a trace in the folder of a rank (trainer/step_profile.py)."""
 XLA_PREFIX = "proc_"
@@ -33,11 +33,11 @@ COMPLETE = "X"
 """Phase of an event with a start and a duration:
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU"""
 DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-"""Categories of what a GPU does."""
+"""Categories of events on a GPU."""
 IGNORED_CATEGORIES = frozenset({"Trace", "overhead"})
 """Categories that span the whole trace."""
 MAX_EVENTS = 60_000
-"""Events of the time line. The shortest of a longer trace are left out."""
+"""Maximum number of events in the time line, which omits the shortest events of a longer trace."""
 
 
 class ProfileError(CommandError):
@@ -65,7 +65,7 @@ class Span:
     duration: float
     """Microseconds."""
     depth: int
-    """Number of operations around it in its row."""
+    """Number of events in its row that enclose it."""
     row: str
     """Process and thread, or device and stream."""
 
@@ -147,7 +147,7 @@ def _row(event: Mapping[str, Any]) -> str:
 
 
 def operations(found: Iterable[tuple[Span, str, float]]) -> dict[str, Operation]:
-    """Return the sums by name, those with the most time of their own first."""
+    """Return the sums by name, sorted by own time, the longest first."""
     sums: dict[str, Operation] = defaultdict(Operation)
     for span, category, own in found:
         each = sums[span.name]
@@ -159,7 +159,7 @@ def operations(found: Iterable[tuple[Span, str, float]]) -> dict[str, Operation]
 
 
 def summary(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the operations for programs, with times in milliseconds."""
+    """Return the operations as plain values for JSON, with times in milliseconds."""
     return [
         {
             "name": name,
@@ -192,6 +192,6 @@ def page(title: str, events: Iterable[Mapping[str, Any]]) -> str:
         ],
         "left_out": len(found) - len(longest),
     }
-    # A name could end the page's script.
+    # The name of an event could contain `</script>`, which would end the page's script.
     text = json.dumps(content, separators=(",", ":")).replace("</", "<\\/")
     return TEMPLATE.read_text(encoding="utf-8").replace(CONTENT, text)

@@ -133,7 +133,7 @@ def main() -> None:
     environment = {**stack_environment(), "TRAINYARD_SHELL": stack, "PULUMI_STACK": stack}
     folder = STATE / "shell" / stack
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    where = f"the stack is not up, so kubectl has no cluster of it; {make_command('up')} starts it"
+    where = f"the stack is not up, so kubectl has no cluster; {make_command('up')} starts it"
     if kubeconfig:
         namespace, context = str(found.get("namespace") or "default"), found.get("context")
         environment["KUBECONFIG"] = with_namespace(kubeconfig, context, namespace, folder / "kubeconfig")

@@ -53,7 +53,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
         if set_up.is_stopped:
             raise KeyboardInterrupt
         if set_up.status != 0:
-            raise PulumiFailed("there is no `pulumi` here and set-up did not get one; its output is above")
+            raise PulumiFailed("`pulumi` is missing and set-up did not install it; the output above has the reason")
     stack = _stack_of(words)
     # Without a terminal on its input Pulumi prints lines, and leaves the terminal and its Ctrl-C to this process.
     colour = ["--color", "always"] if not quiet and sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
@@ -125,7 +125,7 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     if words[0] not in CHANGING_COMMANDS:
         raise KeyboardInterrupt
     up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
-    again = f"{up} continues from there, {down} removes what is up"
+    again = f"{up} continues from there, {down} removes the stack"
     pending = _pending(stack)
     if done.status < 0:
         end_orphans(run_mark(PROJECT, stack))
@@ -199,7 +199,7 @@ def ensure_stack(stack: str) -> None:
         if "incorrect passphrase" not in str(error):
             raise
         raise PulumiFailed(
-            f"Pulumi.{stack}.yaml: its `encryptionsalt` is of another checkout or passphrase; "
+            f"Pulumi.{stack}.yaml: its `encryptionsalt` belongs to another checkout or passphrase; "
             "set PULUMI_CONFIG_PASSPHRASE to the one of that stack, or remove that line and every `secure:` value"
         ) from error
 
@@ -240,7 +240,7 @@ def recover(stack: str) -> None:
     """Clear the leftovers of a dead run: its processes, its lock, a broken state.
 
     Call it while holding the stack's lock. Raises StackBusy if another `pulumi` works on the stack, StateBroken if no
-    whole copy of the state exists.
+    intact copy of the state exists.
     """
     mark = run_mark(PROJECT, stack)
     if count := end_orphans(mark):

@@ -75,8 +75,8 @@ class StateFiles:
     def repair(self) -> list[str]:
         """Repair the state. Return one sentence for each action.
 
-        Replace a broken state by `.bak`, else by the newest whole backup of an earlier command. The state before the
-        last write lists the resources in creation as pending, so no resource is lost. Raises StateBroken if no whole
+        Replace a broken state by `.bak`, else by the newest intact backup of an earlier command. The state before the
+        last write lists the resources in creation as pending, so no resource is lost. Raises StateBroken if no intact
         copy exists.
         """
         done = []
@@ -84,7 +84,7 @@ class StateFiles:
             attributes = Path(f"{file}{ATTRIBUTES_SUFFIX}")
             if attributes.exists() and not _is_whole(attributes):
                 attributes.unlink()
-                done.append(f"{attributes.name} was cut off and is removed")
+                done.append(f"{attributes.name} was truncated and is removed")
         state = self._state
         if not self.is_broken:
             return done
@@ -92,14 +92,14 @@ class StateFiles:
         copy = next((each for each in copies if _is_whole(each)), None)
         if copy is None:
             raise StateBroken(
-                f"stack {self.stack}: its state {state} is cut off and has no whole copy; its resources may exist and "
-                "Pulumi does not know them"
+                f"stack {self.stack}: its state {state} is truncated and has no intact copy; its resources may exist "
+                "and Pulumi does not know them"
             )
         shutil.copyfile(state, f"{state}{BROKEN_SUFFIX}")
         _replace(state, copy.read_bytes())
         age = "before the last write" if copy == self._backup else f"at the end of an earlier command ({copy.name})"
         kept = f"{state.name}{BROKEN_SUFFIX}"
-        done.append(f"{state.name} was cut off; using the state {age}; the broken file is kept as {kept}")
+        done.append(f"{state.name} was truncated; using the state {age}; the broken file is kept as {kept}")
         return done
 
     def set_aside(self) -> Path:

@@ -71,7 +71,7 @@ def job_rows(
     current = latest_by_place(pods)
     reason = job.reason or notes.get(job.uid, "")
     if job.state == "suspended":
-        reason = f"stopped; {make_command('resume', JOB=job.name)} goes on"
+        reason = f"stopped; {make_command('resume', JOB=job.name)} continues it"
     head = (job.name, job.kind, job.state)
     if not current:
         return [(*head, *[""] * (len(COLUMNS) - 4), reason)]

@@ -1,8 +1,8 @@
 """`make verify-empty`: list a destroyed stack's leftovers by the cloud's own listing, and write a receipt.
 
 Exits with 1 if there are any. --simulated queries the simulated clouds of a rehearsal. The real `gcloud` and `aws`
-accept every listing's words. `aws` distinguished two stacks on moto, a server that simulates AWS. Not yet tested on a
-cloud account.
+accept the arguments of every listing. On moto, a server that simulates AWS, the listing tells two stacks apart. Not yet
+tested with a cloud account.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def main(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     except FileNotFoundError as error:
-        print(f"verify-empty: {error.filename} is not installed, so the cloud cannot be asked", file=sys.stderr)
+        print(f"verify-empty: {error.filename} is not installed, so the cloud cannot be queried", file=sys.stderr)
         return 2
     except subprocess.CalledProcessError as error:
         print(f"verify-empty: `{' '.join(error.cmd)}` failed: {error.stderr.strip()}", file=sys.stderr)

@@ -180,7 +180,7 @@ def _one_line(text: str) -> str:
 
 def policy_page() -> str:
     """Return the text of docs/policy.md."""
-    rows = ["| rule | level | looks at | why |", "|---|---|---|---|"]
+    rows = ["| rule | level | applies to | why |", "|---|---|---|---|"]
     for rule in RULES:
         kinds = ", ".join(f"`{kind.rpartition(':')[2]}`" for kind in rule.types)
         rows.append(f"| `{rule.name}` | {rule.level} | {kinds} | {rule.why} [more]({rule.link}) |")

@@ -322,7 +322,7 @@ def _pods_too_many(group: PodGroup, largest: PoolNodes, capacity: int) -> Proble
     else:
         message = f"have no capacity for {pods} next to all other pods; remove a job, request less,"
     message = f"the nodes without accelerators {message} or give such a pool more nodes"
-    return _problem("capacity.job.no_room_beside", group, group.key, message)
+    return _problem("capacity.job.no_capacity_left", group, group.key, message)
 
 
 def _queue_message(pool: PoolNodes) -> str:

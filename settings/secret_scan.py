@@ -1,4 +1,4 @@
-"""Detection of secrets in clear text in settings, by the names of variables and arguments, or by the token formats of
+"""Detection of secrets in plain text in settings, by the names of variables and arguments, or by the token formats of
 six issuers. Pure.
 
 `make check` searches the repository itself with detect-secrets, for the tokens of many more issuers.
@@ -13,11 +13,11 @@ from types import MappingProxyType
 TOKEN_PATTERNS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     {
         "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
-        "an access key of AWS": re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"),
-        "an API key of Google": re.compile(r"\bAIza[\w-]{35}"),
-        "a token of GitHub": re.compile(r"\b(gh[opsur]_\w{36}|github_pat_\w{22})"),
-        "a token of Hugging Face": re.compile(r"\bhf_[A-Za-z0-9]{30}"),
-        "an API key of Weights & Biases": re.compile(r"\bwandb_v\d_\w{32}"),
+        "an AWS access key": re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"),
+        "a Google API key": re.compile(r"\bAIza[\w-]{35}"),
+        "a GitHub token": re.compile(r"\b(gh[opsur]_\w{36}|github_pat_\w{22})"),
+        "a Hugging Face token": re.compile(r"\bhf_[A-Za-z0-9]{30}"),
+        "a Weights & Biases API key": re.compile(r"\bwandb_v\d_\w{32}"),
         "an address with a password": re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@]*:(?![{<%*])[^\s/@$]+@"),
     }
 )
@@ -28,7 +28,7 @@ _SECRET_NAME = re.compile(
 )
 """Names of secrets, in capitals and with `_` instead of `-`."""
 _KEY_NAME = re.compile(r"(.*_)?(KEY|TOKEN)|WANDB")
-"""Names that may be of secrets, such as SORT_KEY and PAD_TOKEN. Only a random value counts as a secret."""
+"""Names that some secrets have, such as SORT_KEY and PAD_TOKEN. Only a random value counts as a secret."""
 _RANDOM_TEXT = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.*[A-Za-z0-9+]{16})[\w+/=-]{20,}")
 """Generated keys: long texts of letters and digits. Paths and labels, which consist of short words, do not match."""
 _NOT_SECRET = re.compile(
@@ -50,7 +50,7 @@ _CLOUD_ID = re.compile(r"[a-z]+-[0-9a-f]{8,17}")
 
 
 def token_kind(text: str) -> str | None:
-    """Return the noun of the first token in a text, such as "a token of GitHub", or None."""
+    """Return the noun of the first token in a text, such as "a GitHub token", or None."""
     return next((noun for noun, pattern in TOKEN_PATTERNS.items() if pattern.search(text)), None)
 
 
@@ -60,14 +60,14 @@ def looks_random(text: str) -> bool:
 
 
 def secrets_in_variables(variables: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each variable with a secret in clear, and the secret's noun."""
+    """Yield the name of each variable with a secret in plain text, and the secret's noun."""
     for name, value in variables.items():
         if isinstance(value, str) and (noun := token_kind(value) or _named_secret(name, value)):
             yield name, noun
 
 
 def secrets_in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield the index of each argument with a secret in clear, and the secret's noun."""
+    """Yield the index of each argument with a secret in plain text, and the secret's noun."""
     option = ""
     for index, argument in enumerate(arguments):
         name = "" if argument.startswith("--") else option

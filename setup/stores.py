@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 from setup.go_programs import GoProgram
@@ -14,8 +15,9 @@ GCS_SERVER = GoProgram(module="fake-gcs-server", package="github.com/fsouza/fake
 
 
 def s3_server() -> Path:
-    """Return the S3 server's program. Installs it if it is missing."""
-    subprocess.run([str(PROJECT / "setup" / "python"), ENVIRONMENT, REQUIREMENTS], cwd=PROJECT, check=True)
+    """Return the S3 server's program. Installs it if it is missing, with progress on standard error."""
+    words = [str(PROJECT / "setup" / "python"), ENVIRONMENT, REQUIREMENTS]
+    subprocess.run(words, cwd=PROJECT, check=True, stdout=sys.stderr)
     return PROJECT / ENVIRONMENT / "bin" / "moto_server"
 
 

@@ -20,7 +20,7 @@ BILLION = 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class Anchor:
-    """Published speed of another trainer, on which the estimate of ours is based."""
+    """Published speed of another trainer, from which Trainyard's speed is estimated."""
 
     text: str
     """Model, GPU and trainer."""

@@ -51,7 +51,7 @@ def pools_of_jobs(cloud: Cloud, jobs: Jobs) -> dict[str, str | None]:
 
 
 def advice(cloud: Cloud, jobs: Jobs, ttl_hours: float | None) -> list[str]:
-    """Return what is valid but costs time or money: jobs whose hosts are in several zones, and idle nodes without end.
+    """Return notes about valid settings that cost time or money: hosts in several zones, and idle nodes that stay.
 
     Traffic between zones has a price: https://aws.amazon.com/ec2/pricing/on-demand/#Data_Transfer and
     https://cloud.google.com/vpc/network-pricing
@@ -123,7 +123,7 @@ def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Proble
             is_several = group.key == "parameter_servers" and group.count > 1
             remedy = "write fewer, or request less" if is_several else "request less"
             message = f"{_does_not_fit(group, pods[:index_of_first])}: {nodes} nodes offer {node} each; {remedy}"
-            return [_problem(jobs, group, "capacity.local.no_room_beside", message)]
+            return [_problem(jobs, group, "capacity.local.no_capacity_left", message)]
     return []
 
 

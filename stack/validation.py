@@ -101,7 +101,7 @@ def _platform_conflicts(cloud: Cloud, job: JobSpec) -> Iterator[Problem]:
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
-    """Return a problem for each secret that a job uses but the stack lacks, and for each secret in clear.
+    """Return a problem for each secret that a job uses but the stack lacks, and for each secret in plain text.
 
     Messages never contain the values of secrets.
     """
@@ -121,25 +121,25 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
                 )
             elif not secrets[name]:
                 remedy = f"run {_store_command(name)} in {make_command('shell')}"
-                message = f"the stack's settings contain {SECRETS}:{name} in clear; {remedy}"
+                message = f"the stack's settings contain {SECRETS}:{name} in plain text; {remedy}"
                 problems.append(Problem("job.secrets.in_clear", path, message))
     used_names = {name for job in jobs for name in job.secrets.values()}
     for name, is_encrypted in secrets.items():
         if not is_encrypted and name not in used_names:
             command = f"{_store_command(name)} in {make_command('shell')}"
-            message = f"is in clear; run {command}, or remove it, because no job uses it"
+            message = f"is in plain text; run {command}, or remove it, because no job uses it"
             problems.append(Problem("stack.secrets.in_clear", (name,), message, namespace=SECRETS))
     return problems
 
 
 def settings_in_clear(settings: Mapping[str, object]) -> list[Problem]:
-    """Return a problem for each secret in clear in a setting of another namespace, such as `aws:secretKey`."""
+    """Return a problem for each secret in plain text in a setting of another namespace, such as `aws:secretKey`."""
     problems = []
     for key, value in settings.items():
         namespace, _, name = key.partition(":")
         # Trainyard's settings have their own checks, and `secrets` contains only secrets.
         if namespace not in ("trainyard", SECRETS):
-            message = f"in clear; run `pulumi config set --secret {key}` in {make_command('shell')}"
+            message = f"in plain text; run `pulumi config set --secret {key}` in {make_command('shell')}"
             problems += [
                 Problem("stack.setting.in_clear", (name,), f"is {noun} {message}", namespace=namespace)
                 for _, noun in secrets_in_variables({name: value})
@@ -182,10 +182,8 @@ def unreadable_scripts(jobs: Jobs) -> list[Problem]:
         try:
             for path, text in user_script.read(job.script, project_folder()).files.items():
                 if noun := token_kind(text):
-                    message = (
-                        f"{path} contains {noun} in clear; read it from a variable, and write `secrets:` in the job"
-                    )
-                    raise Invalid("secret", message)
+                    message = f"{path} contains {noun} in plain text"
+                    raise Invalid("secret", f"{message}; read it from a variable, and write `secrets:` in the job")
         except Invalid as error:
             problems.append(Problem(f"job.script.{error.code}", ("jobs", index, "script"), str(error), job.script))
     return problems

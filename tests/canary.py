@@ -1,4 +1,4 @@
-"""Secret value that must not appear in clear anywhere, and the search for it."""
+"""Secret value that must not appear in plain text anywhere, and the search for it."""
 
 from __future__ import annotations
 

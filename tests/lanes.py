@@ -11,6 +11,7 @@ import json
 import multiprocessing.util
 import os
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
@@ -101,15 +102,13 @@ class Recorder:
             self.use(Lane.PROCESS, event)
         elif event == "socket.connect" and isinstance(arguments[1], tuple):
             self.use(Lane.PROCESS, f"connection to {arguments[1]}")
-        elif event == "time.sleep" and arguments[0] > SLEEP_SECONDS:
-            self.use(Lane.PROCESS, f"sleep of {arguments[0]} s")
 
 
 RECORDER = Recorder()
 FIXTURES: dict[int, tuple[Lane, str]] = {}
 """Lane and cause of each fixture's set-up, by the id of its definition."""
 sys.addaudithook(RECORDER.audit)
-_spawn = multiprocessing.util.spawnv_passfds
+_spawn, _sleep = multiprocessing.util.spawnv_passfds, time.sleep
 
 
 def _recorded_spawn(path: bytes, words: Any, descriptors: Sequence[int]) -> int:
@@ -118,7 +117,15 @@ def _recorded_spawn(path: bytes, words: Any, descriptors: Sequence[int]) -> int:
     return _spawn(path, words, descriptors)
 
 
+def _recorded_sleep(seconds: float) -> None:
+    # Python before 3.13 sleeps without an audit event.
+    if seconds > SLEEP_SECONDS:
+        RECORDER.use(Lane.PROCESS, f"sleep of {seconds} s")
+    _sleep(seconds)
+
+
 setattr(multiprocessing.util, "spawnv_passfds", _recorded_spawn)  # noqa: B010  # mypy rejects another function
+time.sleep = _recorded_sleep
 
 
 def function_id(node_id: str) -> str:

@@ -181,7 +181,7 @@ class ImagenetConfig(ImageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageConfig(TrainConfig):
-    """A decoder-only language model (as Llama's) that learns a folder of texts."""
+    """A decoder-only language model like Llama, trained on a folder of texts."""
 
     data_dir: rules.ImagesFolder = field(
         default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/sotu")
@@ -193,13 +193,13 @@ class LanguageConfig(TrainConfig):
     layers: rules.NaturalNumber = 0
     """Number of blocks. 0 takes the preset's."""
     width: rules.NaturalNumber = 0
-    """Numbers per token between two blocks. 0 takes the preset's."""
+    """Width of the model (hidden size). 0 takes the preset's."""
     heads: rules.NaturalNumber = 0
-    """Heads of the attention. 0 takes the preset's."""
+    """Attention heads. 0 takes the preset's."""
     kv_heads: rules.NaturalNumber = 0
-    """Heads of keys and values, which groups of heads share. 0 takes the preset's."""
+    """Heads of keys and values (grouped-query attention). 0 takes the preset's."""
     hidden: rules.NaturalNumber = 0
-    """Numbers per token inside the feed-forward layer. 0 takes the preset's."""
+    """Width of the feed-forward layer (intermediate size). 0 takes the preset's."""
     output: Literal["preset", "tied", "untied"] = "preset"
     """Weights of the output layer: those of the embedding (tied), or their own."""
     tokenizer: rules.TokenizerName = "bytes"
@@ -207,16 +207,16 @@ class LanguageConfig(TrainConfig):
     vocabulary: Annotated[int, rules.Range(MIN_VOCABULARY, rules.MAX_CLASSES)] = 320
     """Rows of the embedding: at least the number of tokens. Bytes and the separator of documents are 257."""
     rope_base: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 500_000.0
-    """Base of the rotary embeddings."""
+    """Base of the rotary embeddings (RoPE theta)."""
     rope_factor: Annotated[float, rules.Range(1, rules.MAX_COUNT)] = 1.0
-    """Factor of Llama 3.1's longer rotations: 8 for Llama 3.1 and 3.3, 32 for Llama 3.2. 1 changes none."""
+    """Factor of Llama 3.1's RoPE scaling: 8 for Llama 3.1 and 3.3, 32 for Llama 3.2. 1 does not scale."""
     init_from: rules.ImagesFolder = ""
     """Folder with config.json and model*.safetensors of Hugging Face, on a disk or at gs://... or s3://..., to start
     from. The sizes must be the model's. Empty starts from random weights."""
     lora_rank: rules.NaturalNumber = 0
     """Rank of LoRA's adapters, which are trained instead of the weights of --init-from. 0 trains the weights."""
     lora_alpha: rules.Amount = 16.0
-    """Factor of the adapters, times the rank."""
+    """LoRA's alpha: the output of the adapters is multiplied by alpha / rank."""
     context: rules.Count = 256
     """Tokens of a sample. Documents are packed into samples, and no token attends to another document."""
     parallelism: ParallelismText = ""
@@ -227,9 +227,9 @@ class LanguageConfig(TrainConfig):
     """Results of a block that the backward pass computes again, to use less memory: none, all but those of matrix
     products and attention (selective), or all (full)."""
     clip_norm: rules.Amount = 1.0
-    """Norm to which the gradient is shortened if it is longer. 0 never shortens it."""
+    """Maximum norm of the gradient, which is clipped to it. 0 does not clip."""
     z_loss: rules.Amount = 0.0
-    """Factor of the squared logarithm of the softmax's denominator, which keeps scores small. 0 adds no such loss."""
+    """Factor of the z-loss, the squared logarithm of the softmax's denominator. It keeps logits small. 0 adds none."""
     evaluate_steps: rules.NaturalNumber = 0
     """Steps between two evaluations, each with a sample of text. 0 evaluates only at the end of each epoch."""
     sample_tokens: rules.NaturalNumber = 200
@@ -237,7 +237,7 @@ class LanguageConfig(TrainConfig):
     prompt: str = "The "
     """Beginning of that text."""
     temperature: rules.Amount = 0.8
-    """Randomness of that text. 0 takes the most likely token."""
+    """Sampling temperature of that text. 0 takes the most likely token."""
     epochs: rules.Epochs = 1
     batch_size: rules.Count = 16
     optimizer: Literal["adamw", "sgd"] = "adamw"

@@ -25,7 +25,7 @@ class Task(Protocol):
 
     data: Data
     units_per_sample: int = 1
-    """Number of rates' units in a sample: 1, or its tokens."""
+    """Number of units of a sample that the rates count: 1, or its number of tokens."""
     evaluate_steps: int = 0
     """Steps between two evaluations within an epoch. 0 evaluates only at the end of each epoch."""
     main_measure: str
@@ -40,7 +40,7 @@ class Task(Protocol):
         return {}
 
     def meter(self) -> Meter:
-        """Return what sums up the measures of training steps."""
+        """Return the meter that sums up the measures of training steps."""
 
     def flops_per_unit(self, model: nn.Module) -> float | None:
         """Return the operations of a training step per unit of the rates, or None if they cannot be counted."""
@@ -56,7 +56,7 @@ class Task(Protocol):
         """Evaluate the test set. All ranks must call it. Returns None if one of them was preempted meanwhile."""
 
     def after_evaluation(self, model: nn.Module, report: Reporter, step: int) -> None:
-        """Report what else the model can show. All ranks must call it."""
+        """Report more about the model, such as a sample of text. All ranks must call it."""
         del model, report, step
 
 
@@ -79,7 +79,7 @@ class ImageTask(Task):
         return model, build_optimizer(config, list(model.parameters()), betas=(0.9, 0.999))
 
     def meter(self) -> Meter:
-        """Return what sums up loss and accuracy."""
+        """Return the meter that sums up loss and accuracy."""
         device = self._runtime.device
         return LazyMeter(device) if device.type == "xla" else Meter(device)
 

@@ -51,7 +51,7 @@ def main() -> NoReturn:
     checkout = find_checkout(Path.cwd())
     if checkout is None:
         installed = installed_from()
-        problem = f"its checkout {installed} is gone" if installed else "it was not installed from a checkout"
+        problem = f"its checkout {installed} no longer exists" if installed else "it was not installed from a checkout"
         sys.exit(
             f"trainyard: {problem}; in a checkout of Trainyard, run `uv tool install --force .` or `pip install .`"
         )

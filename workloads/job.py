@@ -12,7 +12,7 @@ from pulumi_kubernetes.core.v1 import ConfigMap, Secret
 from infra.naming import secret_name
 from workloads import user_script
 from workloads.kinds import KINDS
-from workloads.objects import companion
+from workloads.objects import secondary_metadata
 from workloads.pod import Placement
 from workloads.spec import JobSpec
 
@@ -49,7 +49,7 @@ class TrainingJob(pulumi.ComponentResource):
             script = user_script.read(spec.script, args.checkout)
             config_map = ConfigMap(
                 f"{name}-script",
-                metadata=companion(spec, placement, script.config_map(spec.name), {}),
+                metadata=secondary_metadata(spec, placement, script.config_map(spec.name), {}),
                 data={script.keys[path]: text for path, text in script.files.items()},
                 immutable=True,
                 opts=child,
@@ -59,7 +59,7 @@ class TrainingJob(pulumi.ComponentResource):
         if spec.secrets:
             secret = Secret(
                 f"{name}-secrets",
-                metadata=companion(spec, placement, secret_name(spec.name), {}),
+                metadata=secondary_metadata(spec, placement, secret_name(spec.name), {}),
                 string_data={variable: args.secrets[variable] for variable in spec.secrets},
                 opts=child,
             )

@@ -223,10 +223,10 @@ def estimated_memory(training: LanguageTraining) -> DeviceMemory:
 
 
 def least_memory(training: LanguageTraining) -> DeviceMemory:
-    """Return memory that a device certainly needs at the same time, in the second step.
+    """Return a lower bound of the memory that a device needs in the second step.
 
-    Gradients exist when the activations are gone, so only the larger of the two counts. With accumulated gradients both
-    exist. A block is computed again when the scores are gone, so only the larger of these two counts.
+    Gradients exist only after the activations are freed, so the larger of the two counts. Accumulated gradients exist
+    at the same time. A block is computed again only after the scores are freed, so the larger of these two counts.
     """
     found = estimated_memory(training)
     # Frozen weights need no inputs of their products, so at least the inputs of the blocks are kept.
@@ -243,7 +243,7 @@ def least_memory(training: LanguageTraining) -> DeviceMemory:
 
 
 def _logits(training: LanguageTraining) -> float:
-    """Return the bytes of the scores, of the same in 32 bits, and of their logarithms, divided in a tensor group."""
+    """Return the bytes of the scores, of their copy in 32 bits, and of their logarithms. Tensor groups divide them."""
     copies = training.number_bytes + MASTER_BYTES if training.number_bytes < MASTER_BYTES else MASTER_BYTES
     return (copies + MASTER_BYTES) * training.tokens * training.model.vocabulary
 

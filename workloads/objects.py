@@ -49,7 +49,9 @@ def metadata(spec: JobSpec, placement: Placement, annotations: dict[str, str]) -
     )
 
 
-def companion(spec: JobSpec, placement: Placement, name: str | None, annotations: dict[str, str]) -> ObjectMetaArgs:
+def secondary_metadata(
+    spec: JobSpec, placement: Placement, name: str | None, annotations: dict[str, str]
+) -> ObjectMetaArgs:
     """Return the metadata of another resource of the job, without the queue label. If `name` is None, Pulumi generates
     one."""
     labels = job_labels(spec.name, spec.recipe)

@@ -146,7 +146,7 @@ def allowed(flag: Flag) -> str:
         return f"one of {', '.join(flag.choices)}"
     if flag.type == "str":
         limit = f", of at most {flag.max_bytes} bytes" if flag.max_bytes else ""
-        return f"{flag.allowed or 'a text without control characters'}{limit}"
+        return f"{flag.allowed or 'text without control characters'}{limit}"
     noun = "an integer" if flag.type == "int" else "a number"
     if flag.is_exclusive:
         return f"{noun} above {flag.least:g}, at most {_format(flag.most)}"

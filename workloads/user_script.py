@@ -1,6 +1,6 @@
 """User scripts: Python files of the project that a ConfigMap copies into the pods, without an image build.
 
-In a project outside of the checkout, the source files next to the script travel with it.
+In a project outside of the checkout, the source files next to the script are sent with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE_NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 NOT_PYTHON_SUFFIX = re.compile(r"\.(?!(py|pyc|pyz|pyw|zip|whl|egg)$)[A-Za-z]+$")
 """Suffixes of files that Python cannot run. A name without a suffix may be a folder with a __main__.py."""
 SOURCE_SUFFIXES = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
-"""Suffixes of the files that travel with a script. Data and weights do not."""
+"""Suffixes of the files that are sent with a script. Data and weights are not sent."""
 STACK_FILE = re.compile(r"Pulumi(\.[^.]+)?\.yaml")
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
@@ -168,7 +168,8 @@ def _neighbours(script: Path) -> dict[str, str]:
                 found[file.relative_to(folder).as_posix()] = file.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise Invalid(
-                    "neighbour", f"cannot travel with its folder: {file} is not a readable UTF-8 text; move it away"
+                    "neighbour",
+                    f"cannot be sent with its folder: {file} is not readable UTF-8 text; move it out of there",
                 ) from error
     return found
 

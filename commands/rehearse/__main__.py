@@ -16,33 +16,18 @@ from infra.make_command import make_command
 from infra.project import CHECKOUT
 from settings.problems import ConfigError
 from simulation.cloud import lifecycle
-from stack import config as stack_config
+from stack.config import StackConfig, load_file
 from workloads.kinds import operators_of
 
 
 def main(arguments: list[str]) -> int:
-    """Rehearse the stack that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m commands.rehearse", description=__doc__)
-    parser.add_argument("stack", help="name of a stack whose settings are in Pulumi.<stack>.yaml")
-    parser.add_argument("--file", type=Path, help="settings file (default: Pulumi.<stack>.yaml)")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--page", type=Path, help="write the report as an HTML page too")
-    parser.add_argument(
-        "--fault",
-        default=os.environ.get("FAULT", ""),
-        help="fault to inject, such as stockout:nodepool:gpus or denied:7",
-    )
-    parser.add_argument(
-        "--quota", action="append", default=[], help="quota limit, such as us-central1/NVIDIA_T4_GPUS=4"
-    )
-    parser.add_argument("--name", default="rehearsal", help="name of the cluster on this machine")
-    parser.add_argument("--port", type=int, help="port on 127.0.0.1 (default: a free port)")
-    options = parser.parse_args(arguments)
+    """Rehearse the stack that the command line names. Return 0 if it would work."""
+    options = _options(arguments)
     file = options.file or PROJECT / f"Pulumi.{options.stack}.yaml"
     try:
         lifecycle.check_fault(options.fault)
         quotas = {name: int(limit) for name, _, limit in (each.rpartition("=") for each in options.quota)}
-        config = stack_config.load_file(file)
+        config = load_file(file)
     except ConfigError as error:
         print(f"{file.name}: {len(error.problems)} problem(s)\n{error}", file=sys.stderr)
         return 1
@@ -54,23 +39,10 @@ def main(arguments: list[str]) -> int:
             f"{file.name}: platform.kind = {config.platform.kind}: rehearsals support gke and eks only", file=sys.stderr
         )
         return 1
-    operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
-    image = ["--image"] if config.builds_images else []
-    words = [sys.executable, "-m", "setup", f"--rehearsal={config.cloud.scheme}", *image, *operators]
-    set_up = run_child(words, name="set-up", cwd=CHECKOUT, stdout=sys.stderr if options.json else None)
-    if set_up.is_stopped:
-        raise Interrupted(
-            f"set-up keeps its finished steps; {make_command('rehearse', STACK=options.stack)} continues from there"
-        )
-    if set_up.status != 0:
-        return set_up.status
-    jobs = {job.name: sum(each.count for each in job.pod_groups) for job in config.jobs if not job.suspend}
-    queued = frozenset(job.name for job in config.jobs if job.queue)
-    subject = Subject(
-        stack=options.stack, project=CHECKOUT, settings=file, jobs=jobs, queued=queued, cloud=config.cloud.provisioned
-    )
+    if status := _set_up(config, options):
+        return status
     rehearsal = Rehearsal(
-        subject=subject,
+        subject=_subject(config, options.stack, file),
         folder=rehearsal_folder(options.name),
         cluster=cluster_settings(options.name, options.port),
         fault=options.fault,
@@ -88,6 +60,50 @@ def main(arguments: list[str]) -> int:
         options.page.write_text(page(report), encoding="utf-8")
         print(f"page: {options.page.resolve()}", file=sys.stderr)
     return 0 if report.passed else 1
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m commands.rehearse", description=__doc__)
+    parser.add_argument("stack", help="name of a stack whose settings are in Pulumi.<stack>.yaml")
+    parser.add_argument("--file", type=Path, help="settings file (default: Pulumi.<stack>.yaml)")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--page", type=Path, help="also write the report as an HTML page to this file")
+    parser.add_argument(
+        "--fault",
+        default=os.environ.get("FAULT", ""),
+        help="fault to inject, such as stockout:nodepool:gpus or denied:7",
+    )
+    parser.add_argument(
+        "--quota", action="append", default=[], help="quota limit, such as us-central1/NVIDIA_T4_GPUS=4"
+    )
+    parser.add_argument("--name", default="rehearsal", help="name of the cluster on this machine")
+    parser.add_argument("--port", type=int, help="port on 127.0.0.1 (default: a free port)")
+    return parser.parse_args(arguments)
+
+
+def _set_up(config: StackConfig, options: argparse.Namespace) -> int:
+    """Set up the tools that the rehearsal needs. Return the exit status."""
+    operators = [f"--operator={name}" for name in sorted(operators_of(config.jobs))]
+    image = ["--image"] if config.builds_images else []
+    words = [sys.executable, "-m", "setup", f"--rehearsal={config.cloud.scheme}", *image, *operators]
+    done = run_child(words, name="set-up", cwd=CHECKOUT, stdout=sys.stderr if options.json else None)
+    if done.is_stopped:
+        raise Interrupted(
+            f"set-up keeps its finished steps; {make_command('rehearse', STACK=options.stack)} continues from there"
+        )
+    return done.status
+
+
+def _subject(config: StackConfig, stack: str, file: Path) -> Subject:
+    """Return the stack to rehearse, with the pods that its jobs must have."""
+    return Subject(
+        stack=stack,
+        project=CHECKOUT,
+        settings=file,
+        jobs={job.name: sum(each.count for each in job.pod_groups) for job in config.jobs if not job.suspend},
+        queued=frozenset(job.name for job in config.jobs if job.queue),
+        cloud=config.cloud.provisioned,
+    )
 
 
 if __name__ == "__main__":

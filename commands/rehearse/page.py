@@ -17,10 +17,10 @@ GROUPS = {
     "images": ("artifactregistry/", "ecr/", "docker-build:"),
     "cluster and pools": ("container/", "eks/"),
 }
-"""Group of resources -> what their types contain. The first group that matches has a type."""
+"""Group of resources -> parts of their types. A type belongs to the first group that matches."""
 OTHERS = "services and logs"
 MAX_NODES = 64
-"""Nodes of a pool that the page draws. A line counts the others."""
+"""Maximum number of nodes of a pool that the page draws. A line gives the number of the others."""
 PAGE = Template("""\
 <!doctype html>
 <html lang="en">

@@ -1,4 +1,4 @@
-"""A complete rehearsal: `up` against simulated clouds, a look at nodes and pods, `destroy`."""
+"""A complete rehearsal: `up` against simulated clouds, a check of nodes and pods, `destroy`."""
 
 from __future__ import annotations
 

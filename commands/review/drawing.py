@@ -26,18 +26,18 @@ COUNTS = (
     ("nodeCount", "nodeCount"),
     ("initialNodeCount", "initialNodeCount"),
 )
-"""Inputs of a pool with its least and greatest number of nodes."""
+"""Inputs of a pool with its minimum and maximum number of nodes."""
 COLOURS = {
     "replace": "fill:#ffd7d5,stroke:#cf222e,color:#1f2328",
     "delete": "fill:#ffd7d5,stroke:#cf222e,color:#1f2328,stroke-dasharray:4",
     "create": "fill:#dafbe1,stroke:#1a7f37,color:#1f2328",
     "update": "fill:#fff8c5,stroke:#9a6700,color:#1f2328",
 }
-"""Style of each action. An unchanged resource has the page's own."""
+"""Style of each action. Unchanged resources have the default style of the page."""
 
 
 def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
-    """Return a drawing as lines of Markdown; none for a stack without a cluster of its own in a cloud."""
+    """Return a drawing as lines of Markdown; an empty list if the stack creates no cluster in a cloud."""
     steps = [each for each in steps if not each.component]
     clusters = list(_of_type(steps, CLUSTERS))
     if not clusters:
@@ -58,7 +58,7 @@ def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
         lines += [f"  job{number} --> pool{place}" for name, place in places.items() if _is_part(name, pool)]
         lines += [f"  job{number} -- files --> bucket{place}" for place in range(len(buckets))]
     lines += [f"  classDef {action} {style}" for action, style in COLOURS.items()]
-    legend = "Red is replaced, or deleted if dashed; green is created; yellow is updated; the rest stays."
+    legend = "Red: replaced, or deleted if dashed. Green: created. Yellow: updated. Other resources do not change."
     return ["", "Architecture:", "", "```mermaid", *lines, "```", "", legend]
 
 

@@ -42,7 +42,7 @@ class PluginReview:
     warnings: Sequence[str] = ()
     """Warnings of a plugin."""
     missing: Sequence[str] = ()
-    """Plugins that could not be asked, with the reason."""
+    """Plugins that could not be used, with the reason."""
 
     @property
     def failures(self) -> list[str]:

@@ -254,7 +254,7 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
     try:
         return _record_at_commit(stack, commit), ""
     except RuntimeError as error:
-        why = f"the program before the change cannot be asked ({error})"
+        why = f"the program before the change cannot run ({error})"
     if config:
         return record_file(text, config), f"Only the settings are compared: {why}."
     return [], f"Nothing is compared: {why}."

@@ -33,11 +33,11 @@ SIDE = 28
 ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 """Signature that the server requires and does not check. Clients of both clouds send none."""
 DONE = b'"event": "done"'
-LAST_WORDS_SECONDS = 5.0
+FINAL_WRITE_SECONDS = 5.0
 """Seconds in which ranks that are done may still write."""
 
 
-class Noted:
+class ReadLog:
     """Server that records each image that was read."""
 
     def __init__(self, server: Any) -> None:
@@ -64,7 +64,7 @@ class Noted:
         return self._server(environ, start_response)
 
 
-class Quiet(WSGIRequestHandler):
+class QuietHandler(WSGIRequestHandler):
     """Request handler without a log."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
@@ -96,7 +96,7 @@ def images() -> Iterator[tuple[str, bytes]]:
 
 def listen(host: str, port: int, server: Any) -> int:
     """Start to answer on an address, and return the port."""
-    listener = make_server(host, port, server, threaded=True, request_handler=Quiet)
+    listener = make_server(host, port, server, threaded=True, request_handler=QuietHandler)
     threading.Thread(target=listener.serve_forever, daemon=True).start()
     return int(listener.server_port)
 
@@ -119,7 +119,7 @@ def is_done(client: Any, job: str) -> bool:
     return any(DONE in client.get_object(Bucket=RUNS, Key=each["Key"])["Body"].read() for each in found)
 
 
-def say(reads: dict[str, list[tuple[str, str]]]) -> None:
+def print_reads(reads: dict[str, list[tuple[str, str]]]) -> None:
     """Print for each bucket the number of reads and images, the reads per image, and the reads per client.
 
     The counts are not per epoch, because ranks read ahead: one reads the next epoch's first images while another
@@ -140,15 +140,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--until", required=True, help="names of the jobs, with commas")
     jobs = parser.parse_args().until.split(",")
-    noted = Noted(DomainDispatcherApplication(create_backend_app))
+    noted = ReadLog(DomainDispatcherApplication(create_backend_app))
     client = fill(listen("127.0.0.1", 0, noted))
     # Answer other machines only after all images exist.
     listen("0.0.0.0", PORT, noted)
     print(f"store ready images={TRAIN + TESTS} buckets={','.join(SAMPLES)}", flush=True)
     while not all(is_done(client, job) for job in jobs):
         time.sleep(1)
-    time.sleep(LAST_WORDS_SECONDS)
-    say(noted.reads)
+    time.sleep(FINAL_WRITE_SECONDS)
+    print_reads(noted.reads)
     sys.stdout.flush()
 
 

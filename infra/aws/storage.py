@@ -35,7 +35,28 @@ class CheckpointBucket(pulumi.ComponentResource):
         # A kept bucket also keeps its protections.
         child = pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep)
         bucket = s3.Bucket(f"{args.cluster}-{name}", bucket=config.name, force_destroy=not config.keep, opts=child)
-        protections = [
+        protections = self._create_protections(name, bucket, child)
+        versioning = s3.BucketVersioning(
+            f"{name}-versioning",
+            bucket=bucket.bucket,
+            versioning_configuration=s3.BucketVersioningVersioningConfigurationArgs(status="Enabled"),
+            opts=child,
+        )
+        s3.BucketLifecycleConfiguration(
+            f"{name}-lifecycle",
+            bucket=versioning.bucket,
+            rules=lifecycle(config),
+            opts=child,
+        )
+        self.name = pulumi.Output.all(bucket.bucket, *protections).apply(lambda values: str(values[0]))
+        self.arn = bucket.arn
+        self.register_outputs({"name": self.name, "arn": self.arn})
+
+    def _create_protections(
+        self, name: str, bucket: s3.Bucket, child: pulumi.ResourceOptions
+    ) -> list[pulumi.Output[str]]:
+        """Create the protections of the bucket. Return their ids."""
+        return [
             s3.BucketPublicAccessBlock(
                 f"{name}-private",
                 bucket=bucket.bucket,
@@ -67,21 +88,6 @@ class CheckpointBucket(pulumi.ComponentResource):
                 f"{name}-policy", bucket=bucket.bucket, policy=encrypted_transport_only(bucket.arn), opts=child
             ).id,
         ]
-        versioning = s3.BucketVersioning(
-            f"{name}-versioning",
-            bucket=bucket.bucket,
-            versioning_configuration=s3.BucketVersioningVersioningConfigurationArgs(status="Enabled"),
-            opts=child,
-        )
-        s3.BucketLifecycleConfiguration(
-            f"{name}-lifecycle",
-            bucket=versioning.bucket,
-            rules=lifecycle(config),
-            opts=child,
-        )
-        self.name = pulumi.Output.all(bucket.bucket, *protections).apply(lambda values: str(values[0]))
-        self.arn = bucket.arn
-        self.register_outputs({"name": self.name, "arn": self.arn})
 
 
 def encrypted_transport_only(bucket: pulumi.Output[str]) -> pulumi.Output[str]:

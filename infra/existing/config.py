@@ -20,7 +20,7 @@ def _bucket_url(value: str) -> str:
     if noun := token_kind(value):
         raise Invalid(
             "bucket_url_secret",
-            f"is {noun} in clear; write the URL without it, and put the credentials in the jobs' `secrets`",
+            f"is {noun} in plain text; write the URL without it, and put the credentials in the jobs' `secrets`",
         )
     return value.rstrip("/")
 

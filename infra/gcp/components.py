@@ -129,7 +129,7 @@ def _cluster(
             plan.name,
             AcceleratorNodePoolArgs(
                 project=project,
-                cluster=_name_after(fabrics[plan.zones[0]][1], cluster) if fabric_of(plan) else cluster.name,
+                cluster=_name_after_networks(fabrics[plan.zones[0]][1], cluster) if fabric_of(plan) else cluster.name,
                 service_account=account,
                 config=config,
                 plan=plan,
@@ -143,7 +143,7 @@ def _cluster(
     return cluster, system, pools
 
 
-def _name_after(fabric: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
+def _name_after_networks(fabric: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
     """Return the cluster's name as an output that depends on the fabric's networks.
 
     Google does not delete a subnet with nodes, so the engine must delete the pool before it replaces the pool's

@@ -102,7 +102,7 @@ class FallbackComputeClass(pulumi.ComponentResource):
     """
 
     def __init__(self, name: str, args: FallbackComputeClassArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:gcp:CapacityLadder", name, None, opts)
+        super().__init__("trainyard:gcp:FallbackOrder", name, None, opts)
         CustomResource(
             f"{name}-class",
             api_version="cloud.google.com/v1",
@@ -150,7 +150,9 @@ def _fallback_classes(cloud: GkeComponents, in_cluster: pulumi.ResourceOptions) 
             if plan.pool.name == pool:
                 models.setdefault(plan.model, []).append(cloud.pools[plan.name].name)
         args = FallbackComputeClassArgs(pool=pool, node_pools=list(models.values()))
-        FallbackComputeClass(f"{pool}-ladder", args, in_cluster)
+        before = pulumi.Alias(name=f"{pool}-ladder", type_="trainyard:gcp:CapacityLadder")
+        opts = pulumi.ResourceOptions.merge(in_cluster, pulumi.ResourceOptions(aliases=[before]))
+        FallbackComputeClass(f"{pool}-fallback", args, opts)
 
 
 def _platform(

@@ -78,14 +78,14 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
     """
     if name in table:
         return table[name]
-    similar = difflib.get_close_matches(name, table, n=3) or _relatives(name, table)
+    similar = difflib.get_close_matches(name, table, n=3) or _similar_names(name, table)
     remedy = f"write one of {', '.join(similar)}" if similar else f"families: {', '.join(_families(table.values()))}"
     raise HardwareError(
         "machine_unknown", "machine_type", f"is not a machine type that Trainyard knows; {remedy}; {source}"
     )
 
 
-def _relatives(name: str, table: Mapping[str, MachineType]) -> list[str]:
+def _similar_names(name: str, table: Mapping[str, MachineType]) -> list[str]:
     """Return up to eight names of the same family, by the prefix of the name."""
     family = name.replace(".", "-").partition("-")[0]
     return [machine for machine in table if machine.replace(".", "-").partition("-")[0] == family][:8]

@@ -114,7 +114,7 @@ def outputs(properties: Properties, settings: ClusterSettings) -> Properties:
     }
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print one line of progress. The engine shows a provider's output."""
     print(f"local cluster: {text}", flush=True)
 
@@ -159,7 +159,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
     def _start(self, props: Properties) -> Properties:
         settings = settings_of(props)
         inputs = {key: props[key] for key in SETTINGS}
-        lifecycle.start(settings, say, check=Engine().check)
+        lifecycle.start(settings, print_progress, check=Engine().check)
         return outputs(inputs, settings)
 
 
@@ -222,5 +222,5 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         return dynamic.DiffResult(changes=changed or bool(missing_images(settings_of(news), news["images"])))
 
     def _load(self, props: Properties) -> Properties:
-        load_images(settings_of(props), props["images"], say)
+        load_images(settings_of(props), props["images"], print_progress)
         return props

@@ -25,7 +25,7 @@ from infra.local import leftovers
 from infra.local.api import MERGE, STRATEGIC_MERGE, ApiUnavailable, NotFound, request
 from infra.local.components import READY_URL
 from infra.local.settings import ClusterSettings
-from infra.local.supervisor import say
+from infra.local.supervisor import write_log
 
 MAX_SILENT_SECONDS = 31.0
 """Maximum time without an answer from a node whose kubelet runs: the 30 s that jobs tolerate, plus a margin."""
@@ -121,7 +121,7 @@ def repair_nodes(settings: ClusterSettings, server: str) -> None:
         metadata = {"resourceVersion": node["metadata"]["resourceVersion"]}
         body = {"metadata": metadata, "spec": {"taints": taints}}
         request(settings, "PATCH", f"/api/v1/nodes/{name}", body, MERGE, server=server)
-        say(f"{name}: {step}")
+        write_log(f"{name}: {step}")
 
 
 def main(folder: Path) -> None:
@@ -132,7 +132,7 @@ def main(folder: Path) -> None:
         try:
             repair_nodes(settings, server)
         except ApiUnavailable as error:
-            say(str(error))
+            write_log(str(error))
         time.sleep(POLL_SECONDS)
 
 

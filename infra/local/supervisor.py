@@ -75,10 +75,10 @@ class Program:
         self.delay = FIRST_RESTART_SECONDS if seconds > 10 else min(self.delay * 2, MAX_RESTART_SECONDS)
         self.process, self.not_before = None, time.monotonic() + self.delay
         code = os.waitstatus_to_exitcode(status)
-        say(f"{self.name} ended with {code} after {seconds:.1f} s; restart in {self.delay:.1f} s")
+        write_log(f"{self.name} ended with {code} after {seconds:.1f} s; restart in {self.delay:.1f} s")
 
 
-def say(text: str) -> None:
+def write_log(text: str) -> None:
     """Write one line to the supervisor's own log."""
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
@@ -107,7 +107,7 @@ def keep_running(programs: Sequence[Program], *, every: float = 0.1) -> None:
         for program in programs:
             if program.may_start():
                 program.start()
-                say(f"{program.name} started")
+                write_log(f"{program.name} started")
         reap(programs)
         time.sleep(every)
     for program in reversed(programs):

@@ -138,7 +138,7 @@ def _parts(*resources: str) -> frozenset[str]:
 
 
 # Only MPIJob uses these. `Operator` grants access to the certificate's Secret.
-_MPI_ALONE = {"configmaps", "pods/exec", "roles", "rolebindings", "secrets", "serviceaccounts"}
+_MPI_JOB_RESOURCES = {"configmaps", "pods/exec", "roles", "rolebindings", "secrets", "serviceaccounts"}
 
 TRAINING_OPERATOR = Release(
     name="training-operator",
@@ -147,7 +147,7 @@ TRAINING_OPERATOR = Release(
     image="ghcr.io/kubeflow/training-v1/training-operator:v1-93c5489",
     definitions=("manifests/base/crds/kubeflow.org_pytorchjobs.yaml",),
     role="manifests/base/rbac/role.yaml",
-    unneeded=_parts("jaxjobs", "mpijobs", "paddlejobs", "tfjobs", "xgboostjobs") | _MPI_ALONE,
+    unneeded=_parts("jaxjobs", "mpijobs", "paddlejobs", "tfjobs", "xgboostjobs") | _MPI_JOB_RESOURCES,
     arguments=("--enable-scheme=pytorchjob", "--metrics-bind-address=0"),
     webhooks=Webhooks(
         manifest="manifests/base/webhook/manifests.yaml",
@@ -169,7 +169,7 @@ TRAINING_OPERATOR_MXJOB = Release(
     definitions=("manifests/base/crds/kubeflow.org_mxjobs.yaml",),
     role="manifests/base/rbac/role.yaml",
     unneeded=_parts("mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")
-    | _MPI_ALONE
+    | _MPI_JOB_RESOURCES
     | {"horizontalpodautoscalers"},
     arguments=("--enable-scheme=mxjob", "--metrics-bind-address=0"),
     webhooks=Webhooks(

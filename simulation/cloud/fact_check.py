@@ -143,7 +143,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _rule_errors(table: FactTable, inputs: Properties) -> Iterator[SchemaError]:
-    """Yield the inputs that break a rule of the schema or a rule that people wrote."""
+    """Yield the inputs that break a rule of the schema or a rule that was written by hand."""
     yield from _schema_rules(table, inputs)
     for rule in table.rules:
         check = _RULES.get(rule["rule"])
@@ -213,7 +213,7 @@ def _excludes_value(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tup
 
 
 _RULES = {"conflicts": _conflict, "excluded": _excluded, "any_of": _any_of, "excludes_value": _excludes_value}
-"""Kind of a rule that people wrote -> its check. Other kinds apply only to changes, see `checking`."""
+"""Kind of a rule that was written by hand -> its check. Other kinds apply only to changes, see `checking`."""
 
 
 def holds(condition: Mapping[str, Any], inputs: Properties) -> bool:

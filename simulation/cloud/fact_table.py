@@ -34,7 +34,7 @@ class FactTable:
     inputs: Mapping[str, Mapping[str, Any]]
     """Dotted path, without indices -> its facts."""
     rules: tuple[Mapping[str, Any], ...] = ()
-    """Rules across inputs, which people wrote."""
+    """Rules across inputs, written by hand."""
     deletes_first: bool = False
     """True if the provider deletes the old resource before it creates the new one."""
 

@@ -57,7 +57,7 @@ def arguments_class(token: str) -> type:
 
 
 def problems(token: str, inputs: Properties) -> list[Problem]:
-    """Return the inputs that the SDK's classes do not allow. Raises UnknownType."""
+    """Return a problem for each input that the SDK's classes do not allow. Raises UnknownType."""
     found = _object(arguments_class(token), inputs, "")
     package = token.partition(":")[0]
     code = f"rehearsal.{package.replace('-', '_')}.provider_schema"

@@ -1,7 +1,7 @@
 """`python -m simulation.facts CHECKOUT`: print the differences between a Terraform provider's source and the tables.
 
 CHECKOUT is a checkout of hashicorp/terraform-provider-google-beta or hashicorp/terraform-provider-aws. `--write`
-rewrites the tables and keeps the rules that people wrote. `--commit` names the commit of a checkout without git.
+rewrites the tables and keeps the rules written by hand. `--commit` names the commit of a checkout without git.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_gpu_blocks_run_epochs_in_their_precision(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(torch.nn.Module, "compile", lambda model: made.append(type(model).__name__))
     ours = gpu_blocks(SMALL, tmp_path)
     theirs = gpu_loops(SMALL, torch.device("cpu"), torch.bfloat16)
-    assert made == ["ResNet"], "one of ours is compiled"
+    assert made == ["ResNet"], "exactly one block must compile its model"
     assert {side for _, *sides in GPU_GOALS for side in sides} == {*ours, *theirs} - {"compiled"}
     taken: dict[str, set[torch.dtype]] = {}
     for side, epoch in {**ours, **theirs}.items():
@@ -90,19 +90,19 @@ def test_time_rounds_alternates_sides_without_first_round() -> None:
     assert calls == ["a", "b"] * 3
     assert taken == {"a": (3.0, 5.0), "b": (4.0, 6.0)}
     (measure,) = compare(taken, {("a-to-b", "a", "b"): 1.0})
-    assert (measure.name, measure.ours, measure.theirs, measure.is_held) == ("a-to-b", (3, 5), (4, 6), True)
+    assert (measure.name, measure.ours, measure.theirs, measure.is_met) == ("a-to-b", (3, 5), (4, 6), True)
 
 
 def test_gpu_rates_floor_applies_to_fastest_side() -> None:
     slow, fast = gpu_rates("NVIDIA H200", {"best": 3500.0, "compiled": 4100.0})
-    assert (slow.facts["floor"], slow.facts["goal"], slow.is_held) == (None, None, True)
-    assert fast.line() == "gpu-rate-compiled  4,100 images/s on NVIDIA H200  floor 4,000, goal 5,800  held"
-    assert fast.record()["held"]
-    (short,) = gpu_rates("NVIDIA H200", {"best": 3999.0})
-    assert short.line().endswith("short")
-    assert not short.record()["held"]
+    assert (slow.facts["floor"], slow.facts["goal"], slow.is_met) == (None, None, True)
+    assert fast.line() == "gpu-rate-compiled  4,100 images/s on NVIDIA H200  floor 4,000, goal 5,800  met"
+    assert fast.record()["met"]
+    (slow_rate,) = gpu_rates("NVIDIA H200", {"best": 3999.0})
+    assert slow_rate.line().endswith("missed")
+    assert not slow_rate.record()["met"]
     (other,) = gpu_rates("Tesla T4", {"best": 100.0})
-    assert other.is_held
+    assert other.is_met
     assert other.line() == "gpu-rate-best  100 images/s on Tesla T4  no floor is set for it"
 
 

@@ -21,7 +21,7 @@ MEASURE = Measure(name="noop-up", ours=(2.0, 2.1, 2.1), theirs=(2.0, 2.0, 1.5), 
 def test_measure_ratio_is_median_and_spread_is_extremes() -> None:
     assert MEASURE.ratio == pytest.approx(1.05)
     assert MEASURE.spread == pytest.approx((1.0, 1.4))
-    assert MEASURE.is_held
+    assert MEASURE.is_met
 
 
 def test_measure_on_temporarily_slow_machine_keeps_ratio() -> None:
@@ -32,13 +32,13 @@ def test_measure_on_temporarily_slow_machine_keeps_ratio() -> None:
 def test_measure_line_has_name_sides_ratio_goal_and_verdict() -> None:
     line = MEASURE.line()
     assert line.startswith("noop-up  ours 2.10 s  theirs 2.00 s  ratio 1.050 (1.000 to 1.400 in 3 pairs)  goal 1.10")
-    assert line.endswith("held")
-    assert Measure(name="x", ours=(1.2,), theirs=(1.0,), goal=1.1).line().endswith("short")
+    assert line.endswith("met")
+    assert Measure(name="x", ours=(1.2,), theirs=(1.0,), goal=1.1).line().endswith("missed")
 
 
 def test_measure_record_has_pairs_and_verdict() -> None:
     record = json.loads(json.dumps(MEASURE.record()))
-    assert (record["name"], record["held"], record["goal"]) == ("noop-up", True, 1.1)
+    assert (record["name"], record["met"], record["goal"]) == ("noop-up", True, 1.1)
     assert record["pairs"] == [[2.0, 2.0], [2.1, 2.0], [2.1, 1.5]]
 
 

@@ -36,7 +36,7 @@ def test_newest_checkpoint_is_the_last_complete_one(bucket: Bucket) -> None:
 
 
 @pytest.mark.parametrize(
-    ("takes_all", "saved"),
+    ("should_copy_all", "saved"),
     [
         (False, ["checkpoints/step-000000020/checkpoint.json"]),
         (
@@ -50,9 +50,9 @@ def test_newest_checkpoint_is_the_last_complete_one(bucket: Bucket) -> None:
     ],
 )
 def test_copy_results_copies_newest_checkpoint_and_metrics(
-    bucket: Bucket, tmp_path: Path, takes_all: bool, saved: list[str]
+    bucket: Bucket, tmp_path: Path, should_copy_all: bool, saved: list[str]
 ) -> None:
-    copied = copy_results(bucket, RECORD, tmp_path / "out", takes_all=takes_all)
+    copied = copy_results(bucket, RECORD, tmp_path / "out", should_copy_all=should_copy_all)
     assert files_of(tmp_path / "out") == [".gitignore", *saved, "digits/metrics/rank-0.jsonl", "digits/owner"]
     assert all(path.is_dir() for path in copied)
 
@@ -62,7 +62,7 @@ def test_copy_results_of_a_script_copies_what_it_saved_under_any_name(bucket: Bu
     folder.mkdir()
     (folder / "last.pt").touch()
     copy_results(
-        bucket, {"checkpoints": "checkpoints/mine", "bucket_prefix": "mine"}, tmp_path / "out", takes_all=False
+        bucket, {"checkpoints": "checkpoints/mine", "bucket_prefix": "mine"}, tmp_path / "out", should_copy_all=False
     )
     assert files_of(tmp_path / "out") == [".gitignore", "checkpoints/mine/last.pt"]
 
@@ -74,7 +74,7 @@ def files_of(folder: Path) -> list[str]:
 
 def test_copy_results_of_a_job_without_files_copies_nothing(bucket: Bucket, tmp_path: Path) -> None:
     record = {"checkpoints": "checkpoints/new", "bucket_prefix": "new"}
-    assert copy_results(bucket, record, tmp_path / "out", takes_all=True) == []
+    assert copy_results(bucket, record, tmp_path / "out", should_copy_all=True) == []
     assert not (tmp_path / "out").exists()
 
 

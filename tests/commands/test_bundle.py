@@ -93,7 +93,7 @@ def stack_of(monkeypatch: pytest.MonkeyPatch, folder: Path, cluster: Any) -> Non
     outputs = {"kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits"], "kubeconfig": "secret text"}
     monkeypatch.setattr(bundle, "PROJECT", folder)
     monkeypatch.setattr(bundle, "outputs", lambda _stack: outputs)
-    invalid = Finding(name="stack dev", state="lacks", found="settings are invalid", remedy=f"{AWS_KEY} is unknown")
+    invalid = Finding(name="stack dev", state="error", found="settings are invalid", remedy=f"{AWS_KEY} is unknown")
     monkeypatch.setattr(bundle, "findings", lambda _folder: [invalid])
     monkeypatch.setattr(bundle, "stack_cluster", lambda *_names: SimpleNamespace(folder=folder / "local"))
     monkeypatch.setattr(StackOutputs, "cluster", lambda _self: cluster)

@@ -112,7 +112,7 @@ def test_preview_with_a_broken_base_program_compares_only_the_settings(project: 
     git(project, "checkout", "--quiet", "-B", "mended")
     git(project, "revert", "--no-edit", "HEAD")
     found = preview(project, base="broken")
-    assert "Only the settings are compared: the program before the change cannot be asked" in found
+    assert "Only the settings are compared: the program before the change cannot run" in found
     assert "broken then" in found
 
 

@@ -1,10 +1,66 @@
-"""Detection of a removed local cluster by the follower."""
+"""Queries of a cluster by the commands: pods with their job as the owner, and a local cluster that was removed."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from commands.monitor.cluster import LocalCluster
+from commands.monitor.cluster import Cluster, LocalCluster
+
+CREATED = "2026-11-25T10:00:00Z"
+LABELS = {"trainyard.dev/job": "ray"}
+
+
+def item(name: str, uid: str, owner: str = "", **parts: Any) -> dict[str, Any]:
+    """Return an object of the API, with an owner if `owner` is set."""
+    metadata = {"name": name, "uid": uid, "creationTimestamp": CREATED, "labels": LABELS}
+    return {"metadata": {**metadata, "ownerReferences": [{"uid": owner}] if owner else []}, **parts}
+
+
+OBJECTS = {
+    "rayjobs": [item("ray", "job", spec={"rayClusterSpec": {"workerGroupSpecs": [{"replicas": 2}]}}, status={})],
+    "rayclusters": [item("ray-abcde", "cluster", "job"), item("of-a-user", "other")],
+    "jobs": [item("ray", "launcher", "job", spec={}, status={})],
+    "pods": [
+        item("ray-abcde-head", "1", "cluster", spec={"containers": [{}]}),
+        item("ray-launcher", "2", "launcher", spec={"containers": [{}]}),
+        item("of-a-user-head", "3", "other", spec={"containers": [{}]}),
+    ],
+}
+
+
+def list_response(plural: str) -> SimpleNamespace:
+    return SimpleNamespace(data=json.dumps({"items": OBJECTS[plural]}).encode())
+
+
+def ray_cluster_client() -> Cluster:
+    """Return a client of an API server that has `OBJECTS`."""
+    made = Cluster.__new__(Cluster)
+    made.namespace = "training"
+    made.__dict__ |= {
+        "_kinds": ["RayJob"],
+        "_forbidden": None,
+        "_owners": {},
+        "_batch": SimpleNamespace(list_namespaced_job=lambda _namespace, **_options: list_response("jobs")),
+        "_core": SimpleNamespace(list_namespaced_pod=lambda _namespace, **_options: list_response("pods")),
+        "_custom": SimpleNamespace(
+            list_namespaced_custom_object=lambda _group, _version, _namespace, plural, **_options: list_response(plural)
+        ),
+    }
+    return made
+
+
+def test_pods_of_a_ray_cluster_have_its_ray_job_as_owner() -> None:
+    found = ray_cluster_client()
+    job = found.jobs(["ray"])["ray"]
+    assert (job.kind, job.hosts, job.uid) == ("ray-job", 2, "job")
+    assert {pod.name: pod.owner for pod in found.pods(["ray"])} == {
+        "ray-abcde-head": "job",
+        "ray-launcher": "job",
+        "of-a-user-head": "other",
+    }
 
 
 def test_local_cluster_without_its_settings_file_is_removed(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def add_login(machine: Path, scheme: str) -> dict[str, str]:
 )
 def test_machine_without_credentials_is_told_how_to_log_in(machine: Path, scheme: str, remedy: str) -> None:
     found = missing_credentials(scheme, {"HOME": str(machine)})
-    assert found.startswith("this machine has no credentials of ")
+    assert found.startswith("this machine has no credentials for ")
     assert remedy in found
 
 
@@ -58,7 +58,7 @@ def test_login_that_the_cloud_rejects_gives_its_reason(machine: Path, scheme: st
     environment = add_login(machine, scheme)
     add_program(machine, program, "echo 'first line' >&2; echo 'token is expired' >&2; exit 1")
     found = missing_credentials(scheme, environment)
-    assert "are not accepted (token is expired); run `" in found
+    assert "does not accept the credentials (token is expired); run `" in found
     add_program(machine, program, "exit 0")
     assert missing_credentials(scheme, environment) == ""
 

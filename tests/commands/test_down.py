@@ -50,8 +50,8 @@ def test_down_ends_jobs_first_and_prints_kept_bucket(
     jobs, rest = [words for words in commands if words[0] == "destroy"]
     assert down.JOBS_TARGET in jobs
     assert "--target" not in rest
-    said = capsys.readouterr().out
-    assert said == ("kept because of `bucket.keep`, and continues to cost: gs://checkpoints\n" if keep else "")
+    output = capsys.readouterr().out
+    assert output == ("kept because of `bucket.keep`, and continues to cost: gs://checkpoints\n" if keep else "")
 
 
 def test_down_with_broken_state_resets_it_on_this_machine(
@@ -61,7 +61,7 @@ def test_down_with_broken_state_resets_it_on_this_machine(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def recover(_stack: str) -> None:
-        raise StateBroken("mine.json is cut off and has no whole copy")
+        raise StateBroken("mine.json is truncated and has no intact copy")
 
     write_settings(tmp_path, {"kind": "local"})
     cluster = stack_cluster(str(tmp_path), "mine")
@@ -71,16 +71,16 @@ def test_down_with_broken_state_resets_it_on_this_machine(
     assert down.take_down("mine") == 0
     assert lifecycle.find_leftovers(cluster) == []
     assert commands == []
-    said = capsys.readouterr().out
-    assert "the broken state is kept as" in said
-    assert "nothing is left" in said
+    output = capsys.readouterr().out
+    assert "the broken state is kept as" in output
+    assert "nothing is left" in output
 
 
 def test_down_with_broken_state_of_cloud_fails(
     commands: list[tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def recover(_stack: str) -> None:
-        raise StateBroken("mine.json is cut off and has no whole copy")
+        raise StateBroken("mine.json is truncated and has no intact copy")
 
     write_settings(tmp_path, {"kind": "gke", "project": "some-project"})
     monkeypatch.setattr(down, "recover", recover)

@@ -29,7 +29,9 @@ def test_pod_of_a_running_rank_returns_its_pod(rank: str, name: str) -> None:
 
 @pytest.mark.parametrize("rank", ["4", "7", "x"])
 def test_pod_of_a_rank_that_does_not_run_lists_the_running_ranks(rank: str) -> None:
-    with pytest.raises(StackNotFound, match=f"RANK={rank}: no such rank runs; running: 0-1, 2-3, launcher"):
+    with pytest.raises(
+        StackNotFound, match=f"RANK={rank}: no pod of this rank is running; running: 0-1, 2-3, launcher"
+    ):
         pod_of(PODS, rank)
 
 

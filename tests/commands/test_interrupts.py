@@ -109,7 +109,7 @@ def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]
 def test_signal_before_the_child_is_ready_reaches_it_once_later(running: Running) -> None:
     running.process.send_signal(signal.SIGINT)
     assert running.process.stderr is not None
-    assert "stopping: Pulumi finishes what it has begun" in running.process.stderr.readline()
+    assert "stopping: Pulumi finishes the operations in progress" in running.process.stderr.readline()
     assert "still waiting for Pulumi to end" in running.process.stderr.readline()
     assert running.signals == ""
     (running.folder / "listen").touch()

@@ -62,10 +62,10 @@ def test_stop_saves_and_ends_the_pods_until_the_job_is_resumed(
     assert not is_running()
     text = capsys.readouterr().out
     assert "checkpoint step=7" in text
-    assert "stops is stopped; step 7 is saved\n  `make resume JOB=stops` goes on from step 7" in text
+    assert "stops is stopped; step 7 is saved\n  `make resume JOB=stops` continues from step 7" in text
     assert report_stopped(cluster, ["stops"]) == ["stops"]
     assert jobs.stop("stops") == 0
-    assert "stops is stopped already; `make resume JOB=stops` goes on" in capsys.readouterr().out
+    assert "stops is already stopped; `make resume JOB=stops` continues it" in capsys.readouterr().out
     cluster.set_suspended(cluster.jobs(["stops"])["stops"], False)
     wait_for("the job runs again", is_running)
     cluster.delete(cluster.jobs(["stops"])["stops"])

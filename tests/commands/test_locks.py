@@ -99,7 +99,7 @@ def test_free_locks_removes_a_damaged_lock_except_on_a_shared_backend(
 ) -> None:
     path = lock_folder / "a.json"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(StackBusy, match="is cut off and names no owner; if no `pulumi` works on the stack"):
+    with pytest.raises(StackBusy, match="is truncated and names no owner; if no `pulumi` works on the stack"):
         free_all(tmp_path, is_shared=True)
     assert len(free_all(tmp_path)) == 1
     assert not path.exists()

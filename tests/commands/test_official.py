@@ -35,7 +35,7 @@ VERSION = metadata.version("pulumi-gcp")
 
 
 class PulumiHome:
-    """Home folder of Pulumi with a fake plugin for Google that obeys instructions."""
+    """Home folder of Pulumi with a fake plugin for Google that follows the instructions in a file."""
 
     def __init__(self, folder: Path) -> None:
         self.seen = folder / "seen.json"

@@ -68,10 +68,12 @@ def test_describe_base_names_commit_and_suggests_engine(origin: Path, monkeypatc
     commit, short = preview._base(None), done.stdout.strip()
     said = preview.describe_base(commit, is_new=False, engine=False)
     assert said.startswith(f"Before: commit {short} of ")
-    assert "not what is up; `--engine` compares with what is up" in said
+    assert "not the deployed stack; `--engine` compares with the deployed stack" in said
     assert f"because commit {short} of " in preview.describe_base(commit, is_new=True, engine=False)
     assert "no commit to compare with" in preview.describe_base(None, is_new=True, engine=False)
-    assert preview.describe_base(commit, is_new=False, engine=True).startswith("Changes: against what is up.")
+    assert preview.describe_base(commit, is_new=False, engine=True).startswith(
+        "Changes: compared with the deployed stack."
+    )
 
 
 def test_preview_with_empty_cache_builds_operator_objects_and_passes(

@@ -139,7 +139,7 @@ def test_plan_lines_name_the_end_of_the_costs() -> None:
 
 
 def set_account(monkeypatch: pytest.MonkeyPatch, login: str, answer: Mapping[tuple[str, str], int] | Exception) -> None:
-    """Set what the credentials' check and the quota's query give."""
+    """Set the results of the check of credentials and of the query of the quota."""
 
     def quota_left(_self: Any, _run: Any) -> Mapping[tuple[str, str], int]:
         if isinstance(answer, Exception):

@@ -118,7 +118,7 @@ def test_script_takes_the_source_files_of_its_folder_along(tmp_path: Path) -> No
     assert read("./train.py", tmp_path).config_map("mine") != before
 
 
-def test_script_of_the_checkout_travels_alone() -> None:
+def test_script_of_the_checkout_is_sent_alone() -> None:
     assert set(read("./images/trainer/network_check.py", CHECKOUT).files) == {"network_check.py"}
 
 
@@ -190,7 +190,7 @@ def test_init_with_answers_from_questions_writes_and_names_the_next_command(
     assert found["trainyard:platform"] == {"kind": "local", "nodes": 2}
     assert found["trainyard:jobs"] == [{"name": "train", "script": "./train.py", "hosts": 2}]
     assert "`trainyard up --stack first` creates the cluster" in capsys.readouterr().out
-    with pytest.raises(InitError, match=r"Pulumi\.first\.yaml exists already"):
+    with pytest.raises(InitError, match=r"Pulumi\.first\.yaml already exists"):
         init(project, "first", {})
 
 

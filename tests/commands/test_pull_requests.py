@@ -57,7 +57,7 @@ def test_report_spot_to_on_demand_shows_replacement_and_higher_cost() -> None:
     assert "**REPLACE** 1: 1 NodePool" in found
     row = next(line for line in found.splitlines() if line.startswith("| gpus")).split("|")
     assert float(row[3]) > 2 * float(row[2])
-    assert row[3] == row[4], "after is all on demand"
+    assert row[3] == row[4], "the columns `after` and `all on demand` must be equal"
     assert "us-central1 NVIDIA_T4_GPUS: 0 -> 4" in found
     assert len(found.splitlines()) <= SCREEN_LINES
 
@@ -129,5 +129,5 @@ def test_preview_cleartext_secret_is_rejected_without_its_value(
     canary = "canary-5f2b77e0"
     values = {**STACK, "jobs": [{**JOB, "secrets": {"WANDB_API_KEY": "wandb"}}]}
     found = report_of_rejected_settings(values, tmp_path, monkeypatch, f"secrets:wandb={canary}")
-    assert "secrets:wandb in clear" in found
+    assert "secrets:wandb in plain text" in " ".join(found.split())
     assert canary not in found

@@ -163,7 +163,7 @@ def test_comment_longer_than_github_allows_is_cut_at_a_line() -> None:
     found = comment(long)
     assert len(found) <= 65_536
     assert found.startswith("- `resource-0`\n- `resource-1`\n")
-    assert found.splitlines()[-3].startswith("- `resource-"), "whole lines"
+    assert found.splitlines()[-3].startswith("- `resource-"), "the report must be cut between lines"
     assert "does not fit" in found.splitlines()[-1]
 
 

@@ -28,7 +28,9 @@ def test_ensure_stack_salt_of_another_checkout_raises_with_file_and_key(
     monkeypatch.setattr(stack, "program_folder", lambda: tmp_path)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{state}")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "another")
-    with pytest.raises(stack.PulumiFailed, match=r"Pulumi\.mine\.yaml: its `encryptionsalt` is of another checkout"):
+    with pytest.raises(
+        stack.PulumiFailed, match=r"Pulumi\.mine\.yaml: its `encryptionsalt` belongs to another checkout"
+    ):
         stack.ensure_stack("mine")
 
 
@@ -100,7 +102,7 @@ def test_stack_exists_failed_set_up_raises(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(stack, "has_cli", lambda: False)
     monkeypatch.setattr(stack, "run_child", lambda *_, **__: Child(status=1, stdout="", stderr="", is_stopped=False))
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://shared")
-    with pytest.raises(stack.PulumiFailed, match="set-up did not get one"):
+    with pytest.raises(stack.PulumiFailed, match="set-up did not install it"):
         stack.stack_exists("dev")
 
 
@@ -167,14 +169,14 @@ def test_outputs_broken_state_uses_its_backup(project: Path, capsys: pytest.Capt
     state = state_of(project, "one")
     state.write_text("", encoding="utf-8")
     assert stack.outputs("one") == {}
-    assert "stack one: one.json was cut off; using the state before the last write" in capsys.readouterr().out
+    assert "stack one: one.json was truncated; using the state before the last write" in capsys.readouterr().out
 
 
 def test_recover_broken_state_without_copy_raises(project: Path) -> None:
     stack.ensure_stack("one")
     state_of(project, "one").write_text("", encoding="utf-8")
     Path(f"{state_of(project, 'one')}.bak").unlink()
-    with pytest.raises(StateBroken, match=r"one\.json is cut off and has no whole copy"):
+    with pytest.raises(StateBroken, match=r"one\.json is truncated and has no intact copy"):
         stack.recover("one")
 
 

@@ -30,7 +30,7 @@ def test_repair_whole_files_changes_nothing(state: Path, tmp_path: Path) -> None
 
 def test_repair_broken_attributes_removes_them(state: Path, tmp_path: Path) -> None:
     Path(f"{state}.attrs").write_text("", encoding="utf-8")
-    assert StateFiles(tmp_path, PROJECT, "dev").repair() == ["dev.json.attrs was cut off and is removed"]
+    assert StateFiles(tmp_path, PROJECT, "dev").repair() == ["dev.json.attrs was truncated and is removed"]
     assert not Path(f"{state}.attrs").exists()
     assert state.read_text(encoding="utf-8") == '{"new": 1}'
 
@@ -59,7 +59,7 @@ def test_repair_broken_state_and_backup_uses_newest_whole_backup_of_a_command(st
 def test_repair_without_whole_copy_raises_and_changes_nothing(state: Path, tmp_path: Path) -> None:
     for each in (state, Path(f"{state}.bak")):
         each.write_text("{", encoding="utf-8")
-    with pytest.raises(StateBroken, match=r"dev\.json is cut off and has no whole copy"):
+    with pytest.raises(StateBroken, match=r"dev\.json is truncated and has no intact copy"):
         StateFiles(tmp_path, PROJECT, "dev").repair()
     assert state.read_text(encoding="utf-8") == "{"
 

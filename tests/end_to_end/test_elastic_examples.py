@@ -23,7 +23,7 @@ host, port = os.environ["PET_RDZV_ENDPOINT"].split(":")
 client, key = etcd.Client(host, int(port)), f"/torchelastic/p2p/run_{os.environ['PET_RDZV_ID']}/rdzv/active_version"
 client.write(key, json.dumps({**json.loads(client.get(key).value), "status": "closed"}))
 """
-"""Program that closes a rendezvous, as a host does that gives up."""
+"""Program that closes a rendezvous, like a host that gives up."""
 
 
 def up_with_a_killed_host(

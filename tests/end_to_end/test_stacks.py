@@ -37,12 +37,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SEQUENCES * 1200)]
 
 @dataclass
 class Stack:
-    """Stack of a checkout, and the model's knowledge of it."""
+    """Stack of a checkout, and the state that the model expects it to have."""
 
     checkout: Checkout
     name: str
     is_down: bool = True
-    """True if this machine must have no part of it."""
+    """True if this machine must have no leftovers of it."""
     has_checkpoint: bool = False
     """True if its bucket must have the checkpoint."""
     init: int | None = None

@@ -33,7 +33,7 @@ Kubectl = Callable[..., str]
 
 @pytest.fixture(scope="package")
 def settings() -> Iterator[ClusterSettings]:
-    """Yield the settings. Stop all remains of this cluster after the session."""
+    """Yield the settings. Stop this cluster and remove its leftovers after the session."""
     lifecycle.stop(SETTINGS)
     yield SETTINGS
     lifecycle.stop(SETTINGS)

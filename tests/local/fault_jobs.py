@@ -15,7 +15,7 @@ from tests.golden.manifests import manifests
 from workloads.pod import Placement
 from workloads.spec import JobKind, JobSpec
 
-JobCause = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-room"]
+JobCause = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-capacity"]
 NodeCause = Literal["node-lost", "node-dead"]
 Cause = JobCause | NodeCause
 CAUSES: tuple[Cause, ...] = get_args(JobCause)
@@ -142,7 +142,7 @@ def _replace(template: dict[str, Any], kind: JobKind, cause: Cause, name: str) -
         {"name": "VICTIM", "value": victim(kind, cause, name)},
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
     ]
-    cpu = "900" if cause == "no-room" and role == "worker" else "5m"
+    cpu = "900" if cause == "no-capacity" and role == "worker" else "5m"
     container["resources"] = {"requests": {"cpu": cpu, "memory": "16Mi"}, "limits": {"memory": "64Mi"}}
     if cause == "no-image" and role == "worker":
         container["image"] = "trainyard.local/missing:1"

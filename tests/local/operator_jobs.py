@@ -78,26 +78,7 @@ def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
     }
     indexed = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimit": 0, "template": prints}
     jobset = {"replicatedJobs": [{"name": "worker", "replicas": 1, "template": {"spec": indexed}}]}
-    runtime = job(
-        "trainer.kubeflow.org/v1alpha1",
-        "ClusterTrainingRuntime",
-        {
-            "mlPolicy": {"numNodes": 1, "torch": {}},
-            "template": {
-                "spec": {
-                    "replicatedJobs": [
-                        {
-                            "name": "node",
-                            "template": {
-                                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-                                "spec": {"template": prints},
-                            },
-                        }
-                    ]
-                }
-            },
-        },
-    )
+    runtime = job("trainer.kubeflow.org/v1alpha1", "ClusterTrainingRuntime", _runtime_spec(prints))
     del runtime["metadata"]["namespace"]
     train = {"runtimeRef": {"name": runtime["metadata"]["name"]}, "trainer": {"numNodes": 2}}
     return [
@@ -108,6 +89,19 @@ def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
         runtime,
         job("trainer.kubeflow.org/v1alpha1", "TrainJob", train),
     ]
+
+
+def _runtime_spec(template: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec of a runtime whose nodes have this pod template."""
+    node = {
+        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"template": template},
+    }
+    replicated_jobs = [{"name": "node", "template": node}]
+    return {
+        "mlPolicy": {"numNodes": 1, "torch": {}},
+        "template": {"spec": {"replicatedJobs": replicated_jobs}},
+    }
 
 
 def indexed(namespace: str, name: str, template: dict[str, Any]) -> dict[str, Any]:

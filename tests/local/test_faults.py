@@ -190,7 +190,7 @@ def test_fault_reason_is_in_status(faults: Faults, kind: JobKind) -> None:
     whys = {cause: " ".join(pod.why for pod in faults.seen(kind, cause)[1]) for cause in CAUSES}
     assert "exit code 78: the script's own code" in whys["exit-78"]
     assert "trainyard.local/missing:1" in whys["no-image"]
-    assert "Insufficient cpu" in whys["no-room"]
+    assert "Insufficient cpu" in whys["no-capacity"]
     assert "exit code 1: " in whys["exit-1"]
     if documented_effects()["memory", kind].startswith("fails"):
         assert "out of memory" in whys["memory"]

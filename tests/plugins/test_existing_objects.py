@@ -111,6 +111,6 @@ def test_up_names_the_objects_and_creates_nothing(
             up.bring_up("mine", stack_config.load_file(file))
     finally:
         core.delete_namespace("trainyard-operators")
-    said = "Namespace trainyard-operators is in the cluster already, and is not of stack mine"
+    said = "Namespace trainyard-operators already exists in the cluster and does not belong to stack mine"
     assert said in str(raised.value)
     assert called == ["stack"]

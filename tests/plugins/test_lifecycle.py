@@ -187,7 +187,7 @@ k8s.apiextensions.CustomResource(
 """
 
 
-def test_a_definition_a_namespace_and_a_custom_resource_come_up_together_and_go_together(new_stack: NewStack) -> None:
+def test_a_definition_a_namespace_and_a_custom_resource_are_created_and_deleted_together(new_stack: NewStack) -> None:
     stack = new_stack(DEFINITION)
     stack.up()
     assert set(stack.operations().values()) == {"same"}

@@ -142,7 +142,7 @@ ROWS = {
             "tests/commands/test_ttl.py::test_is_expired_only_after_ttl_and_never_without_one",
         ),
         (
-            "after the environment's approval: guard, remaining quota, policy, `make up YES=1`",
+            "after the environment's approval: checks pools with running jobs, buckets, remaining quota and policy",
             "tests/unit/test_workflows.py::test_jobs_with_credentials_need_approval_of_their_stack",
         ),
         (

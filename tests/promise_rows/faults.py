@@ -73,7 +73,7 @@ ROWS = {
             "tests/commands/test_interrupted_pulumi.py::test_up_during_another_up_fails_and_names_its_pid",
         ),
         (
-            "`its state ... is cut off and has no whole copy`",
+            "`its state ... is truncated and has no intact copy`",
             "tests/commands/test_stack.py::test_recover_broken_state_without_copy_raises",
             "tests/commands/test_state_files.py::test_repair_broken_state_uses_backup",
         ),
@@ -111,7 +111,7 @@ ROWS = {
             "tests/plugins/test_lifecycle.py::test_field_of_another_manager_is_a_conflict_until_it_is_taken_over",
         ),
         (
-            "`... is in the cluster already, and is not of stack ...`",
+            "`... already exists in the cluster and does not belong to stack ...`",
             "tests/plugins/test_existing_objects.py::test_up_names_the_objects_and_creates_nothing",
         ),
         (

@@ -130,7 +130,7 @@ ROWS = {
         (
             "Set-up omits the schemas' descriptions",
             "tests/setup/test_operators.py"
-            "::test_definitions_keep_the_schema_of_the_stored_version_and_lose_prose_and_conversion",
+            "::test_definitions_keep_the_schema_of_the_stored_version_and_lose_descriptions_and_conversion",
             "tests/setup/test_operators.py::test_rules_omit_resources_that_are_not_installed",
         ),
         (

@@ -59,7 +59,7 @@ ROWS = {
     ),
     "docs/first-run.md": (
         (
-            "Ctrl-C stops the output and keeps the job: the cluster and its jobs continue.",
+            "Ctrl-C ends only the output; the cluster and its jobs continue.",
             "tests/commands/test_follow.py::test_follow_stopped_by_ctrl_c_leaves_the_job_running",
         ),
         (

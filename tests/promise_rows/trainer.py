@@ -66,7 +66,7 @@ ROWS = {
         ),
         ("training is complete", "tests/trainer/test_training.py::test_two_hosts_learn"),
         (
-            "out of memory after steps for which it was enough",
+            "out of memory although earlier steps had enough",
             "tests/trainer/test_cpu.py::test_translate_errors_after_first_step_allows_a_restart",
         ),
         (
@@ -329,7 +329,7 @@ ROWS = {
             "tests/trainer/test_image_cache.py::test_cache_on_too_small_disk_is_rejected",
         ),
         (
-            "A tenth of the disk stays free; on a disk that is fuller than that, 99 % of the free space does.",
+            "A tenth of the disk stays free; if less is free, 99 % of the free space stays free.",
             "tests/trainer/test_image_cache.py::test_cache_on_full_disk_must_be_small",
         ),
         (

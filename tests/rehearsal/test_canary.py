@@ -1,4 +1,4 @@
-"""A secret value is not in clear in settings, preview, pods, reports or state. The real engine, no cluster."""
+"""A secret value is not in plain text in settings, preview, pods, reports or state. The real engine, no cluster."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_reserve_port_returns_a_port_of_its_own_for_each_process_and_name() -> N
     words = [sys.executable, "-c", "from commands.rehearse.folder import reserve_port; print(reserve_port('mine'))"]
     other = int(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
     assert mine not in (other, reserve_port("another"))
-    assert mine == reserve_port("mine"), "the next of that name has it too"
+    assert mine == reserve_port("mine"), "a rehearsal of the same name must get the same port"
     # The cluster is another process, and it reopens the port when it restarts.
     words = [sys.executable, "-c", f"from infra.local.lifecycle import listen; listen({mine})"]
     for _ in range(2):

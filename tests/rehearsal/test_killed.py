@@ -104,7 +104,7 @@ def test_up_and_destroy_after_a_kill_converge(
     case = CASES[cloud]
     stack = new_stack(case.program)
     stack.up(fault=f"crash:{count}", fails=True)
-    assert len(stack.clouds.resources) >= count, "the cloud has made what it was asked for"
+    assert len(stack.clouds.resources) >= count, "the cloud must complete the creation"
     assert recover(stack, case) == []
     stack.up()
     assert len(stack.clouds.resources) == case.resources

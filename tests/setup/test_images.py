@@ -108,7 +108,7 @@ def test_an_image_of_our_own_is_named_by_its_folder_and_the_installer(
         (tmp_path / "trainer" / "uv.txt").touch()
         (tmp_path / file).write_text(file, encoding="ascii")
         names.add(trainer_image.builtin_image_reference("horovod"))
-    assert len(names) == 2, "the trainer's sources are no part of it"
+    assert len(names) == 2, "the name must not depend on the trainer's sources"
     assert all(name.startswith("trainyard.local/horovod:") for name in names)
 
 

@@ -77,7 +77,7 @@ def files(*resources: str) -> dict[str, bytes]:
     return {name: f"---\n{yaml.safe_dump(document)}".encode() for name, document in documents.items()}
 
 
-def test_definitions_keep_the_schema_of_the_stored_version_and_lose_prose_and_conversion() -> None:
+def test_definitions_keep_the_schema_of_the_stored_version_and_lose_descriptions_and_conversion() -> None:
     (definition,) = operators.objects_of(RELEASE, files()).definitions
     assert definition["metadata"] == {"name": "jobs.example.com", "annotations": {"made-by": "generator"}}
     assert set(definition) == {"metadata", "spec"}

@@ -39,8 +39,7 @@ class Proxy:
         self.store = store
         self.fault: Callable[[str, str], Fault | None] = lambda _method, _path: None
         self.requests: list[tuple[str, str, Fault | None]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(self)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
@@ -73,79 +72,89 @@ def at_first(kind: Fault) -> Callable[[str, str], Fault | None]:
     return fault
 
 
-def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Server(ThreadingHTTPServer):
+    """HTTP server of a proxy."""
 
-        def log_message(self, *_words: object) -> None:
-            """Print nothing."""
+    daemon_threads = True
 
-        def answer(self) -> None:
-            """Pass a request on, or apply the test's fault to it."""
-            fault = proxy.fault(self.command, urlsplit(self.path).path)
-            proxy.requests.append((self.command, self.path, fault))
-            size = int(self.headers.get("Content-Length", 0))
-            if fault is Fault.HALF and size:
-                self.rfile.read(size // 2)
-                self.close_connection = True
-                return
-            body = self.rfile.read(size)
-            if fault and isinstance(fault.value, int):
-                self._send(fault.value, {"Content-Type": "text/plain"}, b"not now")
-                return
-            if fault is Fault.SLOW:
-                time.sleep(SLOW)
-            if self.path.startswith("/batch/"):
-                self._delete_each(body)
-                return
-            status, headers, content = self._forward(self.command, self.path, body)
-            self._send(status, headers, content, half=fault is Fault.HALF)
+    def __init__(self, proxy: Proxy) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.proxy = proxy
 
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
 
-        def _forward(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
-            connection = http.client.HTTPConnection("127.0.0.1", proxy.store, timeout=60)
-            passed = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
-            # Google's client escapes more characters than necessary.
-            address = urlsplit(path)
-            path = urlunsplit(address._replace(path=quote(unquote(address.path))))
-            connection.request(method, path, body, {**passed, "Authorization": ANY_SIGNATURE})
-            reply = connection.getresponse()
-            content = reply.read()
-            headers = {name: value for name, value in reply.getheaders() if name.lower() not in HOP_BY_HOP}
-            if method == "HEAD":
-                headers["Content-Length"] = reply.headers["Content-Length"] or "0"
-            connection.close()
-            return reply.status, headers, content
+class _Handler(BaseHTTPRequestHandler):
+    """Handler of the requests to a proxy."""
 
-        def _delete_each(self, body: bytes) -> None:
-            """Emulate batch deletion, which Google has and S3 does not: https://cloud.google.com/storage/docs/batch."""
-            boundary = self.headers.get_param("boundary")
-            head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
-            answers = []
-            for part in BytesParser().parsebytes(head + body).get_payload():
-                found = re.match(r"DELETE /storage/v1/b/([^/]+)/o/(\S+)", str(part.get_payload()))  # type: ignore[union-attr]  # parts
-                assert found, part
-                self._forward("DELETE", f"/{found[1]}/{unquote(found[2])}", b"")
-                number = str(part["Content-ID"]).strip("<>")  # type: ignore[index]  # as above
-                answers.append(
-                    f"--{boundary}\r\nContent-Type: application/http\r\nContent-ID: <response-{number}>\r\n\r\n"
-                    "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n\r\n"
-                )
-            content = ("".join(answers) + f"--{boundary}--\r\n").encode()
-            self._send(200, {"Content-Type": f"multipart/mixed; boundary={boundary}"}, content)
+    server: _Server
+    protocol_version = "HTTP/1.1"
 
-        def _send(self, status: int, headers: dict[str, str], content: bytes, *, half: bool = False) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            if "Content-Length" not in headers:
-                self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            # The client may have stopped waiting.
-            with suppress(BrokenPipeError, ConnectionResetError):
-                self.wfile.write(content[: len(content) // 2] if half else content)
-            if half:
-                self.close_connection = True
+    def log_message(self, *_words: object) -> None:
+        """Print nothing."""
 
-    return Handler
+    def answer(self) -> None:
+        """Pass a request on, or apply the test's fault to it."""
+        fault = self.server.proxy.fault(self.command, urlsplit(self.path).path)
+        self.server.proxy.requests.append((self.command, self.path, fault))
+        size = int(self.headers.get("Content-Length", 0))
+        if fault is Fault.HALF and size:
+            self.rfile.read(size // 2)
+            self.close_connection = True
+            return
+        body = self.rfile.read(size)
+        if fault and isinstance(fault.value, int):
+            self._send(fault.value, {"Content-Type": "text/plain"}, b"not now")
+            return
+        if fault is Fault.SLOW:
+            time.sleep(SLOW)
+        if self.path.startswith("/batch/"):
+            self._delete_each(body)
+            return
+        status, headers, content = self._forward(self.command, self.path, body)
+        self._send(status, headers, content, half=fault is Fault.HALF)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer
+
+    def _forward(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.proxy.store, timeout=60)
+        passed = {name: value for name, value in self.headers.items() if name.lower() not in HOP_BY_HOP}
+        # Google's client escapes more characters than necessary.
+        address = urlsplit(path)
+        path = urlunsplit(address._replace(path=quote(unquote(address.path))))
+        connection.request(method, path, body, {**passed, "Authorization": ANY_SIGNATURE})
+        reply = connection.getresponse()
+        content = reply.read()
+        headers = {name: value for name, value in reply.getheaders() if name.lower() not in HOP_BY_HOP}
+        if method == "HEAD":
+            headers["Content-Length"] = reply.headers["Content-Length"] or "0"
+        connection.close()
+        return reply.status, headers, content
+
+    def _delete_each(self, body: bytes) -> None:
+        """Emulate batch deletion, which Google has and S3 does not: https://cloud.google.com/storage/docs/batch."""
+        boundary = self.headers.get_param("boundary")
+        head = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
+        answers = []
+        for part in BytesParser().parsebytes(head + body).get_payload():
+            found = re.match(r"DELETE /storage/v1/b/([^/]+)/o/(\S+)", str(part.get_payload()))  # type: ignore[union-attr]  # parts
+            assert found, part
+            self._forward("DELETE", f"/{found[1]}/{unquote(found[2])}", b"")
+            number = str(part["Content-ID"]).strip("<>")  # type: ignore[index]  # as above
+            answers.append(
+                f"--{boundary}\r\nContent-Type: application/http\r\nContent-ID: <response-{number}>\r\n\r\n"
+                "HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n\r\n"
+            )
+        content = ("".join(answers) + f"--{boundary}--\r\n").encode()
+        self._send(200, {"Content-Type": f"multipart/mixed; boundary={boundary}"}, content)
+
+    def _send(self, status: int, headers: dict[str, str], content: bytes, *, half: bool = False) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if "Content-Length" not in headers:
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        # The client may have stopped waiting.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.wfile.write(content[: len(content) // 2] if half else content)
+        if half:
+            self.close_connection = True

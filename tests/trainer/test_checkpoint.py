@@ -260,7 +260,7 @@ def test_save_of_same_step_keeps_old_checkpoint_until_sealed(
     assert found
     assert found.facts["epoch"] == 1
     assert torch.equal(found.tensors["weights"], again.tensors["weights"])
-    assert len(folder.child("step-000000003").names()) == 2, "what was there before is gone"
+    assert len(folder.child("step-000000003").names()) == 2, "the files of the earlier save must be deleted"
 
 
 def test_process_killed_during_save_leaves_complete_checkpoint(tmp_path: Path, runtime: Runtime) -> None:

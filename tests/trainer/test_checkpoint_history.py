@@ -219,7 +219,7 @@ class Histories(RuleBasedStateMachine):
         else:
             lost = set()
             if step in saving.whole:
-                assert after[step] == saving.whole[step], "a step is whole until it is replaced"
+                assert after[step] == saving.whole[step], "a step must stay complete until it is replaced"
         for each in others.keys() - lost:
             assert after.get(each) == others[each], f"step {each} is lost"
         if is_done:

@@ -52,7 +52,7 @@ def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.
     for field in dataclasses.fields(config):
         described = re.search(rf"--(no-)?{field.name.replace('_', '-')}\b.*?\(default:", help_text, re.DOTALL)
         assert described, field.name
-        assert re.search(r"[a-z]{3,} [a-z]+", described[0]), f"{field.name} has no sentence"
+        assert re.search(r"[a-z]{3,} [a-z]+", described[0]), f"{field.name} has no description"
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_freed_memory_is_reused_without_clearing_pages() -> None:
     by_default, kept = map(int, done.stdout.split())
     pages = 2 * 8 * 16 * 2**20 // 4096
     # The position in the heap is random: perhaps only one of a step's sixteen tensors goes back to the kernel.
-    assert by_default > pages / 20, "this C library keeps memory by itself: keep_freed_memory can go"
+    assert by_default > pages / 20, "this C library keeps memory by itself: remove keep_freed_memory"
     assert kept < pages / 100
 
 

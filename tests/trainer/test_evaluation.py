@@ -22,7 +22,7 @@ from trainer.runtime import Runtime
 
 
 def test_scores_ignore_samples_without_class(runtime: Runtime) -> None:
-    # The classes in the model's order of scores, 0 first, for every sample.
+    # For every sample, class 0 has the highest score, and each later class a lower one.
     logits = torch.arange(7, 0, -1.0).repeat(6, 1)
     labels = torch.tensor([0, 1, 4, 5, NO_LABEL, 0])
     scores = Scores(7, runtime)

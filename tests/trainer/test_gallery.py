@@ -25,7 +25,7 @@ Record: Any = vars(wandb_internal_pb2)["Record"]
 
 
 class OneRank:
-    """The part of a runtime that the gallery uses."""
+    """Runtime of a single rank, with only the methods that the gallery calls."""
 
     rank = 0
 
@@ -38,7 +38,7 @@ def test_confusion_has_classes_as_rows_and_predictions_as_columns() -> None:
     collector = Collector(3, torch.device("cpu"))
     logits = torch.eye(3)[[0, 2, 2, 1]]
     collector.add(torch.rand(4, 3, 5, 6), logits, torch.tensor([0, 1, 2, 1]))
-    found = collector.take(OneRank())  # type: ignore[arg-type]  # as much of it as is asked
+    found = collector.take(OneRank())  # type: ignore[arg-type]  # a partial runtime
     assert found.confusion is not None
     assert found.confusion.tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
     assert [(each.label, each.predicted) for each in found.samples] == [(0, 0), (1, 2), (2, 2), (1, 1)]

@@ -110,7 +110,7 @@ def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, di
             assert [first.end(), third.end()] == [0, 0], "".join(first.lines[-40:] + third.lines[-40:])
     printed = "".join(first.lines + third.lines)
     last = {words for words in re.findall(r"^test epoch=30 (accuracy=\S+ loss=\S+) rank=\d/2 ", printed, re.M)}
-    assert len(last) == 1, "both ranks have the numbers of both"
+    assert len(last) == 1, "both ranks must report results over both ranks"
     assert float(last.pop().partition(" ")[0].partition("=")[2]) > 80
     assert re.findall(r"^upload .* rank=(\d)/\d ", printed, re.M) == ["0"]
     weights = torch.load(tmp_path / "lightning" / "model.pt")

@@ -49,7 +49,7 @@ def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, digits: Path)
 
 def test_preempted_rank_that_waits_for_others_stops() -> None:
     port = free_port()
-    # Not rank 0, whose name this process may have by now, and its child until it runs another program.
+    # Use rank 1: an earlier test may have named this process rank-0, and a child has its name until it calls exec.
     environment = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     words = [sys.executable, "-u", "-m", "trainer", "digits", "--device=cpu"]
     rank = subprocess.Popen(words, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True)

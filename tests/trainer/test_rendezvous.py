@@ -21,16 +21,16 @@ NOT_FOUND, COMPARE_FAILED = 100, 101
 
 
 class Keys(ThreadingHTTPServer):
-    """The part of etcd's second API that reopening uses: read a key, and delete it if its index matches."""
+    """Server with two requests of etcd's v2 API: read a key, and delete it if its index matches."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Asked)
+        super().__init__(("127.0.0.1", 0), KeysHandler)
         self.values: dict[str, str] = {}
         self.index = INDEX
 
 
-class Asked(BaseHTTPRequestHandler):
-    """Answer a request."""
+class KeysHandler(BaseHTTPRequestHandler):
+    """Handler of the requests to read and delete keys."""
 
     server: Keys
 

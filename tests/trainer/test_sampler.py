@@ -136,7 +136,7 @@ def test_epoch_of_another_seed_is_finished_with_that_seed(size: int, batch_size:
     after.next_epoch()
     fresh = EpochSampler(size, rank=0, world=1, batch_size=batch_size, seed=8)
     fresh.next_epoch()
-    assert take_step([after]) == take_step([fresh]), "the next epoch has the seed of now"
+    assert take_step([after]) == take_step([fresh]), "the next epoch must use the new seed"
 
 
 def share(position: int, epoch: int) -> Share:

@@ -101,9 +101,9 @@ def test_killed_ranks_of_a_script_restart_on_all_hosts(
             before = after
         assert [launcher.poll() for launcher in found.hosts] == [None] * hosts
         assert found.end() == [DONE] * hosts, found.output()
-        assert "TCPStore" not in found.output(), "torch warns when host 0 closes its store while others ask it"
+        assert "TCPStore" not in found.output(), "torch warns when host 0 closes its store while others query it"
         ports = {path.name.split(".")[2] for path in tmp_path.glob("*.*.*.*")}
-        assert len(ports) == 1 + len(kills), "each start has a store of its own"
+        assert len(ports) == 1 + len(kills), "each start must have its own store"
 
 
 def test_script_without_remaining_restarts_ends_on_all_hosts(tmp_path: Path) -> None:

@@ -180,6 +180,6 @@ def test_device_with_work_left_does_not_wait_for_data(monkeypatch: pytest.Monkey
         clock.gradients_ready()
         clock.end()
     times = clock.take()
-    assert times.data == pytest.approx(WAIT), "only at the first step had the device nothing to do"
+    assert times.data == pytest.approx(WAIT), "the device must wait for data at the first step only"
     assert times.total == pytest.approx(WAIT + 10 * WORK)
     assert queue.host == pytest.approx(times.total), "the numbers were read once the device was done"

@@ -86,13 +86,13 @@ UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
     (
         {"kind": "eks", "pools": C7},
         [{**MX, "parameter_servers": 1000}],
-        "capacity.job.no_room_beside",
+        "capacity.job.no_capacity_left",
         "jobs.0.parameter_servers",
     ),
     (
         GKE,
         [{**MX, **T4, "parameter_servers": 5, "resources": {"cpu": 3, "memory": "2Gi"}}],
-        "capacity.job.no_room_beside",
+        "capacity.job.no_capacity_left",
         "jobs.0.parameter_servers",
     ),
     (
@@ -104,7 +104,7 @@ UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
     (
         {"kind": "eks", "pools": []},
         [{**MPI, "hosts": 2, "resources": {"cpu": "1500m", "memory": "1Gi"}}],
-        "capacity.job.no_room_beside",
+        "capacity.job.no_capacity_left",
         "jobs.0.kind",
     ),
     (

@@ -40,7 +40,7 @@ def test_prices_have_source_and_date() -> None:
         assert price.source.startswith("https://")
         assert price.day <= date(2026, 11, 21)
         assert price.usd > 0
-        assert price.usd != 700, "the catalogue's number for no price"
+        assert price.usd != 700, "700 is the catalogue's number for a missing price"
 
 
 def test_prices_are_unique_by_item_and_region() -> None:
@@ -111,7 +111,7 @@ def test_cost_estimate_prices_every_disk(kind: str, disk: str, machine: str) -> 
 
 
 def test_cost_estimate_equals_published_prices_of_machines() -> None:
-    """Machines whose price is listed whole elsewhere: the sum of our parts comes to the same."""
+    """Check machines with a published total price: the sum of the parts must equal it."""
     listed = {
         "n1-standard-4": 0.19,
         "g4-standard-384": 36.0006,
@@ -186,7 +186,7 @@ def test_over_budget_rejects_higher_and_unknown_prices() -> None:
     assert over_budget(priced, 1) is not None
     assert over_budget(priced, 1000) is None
     unpriced = cost_estimate(platform("eks", {"machine_type": "p5e.48xlarge"}))
-    assert over_budget(unpriced, 1000) is not None, "an unknown price may be any"
+    assert over_budget(unpriced, 1000) is not None, "an unknown price may exceed any budget"
 
 
 def test_cost_estimate_of_local_cluster_is_empty() -> None:

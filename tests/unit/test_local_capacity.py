@@ -46,7 +46,7 @@ def test_local_capacity_host_larger_than_node_is_rejected() -> None:
 
 def test_local_capacity_second_job_without_room_is_rejected() -> None:
     assert codes(job_with("a", 2, "500m"), job_with("b", 2, "600m")) == [
-        ("capacity.local.no_room_beside", "jobs[1].hosts")
+        ("capacity.local.no_capacity_left", "jobs[1].hosts")
     ]
 
 
@@ -56,7 +56,7 @@ def test_local_capacity_uses_cpus_of_this_machine() -> None:
 
 def test_local_capacity_counts_mpi_launcher() -> None:
     mpi = {**job_with("a", 2, "1"), "kind": "mpi-job"}
-    assert codes(mpi) == [("capacity.local.no_room_beside", "jobs[0].kind")]
+    assert codes(mpi) == [("capacity.local.no_capacity_left", "jobs[0].kind")]
     assert local_problems({**mpi, "resources": {"cpu": "500m", "memory": "1Gi"}}) == []
 
 
@@ -77,5 +77,5 @@ def test_local_capacity_suspended_job_is_checked_separately() -> None:
     assert local_problems({**job_with("b", 2, "1"), "suspend": True}, job_with("a", 2, "1")) == []
     assert codes({**job_with("b", 3, "1"), "suspend": True}) == [("capacity.local.hosts_too_many", "jobs[0].hosts")]
     assert codes({**job_with("b", 2, "1"), "suspend": True, "kind": "mpi-job"}) == [
-        ("capacity.local.no_room_beside", "jobs[0].kind")
+        ("capacity.local.no_capacity_left", "jobs[0].kind")
     ]

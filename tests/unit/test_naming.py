@@ -1,4 +1,4 @@
-"""Names and labels obey Kubernetes' limits."""
+"""Names and labels satisfy Kubernetes' limits."""
 
 from __future__ import annotations
 

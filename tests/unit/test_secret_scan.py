@@ -1,4 +1,4 @@
-"""Secrets in clear are rejected by their name or format and never shown. Other values are accepted."""
+"""Secrets in plain text are rejected by their name or format and never shown. Other values are accepted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCRIPT = {"recipe": None, "script": "/opt/train.py", "image": "a:1"}
 
 
 def error_of(**job: object) -> ConfigError:
-    """Return the error of a job with a secret in clear."""
+    """Return the error of a job with a secret in plain text."""
     with pytest.raises(ConfigError) as caught:
         parse(cloud(**job))
     return caught.value

@@ -157,7 +157,7 @@ def test_load_file_secret_must_be_encrypted(tmp_path: Path) -> None:
     job = "{name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, secrets: {WANDB_API_KEY: wandb}}"
     text = f"config: {{platform: {{kind: local}}, jobs: [{job}], 'secrets:wandb': {{secure: v1:abc}}}}"
     assert load_file(write(tmp_path, text)).jobs[0].secrets == {"WANDB_API_KEY": "wandb"}
-    with pytest.raises(ValueError, match="in clear"):
+    with pytest.raises(ValueError, match="in plain text"):
         load_file(write(tmp_path, text.replace("{secure: v1:abc}", "abc")))
 
 

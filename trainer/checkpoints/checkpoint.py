@@ -171,7 +171,7 @@ class Checkpoints(SaveHooks):
             raise cause from None
 
     def _delete_unsealed(self, name: str) -> None:
-        """Delete the remains of a failed save, unless the folder holds an earlier complete checkpoint."""
+        """Delete the files of a failed save, unless the folder holds an earlier complete checkpoint."""
         from trainer.checkpoints.tensor_files import is_complete
 
         self.verify_lease()
@@ -188,8 +188,8 @@ class Checkpoints(SaveHooks):
         """Return the newest complete and compatible checkpoint on every rank, or None if there never was one.
 
         `check_compatible` raises ValueError for a checkpoint that this run cannot resume. `skipped` receives the name
-        of each unused checkpoint and the reason. `sharded_like` returns a tensor of which this rank needs the same part
-        as of the saved tensor with that name. Raises DataError if there are checkpoints but none is usable, because
+        of each unused checkpoint and the reason. `sharded_like` returns a tensor with the same sharding
+        as the saved tensor of that name. Raises DataError if there are checkpoints but none is usable, because
         starting over would hide the loss. Raises StorageError if the storage fails, because an older checkpoint would
         hide that too.
         """

@@ -18,9 +18,9 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_local_part(like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
-    """Return `local` as this rank's part of a tensor that is sharded like another one. Returns it alone if none is.
+    """Return a tensor that is sharded like `like`, with `local` as this rank's part. Return `local` if `like` is whole.
 
-    The part can be on another device than the other tensor's, unlike with DTensor.from_local.
+    Unlike with DTensor.from_local, `local` may be on another device than `like`.
     """
     if not is_sharded(like):
         return local

@@ -134,7 +134,7 @@ class RunState:
             torch.cuda.set_rng_state(cuda_state)
 
     def sharded_like(self, name: str) -> torch.Tensor | None:
-        """Return the weight of this rank that a saved tensor is shared among ranks like, if there is one."""
+        """Return the weight whose sharding a saved tensor must have on this rank, or None."""
         weights = dict(self.model.named_parameters())
         if name.startswith(OPTIMIZER):
             return weights.get(name.removeprefix(OPTIMIZER).partition(".")[2])

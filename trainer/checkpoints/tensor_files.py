@@ -47,7 +47,7 @@ def destination(
 ) -> dict[str, torch.Tensor]:
     """Return empty tensors for everything in a checkpoint. On `meta` they use no memory.
 
-    A tensor with the size of one that `sharded_like` returns for its name has only this rank's part.
+    `sharded_like` returns a tensor for a name. If it has the saved size, only this rank's part is allocated.
     """
     tensors = {}
     for name, found in read_metadata(manifest).state_dict_metadata.items():

@@ -171,8 +171,8 @@ def _index(place: Path, side: int) -> Index | None:
 def _build(source: Folder, images: list[ImageFile], side: int, place: Path, heartbeat: Callable[[], None]) -> None:
     """Decode all images into a new folder, then rename it to the cache's path."""
     # Cleaners of temporary folders and full disks leave incomplete caches, and killed processes leave drafts.
-    for remains in (place, *place.parent.glob(DRAFTS)):
-        shutil.rmtree(remains, ignore_errors=True)
+    for leftover in (place, *place.parent.glob(DRAFTS)):
+        shutil.rmtree(leftover, ignore_errors=True)
     needed = len(images) * side * side * 3
     disk = shutil.disk_usage(place.parent)
     if needed > max(disk.free - SPARE_DISK_SHARE * disk.total, FULL_DISK_SHARE * disk.free):

@@ -27,12 +27,12 @@ SEPARATOR_TEXT = "<|separator|>"
 LEARNT_BYTES = 2**28
 """Most bytes of the training texts that byte pairs are learnt from."""
 BATCH = 256
-"""Documents that are divided into tokens at once, by several threads."""
+"""Number of documents that are tokenized at once, by several threads."""
 Row = npt.NDArray[Any]
 
 
 class Coder:
-    """Division of texts into tokens: here into bytes."""
+    """Tokenizer whose tokens are bytes, and base class of other tokenizers."""
 
     size, separator = SEPARATOR + 1, SEPARATOR
     """Number of tokens, and the token before each document and after the last one."""
@@ -80,7 +80,7 @@ class FileCoder(Coder):
 
 
 def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[bytes]) -> Coder:
-    """Return the division into tokens that the settings ask for. All ranks must call it.
+    """Return the tokenizer in the settings. All ranks must call it.
 
     Rank 0 learns byte pairs once. It saves the tokenizer next to the checkpoints, for resumed runs and for exports.
     """
@@ -138,7 +138,7 @@ def byte_tokenizer() -> Tokenizer:
     """Return a tokenizer whose tokens are bytes."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    # The letters that stand for bytes in the field's byte-level tokenizers: printable ones for themselves.
+    # Byte-level tokenizers write each byte as a character. Printable bytes are written as themselves.
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(SEPARATOR) if byte not in printable]
     letters = {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}

@@ -1,4 +1,4 @@
-"""A decoder-only transformer as Llama's: RMSNorm, rotary embeddings, grouped-query attention and SwiGLU."""
+"""A decoder-only transformer like Llama: RMSNorm, rotary embeddings, grouped-query attention and SwiGLU."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEVIATION = 0.02
 https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf, section 2.3."""
 RESIDUAL_ENDS = ("out.weight", "down.weight")
 ZERO_END = ".lora_up"
-"""Ending of matrices that are zero at first, so that adapters do not change the model."""
+"""Suffix of the names of matrices that start as zero, so that new adapters do not change the model."""
 _ATTENTIONS = ("flash_attention_for_cpu", "cudnn_attention", "efficient_attention", "flash_attention")
 _NAMES = ("mm", *(f"_scaled_dot_product_{name}" for name in _ATTENTIONS))
 PRODUCTS = [getattr(torch.ops.aten, name).default for name in _NAMES]
@@ -177,8 +177,8 @@ def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
 def document_mask(tokens: torch.Tensor, separator: int = SEPARATOR) -> torch.Tensor | None:
     """Return a mask: each token attends to earlier tokens of its document. A separator begins a document.
 
-    Returns None if every sample has one document, so that a faster kernel can be used. Only a CPU looks, because other
-    devices would wait for the answer.
+    Returns None if every sample has one document, so that a faster kernel can be used. Only checked on a CPU,
+    because reading the answer from another device would make the host wait.
     """
     begins = tokens == separator
     if tokens.device.type == "cpu" and not begins[:, 1:].any():

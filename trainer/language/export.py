@@ -106,7 +106,7 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
 
 
 def merged_weights(base: PublishedModel, adapters: Shapes, read: Read, *, scale: float) -> tuple[Shapes, Read]:
-    """Return the same for the weights of a published model with adapters of LoRA added."""
+    """Return the same as `saved_weights` for a published model whose weights include the LoRA adapters."""
 
     def merged(name: str) -> torch.Tensor:
         weight = base.read(name, base.places[name].shape).float()

@@ -57,12 +57,12 @@ LLAMA_DEFAULTS = {
     **{"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "rms_norm_eps": 1e-6},
     **{"tie_word_embeddings": False, "rope_theta": 10_000.0, "rope_scaling": {}, "rope_parameters": {}},
 }
-"""Values of a configuration that lacks them:
+"""Default values of a configuration:
 https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfig"""
 
 
 def published_name(name: str) -> str:
-    """Return Hugging Face's name of a weight, or for an adapter of LoRA the name beside it."""
+    """Return Hugging Face's name of a weight. The name of a LoRA adapter begins with its layer's."""
     if name in NAMES:
         return NAMES[name]
     _, number, rest = name.split(".", 2)

@@ -1,4 +1,4 @@
-"""Fine-tuning of a pair of thin matrices per layer instead of its weights (LoRA, https://arxiv.org/abs/2106.09685)."""
+"""LoRA: fine-tune two low-rank matrices per layer instead of its weights (https://arxiv.org/abs/2106.09685)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOWN, UP = "lora_down", "lora_up"
 
 
 class AdaptedLinear(nn.Linear):
-    """A linear layer with fixed weights, to whose output two matrices add."""
+    """A linear layer with fixed weights. The product of two trained matrices is added to its output."""
 
     def __init__(self, like: nn.Linear, *, rank: int, scale: float) -> None:
         super().__init__(like.in_features, like.out_features, bias=False)

@@ -23,7 +23,7 @@ DATA, SHARD, TENSOR = "data", "shard", "tensor"
 
 
 def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: torch.dtype) -> None:
-    """Leave each rank its part of the weights. The weights must be on the meta device.
+    """Shard the weights, so that each rank holds only its part. The weights must be on the meta device.
 
     Matrices are multiplied in `dtype`, and gradients are added in 32 bits.
     """
@@ -39,7 +39,7 @@ def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: 
 
 
 def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
-    """Divide heads, hidden numbers and the vocabulary among a tensor group, and the tokens between two layers.
+    """Divide heads, hidden width and vocabulary among the ranks of a tensor group, and the tokens between two layers.
 
     https://arxiv.org/abs/1909.08053 describes the first, https://arxiv.org/abs/2205.05198 the second (sequence
     parallel).

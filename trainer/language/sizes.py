@@ -39,11 +39,11 @@ class Sizes:
 
     @property
     def head_width(self) -> int:
-        """Numbers of a head."""
+        """Width of a head."""
         return self.width // self.heads
 
     def matrix_weights(self, vocabulary: int) -> int:
-        """Return the number of weights that each token is multiplied with: all but the norms and the look-up."""
+        """Return the number of weights that each token is multiplied with: all but norms and input embedding."""
         attention = 2 * self.width * self.head_width * (self.heads + self.kv_heads)
         return self.layers * (attention + 3 * self.width * self.hidden) + vocabulary * self.width
 

@@ -27,7 +27,7 @@ from trainer.step_log import Meter
 from trainer.tasks import Task
 
 PADDING = 64
-"""Samples of text are generated from inputs of a multiple of this length, so that few shapes are compiled."""
+"""Input lengths are rounded up to a multiple of this when text is generated, so that few shapes are compiled."""
 
 
 class LanguageTask(Task):
@@ -79,14 +79,14 @@ class LanguageTask(Task):
         return model, build_optimizer(config, optimizer_groups(config, model), betas=BETAS)
 
     def describe(self) -> dict[str, Any]:
-        """Return the model in Hugging Face's form, its tokenizer, and where LoRA's fixed weights are."""
+        """Return the model in Hugging Face's form, its tokenizer, and the location of the weights that LoRA freezes."""
         config, base = self._config, self._config.init_from if self._config.lora_rank else ""
         described = describe(config, separator=self.data.coder.separator)
         facts = {"config": described, "tokenizer": config.tokenizer}
         return facts | {"lora_base": base, "lora_scale": config.lora_scale}
 
     def meter(self) -> Meter:
-        """Return what sums up losses and norms of gradients."""
+        """Return the meter that sums up losses and norms of gradients."""
         return TokenMeter(self._runtime.device, bytes_per_token=self.data.bytes_per_token)
 
     def flops_per_unit(self, model: nn.Module) -> float:
@@ -132,7 +132,7 @@ class LanguageTask(Task):
                 report.event("sample", step=step, text=json.dumps(text, ensure_ascii=False))
 
     def _write(self, model: nn.Module) -> str:
-        """Return the prompt and what the model writes after it. All ranks write the same."""
+        """Return the prompt and the text that the model writes after it. The text is the same on all ranks."""
         config, runtime = self._config, self._runtime
         generator = torch.Generator(runtime.device).manual_seed(config.seed)
         coder = self.data.coder

@@ -46,12 +46,19 @@ class IndexedJob(Kind):
         from pulumi_kubernetes.core.v1 import Service, ServicePortArgs, ServiceSpecArgs
 
         from workloads.command import RENDEZVOUS_PORT, host_command, process_layout, restarts_in_place
-        from workloads.objects import CREATED_IS_READY, QUEUE_PATH, UNAWAITED, companion, failure_policy, metadata
+        from workloads.objects import (
+            CREATED_IS_READY,
+            QUEUE_PATH,
+            UNAWAITED,
+            failure_policy,
+            metadata,
+            secondary_metadata,
+        )
         from workloads.pod import CONTAINER, Pod, pod_template
 
         Service(
             f"{name}-hosts",
-            metadata=companion(spec, placement, spec.name, UNAWAITED),
+            metadata=secondary_metadata(spec, placement, spec.name, UNAWAITED),
             spec=ServiceSpecArgs(
                 cluster_ip="None",
                 publish_not_ready_addresses=True,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SLICES = "worker"
 """Name of the set's one replicated job: a child Job for each slice."""
 FINAL_FAILURES = ("PodFailurePolicy", "DeadlineExceeded")
-"""Reasons of a Job that failed by a final exit code or exceeded its deadline, which starts again at each restart."""
+"""Reasons of a failed Job after which the set fails too: a final exit code, or the deadline. Each restart resets it."""
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
 """A node pool is a slice. Neither two slices of the job nor two jobs share a pool."""
 

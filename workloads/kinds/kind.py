@@ -1,4 +1,4 @@
-"""Kind: what shared code asks of a job kind. Schema: base of the models of custom resources' parts. No Pulumi.
+"""Kind: interface of a job kind to shared code. Schema: base class for parts of custom resources. No Pulumi.
 
 One class per kind implements Kind, in a module of its own. That module imports at its top only what settings need.
 `render` imports the rest itself, and so Pulumi.
@@ -140,16 +140,16 @@ class Kind(ABC):
         return host_name(job, 0)
 
     def child_suffixes(self, spec: JobSpec) -> Iterable[str]:
-        """Return what its controller appends to the job's name for Jobs, Services, pods and what they mount."""
+        """Return the suffixes that its controller adds to the job's name for the objects that it creates."""
         del spec
         return ()
 
     def label_suffixes(self, spec: JobSpec) -> Iterable[str]:
-        """Return what its controller appends to the job's name for names that must be DNS labels."""
+        """Return the suffixes that its controller adds to the job's name where the result must be a DNS label."""
         return self.child_suffixes(spec)
 
     def longest_suffix(self, spec: JobSpec) -> str:
-        """Return the longest of what is appended to the job's name."""
+        """Return the longest suffix that is added to the job's name."""
         suffixes = list(self.label_suffixes(spec))
         if spec.rendezvous_backend == "etcd":
             suffixes.append(ETCD_SUFFIX)

@@ -114,7 +114,7 @@ class TrainJob(Kind):
         from pulumi_kubernetes.apiextensions import CustomResource
 
         from workloads.command import host_command, process_layout, uses_torchrun
-        from workloads.objects import CREATED_IS_READY, UNAWAITED, companion, custom_job, metadata, name_of
+        from workloads.objects import CREATED_IS_READY, UNAWAITED, custom_job, metadata, name_of, secondary_metadata
         from workloads.pod import Pod
 
         layout = process_layout(spec)
@@ -125,7 +125,7 @@ class TrainJob(Kind):
             f"{name}-runtime",
             api_version=RESOURCE.api_version,
             kind=RUNTIME,
-            metadata=companion(spec, placement, None, UNAWAITED),
+            metadata=secondary_metadata(spec, placement, None, UNAWAITED),
             spec=TrainingRuntimeSpec(
                 ml_policy=MLPolicy(num_nodes=layout.hosts, torch=torch), template=JobSetTemplate(spec=jobs)
             ).plain(),

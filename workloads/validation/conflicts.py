@@ -303,16 +303,16 @@ def _secrets(spec: JobSpec) -> Iterator[Problem]:
     store = "and run `pulumi config set --secret secrets:NAME`"
     for name, noun in secrets_in_variables(spec.flags):
         remedy = f"remove it, and write `secrets: {{VARIABLE: NAME}}` {store}"
-        yield Problem("job.flags.secret", ("flags", name), f"is {noun} in clear; {remedy}")
+        yield Problem("job.flags.secret", ("flags", name), f"is {noun} in plain text; {remedy}")
     for name, noun in secrets_in_variables(spec.environment):
         yield Problem(
             "job.environment.secret",
             ("environment", name),
-            f"is {noun} in clear; write `secrets: {{{name}: NAME}}` {store}",
+            f"is {noun} in plain text; write `secrets: {{{name}: NAME}}` {store}",
         )
     for index, noun in secrets_in_arguments(spec.args):
         remedy = f"read a variable instead, write `secrets: {{VARIABLE: NAME}}` {store}"
-        yield Problem("job.args.secret", ("args", index), f"is {noun} in clear; {remedy}")
+        yield Problem("job.args.secret", ("args", index), f"is {noun} in plain text; {remedy}")
     for name in spec.environment.keys() & spec.secrets.keys():
         yield Problem(
             "job.environment.also_secret", ("environment", name), "is also in `secrets`; remove one of the two"

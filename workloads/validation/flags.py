@@ -42,7 +42,7 @@ def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
     """Yield a problem for each path below /bucket, in a job whose bucket is not mounted but has a URL of `scheme`."""
     error = f"pods on this platform have no {BUCKET_PATH}, because the bucket is an object store"
     if spec.script and _path_in_bucket(spec.script) is not None:
-        message = f"{error}; write a path in the image, or ./ and a path in this checkout"
+        message = f"{error}; write a path in the image, or a path in this checkout that begins with ./"
         yield Problem("job.script.in_bucket", ("script",), message, spec.script)
     values: dict[Path, object] = {
         **{("args", index): word for index, word in enumerate(spec.args)},
@@ -133,7 +133,7 @@ BUCKET_FLAGS = (("profile_steps", None), ("wandb", "offline"), ("wandb", "online
 
 
 def unused_flags(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for each flag of a recipe that has no effect."""
+    """Yield a problem for each flag of a recipe that has no effect or whose requirement is not met."""
     if spec.recipe is None:
         return
     if "fake_data" in FLAGS[spec.recipe]:
@@ -195,7 +195,7 @@ def _problem(code: str, spec: JobSpec, name: str, message: str) -> Problem:
 
 
 def _number(value: str | float | None) -> float:
-    """Convert a number that may be quoted. Return 0 for other text, for which `flag_problems` has a problem."""
+    """Convert a number that may be quoted. Return 0 for other text, which `flag_problems` reports."""
     try:
         return float(value or 0)
     except (OverflowError, ValueError):

@@ -152,7 +152,9 @@ def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
             continue
         if flag == "data_dir" and folder in data_folders(name):
             if spec.recipe == "language" and folder != TEXT_FOLDER:
-                message = f"has no texts; write a folder with train/ and test/ of texts, or remove it for {TEXT_FOLDER}"
+                message = (
+                    f"has no texts; write a folder with texts in train/ and test/, or remove it to use {TEXT_FOLDER}"
+                )
                 yield Problem("job.data_dir.no_text", ("flags", settings_key(spec, flag)), message, path)
             continue
         remedy = (
