@@ -125,7 +125,7 @@ def _recorded_sleep(seconds: float) -> None:
 
 
 setattr(multiprocessing.util, "spawnv_passfds", _recorded_spawn)  # noqa: B010  # mypy rejects another function
-time.sleep = _recorded_sleep
+setattr(time, "sleep", _recorded_sleep)  # noqa: B010  # as above
 
 
 def function_id(node_id: str) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from infra.hardware import PoolCapacity
+from infra.capacity import without_daemon_requests
+from infra.hardware import Capacity, PoolCapacity
 from infra.hardware.tpus import tpu_slice
 from infra.scheduling import Scheduling
 from settings.problems import ConfigError
@@ -284,3 +285,8 @@ def test_advice_names_zones_of_a_job_and_idle_pools(
     found = advice(config.cloud, config.jobs, ttl_hours)
     assert len(found) == len(expected)
     assert all(each.startswith(start) for each, start in zip(found, expected, strict=True))
+
+
+def test_requests_of_agents_reduce_what_a_node_offers() -> None:
+    node, agents = Capacity(millicores=4000, memory=16 * 2**30), Capacity(millicores=450, memory=2**30)
+    assert without_daemon_requests(node, agents) == Capacity(millicores=3550, memory=15 * 2**30)
