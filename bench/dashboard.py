@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from commands.dashboard.document import JobMetrics, Observed, document
-from commands.dashboard.metrics import Curves, EventFile, without_rest
+from commands.dashboard.metrics import Curves, without_rest
 from commands.dashboard.server import Hub, Server, serve, stop
-from commands.dashboard.watch import WANTED
+from commands.dashboard.watch import WANTED, JobFeed
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import INDEX, Object, pod_state
 from commands.run_times import times_of
@@ -150,15 +150,14 @@ def measure_curves(folder: Path, every: int) -> None:
     with file.open("w", encoding="utf-8") as opened:
         for step in range(every, STEPS + 1, every):
             opened.write(json.dumps(train_event(step, 0, 8, BEGUN + step)) + "\n")
-    curves, reader, refreshes, longest, total = Curves(WANTED), EventFile(file), 0, 0.0, 0.0
-    while reader.offset < file.stat().st_size:
+    feed, refreshes, longest, total = JobFeed(folder), 0, 0.0, 0.0
+    while refreshes == 0 or feed.metrics().read < 1:
         begun = time.process_time()
-        for each in reader.read():
-            curves.add(each)
+        feed.read_files(1)
         seconds = time.process_time() - begun
         refreshes, longest, total = refreshes + 1, max(longest, seconds), total + seconds
     begun = time.process_time()
-    points = curves.points("train", "loss")
+    points = feed.metrics().curves.points("train", "loss")
     drawn = time.process_time() - begun
     print(
         f"{STEPS:,} steps, a line every {every}: {file.stat().st_size / 1e6:.0f} MB in {total:.2f} s, in {refreshes} "
