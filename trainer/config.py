@@ -87,10 +87,6 @@ class TrainConfig:
         if self.job in rules.SHARED_FOLDERS:
             allowed = f"a name other than {' and '.join(rules.SHARED_FOLDERS)}"
             raise invalid_setting("job", self.job, allowed, "give --job another name")
-        self._check_combinations()
-
-    def _check_combinations(self) -> None:
-        """Reject settings that are valid alone but not together."""
         if self.accumulate > self.batch_size:
             allowed = f"at most batch_size, {self.batch_size}"
             raise invalid_setting("accumulate", self.accumulate, allowed, "lower --accumulate, or raise --batch-size")

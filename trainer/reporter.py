@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from trainer.exit_codes import ConfigurationError
-from trainer.sinks import CLOSE_SECONDS, Record, Sink, TensorBoard, Writer, json_lines
+from trainer.sinks import CLOSE_SECONDS, Record, Sink, TensorBoard, WeightsAndBiases, Writer, json_lines
 from trainer.storage import Folder
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ class Reporter:
             if wandb != "off":
                 if find_spec("wandb") is None:
                     raise ConfigurationError(f"wandb is {wandb!r} and the package wandb is not installed: install it")
-                from trainer.sinks import WeightsAndBiases
-
                 run = WeightsAndBiases(folder.child("wandb"), job=job, rank=process.rank, mode=wandb)
                 self._writers.append(Writer([run]))
 

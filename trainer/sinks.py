@@ -79,7 +79,7 @@ class Sink(Protocol):
         """Add an event."""
 
     def flush(self) -> None:
-        """Make the added events readable for other processes."""
+        """Make the added events readable for other processes. Some sinks do that at once or continuously."""
 
     def close(self) -> None:
         """Write all remaining events. The sink is not used again."""
@@ -152,7 +152,7 @@ def json_lines(folder: Folder, name: str) -> Sink:
     return JsonFile(folder, f"{name}.jsonl") if folder.is_local else JsonParts(folder, name)
 
 
-class JsonFile:
+class JsonFile(Sink):
     """JSON lines appended to a file on a disk."""
 
     def __init__(self, folder: Folder, name: str) -> None:
@@ -168,9 +168,6 @@ class JsonFile:
         with _storage_errors(self._url):
             self._file.write(record.line())
             self._file.flush()
-
-    def flush(self) -> None:
-        """Do nothing: each event is readable at once."""
 
     def close(self) -> None:
         """Write all remaining events."""
@@ -273,7 +270,7 @@ class TensorBoard:
             self._folder.upload(str(path), path.name)
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Sink):
     """A rank's run in Weights & Biases, in a group with the job's name. A resumed job continues the run.
 
     Without a network or a key it writes a folder for a later `wandb sync`.
@@ -294,9 +291,6 @@ class WeightsAndBiases:
         if points:
             run = self._open()
             run.log({**points, **_images(record)}, step=record.global_step)
-
-    def flush(self) -> None:
-        """Do nothing: W&B's own processes write continuously."""
 
     def close(self) -> None:
         """Write all remaining events."""

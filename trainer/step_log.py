@@ -62,7 +62,8 @@ class StepLog:
         self._flops: float | None = None
         self._peak = config.peak_teraflops * 1e12 or peak_flops(runtime.device, sixteen_bits=config.amp)
         self._logged = 0
-        self._is_finite = True
+        self.is_finite = True
+        """True if no reported loss was NaN or infinite."""
         self._pending: deque[tuple[int, Callable[[], None]]] = deque()
 
     def count(self, units: int, number: int, steps: int) -> None:
@@ -97,7 +98,7 @@ class StepLog:
                 **self._efficiency(times, rate),
                 **counts,
             )
-            self._is_finite = self._is_finite and math.isfinite(measures["loss"])
+            self.is_finite = self.is_finite and math.isfinite(measures["loss"])
 
         self._pending.append((global_step + self._runtime.metrics_lag_steps, line))
 
@@ -130,15 +131,10 @@ class StepLog:
         while self._pending and self._pending[0][0] <= up_to:
             self._pending.popleft()[1]()
 
-    @property
-    def is_finite(self) -> bool:
-        """True if no reported loss was NaN or infinite."""
-        return self._is_finite
-
     def flush(self) -> None:
         """Report all queued lines and check every loss so far."""
         self.emit()
-        self._is_finite = self._is_finite and self.meter.is_finite()
+        self.is_finite = self.is_finite and self.meter.is_finite()
 
 
 class Meter:
@@ -164,18 +160,14 @@ class Meter:
             self._count_held()
 
     def _count_held(self) -> None:
-        for loss_sum, logits, labels in self._concatenated():
+        if len(self._held) > 1:
+            losses, all_logits, all_labels = zip(*self._held, strict=True)
+            self._held = [(torch.stack(losses).double().sum(), torch.cat(all_logits), torch.cat(all_labels))]
+        for loss_sum, logits, labels in self._held:
             self._loss += loss_sum
             self._right += (logits.argmax(dim=1) == labels).sum()
             self._count += len(labels)
         self._held.clear()
-
-    def _concatenated(self) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Concatenate the held batches."""
-        if len(self._held) < 2:
-            return self._held
-        losses, logits, labels = zip(*self._held, strict=True)
-        return [(torch.stack(losses).double().sum(), torch.cat(logits), torch.cat(labels))]
 
     def is_finite(self) -> bool:
         """Return True if no loss was NaN or infinite. Waits for the device."""

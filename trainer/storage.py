@@ -74,16 +74,14 @@ class Folder:
 
             register(BUCKETS)
         try:
-            self._filesystem, self._path = fsspec.url_to_fs(self.url)
+            filesystem, path = fsspec.url_to_fs(self.url)
         except (ValueError, ImportError) as error:
             allowed = "file:///FOLDER, gs://BUCKET/FOLDER, s3://BUCKET/FOLDER"
             raise StorageError(f"bucket {url!r} cannot be used ({error}); allowed is {allowed}") from None
-        self.is_local = isinstance(self._filesystem, LocalFileSystem)
-
-    @property
-    def path(self) -> str:
+        self._filesystem: Any = filesystem
+        self.path: str = path
         """The path on a disk, or the folder's name in its bucket."""
-        return cast("str", self._path)
+        self.is_local = isinstance(filesystem, LocalFileSystem)
 
     def child(self, name: str) -> Folder:
         """Return a folder in this folder."""
@@ -95,24 +93,25 @@ class Folder:
 
     def folders(self) -> list[str]:
         """Return the names of the folders in the folder, or nothing if it does not exist."""
-        return sorted(_last_part(info["name"]) for info in self._list(detail=True) if self._is_folder(info))
+        return sorted(
+            _last_part(info["name"])
+            for info in self._list(detail=True)
+            # On a disk it may be a link to a folder.
+            if info["type"] == "directory" or (self.is_local and os.path.isdir(info["name"]))  # noqa: PTH112  # fsspec's path
+        )
 
     def _list(self, *, detail: bool) -> list[Any]:
         """Return fsspec's listing: paths, or with details facts about each."""
 
         def list_folder() -> list[Any]:
             self._filesystem.invalidate_cache()
-            return cast("list[Any]", self._filesystem.ls(self._path, detail=detail))
+            return cast("list[Any]", self._filesystem.ls(self.path, detail=detail))
 
         try:
             with self._translate_errors("cannot be listed", ""):
                 return self._retry(list_folder)
         except MissingFileError:
             return []
-
-    def _is_folder(self, info: dict[str, Any]) -> bool:
-        """Return True for a folder. On a disk it may be a link to one."""
-        return info["type"] == "directory" or (self.is_local and os.path.isdir(info["name"]))  # noqa: PTH112  # fsspec's path
 
     def age(self, name: str) -> float:
         """Return the seconds since a file was written, by the storage's clock, or infinity if it does not exist.
@@ -121,7 +120,7 @@ class Folder:
         """
         try:
             with self._translate_errors("cannot be read", name):
-                written = float(self._filesystem.modified(f"{self._path}/{name}").timestamp())
+                written = float(self._filesystem.modified(f"{self.path}/{name}").timestamp())
                 return max(0.0, time.time() - written)
         except MissingFileError:
             return float("inf")
@@ -129,17 +128,17 @@ class Folder:
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
         with self._translate_errors("cannot be read", name):
-            return self._retry(lambda: cast("bytes", self._filesystem.cat_file(f"{self._path}/{name}")))
+            return self._retry(lambda: cast("bytes", self._filesystem.cat_file(f"{self.path}/{name}")))
 
     def read_part(self, name: str, start: int, size: int) -> bytes:
         """Return a range of bytes of a file."""
         with self._translate_errors("cannot be read", name):
-            path = f"{self._path}/{name}"
+            path = f"{self.path}/{name}"
             return self._retry(lambda: cast("bytes", self._filesystem.cat_file(path, start=start, end=start + size)))
 
     def files(self, below: str) -> dict[str, FileFacts]:
         """Return all files below a folder of this folder, by their relative names. Follows links on a disk."""
-        start, cut = f"{self._path}/{below}", len(f"{self._path}/")
+        start, cut = f"{self.path}/{below}", len(f"{self.path}/")
         with self._translate_errors("cannot be listed", below):
             if self.is_local:
                 folders = os.walk(start, onerror=_raise_not_listed, followlinks=True)
@@ -151,14 +150,14 @@ class Folder:
     def facts(self, name: str) -> FileFacts:
         """Return size and version of a file."""
         with self._translate_errors("cannot be read", name):
-            return _facts(self._retry(lambda: self._filesystem.info(f"{self._path}/{name}")))
+            return _facts(self._retry(lambda: self._filesystem.info(f"{self.path}/{name}")))
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading and seeking: in place on a disk, or in memory from a bucket."""
         if not self.is_local:
             return io.BytesIO(self.read(name))
         with self._translate_errors("cannot be read", name):
-            return cast("IO[bytes]", self._filesystem.open(f"{self._path}/{name}", "rb"))
+            return cast("IO[bytes]", self._filesystem.open(f"{self.path}/{name}", "rb"))
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file atomically: after a crash it has the old or the new content."""
@@ -168,56 +167,56 @@ class Folder:
             return
         with self._translate_errors("cannot be written", name):
             # An object store shows an object only once it is complete.
-            self._retry(lambda: self._filesystem.pipe_file(f"{self._path}/{name}", content))
+            self._retry(lambda: self._filesystem.pipe_file(f"{self.path}/{name}", content))
 
     @contextmanager
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """Write a file piece by piece. On a disk it exists only after the block has ended without an error."""
-        target = f"{self._path}/{name}"
+        target = f"{self.path}/{name}"
         with self._translate_errors("cannot be written", name):
             if not self.is_local:
                 with self._filesystem.open(target, "wb") as file:
                     yield file
                 return
-            self._filesystem.makedirs(self._path, exist_ok=True)
+            self._filesystem.makedirs(self.path, exist_ok=True)
             draft = target + UNFINISHED_SUFFIX
             # Not fsspec's own file: after an error during a write it would still close and keep the partial content.
             with open(draft, "wb", buffering=0) as file:  # noqa: PTH123  # fsspec's path
                 yield cast("IO[bytes]", file)
                 os.fsync(file.fileno())
             os.replace(draft, target)  # noqa: PTH105  (two strings)
-            _sync_folder(self.path)
+            # Make the rename survive a crash of the machine.
+            descriptor = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def append(self, name: str) -> IO[str]:
         """Open a text file on a disk to append to it."""
         with self._translate_errors("cannot be written", name):
-            self._filesystem.makedirs(self._path, exist_ok=True)
-            return cast("IO[str]", self._filesystem.open(f"{self._path}/{name}", "a", encoding="utf-8"))
+            self._filesystem.makedirs(self.path, exist_ok=True)
+            return cast("IO[str]", self._filesystem.open(f"{self.path}/{name}", "a", encoding="utf-8"))
 
     def upload(self, local_path: str, name: str) -> None:
         """Copy a local file into the folder."""
         with self._translate_errors("cannot be written", name):
-            self._filesystem.makedirs(self._path, exist_ok=True)
-            self._retry(lambda: self._filesystem.put_file(local_path, f"{self._path}/{name}"))
+            self._filesystem.makedirs(self.path, exist_ok=True)
+            self._retry(lambda: self._filesystem.put_file(local_path, f"{self.path}/{name}"))
 
     def delete(self, name: str, *, first: str = "") -> None:
         """Delete a file, or a folder with its content, if it exists. In a folder, delete the file `first` first.
 
         For a link on a disk, delete only the link.
         """
-        path = f"{self._path}/{name}"
+        path = f"{self.path}/{name}"
         if self.is_local and os.path.islink(path):  # noqa: PTH114  # a path of fsspec
             with self._translate_errors("cannot be deleted", name):
                 os.unlink(path)  # noqa: PTH108  # as above
             return
         for each in (f"{name}/{first}", name) if first else (name,):
             with suppress(MissingFileError), self._translate_errors("cannot be deleted", each):
-                self._retry(partial(self._filesystem.rm, f"{self._path}/{each}", recursive=True))
-
-    def clear(self, *, first: str) -> None:
-        """Delete everything in the folder, starting with the file `first`."""
-        for name in sorted(self.names(), key=lambda name: name != first):
-            self.delete(name)
+                self._retry(partial(self._filesystem.rm, f"{self.path}/{each}", recursive=True))
 
     def _retry(self, request: Callable[[], Answer]) -> Answer:
         """Repeat a request to a bucket if its failure may be temporary. A disk's failure counts at once."""
@@ -277,15 +276,6 @@ def _is_temporary(error: Exception) -> bool:
     if isinstance(error, OSError):
         return not isinstance(error, PERMANENT_ERRORS)
     return type(error).__module__.startswith("obstore") and type(error).__name__ == "GenericError"
-
-
-def _sync_folder(path: str) -> None:
-    """Make a rename in the folder survive a crash of the machine."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def checkpoints_folder(bucket: Folder, job: str) -> Folder:

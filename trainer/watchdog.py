@@ -143,34 +143,21 @@ class Watchdog:
         rank, blame = self._runtime.rank, "its training makes no progress"
         # The rank that keeps the store may exit first. Then this one exits without it.
         with suppress(dist.DistError):
-            blame = self._report_hang() or blame
+            if self._store:
+                self._store.set(f"reporting/{rank}", "1")
+                self._store.set("hang", "1")
+                blame = self._ranks_at_fault()
         text = f"error: a rank did not answer within {self._timeout:g} s: {blame} (rank {rank}, exit code {HANG})\n"
         sys.stderr.write(text)
         sys.stderr.flush()
         with suppress(dist.DistError):
-            self._wait_for_reports()
+            if self._store:
+                self._store.set(f"reported/{rank}", "1")
+                keys = [f"reported/{each}" for each in range(self._runtime.world)]
+                until = time.monotonic() + REPORT_GRACE_SECONDS
+                while time.monotonic() < until and not self._store.check(keys):
+                    time.sleep(self._poll_seconds / 4)
         os._exit(HANG)
-
-    def _report_hang(self) -> str:
-        """Report the hang to the other ranks.
-
-        Returns a description of the ranks at fault, or nothing without a store.
-        """
-        if self._store is None:
-            return ""
-        self._store.set(f"reporting/{self._runtime.rank}", "1")
-        self._store.set("hang", "1")
-        return self._ranks_at_fault()
-
-    def _wait_for_reports(self) -> None:
-        """Wait for a limited time until every rank has printed its report."""
-        if self._store is None:
-            return
-        self._store.set(f"reported/{self._runtime.rank}", "1")
-        keys = [f"reported/{rank}" for rank in range(self._runtime.world)]
-        until = time.monotonic() + REPORT_GRACE_SECONDS
-        while time.monotonic() < until and not self._store.check(keys):
-            time.sleep(self._poll_seconds / 4)
 
     def _ranks_at_fault(self) -> str:
         """Return the ranks whose process is stopped. If all run, return the ranks with the least progress."""

@@ -157,6 +157,8 @@ class Checkpoints(SaveHooks):
         """
         from torch.distributed.checkpoint.api import CheckpointException
 
+        from trainer.checkpoints.tensor_files import is_complete
+
         if self._save is None:
             return
         saving, self._save, self._copy = self._save, None, None
@@ -166,17 +168,13 @@ class Checkpoints(SaveHooks):
             cause = root_cause(error)
             if isinstance(cause, DivergedError) and self._runtime.rank == 0:
                 # A folder without a manifest is not a checkpoint: report the divergence, not a failed deletion.
+                # The folder may also hold an earlier complete checkpoint of this step.
+                name = checkpoint_name(self.saving_step)
                 with suppress(TrainerError):
-                    self._delete_unsealed(checkpoint_name(self.saving_step))
+                    self.verify_lease()
+                    if not is_complete(self.folder.child(name)):
+                        self.folder.delete(name)
             raise cause from None
-
-    def _delete_unsealed(self, name: str) -> None:
-        """Delete the files of a failed save, unless the folder holds an earlier complete checkpoint."""
-        from trainer.checkpoints.tensor_files import is_complete
-
-        self.verify_lease()
-        if not is_complete(self.folder.child(name)):
-            self.folder.delete(name)
 
     def load_newest(
         self,
@@ -264,7 +262,7 @@ class Checkpoints(SaveHooks):
 
         kept = 1
         for name in self._newest_first():
-            if _step(name) >= before:
+            if name >= checkpoint_name(before):
                 continue
             folder = self.folder.child(name)
             try:
@@ -285,13 +283,8 @@ class Checkpoints(SaveHooks):
 
 
 def checkpoint_name(step: int) -> str:
-    """Return the name of a step's checkpoint."""
+    """Return the name of a step's checkpoint. Names have the order of their steps."""
     return f"step-{step:09d}"
-
-
-def _step(name: str) -> int:
-    """Return the step in a checkpoint's name."""
-    return int(name.removeprefix("step-"))
 
 
 class _NotSealedError(ValueError):

@@ -103,7 +103,8 @@ class RunState:
         for name, tensor in self._model_tensors():
             local_part(tensor).copy_(local_part(tensors[MODEL + name]))
         optimizer_state = self.optimizer.state_dict()
-        numbers = {id(parameter): number for number, parameter in enumerate(self._parameters())}
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
         optimizer_state["state"] = {}
         weights = dict(self.model.named_parameters())
         for name, tensor in tensors.items():
@@ -148,10 +149,6 @@ class RunState:
             if id(tensor) not in seen and not is_fixed:
                 seen.add(id(tensor))
                 yield name, tensor.detach()
-
-    def _parameters(self) -> list[torch.Tensor]:
-        """Return the weights in the order in which the optimiser numbers them."""
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
 
 def _shape_and_type(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:

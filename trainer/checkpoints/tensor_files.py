@@ -158,7 +158,8 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
         self._hooks.verify_lease()
         self._is_replacing = is_complete(self._folder)
         if not self._is_replacing:
-            self._folder.clear(first=MANIFEST)
+            for name in sorted(self._folder.names(), key=lambda name: name != MANIFEST):
+                self._folder.delete(name)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write this rank's tensors one after the other."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 NO_LABEL = -100
 """Class of a sample without a label. torch's cross entropy ignores it."""
+PREFETCH_STEPS = 3
+"""Number of steps whose batches are prepared in advance."""
 DIGIT_IMAGES = "digits-images-idx3-ubyte"
 DIGIT_LABELS = "digits-labels-idx1-ubyte"
 DIGITS = 10
@@ -67,9 +69,10 @@ class Data(Protocol):
     @property
     def broken(self) -> Sequence[str]:
         """Known unreadable samples, each with the reason. They do not contribute to the gradient."""
+        return ()
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Set the sampler, which tells the data set the next steps."""
+        """Set the sampler, which tells the data set the next steps. Loaded data does not need it."""
 
     def batch(self, share: Share, *, world: int) -> Batch:
         """Return this rank's samples of one training step."""
@@ -93,11 +96,10 @@ def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-class Digits:
+class Digits(ImageData):
     """Handwritten digits, all in the device's memory. A fixed fifth of each class is the test set."""
 
     channels = 1
-    broken: Sequence[str] = ()
 
     def __init__(self, config: DigitsConfig, device: torch.device) -> None:
         folder = Path(config.data_dir)
@@ -116,9 +118,6 @@ class Digits:
         self.num_samples, self.num_tests = len(train), len(test)
         self._augment, self._seed = config.augment, config.seed
 
-    def follow(self, sampler: EpochSampler) -> None:
-        """Do nothing: all digits are loaded."""
-
     def batch(self, share: Share, *, world: int) -> Batch:
         """Return this rank's digits of one training step."""
         indices = to_device(share.indices, self._train_images.device)
@@ -134,11 +133,10 @@ class Digits:
             yield images[start : start + TEST_BATCH], labels[start : start + TEST_BATCH]
 
 
-class GeneratedImages:
+class GeneratedImages(ImageData):
     """A batch of random images, generated once on the device and used at every step."""
 
     channels = 3
-    broken: Sequence[str] = ()
 
     def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
         self.num_samples = config.steps_per_epoch * config.batch_size * world
@@ -150,9 +148,6 @@ class GeneratedImages:
         self.classes, self.side = config.num_classes, config.image_size
         self.num_tests = config.test_steps * config.batch_size * world
         self._test_steps = config.test_steps
-
-    def follow(self, sampler: EpochSampler) -> None:
-        """Do nothing: all steps use the same images."""
 
     def batch(self, share: Share, *, world: int) -> Batch:
         """Return as many of the images as the step needs."""

@@ -244,7 +244,9 @@ class StreamedImages:
         pixels = []
         for index, found in zip(indices.tolist(), ask, strict=True):
             if isinstance(found, str):
-                self._mark_broken(index, found)
+                if self.labels[index] != NO_LABEL:
+                    self.labels[index] = NO_LABEL
+                    self.broken.append(f"{self._images[index].name}: {found}")
                 found = np.zeros((self._side, self._side, 3), dtype=np.uint8)
             pixels.append(found)
             self._seen.add(index)
@@ -254,8 +256,3 @@ class StreamedImages:
                 f"{len(self.broken)} of {len(self._seen)} images are broken, the first: {first}; look at the data set"
             )
         return pixels
-
-    def _mark_broken(self, index: int, reason: str) -> None:
-        if self.labels[index] != NO_LABEL:
-            self.labels[index] = NO_LABEL
-            self.broken.append(f"{self._images[index].name}: {reason}")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from trainer.config import ImagenetConfig
-from trainer.data.datasets import Batch, to_device
+from trainer.data.datasets import PREFETCH_STEPS, Batch, to_device
 from trainer.data.image_cache import DecodedImages, Pixels, StreamedImages, load_cached
 from trainer.data.image_files import ImageFile, find_images
 from trainer.data.sampler import EpochSampler, Share
@@ -27,8 +27,6 @@ Numbers = npt.NDArray[Any]
 Images = DecodedImages | StreamedImages
 MARGIN_DIVISOR = 8
 """Stored images are an eighth larger than training images, to leave room for random crops."""
-PREFETCH_STEPS = 3
-"""Number of steps whose images are cropped in advance."""
 MIN_CLASSES = 2
 """Least number of classes. With one class every model is right and its loss is 0."""
 MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

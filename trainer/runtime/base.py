@@ -91,13 +91,9 @@ class Runtime:
         self.init_device(config)
         if self.world > 1:
             with self.translate_errors():
-                self._join_ranks()
-
-    def _join_ranks(self) -> None:
-        """Join the process group."""
-        store = init_process_group(self.backend, timedelta(seconds=self.timeout + TIMEOUT_SLACK_SECONDS))
-        # Use a separate connection: a rank that blocks on the other one must not silence the watchdog.
-        self.store = PrefixStore("trainer", store.clone())
+                store = init_process_group(self.backend, timedelta(seconds=self.timeout + TIMEOUT_SLACK_SECONDS))
+                # Use a separate connection: a rank that blocks on the other one must not silence the watchdog.
+                self.store = PrefixStore("trainer", store.clone())
 
     @property
     def data_rank(self) -> int:
@@ -200,7 +196,9 @@ class Runtime:
             return decision
         agreed = self.wait_decision()
         value = torch.tensor([decision], dtype=torch.int32)
-        self._pending_decision = (_work(dist.all_reduce(value, dist.ReduceOp.MAX, async_op=True)), value)
+        work = dist.all_reduce(value, dist.ReduceOp.MAX, async_op=True)
+        assert work is not None, "this process belongs to the group"
+        self._pending_decision = (work, value)
         return agreed
 
     def wait_decision(self) -> Decision:
@@ -326,11 +324,6 @@ def _without_sync(model: Any) -> Iterator[None]:
         yield
     finally:
         model.set_requires_gradient_sync(True)
-
-
-def _work(work: dist.Work | None) -> dist.Work:
-    assert work is not None, "this process belongs to the group"
-    return work
 
 
 def _from_compiler(error: Exception) -> bool:

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainer.data.datasets import NO_LABEL, Batch, GeneratedImages, ImageData
+from trainer.data.datasets import NO_LABEL, PREFETCH_STEPS, Batch, GeneratedImages, ImageData
 from trainer.data.sampler import EpochSampler, Share
 
 if TYPE_CHECKING:
     from trainer.runtime.xla import XlaRuntime
 
-PREFETCH_STEPS = 3
-"""Number of steps whose batches are sent in advance."""
 PreparedBatch = tuple[tuple[int, int], Batch]
 """A step's position (epoch, samples before it) and its batch."""
 
