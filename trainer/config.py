@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, Union, cast
 
 import tyro
 
@@ -182,8 +182,8 @@ class LanguageConfig(TrainConfig):
     data_dir: rules.ImagesFolder = field(
         default_factory=lambda: os.environ.get("TRAINYARD_DATA", "/opt/trainyard/sotu")
     )
-    """Folder with train/ and test/, of *.txt (a document each) and *.jsonl (a document per line, in `text`). It is on a
-    disk, or at gs://... or s3://..., by default $TRAINYARD_DATA."""
+    """Folder with train/ and test/, of *.txt (a document each), *.jsonl and *.parquet (a document per row, in `text`)
+    and *.npy (a row of tokens). It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA."""
     preset: PresetName = "1m"
     """Sizes of the model, by its rough number of weights."""
     layers: rules.NaturalNumber = 0
@@ -261,11 +261,6 @@ class LanguageConfig(TrainConfig):
         return choose_sizes(self.preset, self.output, self)
 
 
-Config = (
-    Annotated[DigitsConfig, tyro.conf.subcommand("digits")]
-    | Annotated[ImagenetConfig, tyro.conf.subcommand("imagenet")]
-    | Annotated[LanguageConfig, tyro.conf.subcommand("language")]
-)
 RecipeConfig = DigitsConfig | ImagenetConfig | LanguageConfig
 RECIPES: dict[str, type[RecipeConfig]] = {
     "digits": DigitsConfig,
@@ -283,7 +278,8 @@ def parse(arguments: Sequence[str]) -> RecipeConfig:
         raise invalid_setting(
             "RECIPE", arguments[0], " or ".join((*RECIPES, "export")), "write it first, before its flags"
         )
-    return cast("RecipeConfig", parse_settings(Config, "python -m trainer", arguments))
+    kinds = (Annotated[kind, tyro.conf.subcommand(name)] for name, kind in RECIPES.items())
+    return cast("RecipeConfig", parse_settings(Union[tuple(kinds)], "python -m trainer", arguments))  # noqa: UP007  # at run time
 
 
 def parse_settings(kind: Any, program: str, arguments: Sequence[str]) -> Any:
@@ -308,11 +304,6 @@ def step_range(steps: str) -> tuple[int, int] | None:
         allowed = f"A-B with 1 <= A <= B <= {rules.MAX_COUNT}"
         raise invalid_setting("profile_steps", steps, allowed, "give the first and the last step")
     return first, last
-
-
-def recipe(config: TrainConfig) -> str:
-    """Return the name of the recipe, as on the command line."""
-    return type(config).__name__.removesuffix("Config").lower()
 
 
 def _one_line(boxed: str) -> str:

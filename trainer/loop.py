@@ -11,7 +11,7 @@ from torch import nn
 
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.checkpoints.state import RunState
-from trainer.config import RecipeConfig, recipe
+from trainer.config import RECIPES, RecipeConfig
 from trainer.data.datasets import Batch, Data
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError, PreemptedError, StorageError, diverged
@@ -236,7 +236,7 @@ def build_components(config: RecipeConfig, runtime: Runtime, report: Reporter) -
         device=runtime.device.type,
         threads=torch.get_num_threads(),
         precision=str(runtime.precision).removeprefix("torch."),
-        recipe=recipe(config),
+        recipe=next(name for name, kind in RECIPES.items() if type(config) is kind),
         model=signature(config),
     )
     torch.manual_seed(config.seed)

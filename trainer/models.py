@@ -81,19 +81,12 @@ def learning_rate(config: TrainConfig, progress: float) -> float:
     return config.learning_rate * (config.final_rate + (1 - config.final_rate) * left)
 
 
-def classifiers() -> list[str]:
-    """Return the names of torchvision's image classifiers."""
-    import torchvision
-
-    names: list[str] = torchvision.models.list_models(module=torchvision.models)
-    return names
-
-
 def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
     # Imported here because these two libraries take seconds to load, and other recipes do not need them.
     import torchvision
 
-    if arch in classifiers():
+    classifiers: list[str] = torchvision.models.list_models(module=torchvision.models)
+    if arch in classifiers:
         options: dict[str, Any] = {"num_classes": classes}
         if arch in AUXILIARY_LOSS_MODELS:
             options |= {"aux_logits": False, "init_weights": True}
@@ -120,7 +113,7 @@ def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
         )
         with _explain_size_errors(arch, size if given else None):
             return timm.create_model(name, pretrained=False, num_classes=classes, **given)
-    near = get_close_matches(name, sorted({*classifiers(), *timm.list_models()}), n=3)
+    near = get_close_matches(name, sorted({*classifiers, *timm.list_models()}), n=3)
     hint = f"did you mean {', '.join(near)}?" if near else MODEL_LISTS
     raise ConfigurationError(f"arch is {arch!r}; allowed are the models of torchvision and timm: {hint}")
 

@@ -1,4 +1,4 @@
-"""Report a run: lines for people on standard output, and events for the sinks of files."""
+"""Report a run: lines and warnings for people, and events for the sinks of files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from trainer.exit_codes import ConfigurationError
-from trainer.sinks import CLOSE_SECONDS, Record, Sink, TensorBoard, WeightsAndBiases, Writer, json_lines
+from trainer.sinks import CLOSE_SECONDS, JsonFile, JsonParts, Record, Sink, TensorBoard, WeightsAndBiases, Writer
 from trainer.storage import Folder
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ class Reporter:
         self._order = threading.Lock()
         self._writers: list[Writer] = []
         if folder:
+            metrics, name = folder.child("metrics"), f"rank-{process.rank}"
             # One thread serves the other sinks, but W&B may wait for the network.
-            sinks: list[Sink] = [json_lines(folder.child("metrics"), f"rank-{process.rank}")]
+            sinks: list[Sink] = [JsonFile(metrics, f"{name}.jsonl") if metrics.is_local else JsonParts(metrics, name)]
             if process.rank == 0:
                 sinks.append(TensorBoard(folder.child("tensorboard")))
             self._writers.append(Writer(sinks))
@@ -102,6 +103,11 @@ class Reporter:
             writer.end()
         for writer in self._writers:
             writer.wait(until)
+
+
+def warn(text: str) -> None:
+    """Print a warning."""
+    print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def node_name() -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -56,7 +56,9 @@ class Record:
     def line(self) -> str:
         """Return the event as a line of JSON. NaN and infinity become null."""
         step = {} if self.global_step is None else {"global_step": self.global_step}
-        values = {key: None if _is_not_finite(value) else value for key, value in self.values.items()}
+        values = {
+            key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in self.values.items()
+        }
         content = {"event": self.name, "time": round(self.time, 3), **values, **step}
         return json.dumps(content, allow_nan=False) + "\n"
 
@@ -68,12 +70,8 @@ class Record:
                     yield f"{self.name}/{key}", float(value)
 
 
-def _is_not_finite(value: str | float) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
-
-
-class Sink(Protocol):
-    """A sink for one kind of file. Only its writer's thread calls its methods."""
+class Sink:
+    """Base class of the sinks, each for one kind of file. Only its writer's thread calls its methods."""
 
     def write(self, record: Record) -> None:
         """Add an event."""
@@ -147,11 +145,6 @@ class Writer:
             sink.close()
 
 
-def json_lines(folder: Folder, name: str) -> Sink:
-    """Return a sink of JSON lines: one file on a disk, or one object per half minute in a bucket."""
-    return JsonFile(folder, f"{name}.jsonl") if folder.is_local else JsonParts(folder, name)
-
-
 class JsonFile(Sink):
     """JSON lines appended to a file on a disk."""
 
@@ -194,8 +187,8 @@ def _storage_errors(url: str) -> Iterator[None]:
         raise StorageError(f"{url} cannot be written: {error.strerror or error}") from None
 
 
-class JsonParts:
-    """JSON lines in a series of objects, each named by the time of its first event."""
+class JsonParts(Sink):
+    """JSON lines in a series of objects in a bucket, one per half minute, named by the time of its first event."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._folder = folder.child(name)
@@ -222,7 +215,7 @@ class JsonParts:
             self._lines.clear()
 
 
-class TensorBoard:
+class TensorBoard(Sink):
     """TensorBoard's event files. For a bucket they are written locally and copied."""
 
     def __init__(self, folder: Folder) -> None:

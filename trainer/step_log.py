@@ -81,7 +81,8 @@ class StepLog:
         global_step, epoch, counts = self._state.step, self._state.sampler.epoch + 1, self._runtime.counts()
         sums, times = self.meter.sums(), self.steps.take()
         seconds, global_rate = self.clock.lap()
-        self._watchdog.record_work(times.steps, times.own)
+        # Without the wait for other ranks, it does not depend on their speed.
+        self._watchdog.record_work(times.steps, times.total - times.all_reduce)
         self._state.useful_seconds += times.total - times.data
 
         def line() -> None:
@@ -105,16 +106,21 @@ class StepLog:
     def _efficiency(self, times: StepTimes, rate: float) -> dict[str, float]:
         """Return the measures of the last steps, from their times and this rank's samples or tokens a second.
 
-        data_wait and all_reduce are percent of the steps' time, and memory_mib is MiB. teraflops is 10^12 operations a
-        second, and mfu is percent of the device's peak. goodput is percent of the time since the run first began.
+        data_wait and all_reduce are percent of the steps' time. memory_mib is the peak allocation on CUDA, else the
+        resident memory. teraflops is 10^12 operations a second, and mfu is percent of the device's peak. goodput is
+        percent of the time since the run first began.
         """
         self._logged += 1
         total = max(times.total, 1e-9)
         lifetime = max(time.time() - self._state.began, 1e-9)
+        if self._runtime.device.type == "cuda":
+            memory = torch.cuda.max_memory_allocated(self._runtime.device)
+        else:
+            memory = int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
         found = {
             "data_wait": 100 * times.data / total,
             "all_reduce": 100 * times.all_reduce / total,
-            "memory_mib": _memory_bytes(self._runtime.device) / 2**20,
+            "memory_mib": memory / 2**20,
             "goodput": min(100.0, 100 * self._state.useful_seconds / lifetime),
         }
         # Counted once, after the first line, so that the first step does not wait for it.
@@ -246,11 +252,6 @@ class StepTimes:
     """From the end of each rank's backward pass to the last averaged gradient. It is the part of the
     communication that does not overlap with computation."""
 
-    @property
-    def own(self) -> float:
-        """This rank's own part, which does not depend on the speed of the other ranks."""
-        return self.total - self.all_reduce
-
 
 class StepClock:
     """Measure the times of steps. Only `take` waits for the device."""
@@ -312,13 +313,6 @@ def _between(start: Mark, end: Mark) -> float:
     assert isinstance(end, torch.cuda.Event)
     end.synchronize()
     return float(start.elapsed_time(end)) / 1000
-
-
-def _memory_bytes(device: torch.device) -> int:
-    """Return the peak allocation on CUDA, else the resident memory."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer.config import TrainConfig, step_range
+from trainer.reporter import warn
 from trainer.storage import Folder, profiles_folder
 
 if TYPE_CHECKING:
@@ -36,11 +36,9 @@ class StepProfile:
     def warn_if_outside(self, done: int, last: int) -> None:
         """Warn, on one rank, if the run from step `done` to step `last` contains none of the requested steps."""
         if self._requested and self._rank == 0 and (self._requested[0] > last or self._requested[1] <= done):
-            print(
-                f"warning: profile_steps is '{self._config.profile_steps}', and the run goes from step {done} to "
-                f"{last}: no profile is written; set --profile-steps to steps in that range",
-                file=sys.stderr,
-                flush=True,
+            warn(
+                f"profile_steps is '{self._config.profile_steps}', and the run goes from step {done} to {last}: no "
+                "profile is written; set --profile-steps to steps in that range"
             )
 
     def before(self, step: int) -> None:

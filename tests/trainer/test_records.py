@@ -16,7 +16,7 @@ from trainer.config import parse
 from trainer.exit_codes import DataError, StorageError
 from trainer.reporter import Reporter
 from trainer.runtime import start_runtime
-from trainer.sinks import FLUSH_SECONDS, JsonFile, Record, TensorBoard, WeightsAndBiases, Writer
+from trainer.sinks import FLUSH_SECONDS, JsonFile, Record, Sink, TensorBoard, WeightsAndBiases, Writer
 from trainer.storage import Folder
 
 
@@ -44,17 +44,11 @@ def test_continuous_events_are_readable_during_the_run(tmp_path: Path) -> None:
     writer.wait(time.monotonic() + 60)
 
 
-class FullDisk:
+class FullDisk(Sink):
     """A sink that cannot write."""
 
     def write(self, record: Record) -> None:
         raise StorageError(f"{record.name}: the disk is full")
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def test_writer_error_is_raised_at_every_check() -> None:

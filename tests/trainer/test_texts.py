@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow  # type: ignore[import-untyped]  # without type hints
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from tests.trainer.image_sets import ReaderRank
 from trainer.config import LanguageConfig
 from trainer.data.datasets import NO_LABEL
 from trainer.data.sampler import EpochSampler
-from trainer.data.texts import Texts, Tokens, read_documents
-from trainer.exit_codes import DataError
-from trainer.language.coder import Coder
+from trainer.data.texts import Texts, TokenRow, Tokens, read_parts
+from trainer.exit_codes import ConfigurationError, DataError
+from trainer.language.coder import Coder, FileCoder, learn
 from trainer.language.sizes import SEPARATOR
 from trainer.storage import Folder
 
 DOCUMENTS = st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=6)
+Change = Callable[[Path], object]
 
 
 def row_of(documents: list[bytes]) -> list[int]:
@@ -29,9 +34,16 @@ def row_of(documents: list[bytes]) -> list[int]:
     return [token for text in documents for token in (SEPARATOR, *text)] + [SEPARATOR]
 
 
-@given(DOCUMENTS, st.integers(1, 50))
-def test_samples_predict_every_token_once(documents: list[bytes], context: int) -> None:
-    tokens, row = Tokens(documents, context, Coder()), row_of(documents)
+def row_file(documents: list[bytes]) -> TokenRow:
+    """Return the row of tokens that a file of these documents has."""
+    return TokenRow(np.array(row_of(documents)[:-1], dtype=np.uint16), "row.npy")
+
+
+@given(DOCUMENTS, st.integers(1, 50), st.integers(1, 63))
+def test_samples_predict_every_token_once(documents: list[bytes], context: int, in_rows: int) -> None:
+    parts = [row_file([text]) if in_rows >> place & 1 else text for place, text in enumerate(documents)]
+    tokens, row = Tokens(parts, context, Coder()), row_of(documents)
+    assert tokens.num_bytes == sum(map(len, documents))
     everything = np.arange(tokens.num_samples)
     inputs, labels = tokens.batch(everything, tokens.num_samples + 1)
     known = labels != NO_LABEL
@@ -42,26 +54,59 @@ def test_samples_predict_every_token_once(documents: list[bytes], context: int) 
     assert sum(tokens.targets(everything[[number]]) for number in everything) == len(row) - 1
 
 
-def texts(folder: Path, *, batch_size: int = 3, context: int = 8) -> Texts:
+TOKENIZED = [b"Read from a row.", b"The row has two.", b"A row at the end."]
+TABLE = ["A table's document.", "größer"]
+LINES = [b"First.", "Größe".encode(), b"The second document, of one file."]
+EVERYTHING = [*LINES, *TOKENIZED[:2], *(text.encode() for text in TABLE), TOKENIZED[2]]
+"""The documents of the folder in order."""
+
+
+def texts(folder: Path, *, batch_size: int = 3, context: int = 8, tokenizer: str = "bytes") -> Texts:
     """Return the texts in a folder."""
-    return Texts(LanguageConfig(data_dir=str(folder), batch_size=batch_size, context=context), ReaderRank())
+    config = LanguageConfig(data_dir=str(folder), batch_size=batch_size, context=context, tokenizer=tokenizer)
+    return Texts(config, ReaderRank())
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with texts in both formats."""
+    """A folder with texts in every format."""
     folder = tmp_path_factory.mktemp("texts")
     for split in ("train", "test"):
         (folder / split).mkdir()
+        np.save(folder / split / "c.npy", row_file(TOKENIZED[:2]).tokens)
+        np.save(folder / split / "e.npy", row_file(TOKENIZED[2:]).tokens.astype(np.uint32))
+        parquet.write_table(pyarrow.table({"id": [1, 2], "text": TABLE}), folder / split / "d.parquet")
         (folder / split / "b.txt").write_text("The second document, of one file.", encoding="utf-8")
         lines = [json.dumps({"text": text}) for text in ("First.", "", "Größe")]
         (folder / split / "a.jsonl").write_text("\n".join(lines) + "\n\n", encoding="utf-8")
     return folder
 
 
-def test_documents_are_read_in_order(folder: Path) -> None:
-    found = list(read_documents(Folder(str(folder)), "train", ReaderRank()))
-    assert found == [b"First.", "Größe".encode(), b"The second document, of one file."]
+def test_documents_and_rows_are_read_in_order(folder: Path) -> None:
+    found = [
+        part if isinstance(part, bytes) else part.tokens.tolist()
+        for part in read_parts(Folder(str(folder)), "train", ReaderRank())
+    ]
+    rows = [row_file(documents).tokens.tolist() for documents in (TOKENIZED[:2], TOKENIZED[2:])]
+    assert found == [*LINES, rows[0], *(text.encode() for text in TABLE), rows[1]]
+
+
+def test_row_on_disk_is_mapped_into_memory(folder: Path) -> None:
+    parts = read_parts(Folder(str(folder)), "train", ReaderRank())
+    for row in [part for part in parts if isinstance(part, TokenRow)]:
+        assert isinstance(row.tokens.base, np.memmap)
+
+
+def test_row_in_bucket_is_read_whole(folder: Path) -> None:
+    place = Folder(str(folder))
+    on_disk = [part for part in read_parts(place, "train", ReaderRank()) if isinstance(part, TokenRow)]
+    # fsspec's memory has the interface of a bucket.
+    remote = Folder(f"memory://{folder.name}")
+    for path in (folder / "train").iterdir():
+        remote.write(f"train/{path.name}", path.read_bytes())
+    assert not remote.is_local
+    in_memory = [part for part in read_parts(remote, "train", ReaderRank()) if isinstance(part, TokenRow)]
+    assert [row.tokens.tolist() for row in in_memory] == [row.tokens.tolist() for row in on_disk]
 
 
 @pytest.mark.parametrize("worlds", [[1], [2], [3, 1, 2], [5]])
@@ -81,9 +126,25 @@ def test_epoch_predicts_every_token_once_over_changing_ranks(worlds: list[int], 
             assert {batch.scale for batch in batches} == {world / len(labels)}
             found.append(labels)
         place = ranks[0].state()
-    assert sorted(torch.cat(found).tolist()) == sorted(
-        row_of([b"First.", "Größe".encode(), (folder / "train" / "b.txt").read_bytes()])[1:]
-    )
+    assert sorted(torch.cat(found).tolist()) == sorted(row_of(EVERYTHING)[1:])
+
+
+def test_resumed_epoch_has_the_same_batches_of_documents_and_rows(folder: Path) -> None:
+    whole, rest = [], []
+    sampler = EpochSampler(texts(folder).num_samples, rank=0, world=1, batch_size=2, seed=3)
+    data, place = texts(folder), sampler.state()
+    while sampler.steps_left:
+        if sampler.position == 6:
+            place = sampler.state()
+        whole.append(data.batch(sampler.next(), world=1))
+    resumed, data = EpochSampler(data.num_samples, rank=0, world=1, batch_size=2, seed=3), texts(folder)
+    resumed.load_state(place)
+    while resumed.steps_left:
+        rest.append(data.batch(resumed.next(), world=1))
+    assert len(rest) == len(whole) - 3
+    for one, other in zip(whole[3:], rest, strict=True):
+        assert one.inputs.equal(other.inputs)
+        assert one.labels.equal(other.labels)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
@@ -108,3 +169,120 @@ def test_folder_without_text_is_rejected(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("" if name == "train/a.txt" else "text", encoding="utf-8")
     with pytest.raises(DataError, match="has no text of train: allowed are train/"):
         texts(tmp_path)
+
+
+def test_bits_per_byte_do_not_depend_on_the_format(tmp_path: Path) -> None:
+    documents = ["Größe und Maß. " * 9, "  Two spaces,\n a line.\t<|separator", "日本語"]
+    text = learn([document.encode() for document in documents], 290).to_str()
+    (tmp_path / "tokenizer.json").write_text(text, encoding="utf-8")
+    coder = FileCoder(text, "tokenizer.json", lambda: None)
+    for split in ("train", "test"):
+        for kind in ("plain", "rows"):
+            (tmp_path / kind / split).mkdir(parents=True)
+        rows = []
+        for number, document in enumerate(documents):
+            (tmp_path / "plain" / split / f"{number}.txt").write_bytes(document.encode())
+            (tokens,) = coder.encode([document.encode()])
+            rows += [coder.separator, *tokens]
+        np.save(tmp_path / "rows" / split / "0.npy", np.array(rows, dtype=np.uint16))
+    one, other = (texts(tmp_path / kind, tokenizer=f"{tmp_path}/tokenizer.json") for kind in ("plain", "rows"))
+    assert one.test_bytes == other.test_bytes == sum(len(document.encode()) for document in documents)
+    assert one.test_targets == other.test_targets
+    assert one.bytes_per_token == other.bytes_per_token
+    batches = [list(data.test_batches(rank=0, world=1)) for data in (one, other)]
+    for (inputs, labels), (inputs_of_rows, labels_of_rows) in zip(*batches, strict=True):
+        assert inputs.equal(inputs_of_rows)
+        assert labels.equal(labels_of_rows)
+
+
+def test_bytes_of_many_tokens_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.data.texts.COUNTED_TOKENS", 500)
+    rows = [row_file([b"nine byte" for _ in range(count)]) for count in (100, 300)]
+    assert Tokens(rows, 8, Coder()).num_bytes == pytest.approx(400 * 9, rel=0.01)
+
+
+def test_learnt_tokens_with_rows_are_rejected(folder: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"tokenizer is 'bpe'; allowed is bytes or a tokenizer\.json"):
+        texts(folder, tokenizer="bpe")
+
+
+BROKEN_ROWS: dict[str, tuple[Change, str]] = {
+    "empty": (lambda path: path.write_bytes(b""), "is not a row of tokens"),
+    "text": (lambda path: path.write_bytes(b"some text"), "is not a row of tokens"),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-1]), "is not a row of tokens"),
+    "pickle": (lambda path: np.save(path, np.array([{}]), allow_pickle=True), "is not a row of tokens"),
+    "shape": (lambda path: np.save(path, np.zeros((2, 3), np.uint16)), "it has 2 dimensions of type uint16"),
+    "type": (lambda path: np.save(path, np.zeros(3, np.int64)), "it has 1 dimensions of type int64"),
+    "order": (lambda path: np.save(path, np.zeros(3, ">u2")), "it has 1 dimensions of type >u2"),
+    "token": (lambda path: np.save(path, np.array([256, 257], np.uint16)), "has token 257; allowed are 0 to 256"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_ROWS)
+def test_file_that_is_no_row_of_tokens_is_rejected(name: str, tmp_path: Path) -> None:
+    change, message = BROKEN_ROWS[name]
+    for split in ("test", "train"):
+        (tmp_path / split).mkdir()
+        np.save(tmp_path / split / "a.npy", np.arange(256, dtype=np.uint16))
+    change(tmp_path / "train" / "a.npy")
+    with pytest.raises(DataError) as caught:
+        texts(tmp_path)
+    assert f"{tmp_path}/train/a.npy" in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_unknown_token_beyond_the_counted_ones_is_rejected_by_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.data.texts.COUNTED_TOKENS", 50)
+    tokens = Tokens([TokenRow(np.arange(1000, dtype=np.uint16), "row.npy")], 8, Coder())
+    tokens.batch(np.arange(20), 20)
+    with pytest.raises(DataError, match=r"row\.npy has token 999; allowed are 0 to 256"):
+        tokens.batch(np.arange(120, 125), 5)
+
+
+def test_row_without_tokens_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    np.save(tmp_path / "train" / "a.npy", np.zeros(0, np.uint16))
+    with pytest.raises(DataError, match="has no text of train"):
+        texts(tmp_path)
+
+
+def table(**columns: list[object]) -> Change:
+    """Return a function that writes a Parquet file."""
+    return lambda path: parquet.write_table(pyarrow.table(columns), path)
+
+
+BROKEN_TABLES: dict[str, tuple[Change, str]] = {
+    "empty": (lambda path: path.write_bytes(b""), "cannot be read"),
+    "not a table": (lambda path: path.write_bytes(b"some text, not a table"), "cannot be read"),
+    "column": (table(content=["text"]), "cannot be read"),
+    "missing": (table(text=["text", None]), "row 2: not a document; allowed is a text in each row"),
+    "number": (table(text=[1]), "row 1: not a document; allowed is a text in each row"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_TABLES)
+def test_file_that_is_no_table_of_documents_is_rejected(name: str, tmp_path: Path) -> None:
+    change, message = BROKEN_TABLES[name]
+    (tmp_path / "train").mkdir()
+    change(tmp_path / "train" / "a.parquet")
+    with pytest.raises(DataError) as caught:
+        texts(tmp_path)
+    assert f"{tmp_path}/train/a.parquet" in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_table_without_pyarrow_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"d\.parquet cannot be read without pyarrow.*`requirements`.*frameworks"):
+        texts(folder)
+
+
+def test_lengths_of_tokens_are_their_bytes_of_text() -> None:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.BPE(vocab={"▁größe": 0, "<0x0A>": 1, "a": 2}, merges=[], byte_fallback=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens([AddedToken("<s>", special=True)])
+    tokenizer.add_tokens([AddedToken("  ", special=False)])
+    assert FileCoder(tokenizer.to_str(), "tokenizer.json", lambda: None).lengths().tolist() == [8, 1, 1, 0, 2]

@@ -86,13 +86,9 @@ class RunState:
         found = saved.facts["signature"]
         if found != self.signature:
             raise ValueError(f"it belongs to {found}, not {self.signature}")
-        own = {MODEL + name: _shape_and_type(tensor) for name, tensor in self._model_tensors()}
-        saved_tensors = {
-            name: _shape_and_type(tensor) for name, tensor in saved.tensors.items() if name.startswith(MODEL)
-        }
-        different = sorted(
-            name for name in own.keys() | saved_tensors.keys() if own.get(name) != saved_tensors.get(name)
-        )
+        own = {(MODEL + name, tensor.shape, tensor.dtype) for name, tensor in self._model_tensors()}
+        others = {(name, tensor.shape, tensor.dtype) for name, tensor in saved.tensors.items()}
+        different = sorted(name for name, _, _ in own ^ others if name.startswith(MODEL))
         if different:
             raise ValueError(f"{different[0].removeprefix(MODEL)} has another shape or type, or is missing")
 
@@ -149,7 +145,3 @@ class RunState:
             if id(tensor) not in seen and not is_fixed:
                 seen.add(id(tensor))
                 yield name, tensor.detach()
-
-
-def _shape_and_type(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
-    return tensor.shape, tensor.dtype

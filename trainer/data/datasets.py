@@ -6,7 +6,6 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -73,6 +72,7 @@ class Data(Protocol):
 
     def follow(self, sampler: EpochSampler) -> None:
         """Set the sampler, which tells the data set the next steps. Loaded data does not need it."""
+        del sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:
         """Return this rank's samples of one training step."""
@@ -105,7 +105,14 @@ class Digits(ImageData):
         folder = Path(config.data_dir)
         pixels = read_idx(folder / DIGIT_IMAGES, dimensions=3)
         labels = read_idx(folder / DIGIT_LABELS, dimensions=1).long()
-        _check_digits(folder, pixels, labels)
+        count, height, width = pixels.shape
+        is_square = height == width == DIGIT_SIDE
+        if count < TEST_EVERY or count != len(labels) or not is_square or labels.max() >= DIGITS:
+            raise DataError(
+                f"{folder} has {count} images of {height} x {width} pixels and {len(labels)} labels; allowed are at "
+                f"least {TEST_EVERY} images of {DIGIT_SIDE} x {DIGIT_SIDE} pixels and as many labels from 0 to "
+                f"{DIGITS - 1}: create the files again"
+            )
         self.classes, self.side = DIGITS, DIGIT_SIDE
         images = pixels.unsqueeze(1).float()
         images = ((images - images.mean()) / images.std()).to(device)
@@ -161,17 +168,6 @@ class GeneratedImages(ImageData):
             yield self._images, self._labels
 
 
-def _check_digits(folder: Path, pixels: torch.Tensor, labels: torch.Tensor) -> None:
-    """Raise DataError if the two files do not hold the same number of digits, in the expected size."""
-    count, height, width = pixels.shape
-    if count < TEST_EVERY or count != len(labels) or height != width or width != DIGIT_SIDE or labels.max() >= DIGITS:
-        raise DataError(
-            f"{folder} has {count} images of {height} x {width} pixels and {len(labels)} labels; allowed are at least "
-            f"{TEST_EVERY} images of {DIGIT_SIDE} x {DIGIT_SIDE} pixels and as many labels from 0 to {DIGITS - 1}: "
-            "create the files again"
-        )
-
-
 def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> ImageData:
     """Return the data of a recipe. Raises DataError if files are missing or broken."""
     device, rank, world = runtime.data_device, runtime.rank, runtime.world
@@ -200,8 +196,8 @@ def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
     if content[:4] != bytes([0, 0, UNSIGNED_BYTES, dimensions]) or len(content) < start:
         raise DataError(f"{path} is not an IDX file of bytes in {dimensions} dimensions; create it again")
     sizes = struct.unpack(f">{dimensions}I", content[4:start])
-    if len(content) - start != prod(sizes):
-        raise DataError(f"{path} has {len(content) - start} bytes of data, not {prod(sizes)}; create it again")
+    if len(content) - start != math.prod(sizes):
+        raise DataError(f"{path} has {len(content) - start} bytes of data, not {math.prod(sizes)}; create it again")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=start).view(sizes)
 
 

@@ -214,7 +214,7 @@ def _fill(file: IO[bytes], source: Folder, images: list[ImageFile], side: int, h
 def try_decode(source: Folder, image: ImageFile, side: int) -> Pixels | str:
     """Return the image's pixels or the reason why it is broken. Raises StorageError if a bucket does not answer."""
     try:
-        return decode(image.read(source), side)
+        return decode(source.read_part(image.file, image.start, image.size), side)
     except ValueError as error:
         return str(error)
     except StorageError as error:

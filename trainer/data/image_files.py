@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import tarfile
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import IO, TYPE_CHECKING
 
 from trainer.exit_codes import DataError
+from trainer.reporter import warn
 from trainer.rules import MAX_CLASSES
 from trainer.storage import FileFacts, Folder
 
@@ -49,10 +49,6 @@ class ImageFile:
     label: int
     """Number of its class."""
 
-    def read(self, folder: Folder) -> bytes:
-        """Return the encoded image. Raises StorageError."""
-        return folder.read_part(self.file, self.start, self.size)
-
 
 def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: int = 0) -> tuple[list[ImageFile], int]:
     """Return the images of `train` or `val` in a fixed order, and the number of classes.
@@ -67,7 +63,13 @@ def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: 
         images = _in_shards(folder, shards, runtime)
         names = _lines(folder, CLASS_NAMES) if CLASS_NAMES in found else []
         classes = train_classes or len(names) or 1 + max((image.label for image in images), default=0)
-        _check_labels(images, classes, "of the training set" if train_classes else f"named in {CLASS_NAMES}")
+        for image in images:
+            if image.label >= classes:
+                which = "of the training set" if train_classes else f"named in {CLASS_NAMES}"
+                raise DataError(
+                    f"{image.name} has class {image.label}; allowed are 0 to {classes - 1}, the classes {which}: "
+                    "create the shard again, or add the missing classes"
+                )
     else:
         class_names = [name for name in folder.child("train").folders() if not _is_hidden(name)]
         numbers = {name: number for number, name in enumerate(class_names)}
@@ -80,15 +82,6 @@ def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: 
             f"{f', or {ANNOTATIONS} and its images' if split == 'val' else ''}; {do}"
         )
     return images, classes
-
-
-def _check_labels(images: list[ImageFile], classes: int, which: str) -> None:
-    for image in images:
-        if image.label >= classes:
-            raise DataError(
-                f"{image.name} has class {image.label}; allowed are 0 to {classes - 1}, the classes {which}: create "
-                "the shard again, or add the missing classes"
-            )
 
 
 def _lines(folder: Folder, name: str) -> list[str]:
@@ -120,11 +113,6 @@ def _in_folders(folder: Folder, split: str, numbers: dict[str, int], runtime: Ru
 def _is_hidden(name: str) -> bool:
     """Return True if the file or a folder above it is hidden, like files of editors and file managers."""
     return any(part.startswith(".") for part in name.split("/"))
-
-
-def warn(text: str) -> None:
-    """Print a warning."""
-    print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
 def _in_class(folder: Folder, name: str, facts: FileFacts, numbers: dict[str, int]) -> ImageFile:

@@ -1,43 +1,70 @@
-"""Texts as tokens: documents on a disk or in a bucket, packed into samples of equal length."""
+"""Texts as tokens: documents or rows of tokens on a disk or in a bucket, packed into samples of equal length."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from numpy.lib.format import open_memmap, read_array
 
 from trainer.config import LanguageConfig
-from trainer.data.datasets import NO_LABEL, Batch, to_device
-from trainer.data.image_files import warn
-from trainer.data.sampler import EpochSampler, Share
+from trainer.data.datasets import NO_LABEL, Batch, Data, to_device
+from trainer.data.sampler import Share
 from trainer.exit_codes import DataError
-from trainer.language.coder import Coder, load_coder
+from trainer.language.coder import Coder, Row, load_coder
+from trainer.language.sizes import BPE
+from trainer.reporter import warn
+from trainer.rules import invalid_setting
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder
 
 Numbers = npt.NDArray[np.int64]
-TEXT_ENDING, LINES_ENDING = ".txt", ".jsonl"
-"""Endings of a file that is one document, and of a file with a document per line."""
+TEXT_ENDING, LINES_ENDING, TABLE_ENDING, TOKENS_ENDING = ENDINGS = ".txt", ".jsonl", ".parquet", ".npy"
+"""Endings of a file that is one document, of files with many documents, and of a row of tokens."""
 TEXT_KEY = "text"
-"""Key of the text in a line of JSON."""
+"""Key of the text in a line of JSON, and its column in a table."""
+COUNTED_TOKENS, COUNTED_AT_ONCE = 2**26, 2**20
+"""Most tokens of a split's rows whose bytes are counted, all together and at once."""
+
+
+class TokenRow(NamedTuple):
+    """Tokens that follow each other in memory, or in a file that is mapped into memory."""
+
+    tokens: Row
+    file: str
+    """URL of the file, in messages."""
+
+    def check(self, tokens: Row, coder: Coder) -> Row:
+        """Return some tokens of this row. Raises DataError if one is not a token of the tokenizer."""
+        if len(tokens) and (highest := int(tokens.max())) >= coder.size:
+            raise DataError(
+                f"{self.file} has token {highest}; allowed are 0 to {coder.size - 1}, those of the tokenizer: set "
+                "--tokenizer to the one that the file was made with, or create the file again"
+            )
+        return tokens
 
 
 class Tokens:
-    """A split as one row of tokens, cut into samples of `context` tokens. Each token is predicted once."""
+    """A split as rows of tokens, cut into samples of `context` tokens. Each token is predicted once."""
 
-    def __init__(self, documents: Sequence[bytes], context: int, coder: Coder) -> None:
-        self.num_bytes = sum(map(len, documents))
-        parts = list(coder.encode(documents))
-        row = np.full(sum(map(len, parts)) + len(parts) + 1, coder.separator, dtype=np.min_scalar_type(coder.size))
-        start = 1
-        for part in parts:
-            row[start : start + len(part)] = part
-            start += len(part) + 1
-        self._row, self._context, self._separator = row, context, coder.separator
-        self.num_targets = len(row) - 1
+    def __init__(self, parts: Sequence[bytes | TokenRow], context: int, coder: Coder) -> None:
+        self._context, self._coder = context, coder
+        own = [part for part in parts if isinstance(part, TokenRow)]
+        self.num_bytes = sum(len(part) for part in parts if isinstance(part, bytes)) + _count_bytes(own, coder)
+        """Bytes of the text. For many tokens in files, it is an estimate."""
+        rows: list[TokenRow] = []
+        for is_row, group in groupby(parts, lambda part: isinstance(part, TokenRow)):
+            found = list(group)
+            rows += found if is_row else [_joined(found, coder)]  # type: ignore[arg-type]  # as is_row says
+        self._rows = [*rows, _joined([], coder)]
+        self._ends = np.cumsum([len(row.tokens) for row in self._rows])
+        self.num_targets = int(self._ends[-1]) - 1
         self.num_samples = -(-self.num_targets // context)
 
     def targets(self, samples: Numbers) -> int:
@@ -48,33 +75,64 @@ class Tokens:
     def batch(self, samples: Numbers, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the tokens of these samples, and the next token of each. Rows beyond the samples have no labels."""
         places = samples[:, None] * self._context + np.arange(self._context + 1)
-        found = torch.full((rows, self._context + 1), self._separator, dtype=torch.int64)
-        found[: len(samples)] = torch.from_numpy(self._row[places.clip(max=self.num_targets)].astype(np.int64))
+        found = torch.full((rows, self._context + 1), self._coder.separator, dtype=torch.int64)
+        found[: len(samples)] = torch.from_numpy(self._gather(places.clip(max=self.num_targets)))
         labels = found[:, 1:].clone()
         labels[len(samples) :] = NO_LABEL
         labels[: len(samples)][torch.from_numpy(places[:, 1:] > self.num_targets)] = NO_LABEL
         return found[:, :-1].contiguous(), labels
 
+    def _gather(self, places: Numbers) -> Numbers:
+        """Return the tokens at these places of all rows."""
+        found, numbers = np.empty_like(places), np.searchsorted(self._ends, places, side="right")
+        for number in np.unique(numbers):
+            row, is_in = self._rows[number], numbers == number
+            start = self._ends[number] - len(row.tokens)
+            found[is_in] = row.check(row.tokens[places[is_in] - start], self._coder)
+        return found
 
-class Texts:
-    """Training and test texts. Each rank holds the tokens of all."""
 
-    broken: Sequence[str] = ()
+def _joined(documents: Sequence[bytes], coder: Coder) -> TokenRow:
+    """Return the tokens of documents with a separator before each. Without documents it is only a separator."""
+    parts = list(coder.encode(documents)) or [np.empty(0)]
+    row = np.full(sum(map(len, parts)) + len(parts), coder.separator, dtype=np.min_scalar_type(coder.size))
+    start = 1
+    for part in parts:
+        row[start : start + len(part)] = part
+        start += len(part) + 1
+    return TokenRow(row, "")
+
+
+def _count_bytes(rows: Sequence[TokenRow], coder: Coder) -> int:
+    """Return the bytes of the text of rows. If they have more than COUNTED_TOKENS, estimate it from a part of each."""
+    lengths, total = coder.lengths(), sum(len(row.tokens) for row in rows)
+    size = counted = 0
+    for row in rows:
+        end = math.ceil(len(row.tokens) * min(1, COUNTED_TOKENS / total)) if total else 0
+        for start in range(0, end, COUNTED_AT_ONCE):
+            part = row.check(row.tokens[start : min(end, start + COUNTED_AT_ONCE)], coder)
+            size += int(np.bincount(part, minlength=coder.size) @ lengths)
+        counted += end
+    return round(size * total / max(1, counted))
+
+
+class Texts(Data):
+    """Training and test texts. Each rank holds the tokens of all documents, and the ranks of a host share rows."""
 
     def __init__(self, config: LanguageConfig, runtime: Runtime) -> None:
         folder = Folder(config.data_dir)
-        train, test = (list(read_documents(folder, split, runtime)) for split in ("train", "test"))
-        self.coder = load_coder(config, runtime, train)
-        self._train, self._test = (Tokens(documents, config.context, self.coder) for documents in (train, test))
+        train, test = (list(read_parts(folder, split, runtime)) for split in ("train", "test"))
+        if config.tokenizer == BPE and any(isinstance(part, TokenRow) for part in (*train, *test)):
+            allowed = f"bytes or a tokenizer.json with {folder.url}/*/*{TOKENS_ENDING}, whose tokens are known already"
+            raise invalid_setting("tokenizer", BPE, allowed, "set --tokenizer to the one that the files were made with")
+        self.coder = load_coder(config, runtime, [part for part in train if isinstance(part, bytes)])
+        self._train, self._test = (Tokens(parts, config.context, self.coder) for parts in (train, test))
         self._device, self._batch_size = runtime.data_device, config.batch_size
         self.classes = config.vocabulary
         self.num_samples, self.num_tests = self._train.num_samples, self._test.num_samples
         self.test_bytes, self.test_targets = self._test.num_bytes, self._test.num_targets
         self.bytes_per_token = self._train.num_bytes / self._train.num_targets
         """Bytes of the training texts per predicted token."""
-
-    def follow(self, sampler: EpochSampler) -> None:
-        """Do nothing: all texts are loaded."""
 
     def batch(self, share: Share, *, world: int) -> Batch:
         """Return this rank's samples of one training step. All ranks have equally many rows."""
@@ -91,41 +149,90 @@ class Texts:
             yield to_device(inputs, self._device), to_device(labels, self._device)
 
 
-def read_documents(folder: Folder, split: str, runtime: Runtime) -> Iterator[bytes]:
-    """Yield the documents of a split in the order of their files' names. Raises DataError if there are none."""
+def read_parts(folder: Folder, split: str, runtime: Runtime) -> Iterator[bytes | TokenRow]:
+    """Yield documents and rows of a split in the order of their files' names. Raises DataError if there are none."""
     files = folder.files(split) if split in folder.names() else {}
-    texts = [name for name in files if name.endswith((TEXT_ENDING, LINES_ENDING))]
+    texts = [name for name in files if name.endswith(ENDINGS)]
     if (others := sorted(files.keys() - texts)) and runtime.rank == 0:
         warn(
             f"{folder.url}/{split} has {len(others)} files that are not texts by their endings; they are skipped; the "
-            f"first: {others[0]!r}; endings are {TEXT_ENDING} {LINES_ENDING}"
+            f"first: {others[0]!r}; endings are {' '.join(ENDINGS)}"
         )
     is_empty = True
     for name in texts:
-        content = folder.read(name)
         runtime.heartbeat()
-        documents = _lines(f"{folder.url}/{name}", content) if name.endswith(LINES_ENDING) else [content]
-        for document in filter(None, documents):
-            is_empty = False
-            yield document
+        for part in _parts(folder, name):
+            if len(part.tokens if isinstance(part, TokenRow) else part):
+                is_empty = False
+                yield part
     if is_empty:
         raise DataError(
-            f"{folder.url} has no text of {split}: allowed are {split}/*{TEXT_ENDING} and {split}/*{LINES_ENDING} with "
-            "at least one byte; set --data-dir to a folder with them"
+            f"{folder.url} has no text of {split}: allowed are {', '.join(f'{split}/*{ending}' for ending in ENDINGS)} "
+            "with at least one byte or token; set --data-dir to a folder with them"
         )
 
 
-def _lines(where: str, content: bytes) -> Iterator[bytes]:
-    """Yield the texts in lines of JSON."""
+def _parts(folder: Folder, name: str) -> Iterator[bytes | TokenRow]:
+    """Yield the documents in a file, or its row of tokens."""
+    where = f"{folder.url}/{name}"
+    if name.endswith(TOKENS_ENDING):
+        yield TokenRow(_tokens(folder, name, where), where)
+    elif name.endswith(TEXT_ENDING):
+        yield folder.read(name)
+    else:
+        is_table = name.endswith(TABLE_ENDING)
+        for number, text in _table(folder, name, where) if is_table else _lines(folder.read(name)):
+            if not isinstance(text, str):
+                row, allowed = ("row", "a text in each row") if is_table else ("line", f'{{"{TEXT_KEY}": "..."}}')
+                raise DataError(f"{where}, {row} {number}: not a document; allowed is {allowed}: create the file again")
+            yield text.encode("utf-8", errors="surrogatepass")
+
+
+def _tokens(folder: Folder, name: str, where: str) -> Row:
+    """Return the tokens in a file. On a disk it is mapped, so that the ranks of a host share its memory."""
+    try:
+        with folder.open(name) as file:
+            row: Row = read_array(file) if not folder.is_local else open_memmap(f"{folder.path}/{name}", mode="r")
+    except (ValueError, EOFError) as error:
+        problem = str(error)
+    else:
+        if row.ndim == 1 and row.dtype in (np.uint16, np.uint32):
+            return np.asarray(row)
+        problem = f"it has {row.ndim} dimensions of type {row.dtype}"
+    raise DataError(
+        f"{where} is not a row of tokens ({problem}); allowed is numpy.save of an array of uint16 or uint32 with one "
+        "dimension: create the file again"
+    )
+
+
+def _table(folder: Folder, name: str, where: str) -> Iterator[tuple[int, object]]:
+    """Yield the number of each row of a Parquet file and its text."""
+    try:
+        # Imported here because only the image for frameworks has it.
+        import pyarrow  # type: ignore[import-untyped]  # without type hints
+        from pyarrow import parquet
+    except ImportError:
+        raise DataError(
+            f"{where} cannot be read without pyarrow, which this image does not have; allowed are *{TEXT_ENDING} and "
+            f"*{LINES_ENDING}, or pyarrow: add pyarrow to the file in the job's `requirements`, or set `image: "
+            "frameworks`"
+        ) from None
+    try:
+        with folder.open(name) as file:
+            batches = parquet.ParquetFile(file).iter_batches(columns=[TEXT_KEY])
+            yield from enumerate((text for batch in batches for text in batch.column(TEXT_KEY).to_pylist()), start=1)
+    except (pyarrow.ArrowException, OSError, KeyError) as error:
+        raise DataError(
+            f"{where} cannot be read ({error}); allowed is Parquet with texts in the column `{TEXT_KEY}`: create the "
+            "file again"
+        ) from None
+
+
+def _lines(content: bytes) -> Iterator[tuple[int, object]]:
+    """Yield the number of each line of JSON that is not blank and its text, or None if it has none."""
     for number, line in enumerate(content.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            text = json.loads(line)[TEXT_KEY]
-        except (ValueError, TypeError, KeyError):
-            text = None
-        if not isinstance(text, str):
-            raise DataError(
-                f'{where}, line {number}: not a document; allowed is {{"{TEXT_KEY}": "..."}}: create the file again'
-            )
-        yield text.encode("utf-8", errors="surrogatepass")
+        if line.strip():
+            try:
+                yield number, json.loads(line)[TEXT_KEY]
+            except (ValueError, TypeError, KeyError):
+                yield number, None

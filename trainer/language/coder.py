@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ SEPARATOR_TEXT = "<|separator|>"
 """Name of the separator in tokenizers that are made here."""
 LEARNT_BYTES = 2**28
 """Most bytes of the training texts that byte pairs are learnt from."""
+BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
+"""Name of a single byte in a tokenizer whose other tokens are text."""
 BATCH = 256
 """Number of documents that are tokenized at once, by several threads."""
 Row = npt.NDArray[Any]
@@ -45,6 +48,10 @@ class Coder:
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens."""
         return bytes(tokens).decode("utf-8", errors="replace")
+
+    def lengths(self) -> Row:
+        """Return the bytes of text of each token, 0 for special ones."""
+        return np.array([1] * SEPARATOR + [0])
 
 
 class FileCoder(Coder):
@@ -77,6 +84,19 @@ class FileCoder(Coder):
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens."""
         return str(self._tokenizer.decode(list(tokens)))
+
+    def lengths(self) -> Row:
+        """Return the bytes of text of each token, 0 for special ones."""
+        settings = json.loads(self._tokenizer.to_str())
+        # Byte-level tokenizers write each byte as a letter. Others write text, with a mark for a space.
+        is_byte_level = "ByteLevel" in json.dumps([settings["pre_tokenizer"], settings["decoder"]])
+        found = np.zeros(self.size, dtype=np.int64)
+        for text, token in self._tokenizer.get_vocab(with_added_tokens=False).items():
+            plain = BYTE_TOKEN.sub("?", text).replace("▁", " ")
+            found[token] = len(text) if is_byte_level else len(plain.encode())
+        for token, added in self._tokenizer.get_added_tokens_decoder().items():
+            found[token] = 0 if added.special else len(added.content.encode())
+        return found
 
 
 def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[bytes]) -> Coder:

@@ -63,10 +63,11 @@ def run(config: LaunchConfig, entrypoint: Callable[..., object] | str, arguments
         agent.run()
     except JobEnded as ended:
         rounds.end()
-        _print_error(f"error: {ended}" if ended.is_mine else f"error: another host ended the job: {ended}")
+        source = "" if ended.is_mine else "another host ended the job: "
+        print(f"error: {source}{ended}", file=sys.stderr, flush=True)
         return agent.exit_code(is_mine=ended.is_mine)
     except HostsMissing as missing:
-        _print_error(f"error: {missing}")
+        print(f"error: {missing}", file=sys.stderr, flush=True)
         return PREEMPTED
     finally:
         rounds.shutdown()
@@ -170,7 +171,3 @@ class InPlaceAgent(LocalElasticAgent):
 
 def _close(close: Callable[..., None], death_sig: signal.Signals | None = None, timeout: int = STOP_SECONDS) -> None:
     close(death_sig, timeout)
-
-
-def _print_error(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

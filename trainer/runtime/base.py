@@ -336,6 +336,7 @@ def _from_compiler(error: Exception) -> bool:
 def memory_problem(error: BaseException, config: TrainConfig) -> str | None:
     """Return what ran out and which limit to raise, or None if the error does not mean too little memory."""
     batch = f"flags.batch_size = {config.batch_size}, flags.accumulate = {config.accumulate}"
+    first_line = next(iter(str(error).splitlines()), type(error).__name__)
     if line := _line(SHARED_MEMORY_TEXT, error):
         return (
             f"shared_memory: /dev/shm of this host is full ({line}); allowed is what NCCL needs for all ranks "
@@ -344,14 +345,14 @@ def memory_problem(error: BaseException, config: TrainConfig) -> str | None:
     line = _line(GPU_MEMORY_TEXT, error)
     if line or isinstance(error, torch.OutOfMemoryError):
         return (
-            f"{batch}: the accelerator ran out of memory ({line or _first_line(error)}); allowed is a batch that fits "
+            f"{batch}: the accelerator ran out of memory ({line or first_line}); allowed is a batch that fits "
             "its memory; lower flags.batch_size, raise flags.accumulate, or use an accelerator with more memory: "
             "resources.memory does not change it"
         )
     line = _line(HOST_MEMORY_TEXT, error)
     if line or isinstance(error, MemoryError):
         return (
-            f"{batch}: the host ran out of memory ({line or _first_line(error)}); allowed is what fits "
+            f"{batch}: the host ran out of memory ({line or first_line}); allowed is what fits "
             "resources.memory, which all ranks of the host share; raise resources.memory, lower flags.batch_size, "
             "raise flags.accumulate, or lower processes_per_host"
         )
@@ -361,7 +362,3 @@ def memory_problem(error: BaseException, config: TrainConfig) -> str | None:
 def _line(pattern: re.Pattern[str], error: BaseException) -> str | None:
     """Return the first line of the message that matches."""
     return next((line.strip() for line in str(error).splitlines() if pattern.search(line)), None)
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
