@@ -258,6 +258,7 @@ def preview(
 @cli.command(cls=RootCommand)
 @stack_option
 @json_option
+@verbose_option
 @click.option("--fault", envvar="FAULT", metavar="FAULT", help="Inject a fault, such as stockout:nodepool:gpus.")
 @click.option(
     "--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, such as us-central1/NVIDIA_T4_GPUS=4."
