@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow  # type: ignore[import-untyped]  # without type hints
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
@@ -39,6 +39,7 @@ def row_file(documents: list[bytes]) -> TokenRow:
     return TokenRow(np.array(row_of(documents)[:-1], dtype=np.uint16), "row.npy")
 
 
+@settings(deadline=None)  # the first example loads libraries
 @given(DOCUMENTS, st.integers(1, 50), st.integers(1, 63))
 def test_samples_predict_every_token_once(documents: list[bytes], context: int, in_rows: int) -> None:
     parts = [row_file([text]) if in_rows >> place & 1 else text for place, text in enumerate(documents)]
