@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
-from commands.interrupts import STILL_RUNNING, run_command, set_closing
+from commands.interrupts import STILL_RUNNING, CommandError, run_command, set_closing
 from commands.monitor.cluster import outputs_with
 from infra.project import CHECKOUT
 
 PROGRAM = CHECKOUT / ".venv-tensorboard" / "bin" / "tensorboard"
 PORT = "6006"
 """TensorBoard's default port; `PORT=` sets another."""
+
+
+def check_port(port: int) -> None:
+    """Raise CommandError if this machine cannot serve on a port."""
+    try:
+        # Without the option, a port that another program has just closed counts as used.
+        socket.create_server(("localhost", port)).close()
+    except OSError as error:
+        raise CommandError(
+            f"--port {port}: cannot be used ({error.strerror}); name a free port, such as --port {port + 1}"
+            if port < 65535
+            else f"--port {port}: cannot be used ({error.strerror}); name a free port"
+        ) from error
 
 
 def log_folder(bucket: str, job: str) -> str:
