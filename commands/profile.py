@@ -85,8 +85,13 @@ def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
         print(json.dumps(summary(events), indent=2))
         return 0
     target = output or Path(f"profile-{name}-{rank}.html")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(page(title, events), encoding="utf-8")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(page(title, events), encoding="utf-8")
+    except OSError as error:
+        raise ProfileError(
+            f"{target} cannot be written ({error.strerror}); name another file with `--output`"
+        ) from error
     print(f"{target.resolve()}: {target.stat().st_size:,} bytes; open it in a browser")
     return 0
 

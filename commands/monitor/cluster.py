@@ -111,7 +111,8 @@ def outputs_with(stack: str, *names: str) -> dict[str, Any]:
         raise
     if missing := sorted(set(names) - found.keys()):
         up = make_command("up", STACK=stack)
-        raise StackNotFound(f"stack {stack} is not up (no output {', '.join(missing)}); run {up}")
+        detail = f" (no output {', '.join(missing)})" if found else ""
+        raise StackNotFound(f"stack {stack} is not up{detail}; run {up}")
     return found
 
 
