@@ -1,6 +1,6 @@
 # The commands of Trainyard. `make help` lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup up rehearse logs status exec tensorboard stop resume rerun fetch down verify-empty preview report profile init doctor bundle config xla test test-rest test-all coverage mutants check bench bench-trainer shell install lock golden docs clean
+.PHONY: help setup up rehearse logs status exec tensorboard dashboard stop resume rerun fetch down verify-empty preview report profile init doctor bundle config xla test test-rest test-all coverage mutants check bench bench-trainer shell install lock golden docs clean
 SHELL := /bin/sh
 STACK ?= local
 export STACK
@@ -59,6 +59,10 @@ exec: ## open a shell in the pod of RANK=0 (JOB=NAME if the stack has several jo
 tensorboard: ## show curves and profiles from the bucket at http://localhost:6006 (PORT=, JOB=NAME for the curves of one job)
 	@setup/root tensorboard $(STACK)
 	$(call run,tensorboard)
+
+dashboard: ## show jobs, ranks, curves, nodes and cost of all stacks in the browser (PORT=)
+	@setup/root dashboard $(STACK)
+	$(call run,dashboard)
 
 stop: ## stop JOB=NAME after a checkpoint; the cluster stays
 	@setup/root stop $(STACK)

@@ -258,6 +258,7 @@ def preview(
 @cli.command(cls=RootCommand)
 @stack_option
 @json_option
+@verbose_option
 @click.option("--fault", envvar="FAULT", metavar="FAULT", help="Inject a fault, such as stockout:nodepool:gpus.")
 @click.option(
     "--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, such as us-central1/NVIDIA_T4_GPUS=4."
@@ -311,6 +312,39 @@ def tensorboard(job: str | None, port: int) -> int:
         return status
     os.environ.update(JOB=job or "", PORT=str(port))
     return command.main()
+
+
+@cli.command(cls=ClusterCommand)
+@stack_option
+@click.option("--only", is_flag=True, help="Show only the stack of --stack, not all that are up.")
+@click.option(
+    "--port",
+    envvar="PORT",
+    type=click.IntRange(0, 65535),
+    default=6007,
+    show_default=True,
+    help="Port on this machine; 0 for a free one.",
+)
+@click.option(
+    "--open/--no-open",
+    "opens",
+    default=None,
+    help="Open the page in the browser. Default: if this is a terminal with a graphical desktop.",
+)
+def dashboard(only: bool, port: int, opens: bool | None) -> int:
+    """Show jobs, ranks, curves, nodes and cost in the browser.
+
+    Serves one page on this machine, with all stacks that are up. It needs no network besides the clusters' and changes
+    nothing. The address has a secret token.
+
+    \b
+    Examples:
+      trainyard dashboard
+      trainyard dashboard --stack dev --only --port 7000 --no-open
+    """
+    from commands.dashboard import command
+
+    return command.main(port=port, only=only, opens=opens)
 
 
 @cli.command("verify-empty", cls=ClusterCommand)

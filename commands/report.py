@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from commands.bucket import Bucket
+from commands.dashboard.metrics import last_train_event
 from commands.environment import PROJECT
 from commands.exec import job_named
 from commands.interrupts import CommandError
@@ -23,6 +26,7 @@ from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, outputs
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from commands.monitor.pod_state import latest_by_place
+from commands.run_times import RunTimes, times_of
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import StackConfig, load_file
 
@@ -30,6 +34,9 @@ OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
 REPORT_FILE = "report.html"
 LIFE = frozenset({"start", "resume", "checkpoint", "restart", "done"})
 """Events about the life of a run. All others have curves."""
+
+RANK_NAME = re.compile(r"rank-(\d+)(\.jsonl)?")
+"""Name of a rank's file of metrics, or of its folder in an object store."""
 
 Event = dict[str, Any]
 
@@ -49,6 +56,10 @@ class JobReport:
     """US dollars an hour of each part of the platform."""
     events: list[Event] = field(default_factory=list)
     """Events of rank 0, oldest first."""
+    ranks: Mapping[int, Event] = field(default_factory=dict)
+    """Rank -> its last `train` event."""
+    rank_states: Mapping[int, str] = field(default_factory=dict)
+    """Rank -> the state of its host."""
     written: str = ""
     """Time of the report."""
 
@@ -65,6 +76,12 @@ class JobReport:
         """Return the events of some names, oldest first."""
         return [event for event in self.events if event["event"] in names]
 
+    @cached_property
+    def times(self) -> RunTimes:
+        """Return the time of the job's runs by cause."""
+        started = self.record.get("started")
+        return times_of(self.events, datetime.fromisoformat(started).timestamp() if started else None)
+
     def as_json(self) -> dict[str, Any]:
         """Return the numbers of the report."""
         done = self.life("done")
@@ -74,6 +91,7 @@ class JobReport:
             "job": self.job,
             **self.record,
             "attempts": len(self.life("start")),
+            "seconds_by_cause": {cause: round(each, 1) for cause, each in self.times.seconds_by_cause().items()},
             "checkpoints_saved": len(self.life("checkpoint")),
             "last": train[-1] if train else None,
             "result": done[-1] if done else None,
@@ -95,19 +113,38 @@ def read_events(folder: Path) -> list[Event]:
     return sorted(events, key=lambda event: float(event["time"]))
 
 
+def last_events(folder: Path) -> dict[int, Event]:
+    """Return the last `train` event of each rank in a folder of metrics."""
+    found = {}
+    for path in folder.iterdir():
+        if (match := RANK_NAME.fullmatch(path.name)) is None:
+            continue
+        for file in sorted(path.glob("*.jsonl"), reverse=True) if path.is_dir() else [path]:
+            if event := last_train_event(file):
+                found[int(match[1])] = event
+                break
+    return found
+
+
 def events_of_log(lines: Iterable[tuple[str, str]]) -> list[Event]:
     """Return the events in a log with times, for a script that prints them and writes no metrics."""
-    events = []
-    for stamp, text in lines:
-        event = parse_event(text)
-        if event is None or event.rank not in (0, None):
-            continue
-        values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
-        found_time = datetime.fromisoformat(f"{stamp[:19]}+00:00").timestamp()
-        step = values.get("step")
-        steps = {"global_step": step} if step is not None and event.name not in LIFE else {}
-        events.append({"event": event.name, "time": found_time, **event.fields, **values, **steps})
-    return events
+    found = [event_of_line(stamp, text) for stamp, text in lines]
+    return [event for event in found if event is not None and event.get("rank", 0) == 0]
+
+
+def event_of_line(stamp: str, text: str) -> Event | None:
+    """Return the event in a line of a log, as the metrics have it; None for other text."""
+    event = parse_event(text)
+    if event is None:
+        return None
+    values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
+    step, _, steps = event.fields.get("step", "").partition("/")
+    if event.name not in LIFE and step.isdigit():
+        # The trainer prints the step of the epoch.
+        earlier = (int(values["epoch"]) - 1) * int(steps) if steps.isdigit() and "epoch" in values else 0
+        values["global_step"] = earlier + int(step)
+    time_of_line = datetime.fromisoformat(f"{stamp[:19]}+00:00").timestamp()
+    return {**event.fields, **values, "event": event.name, "time": time_of_line}
 
 
 def _number(text: str) -> float | None:
@@ -128,6 +165,7 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
     record = dict(found["run_records"][job])
     cluster = outputs.cluster()
     state = cluster.jobs([job])[job]
+    events, ranks = _metrics(bucket, str(record["bucket_prefix"]))
     return (
         JobReport(
             stack=stack,
@@ -136,7 +174,9 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
             record=complete_record(record, state),
             settings=_settings(config, job),
             prices={part: money.amount for part, money in config.cloud.cost_estimate().by_part().items()},
-            events=_metrics(bucket, str(record["bucket_prefix"])) or _log_events(cluster, job),
+            events=events or _log_events(cluster, job),
+            ranks=ranks,
+            rank_states=_rank_states(cluster, state),
             written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         ),
         bucket,
@@ -151,15 +191,22 @@ def _settings(config: StackConfig, job: str) -> str:
     return ""
 
 
-def _metrics(bucket: Bucket, folder: str) -> list[Event]:
-    """Return the events in a job's folder of the bucket; empty if this machine cannot read it."""
+def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]]:
+    """Return rank 0's events and each rank's last one in a job's folder; none if this machine cannot read it."""
     if bucket.problem or "metrics" not in bucket.names(folder):
-        return []
+        return [], {}
     if bucket.is_here:
-        return read_events(Path(bucket.location(f"{folder}/metrics")))
+        found = Path(bucket.location(f"{folder}/metrics"))
+        return read_events(found), last_events(found)
     with tempfile.TemporaryDirectory(prefix="trainyard-report-") as copied:
         bucket.copy(f"{folder}/metrics", Path(copied))
-        return read_events(Path(copied) / "metrics")
+        return read_events(Path(copied) / "metrics"), last_events(Path(copied) / "metrics")
+
+
+def _rank_states(cluster: Cluster, job: JobState) -> dict[int, str]:
+    """Return the state of each rank's newest host."""
+    pods = [pod for pod in cluster.pods([job.name]) if pod.owner == job.uid]
+    return {rank: pod.state for pod in latest_by_place(pods) for rank in pod.ranks}
 
 
 def _log_events(cluster: Cluster, job: str) -> list[Event]:

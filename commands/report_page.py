@@ -8,8 +8,10 @@ from html import escape
 from string import Template
 from typing import Any
 
+from commands.monitor.rank_speed import SLOW, speeds
 from commands.report import JobReport
-from commands.svg_chart import Attempt, Series, clock, curves, number, time_line
+from commands.run_times import MEANINGS, goodput, without_short
+from commands.svg_chart import Attempt, Bar, Series, clock, curves, number, rank_grid, time_line
 
 CHARTS = (
     ("Loss", "loss", (("train", "loss", "training"), ("test", "loss", "test"))),
@@ -42,6 +44,10 @@ NO_CURVES = (
     "<code>train step=12 loss=0.35</code>; the page <i>My script</i> of the documentation lists them."
 )
 START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "torch", "ranks")
+BARS = 400
+"""Most bars of the time line. Shorter ones are not visible."""
+RANK_COLOURS = {"succeeded": "var(--training)", "failed": "var(--lost)", "running": "var(--a)"}
+"""Colour of a rank by the state of its host; other states have the colour of waiting."""
 STATE_CLASSES = {"complete": "good", "running": "good", "failed": "bad", "absent": "bad"}
 PAGE = Template("""\
 <!doctype html>
@@ -53,9 +59,12 @@ PAGE = Template("""\
 <title>$title</title>
 <style>
 :root { --back: #fff; --text: #1d2129; --dim: #626b78; --line: #dfe3e8; --box: #f6f7f9;
-  --a: #2563c9; --b: #c2541b; --c: #2f8f5b; --d: #8a93a0; --good: #1f7a48; --bad: #b3261e; }
+  --a: #2563c9; --b: #c2541b; --c: #2f8f5b; --d: #8a93a0; --good: #1f7a48; --bad: #b3261e; --waiting: #b9c0ca;
+  --set-up: #8b6fc4; --training: #2f8f5b; --evaluating: #3a9fb5; --saving: #d19a1c; --lost: #c8372d; --slow: #e0761f; }
 @media (prefers-color-scheme: dark) { :root { --back: #15181d; --text: #e4e7eb; --dim: #9aa4b1; --line: #313740;
-  --box: #1d2127; --a: #6ea3f7; --b: #ef9a63; --c: #6cc997; --d: #7b8592; --good: #6cc997; --bad: #f28b82; } }
+  --box: #1d2127; --a: #6ea3f7; --b: #ef9a63; --c: #6cc997; --d: #7b8592; --good: #6cc997; --bad: #f28b82;
+  --waiting: #4a525e; --set-up: #a48be0; --training: #55b283; --evaluating: #5cbcd0; --saving: #dcae45;
+  --lost: #e5675e; --slow: #ef9a4b; } }
 body { margin: 0 auto; padding: 24px 16px 48px; max-width: 860px; background: var(--back); color: var(--text);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 26px; margin: 0; } h2 { font-size: 18px; margin: 32px 0 8px; }
@@ -69,7 +78,8 @@ p.sub { color: var(--dim); margin: 4px 0 16px; }
 figure { margin: 0 0 8px; } 
 figcaption { font-size: 13px; color: var(--dim); display: flex; flex-wrap: wrap; gap: 14px; }
 figcaption i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; }
-figcaption .unit { margin-left: auto; }
+figcaption .unit { margin-left: auto; } td.key, th.key { width: 12px; padding-right: 6px; }
+.key svg { width: 10px; height: 10px; }
 svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
 svg text.on { fill: var(--back); } .grid { stroke: var(--line); } .mark { stroke: var(--d); stroke-dasharray: 3 3; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
@@ -90,6 +100,8 @@ $reason
 $charts
 <h2>Time line</h2>
 $line
+$goodput
+$ranks
 <h2>Environment</h2>
 $environment
 <h2>Settings</h2>
@@ -116,6 +128,8 @@ def page(report: JobReport) -> str:
         reason=reason,
         charts="".join(_charts(report)) or f"<p>{NO_CURVES}</p>",
         line=_time_line(report) or "<p>The job has reported no start.</p>",
+        goodput=_goodput(report),
+        ranks=_ranks(report),
         environment=_environment(report),
         settings=f"<pre>{escape(report.settings)}</pre>" if report.settings else "<p>The job is not in the file.</p>",
         price=_price(report),
@@ -189,7 +203,63 @@ def _time_line(report: JobReport) -> str:
         for event in report.life("checkpoint")
     ]
     rows = "".join(f"<tr><th>{place + 1}</th><td>{escape(each.text)}</td></tr>" for place, each in enumerate(attempts))
-    return time_line(attempts, dots) + (f"<table>{rows}</table>" if rows else "")
+    spans = without_short(report.times.spans(), BARS) if attempts else []
+    bars = [
+        Bar(
+            begun=each.begun,
+            ended=each.ended,
+            colour=f"var(--{each.cause})",
+            text=f"{each.cause}, {_moment(each.begun)}, {clock(each.seconds)}",
+        )
+        for each in spans
+        if each.cause in MEANINGS
+    ]
+    return time_line(attempts, bars, dots) + (f"<table>{rows}</table>" if rows else "")
+
+
+def _goodput(report: JobReport) -> str:
+    """Return the time of the job's runs by cause as a table."""
+    found = report.times.seconds_by_cause()
+    percent = goodput(found)
+    if percent is None:
+        return ""
+    total = sum(each for cause, each in found.items() if cause in MEANINGS)
+    rows = "".join(
+        f'<tr><td class="key"><svg viewBox="0 0 1 1"><rect width="1" height="1" fill="var(--{cause})"/></svg></td>'
+        f'<th>{cause}</th><td class="num">{clock(found[cause])}</td>'
+        f'<td class="num">{100 * found[cause] / total:.1f} %</td>'
+        f"<td>{MEANINGS[cause]}</td></tr>"
+        for cause in MEANINGS
+        if cause in found
+    )
+    return f"<h3>Goodput: {percent:.1f} % of the time trained</h3><table>{rows}</table>"
+
+
+def _ranks(report: JobReport) -> str:
+    """Return the grid of ranks, and a table of the slow ones."""
+    count = max([*report.rank_states, *report.ranks, -1]) + 1
+    if not count:
+        return ""
+    found = speeds(report.ranks)
+    colours, texts = [], []
+    for rank in range(count):
+        state, speed = report.rank_states.get(rank, ""), found.get(rank)
+        is_slow = speed is not None and speed < SLOW and state != "failed"
+        colours.append("var(--slow)" if is_slow else RANK_COLOURS.get(state, "var(--waiting)"))
+        words = [
+            f"rank {rank}",
+            state or "its host is gone",
+            f"step {report.ranks.get(rank, {}).get('global_step', '?')}",
+        ]
+        texts.append(", ".join([*words, *([] if speed is None else [f"{100 * speed:.0f} % of the median speed"])]))
+    rows = "".join(f"<tr><td>{escape(texts[rank])}</td></tr>" for rank in found if found[rank] < SLOW)
+    names = {"var(--a)": "running", "var(--training)": "ended", "var(--lost)": "failed"}
+    names |= {"var(--slow)": "slow", "var(--waiting)": "not running"}
+    legend = "".join(
+        f'<span><i style="background:{colour}"></i>{name}</span>' for colour, name in names.items() if colour in colours
+    )
+    slow = f"<table>{rows}</table>" if rows else ""
+    return f"<h3>Ranks</h3><figure><figcaption>{legend}</figcaption></figure>{rank_grid(colours, texts)}{slow}"
 
 
 def _moment(seconds: Any) -> str:

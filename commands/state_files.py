@@ -28,6 +28,13 @@ BACKUP_SUFFIX = ".bak"
 BROKEN_SUFFIX = ".broken"
 """Suffix of a broken state that was set aside. Pulumi reads only files that end in a format's name."""
 JSON_SUFFIX = ".json"
+STACK_TYPE = "pulumi:pulumi:Stack"
+"""Type of the resource that has the outputs of a stack."""
+SECRET_KEY = "4dabf18193072939515e22adb298388d"
+"""Key of a secret value in a state.
+
+https://github.com/pulumi/pulumi/blob/v3.245.0/sdk/go/common/resource/sig/sig.go
+"""
 FORMATS = (JSON_SUFFIX, ".json.gz", ".json.zst")
 """Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it. Only JSON is repaired."""
 
@@ -110,6 +117,24 @@ class StateFiles:
             return [f"{each['type']} {each['resource']['urn'].rpartition('::')[2]}" for each in pending]
         except (OSError, ValueError, KeyError, TypeError):
             return []
+
+    def outputs(self) -> dict[str, Any]:
+        """Return the stack's outputs without secrets; empty if it is not up or its state cannot be read.
+
+        `commands.stack.outputs` starts Pulumi, which repairs the state and reads every format.
+        """
+        try:
+            resources = _content(self._state)["checkpoint"]["latest"]["resources"]
+            found = next(each for each in resources if each["type"] == STACK_TYPE).get("outputs") or {}
+        except (OSError, ValueError, KeyError, TypeError, StopIteration):
+            return {}
+        return {name: value for name, value in found.items() if not (isinstance(value, dict) and SECRET_KEY in value)}
+
+    @classmethod
+    def all_in(cls, folder: Path) -> list[StateFiles]:
+        """Return the state files of all stacks of a folder backend, by project and name."""
+        found = sorted((folder / ".pulumi" / "stacks").glob(f"*/*{JSON_SUFFIX}"))
+        return [cls(folder, each.parent.name, each.name.removesuffix(JSON_SUFFIX)) for each in found]
 
     @property
     def _stacks(self) -> Path:

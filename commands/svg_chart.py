@@ -14,7 +14,10 @@ COLUMNS = 600
 """Number of columns that keep their smallest and largest point. More points would not be visible."""
 COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)")
 LOG_RATIO = 100.0
-"""Ratio of the largest to the smallest value above which positive values have a logarithmic axis."""
+"""Ratio of the largest to the smallest value above which positive values, but no percents, have a log axis."""
+
+MANY_CELLS = 1024
+"""Number of ranks above which a grid has one shape for each colour instead of one for each rank."""
 
 Point = tuple[float, float]
 
@@ -96,7 +99,7 @@ def curves(series: Sequence[Series], *, unit: str, marks: Sequence[tuple[float, 
         return ""
     xs = [x for each in drawn for x, _ in each.points]
     ys = [y for each in drawn for _, y in each.points]
-    is_log = min(ys) > 0 and max(ys) / min(ys) > LOG_RATIO
+    is_log = min(ys) > 0 and max(ys) / min(ys) > LOG_RATIO and not unit.startswith("percent")
     across = _Scale(min(xs), max(xs), LEFT, WIDTH - RIGHT)
     up = _Scale(min(ys), max(ys), HEIGHT - BOTTOM, TOP, is_log)
     parts = [*_axes(across, up), *_marks(marks, across)]
@@ -149,35 +152,74 @@ class Attempt:
     is_last: bool = False
 
 
-def time_line(attempts: Sequence[Attempt], dots: Sequence[tuple[float, str]]) -> str:
-    """Return a time line of attempts, with a dot for each checkpoint or other event. Times are seconds since 1970."""
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """Part of a time line with a colour."""
+
+    begun: float
+    ended: float
+    colour: str
+    text: str
+    """Shown when the pointer is on it."""
+
+
+def time_line(attempts: Sequence[Attempt], bars: Sequence[Bar], dots: Sequence[tuple[float, str]]) -> str:
+    """Return a time line of attempts and causes, with a dot for each checkpoint. Times are seconds since 1970."""
     if not attempts:
         return ""
-    begun, ended = attempts[0].begun, max(attempts[-1].ended, attempts[0].begun + 1)
-    across = _Scale(0, ended - begun, LEFT, WIDTH - RIGHT)
+    begun = min([attempts[0].begun, *(each.begun for each in bars[:1])])
+    ended = max([begun + 1, attempts[-1].ended, *(each.ended for each in bars[-1:])])
+    across = _Scale(begun, ended, LEFT, WIDTH - RIGHT)
     parts = []
     for place, each in enumerate(attempts):
-        x, width = across(each.begun - begun), max(2.0, across(each.ended - begun) - across(each.begun - begun))
+        x, width = across(each.begun), max(2.0, across(each.ended) - across(each.begun))
         colour = "var(--a)" if each.is_last else "var(--d)"
-        parts.append(
-            f'<rect x="{x:.1f}" y="18" width="{width:.1f}" height="22" rx="3" fill="{colour}">'
-            f"<title>{escape(each.text)}</title></rect>"
-        )
+        parts.append(_bar(x, 8, width, 20, colour, each.text))
         if width > 24:
-            parts.append(f'<text x="{x + 6:.1f}" y="33" class="on">{place + 1}</text>')
+            parts.append(f'<text x="{x + 6:.1f}" y="22" class="on">{place + 1}</text>')
+    for bar in bars:
+        width = max(1.0, across(bar.ended) - across(bar.begun))
+        parts.append(_bar(across(bar.begun), 34, width, 16, bar.colour, bar.text))
     for moment, text in dots:
         if begun <= moment <= ended:
-            parts.append(
-                f'<circle cx="{across(moment - begun):.1f}" cy="50" r="3.5" fill="var(--b)">'
-                f"<title>{escape(text)}</title></circle>"
-            )
+            title = f"<title>{escape(text)}</title>"
+            parts.append(f'<circle cx="{across(moment):.1f}" cy="60" r="3.5" fill="var(--b)">{title}</circle>')
     parts += [
-        f'<text x="{across(value):.1f}" y="72" text-anchor="middle">{clock(value)}</text>'
+        f'<text x="{across(begun + value):.1f}" y="84" text-anchor="middle">{clock(value)}</text>'
         for value in ticks(0, ended - begun, 6)
     ]
-    parts.append(f'<text x="{LEFT - 6}" y="33" text-anchor="end">attempt</text>')
-    parts.append(f'<text x="{LEFT - 6}" y="54" text-anchor="end">saved</text>')
-    return f'<figure><svg viewBox="0 0 {WIDTH} 80" role="img" aria-label="time line">{"".join(parts)}</svg></figure>'
+    rows = (("attempt", 22), ("time", 46), ("saved", 64))
+    parts += [f'<text x="{LEFT - 6}" y="{y}" text-anchor="end">{name}</text>' for name, y in rows]
+    return f'<figure><svg viewBox="0 0 {WIDTH} 92" role="img" aria-label="time line">{"".join(parts)}</svg></figure>'
+
+
+def _bar(x: float, y: int, width: float, height: int, colour: str, text: str) -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{height}" fill="{colour}">'
+        f"<title>{escape(text)}</title></rect>"
+    )
+
+
+def rank_grid(colours: Sequence[str], texts: Sequence[str]) -> str:
+    """Return a grid with a cell for each rank, in the order of the ranks. Many ranks have small cells and no texts."""
+    if not colours:
+        return ""
+    cell = 24 if len(colours) <= 62 else 12 if len(colours) <= 1000 else 6
+    columns = WIDTH // cell
+    is_small = len(colours) > MANY_CELLS
+    parts = []
+    paths: dict[str, list[str]] = {}
+    for rank, (colour, text) in enumerate(zip(colours, texts, strict=True)):
+        x, y, side = rank % columns * cell, rank // columns * cell, cell - 2
+        if is_small:
+            paths.setdefault(colour, []).append(f"M{x} {y}h{side}v{side}h-{side}z")
+            continue
+        parts.append(_bar(x, y, side, side, colour, text))
+        if cell == 24:
+            parts.append(f'<text x="{x + side / 2:.0f}" y="{y + 15}" text-anchor="middle" class="on">{rank}</text>')
+    parts += [f'<path d="{"".join(found)}" fill="{colour}"/>' for colour, found in paths.items()]
+    height = math.ceil(len(colours) / columns) * cell
+    return f'<figure><svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="ranks">{"".join(parts)}</svg></figure>'
 
 
 def clock(seconds: float) -> str:

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, MappingProxyType
 
 PROJECT = Path(__file__).resolve().parents[1]
-LIMIT = 40
+LIMIT = 20
 """Largest number of mutants of a module, drawn with a fixed seed."""
 TIMEOUT_SECONDS = 180
 """Seconds after which a mutant counts as killed, such as one that loops forever."""

@@ -311,8 +311,9 @@ class Cluster:
         events.sort(key=lambda event: event.get("lastTimestamp") or event.get("eventTime") or "")
         return [f"{event.get('reason', '')}: {' '.join(event.get('message', '').split())}" for event in events]
 
-    def events(self) -> list[Object]:
+    def events(self, *, only_warnings: bool = False) -> list[Object]:
         """Return time, type, reason, object and message of the events of the namespace, oldest first."""
+        selectors = {"field_selector": "type=Warning"} if only_warnings else {}
         found = [
             {
                 "time": event.get("lastTimestamp") or event.get("eventTime") or "",
@@ -322,7 +323,7 @@ class Cluster:
                 "count": event.get("count") or 1,
                 "message": event.get("message", ""),
             }
-            for event in _items(self._core.list_namespaced_event, self.namespace)
+            for event in _items(self._core.list_namespaced_event, self.namespace, **selectors)
         ]
         return sorted(found, key=lambda event: str(event["time"]))
 
@@ -341,10 +342,10 @@ class Cluster:
             answer = self._log(pod, TIMEOUT, tail_lines=tail_lines)
             return [] if answer is None else answer.data.decode(errors="replace").splitlines()
 
-    def stamped_log(self, pod: PodState) -> list[tuple[str, str]]:
-        """Return time (RFC 3339) and text of each line of a pod's log so far."""
+    def stamped_log(self, pod: PodState, since_seconds: int | None = None) -> list[tuple[str, str]]:
+        """Return time (RFC 3339) and text of each line of a pod's log so far, or of the last seconds."""
         with _translating_errors():
-            answer = self._log(pod, TIMEOUT, timestamps=True)
+            answer = self._log(pod, TIMEOUT, timestamps=True, since_seconds=since_seconds)
             return [] if answer is None else [_split_timestamp(line) for line in answer.data.splitlines()]
 
     def newest_time(self, pod: PodState) -> str:

@@ -189,7 +189,9 @@ class LogStreams:
         while not self._stopped.is_set():
             was_over, answered = stream.is_over.is_set(), True
             try:
-                for stamp, text in self._cluster.follow_log(pod, _since(stream.last), partial(self._opened, stream)):
+                for stamp, text in self._cluster.follow_log(
+                    pod, since_seconds(stream.last), partial(self._opened, stream)
+                ):
                     if self._stopped.is_set():
                         return
                     if stamp > stream.last:
@@ -205,7 +207,7 @@ class LogStreams:
                 self._stopped.wait(RETRY_SECONDS)
 
 
-def _since(last: str) -> int | None:
+def since_seconds(last: str) -> int | None:
     """Return the number of seconds before now from which to read a log again; None for all of it."""
     if not last:
         return None

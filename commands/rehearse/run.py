@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from commands.adopt_orphans import adopt, find_in_cloud
 from commands.down import JOBS_TARGET
 from commands.interrupts import hold_signals
 from commands.locks import end_orphans
+from commands.pulumi_output import EVENTS_VARIABLE, VERBS, FoldedOutput, is_verbose
 from commands.rehearse import folder as folders
 from commands.rehearse.folder import first_errors, run_program
 from commands.rehearse.report import Node, Report, longest_chain, reversed_graph
@@ -270,16 +272,33 @@ class Rehearsal:
         )
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
         shown = self.verbose and not quiet
+        command = ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"]
         # A rehearsal of a project runs in the checkout, where Pulumi would add the salt.
         with settings_without_salt(self.subject.project):
+            if shown and words[0] in VERBS and not is_verbose():
+                return self._folded(words[0], command)
             status, self._output = run_program(
-                ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"],
-                self.subject.project,
-                folders.environment(self.folder),
-                self._print if shown else None,
+                command, self.subject.project, folders.environment(self.folder), self._print if shown else None
             )
         if status != 0 and not shown:
             self._print(self._output)
+        return status == 0
+
+    def _folded(self, name: str, command: list[str]) -> bool:
+        """Run a command of Pulumi that changes resources, with short output. Return True if it succeeded."""
+        with (
+            TemporaryDirectory(dir=self.folder) as scratch,
+            FoldedOutput(name, f"rehearsal-{self.subject.stack}", Path(scratch), sys.stderr) as output,
+        ):
+
+            def add(line: str) -> None:
+                output.file.write(f"{line}\n")
+                output.poll(False)
+
+            environment = folders.environment(self.folder) | EVENTS_VARIABLE
+            status, self._output = run_program([*command, *output.options], self.subject.project, environment, add)
+            output.file.flush()
+            output.end(status)
         return status == 0
 
     def _print(self, text: str) -> None:

@@ -131,8 +131,6 @@ def gke_allocatable(machine: MachineType) -> Capacity:
         band = min(remaining, gibibytes * GIBIBYTE)
         reserved += band * percent // 100
         remaining -= band
-    if machine.memory_gib < 1:
-        reserved = 255 * MEBIBYTE
     return Capacity(
         millicores=capacity.millicores - reserved_millicores(machine.vcpus),
         memory=capacity.memory - reserved - KUBELET_EVICTION_BYTES,

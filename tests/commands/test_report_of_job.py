@@ -15,9 +15,9 @@ import pytest
 
 from commands.bucket import Bucket
 from commands.monitor.job_state import JobState
-from commands.report import JobReport, default_file, events_of_log, read_events
+from commands.report import JobReport, default_file, events_of_log, last_events, read_events
 from commands.report_page import page
-from commands.svg_chart import COLUMNS, Series, clock, curves, thinned, ticks
+from commands.svg_chart import COLUMNS, MANY_CELLS, Series, clock, curves, rank_grid, thinned, ticks
 
 STATE = JobState(name="digits", kind="indexed-job", state="complete", hosts=2)
 RECORD = {
@@ -88,6 +88,31 @@ def test_events_of_log_have_times_and_steps() -> None:
     )
     assert [(each["event"], each["time"] - BEGUN) for each in found] == [("start", 0), ("train", 1)]
     assert (found[1]["global_step"], found[1]["loss"]) == (10, 0.5)
+
+
+def test_events_of_log_count_steps_over_epochs_and_ignore_the_printed_clock() -> None:
+    line = "train epoch=3 step=10/63 loss=0.5 rank=0/2 host=digits-0 time=13:05:01"
+    assert events_of_log([("2026-11-26T10:00:01Z", line)])[0] == {
+        "event": "train",
+        "time": BEGUN + 1,
+        "epoch": 3.0,
+        "step": 10.0,
+        "global_step": 2 * 63 + 10,
+        "loss": 0.5,
+        "rank": 0.0,
+        "host": "digits-0",
+    }
+
+
+def test_last_events_are_those_of_each_rank_in_files_or_parts(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.jsonl").write_text(json.dumps(event("train", 3, rate=1.0)) + "\n", encoding="utf-8")
+    (tmp_path / "rank-12").mkdir()
+    for name, value in (("1.000.jsonl", 2.0), ("2.000.jsonl", 3.0)):
+        text = json.dumps(event("train", 3, rate=value)) + "\n"
+        (tmp_path / "rank-12" / name).write_text(text, encoding="utf-8")
+    (tmp_path / "rank-12" / "3.000.jsonl").write_text(json.dumps(event("done", 9)) + "\n", encoding="utf-8")
+    (tmp_path / "other.jsonl").write_text(json.dumps(event("train", 3)) + "\n", encoding="utf-8")
+    assert {rank: each["rate"] for rank, each in last_events(tmp_path).items()} == {0: 1.0, 12: 3.0}
 
 
 def test_curve_of_repeated_steps_has_the_later_run() -> None:
@@ -163,6 +188,36 @@ def test_page_shows_result_attempts_price_and_settings() -> None:
     assert "recipe: digits" in text
 
 
+def test_page_shows_goodput_by_cause_and_the_ranks_by_speed() -> None:
+    ranks = {rank: {"rate": 400.0 if rank != 3 else 200.0, "global_step": 199} for rank in range(4)}
+    states = {0: "succeeded", 1: "failed", 2: "succeeded", 3: "succeeded"}
+    text = page(job_report(ranks=ranks, rank_states=states))
+    assert "<h3>Goodput: " in text
+    assert "steps that a restart repeated" not in text
+    assert 'fill="var(--training)"' in text
+    assert "<td>rank 3, succeeded, step 199, 50 % of the median speed</td>" in text
+    assert re.findall(r"<i style=\"background:[^\"]*\"></i>(ended|failed|slow|running|not running)", text) == [
+        "ended",
+        "failed",
+        "slow",
+    ]
+
+
+def test_page_of_a_run_with_lost_steps_says_how_much() -> None:
+    again = [event("start", 150), event("train", 160, global_step=50, loss=1.0), event("done", 161)]
+    text = page(job_report(events=[*EVENTS[:101], *again]))
+    assert "steps that a restart repeated" in text
+
+
+def test_grid_of_many_ranks_has_one_shape_for_each_colour() -> None:
+    colours = ["var(--a)" if rank % 3 else "var(--b)" for rank in range(MANY_CELLS + 1)]
+    drawn = rank_grid(colours, [""] * len(colours))
+    assert drawn.count("<path") == 2
+    assert "<rect" not in drawn
+    assert rank_grid([], []) == ""
+    assert rank_grid(["var(--a)"] * 5, ["a"] * 5).count("<rect") == 5
+
+
 def test_page_of_a_job_without_events_says_so_and_escapes_names() -> None:
     state = JobState(name="digits", kind="indexed-job", state="failed", reason="<script>", hosts=1)
     text = page(job_report(state=state, events=[], prices={}, job="<b>"))
@@ -175,6 +230,7 @@ def test_page_of_a_job_without_events_says_so_and_escapes_names() -> None:
 def test_report_as_json_has_attempts_and_last_values() -> None:
     found = job_report().as_json()
     assert (found["attempts"], found["checkpoints_saved"]) == (2, 1)
+    assert set(found["seconds_by_cause"]) == {"set-up", "training", "evaluating", "waiting"}
     assert found["last"]["global_step"] == 199
     assert found["result"]["test_accuracy"] == 97.5
 

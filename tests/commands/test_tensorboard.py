@@ -17,7 +17,7 @@ import pytest
 from bench.measure import free_port
 from commands.environment import PROJECT
 from commands.interrupts import CommandError
-from commands.monitor.cluster import StackNotFound, UnknownStack
+from commands.monitor.cluster import StackNotFound, UnknownStack, check_settings_file
 from commands.tensorboard import check_port, command_line, log_folder, main
 from trainer.sinks import Record, TensorBoard
 from trainer.storage import Folder
@@ -83,10 +83,10 @@ def test_main_stack_not_up_raises_with_make_up_command(monkeypatch: pytest.Monke
         main()
 
 
-def test_main_unknown_stack_lists_the_stacks_of_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STACK", "never-made")
+def test_unknown_stack_lists_the_stacks_of_the_folder() -> None:
+    check_settings_file("gke-tpu")
     with pytest.raises(UnknownStack, match=r"Pulumi\.never-made\.yaml: no such file; .* has: .*gke-tpu.*; name one"):
-        main()
+        check_settings_file("never-made")
 
 
 def test_port_in_use_is_reported_with_another_one() -> None:

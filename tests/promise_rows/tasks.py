@@ -10,6 +10,28 @@ ROWS = {
             "tests/unit/test_docs_site.py::test_site_links_lead_to_pages_of_the_site",
         ),
     ),
+    "docs/dashboard.md": (
+        (
+            "The address has a random token, and a request without it is rejected.",
+            "tests/commands/test_dashboard_server.py::test_page_needs_the_token_and_a_host_of_this_machine",
+        ),
+        (
+            "The page loads nothing from a network.",
+            "tests/commands/test_dashboard_server.py::test_page_loads_nothing_and_has_no_inline_handlers",
+            "tests/commands/test_dashboard_server.py::test_browser_draws_ranks_curves_time_line_and_nodes",
+        ),
+        (
+            "The dashboard ends with Ctrl-C, or when the last stack is gone.",
+            "tests/commands/test_dashboard_server.py::test_ctrl_c_with_an_open_page_prints_one_line_and_tells_the_page",
+            "tests/commands/test_dashboard_server.py"
+            "::test_last_stack_that_is_gone_ends_the_dashboard_with_an_open_page",
+        ),
+        (
+            "steps that were repeated after a restart, and the time until the processes ran again",
+            "tests/commands/test_run_times.py"
+            "::test_restart_loses_steps_after_the_checkpoint_and_the_time_until_it_runs",
+        ),
+    ),
     "docs/data.md": (
         (
             "each node mounts the folder itself, read-only",

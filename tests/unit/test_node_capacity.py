@@ -6,7 +6,7 @@ import pytest
 
 from infra.hardware.ec2 import EC2_MACHINES, ec2_machine
 from infra.hardware.gce import GCE_MACHINES, gce_machine
-from infra.hardware.machines import MachineType
+from infra.hardware.machines import MachineType, reserved_millicores
 from infra.hardware.node_capacity import (
     eks_allocatable,
     eks_capacity,
@@ -120,3 +120,12 @@ def test_gke_allocatable_equals_simulated_node() -> None:
     machine = gce_machine(T4_POOL["nodeConfig"]["machineType"])
     assert node["status"]["allocatable"]["memory"] == str(gke_allocatable(machine).memory)
     assert node["status"]["capacity"]["memory"] == str(gke_capacity(machine).memory)
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "millicores"),
+    # https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes#cpu_reservations
+    [(1, 60), (2, 70), (3, 75), (4, 80), (5, 82), (8, 90), (16, 110), (96, 310)],
+)
+def test_reserved_cpu_has_the_documented_shares(vcpus: int, millicores: int) -> None:
+    assert reserved_millicores(vcpus) == millicores

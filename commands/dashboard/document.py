@@ -1,0 +1,354 @@
+"""Document of one stack for the dashboard's page: plain values from what was observed. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from commands.dashboard.metrics import Curves
+from commands.monitor.job_state import JobState
+from commands.monitor.pod_state import (
+    WORKER,
+    Object,
+    PodState,
+    find_condition,
+    latest_by_place,
+    lost_node_advice,
+    node_line,
+    silent_since,
+)
+from commands.monitor.rank_speed import SLOW, speeds
+from commands.report_page import CHARTS
+from commands.run_times import CAUSES, RunTimes, goodput, without_short
+from infra.naming import POOL_LABEL
+
+STATES = ("none", "pending", "creating", "running", "succeeded", "failed", "ending")
+"""States of a host, by the numbers in the document. `none` has no pod."""
+DISRUPTIONS = frozenset(
+    {
+        "DeletionByPodGC",
+        "DeletionByTaintManager",
+        "EvictionByEvictionAPI",
+        "Evicted",
+        "Preempted",
+        "PreemptionByScheduler",
+        "TerminationByKubelet",
+    }
+)
+"""Reasons for which Kubernetes itself ends a pod.
+
+https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
+"""
+PREEMPTED_CODES = (75, 203)
+"""Exit codes of a trainer that was preempted, also with the offset of `trainer.launch`."""
+POOL_LABELS = (POOL_LABEL, "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
+"""Labels with the pool of a node, of Trainyard and of the clouds."""
+MACHINE_LABEL = "node.kubernetes.io/instance-type"
+SPANS = 400
+"""Most spans of a time line. Shorter ones are not visible."""
+MAX_MOMENTS = 100
+"""Most moments of a job that the page lists, the newest ones."""
+MOMENT_SECONDS = 15.0
+"""Hosts that fail with the same reason within these seconds are one moment."""
+RECENT_SECONDS = 300.0
+"""Seconds for which a rank that was reported as slow counts as a straggler."""
+MAX_ATTENTION = 20
+"""Most ranks that are listed with a problem."""
+NOW_KEYS = ("epoch", "step", "steps", "loss", "accuracy", "bits_per_byte", "global_rate", "data_wait", "mfu")
+"""Values of the last `train` event of rank 0 that the page shows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobMetrics:
+    """Metrics of one job, kept from refresh to refresh."""
+
+    curves: Curves
+    times: RunTimes
+    latest: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Rank -> its last `train` event."""
+    moments: Sequence[Mapping[str, Any]] = ()
+    """Events of rank 0 about the life of the job: checkpoint, resume, restart, straggler, test, done."""
+    read: float = 1.0
+    """Share of the metrics that was read. The first read of a long run takes several refreshes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """State of a stack at one moment."""
+
+    stack: str
+    folder: str = ""
+    """Folder of its settings, if that is another project."""
+    namespace: str
+    time: float
+    """Time of the observation, in seconds since 1970."""
+    nodes: Sequence[Object]
+    unseen: str = ""
+    """Reason why the nodes are unknown; empty if they are known."""
+    jobs: Mapping[str, JobState]
+    pods: Sequence[PodState]
+    metrics: Mapping[str, JobMetrics]
+    records: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Job -> run record."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Uid of a pod or job -> its last warning."""
+    warnings: Sequence[Object] = ()
+    """Warning events of the namespace, oldest first."""
+    usd_per_hour: float | None = None
+    """Price of the platform with the most nodes; None if it has none."""
+
+
+def document(seen: Observed) -> dict[str, Any]:
+    """Return the document of a stack."""
+    pods_by_job: dict[str, list[PodState]] = {}
+    for pod in seen.pods:
+        pods_by_job.setdefault(pod.owner, []).append(pod)
+    places = {str(node["metadata"]["name"]): place for place, node in enumerate(seen.nodes)}
+    silent = {name: since for name, node in zip(places, seen.nodes, strict=True) if (since := silent_since(node))}
+    jobs = []
+    guests: dict[str, list[list[Any]]] = {}
+    for place, job in enumerate(seen.jobs.values()):
+        pods = pods_by_job.get(job.uid, []) if job.uid else []
+        current = latest_by_place(pods)
+        jobs.append(_job(seen, job, pods, places, silent))
+        for pod in current:
+            if pod.node and not pod.is_over:
+                guests.setdefault(pod.node, []).append([place, pod.label])
+    costs = [job["usd"] for job in jobs if job["usd"] is not None]
+    return {
+        "stack": seen.stack,
+        "folder": seen.folder,
+        "namespace": seen.namespace,
+        "time": seen.time,
+        "unseen": seen.unseen,
+        "advice": lost_node_advice(seen.nodes),
+        "nodes": [_node(node, guests) for node in seen.nodes],
+        "jobs": jobs,
+        "warnings": [_warning(each) for each in seen.warnings[-MAX_ATTENTION:]],
+        "usd": round(sum(costs), 2) if costs else None,
+        "usd_per_hour": seen.usd_per_hour,
+        "causes": list(CAUSES),
+        "states": list(STATES),
+    }
+
+
+def _job(
+    seen: Observed, job: JobState, pods: Sequence[PodState], places: Mapping[str, int], silent: Mapping[str, str]
+) -> dict[str, Any]:
+    metrics, current = seen.metrics.get(job.name), latest_by_place(pods)
+    hosts = [pod for pod in current if pod.role == WORKER]
+    processes = max((pod.processes for pod in hosts), default=1)
+    ranks = max(job.hosts, len(hosts)) * processes
+    latest = metrics.latest if metrics else {}
+    found = speeds({rank: event for rank, event in latest.items() if rank < ranks})
+    is_known = bool(places) and not seen.unseen
+    lost = {pod.uid: _lost(pod, silent, is_gone=is_known and pod.node not in places) for pod in current}
+    why = {pod.uid: text for pod in current if (text := lost[pod.uid] or pod.why or seen.notes.get(pod.uid, ""))}
+    over = time_of(job.finished)
+    usd, price = _cost(seen, job)
+    return {
+        "name": job.name,
+        "kind": job.kind,
+        "state": job.state,
+        "reason": job.reason or seen.notes.get(job.uid, ""),
+        "started": time_of(job.started),
+        "finished": over,
+        "processes": processes,
+        "ranks": ranks,
+        "usd": usd,
+        "usd_per_hour": price,
+        "hosts": _hosts(hosts, why, places, max(job.hosts, len(hosts))),
+        "others": [[pod.label, pod.name, STATES.index(pod.state), pod.node] for pod in current if pod.role != WORKER],
+        "steps": [_rounded(latest[rank].get("global_step")) if rank in latest else None for rank in range(ranks)],
+        "speeds": [round(found[rank], 3) if rank in found else None for rank in range(ranks)],
+        "now": _latest_values(latest.get(0)),
+        "attention": list(_attention(seen, current, why, found if not over else {}, metrics)),
+        "moments": moments(pods, current, metrics.moments if metrics else ()),
+        **_run(metrics, job, seen.time),
+    }
+
+
+def _lost(pod: PodState, silent: Mapping[str, str], *, is_gone: bool) -> str:
+    """Return why a pod may not run: its node does not answer or no longer exists. Empty if it does."""
+    if pod.is_over or not pod.node:
+        return ""
+    if is_gone:
+        return f"its node {pod.node} no longer exists; Kubernetes replaces the host within a minute"
+    return f"its node {pod.node} has not answered since {silent[pod.node]}" if pod.node in silent else ""
+
+
+def _hosts(
+    hosts: Sequence[PodState], why: Mapping[str, str], places: Mapping[str, int], count: int
+) -> dict[str, list[Any]]:
+    """Return the hosts as columns, in the order of their index. A host without a pod has no name."""
+    by_index = {pod.index: pod for pod in hosts}
+    rows = [by_index.get(index) for index in range(count)]
+    return {
+        "pods": [pod.name if pod else "" for pod in rows],
+        "states": [STATES.index(pod.state) if pod else 0 for pod in rows],
+        "nodes": [places.get(pod.node, -1) if pod else -1 for pod in rows],
+        "why": [[index, why[pod.uid]] for index, pod in enumerate(rows) if pod and pod.uid in why],
+    }
+
+
+def _run(metrics: JobMetrics | None, job: JobState, now: float) -> dict[str, Any]:
+    """Return curves, spans and goodput of a job."""
+    if metrics is None:
+        return {"charts": [], "spans": [], "seconds": {}, "goodput": None, "read": 1.0, "resumed": []}
+    until = None if job.state in ("suspended", "absent") else time_of(job.finished) or now
+    # A script that prints no events has times that nothing is known about.
+    is_known = bool(metrics.times.starts) or job.state in ("pending", "queued")
+    seconds = metrics.times.seconds_by_cause(until) if is_known else {}
+    percent = goodput(seconds)
+    spans = without_short(metrics.times.spans(until), SPANS) if is_known else []
+    return {
+        "charts": list(charts(metrics.curves)),
+        "spans": [[round(each.begun, 1), round(each.ended, 1), CAUSES.index(each.cause)] for each in spans],
+        "seconds": {cause: round(value, 1) for cause, value in seconds.items()},
+        "goodput": None if percent is None else round(percent, 1),
+        "read": round(metrics.read, 3),
+        "resumed": [each["step"] for each in metrics.moments if each["event"] == "resume" and "step" in each],
+    }
+
+
+def charts(curves: Curves) -> Iterator[dict[str, Any]]:
+    """Yield the charts that have points, with each curve as a flat list of steps and values."""
+    for title, unit, lines in CHARTS:
+        found = []
+        for event, key, name in lines:
+            if points := curves.points(event, key):
+                found.append({"name": name, "points": [_rounded(each) for point in points for each in point]})
+        if found:
+            yield {"title": title, "unit": unit, "lines": found}
+
+
+def _node(node: Object, guests: Mapping[str, list[list[Any]]]) -> list[Any]:
+    """Return name, pool, machine type, state (0 ready, 1 closed, 2 not ready), text and guests of a node."""
+    name, labels = str(node["metadata"]["name"]), node["metadata"].get("labels") or {}
+    pool = next((str(labels[each]) for each in POOL_LABELS if each in labels), "")
+    is_ready = find_condition(node.get("status", {}), "Ready").get("status") == "True"
+    is_closed = bool(node.get("spec", {}).get("unschedulable"))
+    state = (1 if is_closed else 0) if is_ready else 2
+    text = node_line(node)[0].removeprefix(f"{name} ") if state or silent_since(node) else ""
+    return [name, pool, str(labels.get(MACHINE_LABEL, "")), state, text, guests.get(name, [])]
+
+
+def _warning(event: Object) -> list[Any]:
+    return [time_of(str(event.get("time") or "")), f"{event['object']}: {event['reason']}: {event['message']}"]
+
+
+def _cost(seen: Observed, job: JobState) -> tuple[float | None, float | None]:
+    """Return the estimated US dollars of the job's hosts so far, and an hour."""
+    price = seen.records.get(job.name, {}).get("usd_per_hour")
+    begun = time_of(job.started)
+    if price is None or begun is None:
+        return None, price
+    if job.state in ("suspended", "queued") and not job.finished:
+        return None, price
+    ended = time_of(job.finished) or seen.time
+    return round(price * max(0.0, ended - begun) / 3600, 4), price
+
+
+def _latest_values(event: Mapping[str, Any] | None) -> dict[str, Any]:
+    if event is None:
+        return {}
+    found = {key: _rounded(event[key]) for key in NOW_KEYS if event.get(key) is not None}
+    return found | ({"global_step": event["global_step"]} if "global_step" in event else {})
+
+
+def _attention(
+    seen: Observed,
+    current: Sequence[PodState],
+    why: Mapping[str, str],
+    found: Mapping[int, float],
+    metrics: JobMetrics | None,
+) -> Iterator[list[Any]]:
+    """Yield rank or role, kind and text of what a person should look at: problems first, then stragglers."""
+    texts = Counter(why[pod.uid] for pod in current if pod.uid in why)
+    for text, count in texts.most_common(MAX_ATTENTION):
+        pod = next(pod for pod in current if why.get(pod.uid) == text)
+        more = f" and {count - 1:,} more" if count > 1 else ""
+        yield [f"{'rank ' if pod.ranks else ''}{pod.label}{more}", "problem", text]
+    reported = {
+        int(each["slow_rank"]): float(each["slower"])
+        for each in (metrics.moments if metrics else ())
+        if each["event"] == "straggler" and seen.time - float(each["time"]) < RECENT_SECONDS
+    }
+    slow = {rank: 1 / speed for rank, speed in found.items() if speed < SLOW} | (reported if found else {})
+    for rank, ratio in sorted(slow.items(), key=lambda each: -each[1])[:MAX_ATTENTION]:
+        yield [f"rank {rank}", "straggler", f"takes {ratio:.1f} times as long for its own part of a step as the median"]
+
+
+def moments(
+    pods: Sequence[PodState], current: Sequence[PodState], events: Iterable[Mapping[str, Any]]
+) -> list[list[Any]]:
+    """Return time, kind and text of the moments of a job, oldest first."""
+    found = [(float(each["time"]), *_event_text(each)) for each in events]
+    grouped: dict[tuple[str, str], list[tuple[float, PodState]]] = {}
+    for pod in pods:
+        if pod.state == "failed" and (moment := time_of(pod.finished)) is not None:
+            grouped.setdefault((_failure_kind(pod), pod.why), []).append((moment, pod))
+    for (kind, why), failed in grouped.items():
+        found += _failures(kind, why, sorted(failed, key=lambda each: each[0]))
+    latest = {pod.uid for pod in current}
+    replaced = Counter(pod.place for pod in pods if pod.uid not in latest)
+    again = sorted(moment for pod in current if replaced[pod.place] and (moment := time_of(pod.created)) is not None)
+    if again:
+        found.append((again[-1], "restart", f"{_hosts_text(len(again))} replaced"))
+    return [[round(moment, 1), kind, text] for moment, kind, text in sorted(found)[-MAX_MOMENTS:] if kind]
+
+
+def _failures(kind: str, why: str, failed: Sequence[tuple[float, PodState]]) -> Iterator[tuple[float, str, str]]:
+    """Yield hosts that failed with one reason; those that failed together are one moment."""
+    group: list[tuple[float, PodState]] = []
+    for each in [*failed, None]:
+        if group and (each is None or each[0] - group[0][0] > MOMENT_SECONDS):
+            first = group[0][1]
+            label = f"rank {first.label}" if first.ranks else first.label
+            more = f" and {_hosts_text(len(group) - 1)} more" if len(group) > 1 else ""
+            yield group[0][0], kind, f"{label}{more}: {why}"
+            group = []
+        if each is not None:
+            group.append(each)
+
+
+def _failure_kind(pod: PodState) -> str:
+    return "preemption" if pod.reason in DISRUPTIONS or pod.exit_code in PREEMPTED_CODES else "failure"
+
+
+def _hosts_text(count: int) -> str:
+    return f"{count:,} host{'s' if count > 1 else ''}"
+
+
+def _event_text(event: Mapping[str, Any]) -> tuple[str, str]:
+    """Return kind and text of an event of rank 0; an empty kind for one that is not shown."""
+    name, step = event["event"], event.get("step", "?")
+    if name == "checkpoint":
+        return "checkpoint", f"checkpoint of step {step} saved"
+    if name == "resume":
+        return "restart", f"resumed from step {step}"
+    if name == "restart":
+        return "restart", f"rank {event.get('failed_rank', '?')} ended with exit code {event.get('exit_code', '?')}"
+    if name == "straggler":
+        return "straggler", f"rank {event.get('slow_rank')} takes {event.get('slower')} times as long as the median"
+    if name == "done":
+        return "done", "trained to the end"
+    return "", ""
+
+
+def time_of(text: str) -> float | None:
+    """Return the seconds since 1970 of an API time; None for an empty one."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None
+
+
+def _rounded(value: Any) -> Any:
+    """Return a number with five significant digits, and a whole number as it is."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 1e15 else float(f"{value:.5g}")
+    return value

@@ -1,0 +1,225 @@
+"""Metrics of a job for the dashboard: curves of bounded size, and readers that continue where they stopped."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+COLUMNS = 300
+"""Most columns of a curve. Each keeps its smallest and its largest value, so that no spike is lost."""
+CHUNK_BYTES = 1 << 18
+TAIL_BYTES = 4096
+"""Bytes at the end of a rank's file in which its last `train` event is searched."""
+READ_SECONDS = 0.4
+"""Most seconds of one refresh for the lines of one job. The next refresh continues."""
+RANKS_PER_REFRESH = 1024
+"""Most files of ranks that one refresh reads."""
+RANK_KEYS = ("global_step", "rate", "all_reduce")
+_value = itemgetter(1)
+
+Event = dict[str, Any]
+Point = tuple[int, float]
+
+
+class Curve:
+    """Points of a curve in at most COLUMNS columns of equal width in steps. Steps grow, except after a restart."""
+
+    def __init__(self, columns: int = COLUMNS) -> None:
+        self._columns, self._width = columns, 1
+        self._kept: dict[int, tuple[Point, Point]] = {}
+        self._last = -1
+
+    def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
+        """Add points by step. A step that is there already replaces it and all later ones."""
+        if steps[0] <= self._last:
+            self._cut(steps[0])
+        self._last = steps[-1]
+        while self._last // self._width - next(iter(self._kept), steps[0] // self._width) >= self._columns:
+            self._widen()
+        first = 0
+        while first < len(steps):
+            key = steps[first] // self._width
+            last = bisect_left(steps, (key + 1) * self._width, first)
+            inside = values[first:last]
+            least, most = min(inside), max(inside)
+            self._merge(key, (steps[first + inside.index(least)], least), (steps[first + inside.index(most)], most))
+            first = last
+
+    def points(self) -> list[Point]:
+        """Return at most two points of each column, by step."""
+        return [point for least, most in self._kept.values() for point in sorted({least, most})]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def _merge(self, key: int, least: Point, most: Point) -> None:
+        known = self._kept.get(key)
+        if known is not None:
+            least, most = min(known[0], least, key=_value), max(known[1], most, key=_value)
+        self._kept[key] = (least, most)
+
+    def _widen(self) -> None:
+        """Double the width of the columns."""
+        self._width *= 2
+        before, self._kept = self._kept, {}
+        for key, (least, most) in before.items():
+            self._merge(key // 2, least, most)
+
+    def _cut(self, step: int) -> None:
+        """Remove the points from a step on: a restart repeats them."""
+        self._kept = {key: pair for key, pair in self._kept.items() if max(pair[0][0], pair[1][0]) < step}
+
+
+class Curves:
+    """Curves of one job by event and key, such as `train`, `loss`."""
+
+    def __init__(self, wanted: Iterable[tuple[str, str]], columns: int = COLUMNS) -> None:
+        self._curves = {each: Curve(columns) for each in wanted}
+        self._names = {name for name, _ in self._curves}
+
+    def add(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Add events in their order."""
+        by_name: dict[str, list[Mapping[str, Any]]] = {name: [] for name in self._names}
+        for event in events:
+            if event["event"] in by_name and event.get("global_step") is not None:
+                by_name[event["event"]].append(event)
+        for name, found in by_name.items():
+            for run in _ascending(found):
+                self._add_run(name, run)
+
+    def _add_run(self, name: str, events: Sequence[Mapping[str, Any]]) -> None:
+        for (each, key), curve in self._curves.items():
+            if each != name:
+                continue
+            # The difference is 0 for a finite number only. A missing value, or one that is not finite, is None or NaN.
+            points = [
+                (int(event["global_step"]), value)
+                for event in events
+                if isinstance(value := event.get(key), int | float) and value - value == 0
+            ]
+            if points:
+                steps, values = zip(*points, strict=True)
+                curve.add(steps, values)
+
+    def points(self, name: str, key: str) -> list[Point]:
+        """Return the points of a curve."""
+        return self._curves[name, key].points()
+
+
+def _ascending(events: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yield the longest runs of events whose steps grow."""
+    first, before = 0, -math.inf
+    for place, event in enumerate(events):
+        step = event["global_step"]
+        if step <= before:
+            yield events[first:place]
+            first = place
+        before = step
+    if first < len(events):
+        yield events[first:]
+
+
+@dataclass
+class EventFile:
+    """Reader of a growing file with an event in each line."""
+
+    path: Path
+    offset: int = 0
+    """Bytes that were read."""
+    size: int = 0
+    """Bytes of the file at the last read."""
+    _inode: int = 0
+
+    def read(self, seconds: float = READ_SECONDS) -> Iterator[list[Event]]:
+        """Yield the new events, a chunk of the file at a time, for at most about `seconds`.
+
+        A file that was replaced or is shorter than before is read from its beginning, after an empty list.
+        """
+        try:
+            opened = self.path.open("rb")
+        except OSError:
+            return
+        with opened:
+            status = os.fstat(opened.fileno())
+            if self._inode not in (0, status.st_ino) or status.st_size < self.offset:
+                self.offset = 0
+                yield []
+            self._inode, self.size = status.st_ino, status.st_size
+            until = time.monotonic() + seconds
+            opened.seek(self.offset)
+            while time.monotonic() < until:
+                chunk = opened.read(CHUNK_BYTES)
+                end = chunk.rfind(b"\n") + 1
+                if not end:
+                    return
+                self.offset += end
+                opened.seek(self.offset)
+                yield parse_lines(chunk[:end])
+
+
+def parse_lines(text: bytes) -> list[Event]:
+    """Return the events in lines of JSON, without lines that are cut off."""
+    lines = text.splitlines()
+    try:
+        # One call for all lines takes half of the time.
+        found = json.loads(b"[" + b",".join(filter(None, lines)) + b"]")
+    except ValueError:
+        found = []
+        for line in lines:
+            try:
+                found.append(json.loads(line))
+            except ValueError:
+                continue  # A killed run may have cut it off.
+    return [each for each in found if isinstance(each, dict) and "event" in each and "time" in each]
+
+
+def last_train_event(path: Path) -> Event | None:
+    """Return the last `train` event near the end of a rank's file; None if it has none."""
+    try:
+        with path.open("rb") as opened:
+            size = opened.seek(0, os.SEEK_END)
+            opened.seek(max(0, size - TAIL_BYTES))
+            tail = opened.read()
+    except OSError:
+        return None
+    for line in reversed(tail.splitlines()):
+        if line.startswith(b'{"event": "train"') and line.endswith(b"}"):
+            try:
+                found: Event = json.loads(line)
+            except ValueError:
+                continue
+            return found
+    return None
+
+
+def without_rest(event: Mapping[str, Any]) -> Event:
+    """Return only what the grid of ranks needs, because a job can have thousands of ranks."""
+    return {key: event[key] for key in RANK_KEYS if key in event}
+
+
+@dataclass
+class RankFiles:
+    """Last `train` event of each rank of a job, read from the metrics in a folder of this machine."""
+
+    folder: Path
+    latest: dict[int, Event] = field(default_factory=dict)
+    _next: int = 0
+
+    def update(self, ranks: int) -> None:
+        """Read the files of the ranks, or of the next RANKS_PER_REFRESH of many."""
+        first = self._next if self._next < ranks else 0
+        last = min(ranks, first + RANKS_PER_REFRESH)
+        for rank in range(first, last):
+            if event := last_train_event(self.folder / f"rank-{rank}.jsonl"):
+                self.latest[rank] = event if rank == 0 else without_rest(event)
+        self._next = 0 if last >= ranks else last
+        for rank in [each for each in self.latest if each >= ranks]:
+            del self.latest[rank]

@@ -1,0 +1,281 @@
+"""Web server of the dashboard: the page, its updates as server-sent events, and logs. Loopback only, read-only.
+
+Every path begins with a secret token, and the Host header must name this machine. Another page in the browser can then
+neither read the dashboard nor guess its address, also not with a DNS name that it points to 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import sys
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from commands.interrupts import CommandError
+
+ADDRESS = "127.0.0.1"
+NAMES = (ADDRESS, "localhost")
+"""Names of this machine that a Host header may have."""
+PAGE = Path(__file__).with_name("page.html")
+TOKEN_BYTES = 24
+MAX_LISTENERS = 32
+"""Most browser tabs that get updates."""
+KEEP_ALIVE_SECONDS = 10.0
+"""Seconds between two lines to a browser if nothing changes. A closed one is found by writing."""
+END_SECONDS = 1.0
+"""Seconds that browsers have at the end to read the last line."""
+REQUEST_SECONDS = 30.0
+"""Seconds after which a connection without a request, or that reads nothing, is closed."""
+
+Log = Callable[[str, str], str]
+"""Function that returns the log of a stack's pod. Raises KeyError if there is none."""
+
+
+class Hub:
+    """Newest document of each stack, and the browsers that wait for the next one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._messages: dict[str, str] = {}
+        self._titles: dict[str, str] = {}
+        self.listeners = 0
+        self._end = ""
+
+    def add(self, key: str, title: str) -> None:
+        """Add a stack."""
+        with self._changed:
+            self._titles[key] = title
+            self._messages[key] = message("waiting", {"key": key, "title": title})
+            self._changed.notify_all()
+
+    def put(self, key: str, document: dict[str, Any]) -> None:
+        """Set the newest document of a stack."""
+        with self._changed:
+            if key in self._titles:
+                self._messages[key] = message("stack", {"key": key, "title": self._titles[key], **document})
+                self._changed.notify_all()
+
+    def problem(self, key: str, text: str) -> None:
+        """Set the reason why a stack has no newer document. The page keeps the last one."""
+        with self._changed:
+            if key in self._titles:
+                self._messages[key] = message("problem", {"key": key, "title": self._titles[key], "text": text})
+                self._changed.notify_all()
+
+    def remove(self, key: str, text: str) -> None:
+        """Remove a stack that no longer exists."""
+        with self._changed:
+            title = self._titles.pop(key, key)
+            self._messages[key] = message("gone", {"key": key, "title": title, "text": text})
+            self._changed.notify_all()
+
+    def end(self, text: str) -> None:
+        """End all streams with a last line."""
+        with self._changed:
+            self._end = text
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.listeners == 0, END_SECONDS)
+
+    @property
+    def is_ended(self) -> bool:
+        """True after `end`."""
+        return bool(self._end)
+
+    def wait_for_listener(self, seconds: float) -> bool:
+        """Wait until a browser is connected. Return False if none is, or at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.listeners > 0 or bool(self._end), seconds)
+            return self.listeners > 0 and not self._end
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait for the end. Return True if it has come."""
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._end), seconds)
+
+    def join(self) -> bool:
+        """Count a browser. Return False if there are too many, or at the end."""
+        with self._changed:
+            if self.listeners >= MAX_LISTENERS or self._end:
+                return False
+            self.listeners += 1
+            self._changed.notify_all()
+            return True
+
+    def leave(self) -> None:
+        """Count a browser no longer."""
+        with self._changed:
+            self.listeners -= 1
+            self._changed.notify_all()
+
+    def news(self, sent: dict[str, str]) -> tuple[list[str], bool]:
+        """Return the messages that differ from those that were sent, once there are any, and True at the end."""
+        with self._changed:
+
+            def found() -> list[str]:
+                return [text for key, text in self._messages.items() if sent.get(key) is not text]
+
+            self._changed.wait_for(lambda: bool(found()) or bool(self._end), KEEP_ALIVE_SECONDS)
+            messages = found()
+            sent.update(self._messages)
+            if self._end:
+                messages.append(message("end", {"text": self._end}))
+            return messages, bool(self._end)
+
+
+def message(name: str, content: dict[str, Any]) -> str:
+    """Return a server-sent event."""
+    return f"event: {name}\ndata: {json.dumps(content, separators=(',', ':'))}\n\n"
+
+
+def content_policy(page: str) -> str:
+    """Return the page's Content-Security-Policy: only its own script and style, by their digests."""
+
+    def digests(tag: str) -> str:
+        blocks = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        return " ".join(
+            f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in blocks
+        )
+
+    return (
+        f"default-src 'none'; script-src {digests('script')}; style-src {digests('style')}; "
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+class Server(ThreadingHTTPServer):
+    """Web server. Each connection has a thread, which ends with the process."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, port: int, hub: Hub, log: Log) -> None:
+        """Listen on a port of this machine; 0 for a free one. Raises CommandError if it is in use."""
+        self.hub, self.log = hub, log
+        self.token = secrets.token_urlsafe(TOKEN_BYTES)
+        self.page = PAGE.read_text(encoding="utf-8")
+        self.policy = content_policy(self.page)
+        try:
+            super().__init__((ADDRESS, port), Handler)
+        except OSError as error:
+            raise CommandError(
+                f"--port {port}: cannot listen on {ADDRESS} ({error.strerror}); set another port, or 0 for a free one"
+            ) from error
+
+    @property
+    def url(self) -> str:
+        """Address of the page."""
+        return f"http://{ADDRESS}:{self.server_port}/{self.token}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore a browser that has closed its connection. Print any other error."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers to one browser connection."""
+
+    server: Server
+    server_version = "trainyard"
+    sys_version = ""
+    timeout = REQUEST_SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Print nothing: the paths have the token."""
+
+    def do_GET(self) -> None:
+        """Answer a request."""
+        if problem := self._problem():
+            self._send(HTTPStatus.FORBIDDEN, problem)
+            return
+        parts = urlsplit(self.path)
+        name = parts.path.split("/", 2)[2] if parts.path.count("/") > 1 else None
+        if name == "":
+            self._send(HTTPStatus.OK, self.server.page, "text/html")
+        elif name == "events":
+            self._stream()
+        elif name == "log":
+            self._log({key: values[-1] for key, values in parse_qs(parts.query).items()})
+        else:
+            self._send(HTTPStatus.NOT_FOUND, "not found")
+
+    def _problem(self) -> str:
+        """Return the reason to reject a request; empty if it may read the dashboard."""
+        hosts = {f"{name}:{self.server.server_port}" for name in NAMES}
+        if self.headers.get("Host") not in hosts:
+            return "the Host header is not of this machine"
+        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+            return "another page may not read the dashboard"
+        given = urlsplit(self.path).path.split("/", 2)[1]
+        if not hmac.compare_digest(given.encode(), self.server.token.encode()):
+            return "wrong token: open the address that the dashboard has printed"
+        return ""
+
+    def _log(self, values: dict[str, str]) -> None:
+        try:
+            text = self.server.log(values.get("stack", ""), values.get("pod", ""))
+        except KeyError:
+            self._send(HTTPStatus.NOT_FOUND, "no such pod: it was replaced, or its job is gone")
+        except CommandError as error:
+            self._send(HTTPStatus.BAD_GATEWAY, str(error))
+        else:
+            self._send(HTTPStatus.OK, text or "the pod has printed nothing so far\n")
+
+    def _stream(self) -> None:
+        """Send the documents of all stacks, and each newer one, until the browser closes or the server ends."""
+        hub = self.server.hub
+        if not hub.join():
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open, or the dashboard has ended")
+            return
+        try:
+            self._headers(HTTPStatus.OK, "text/event-stream")
+            self.end_headers()
+            self.close_connection = True
+            sent: dict[str, str] = {}
+            is_over = False
+            while not is_over:
+                messages, is_over = hub.news(sent)
+                self.wfile.write("".join(messages or [": nothing new\n\n"]).encode())
+                self.wfile.flush()
+        finally:
+            hub.leave()
+
+    def _send(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
+        body = text.encode()
+        self._headers(status, kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _headers(self, status: HTTPStatus, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Security-Policy", self.server.policy)
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+
+
+def serve(server: Server) -> threading.Thread:
+    """Start the server in a thread."""
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
+    thread.start()
+    return thread
+
+
+def stop(server: Server, text: str) -> None:
+    """End all streams and the server. Browsers show the text."""
+    server.hub.end(text)
+    server.shutdown()
+    server.server_close()

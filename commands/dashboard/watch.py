@@ -1,0 +1,327 @@
+"""Observation of stacks for the dashboard: which stacks exist, and the state of each from its cluster and bucket."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from commands.bucket import Bucket
+from commands.dashboard.document import JobMetrics, Observed, time_of
+from commands.dashboard.metrics import Curves, EventFile, RankFiles
+from commands.environment import PROJECT, stack_environment
+from commands.interrupts import CommandError
+from commands.monitor.cluster import Cluster, Forbidden, LocalCluster, StackOutputs, Unreachable, outputs_with
+from commands.monitor.job_state import JobState
+from commands.monitor.logs import since_seconds
+from commands.monitor.pod_state import WORKER, Object, PodState, latest_by_place
+from commands.report import OUTPUTS, event_of_line
+from commands.report_page import CHARTS
+from commands.run_times import RunTimes
+from commands.state_files import StateFiles, backend_folder
+from commands.status import TAIL_LINES, read_notes
+from infra.local.lifecycle import saved_settings
+from infra.local.settings import clusters_folder
+from stack.config import load_file
+
+SLOW_SECONDS = 10.0
+"""Seconds between two queries of what changes rarely or is long: nodes and warnings."""
+MAX_LOGS = 64
+"""Most hosts whose logs one refresh reads, if this machine cannot read the metrics of the job."""
+MAX_NOTES = 8
+"""Most waiting hosts whose warnings are queried."""
+LOG_THREADS = 8
+NO_STAMP = "1970-01-01T00:00:00Z"
+"""Time of lines whose time does not matter."""
+LOG_LINES = 2000
+"""Lines of a log that the page links to."""
+MAX_MOMENTS = 500
+MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
+"""Events that are moments of the time line."""
+WANTED = tuple((event, key) for _title, _unit, lines in CHARTS for event, key, _name in lines)
+
+
+class StackGone(CommandError):
+    """The stack no longer exists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A stack that is up, and where its cluster is."""
+
+    stack: str
+    folder: str = ""
+    """Folder of its settings; empty for this project."""
+    outputs: Mapping[str, Any] = field(compare=False)
+
+    @property
+    def key(self) -> str:
+        """Name that no other stack has."""
+        return f"{self.stack}@{self.folder}" if self.folder else self.stack
+
+
+def sources(stack: str, *, only: bool, is_first: bool = True) -> list[Source]:
+    """Return the stacks that are up: `stack` first, then the project's, then the local ones of other projects.
+
+    With a backend that is not a folder, only `stack` is known. Pulumi is asked for it only if the call is the first.
+    """
+    folder = backend_folder(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
+    if folder is None:
+        if not is_first:
+            return []
+        return [Source(stack=stack, outputs=outputs_with(stack, *OUTPUTS))]
+    found = list(_in_folder(folder, ""))
+    if not only:
+        found += _of_other_projects()
+    found = [each for each in found if not only or each.stack == stack]
+    return sorted(found, key=lambda each: (each.folder != "" or each.stack != stack, each.folder, each.stack))
+
+
+def _in_folder(folder: Path, project: str) -> Iterable[Source]:
+    for files in StateFiles.all_in(folder):
+        outputs = files.outputs()
+        if set(OUTPUTS) <= outputs.keys() and not _is_removed(str(outputs["kubeconfig_path"])):
+            yield Source(stack=files.stack, folder=project, outputs=outputs)
+
+
+def _is_removed(kubeconfig: str) -> bool:
+    """Return True if a kubeconfig is of a cluster on this machine that was removed. Its stack's state may be left."""
+    return Path(kubeconfig).is_relative_to(clusters_folder()) and LocalCluster.of_kubeconfig(kubeconfig) is None
+
+
+def _of_other_projects() -> Iterable[Source]:
+    """Yield the stacks of other projects of this user with a cluster on this machine."""
+    for folder in sorted(clusters_folder().glob("*/")):
+        settings = saved_settings(folder)
+        if settings is None or settings.folder != folder or settings.owner in ("", str(PROJECT)):
+            continue
+        backend = Path(settings.owner) / ".trainyard" / "pulumi"
+        yield from (each for each in _in_folder(backend, settings.owner) if each.stack == settings.stack)
+
+
+def platform_price(source: Source) -> float | None:
+    """Return US dollars an hour of the platform with the most nodes; None if it has none or is not known."""
+    if source.folder:
+        return None
+    try:
+        found = load_file(PROJECT / f"Pulumi.{source.stack}.yaml").cloud.cost_estimate()
+    except (ValueError, OSError):
+        return None  # The settings may have been edited since.
+    return round(found.total.amount, 2) if found.lines else None
+
+
+class JobFeed:
+    """Metrics of one job, read on from where the last refresh stopped."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """Read the metrics in a folder of this machine; None if only the logs are known."""
+        self._folder = folder
+        self._file = EventFile(folder / "rank-0.jsonl") if folder else None
+        self._ranks = RankFiles(folder) if folder else None
+        self._stamps: dict[str, str] = {}
+        self._read_to_end: set[str] = set()
+        self._latest: dict[int, Mapping[str, Any]] = {}
+        self._submitted: float | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._curves, self._times, self._is_from_log = Curves(WANTED), RunTimes(self._submitted), False
+        self._moments: deque[Mapping[str, Any]] = deque(maxlen=MAX_MOMENTS)
+
+    @property
+    def has_files(self) -> bool:
+        """True if the job writes metrics that this machine can read."""
+        return self._file is not None and self._file.offset > 0
+
+    def submit(self, moment: float | None) -> None:
+        """Set the time at which Kubernetes started the job. Call it before reading."""
+        self._submitted = self._times.submitted = moment
+
+    def take(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Add events of rank 0."""
+        self._curves.add(events)
+        for event in events:
+            self._times.add(event)
+            if event["event"] in MOMENTS:
+                self._moments.append(event)
+
+    def read_files(self, ranks: int) -> None:
+        """Read the new events of rank 0 and the last event of the other ranks."""
+        if self._file is None or self._ranks is None:
+            return
+        for events in self._file.read():
+            if not events or self._is_from_log:
+                self._reset()
+            self.take(events)
+        self._ranks.update(ranks)
+
+    def read_log(self, cluster: Cluster, pod: PodState) -> None:
+        """Read the new lines of rank 0's host. If the metrics are known, the log has only restarts in place."""
+        if pod.uid in self._read_to_end:
+            return
+        last = self._stamps.get(pod.uid, "")
+        for stamp, text in cluster.stamped_log(pod, since_seconds(last)):
+            if stamp <= last:
+                continue
+            self._stamps[pod.uid] = stamp
+            event = event_of_line(stamp, text)
+            if event is None or event.get("rank", 0) != 0:
+                continue
+            if not self.has_files:
+                self.take([event])
+                self._is_from_log = True
+            elif event["event"] == "restart":
+                self._moments.append(event)
+        if pod.is_over:
+            self._read_to_end.add(pod.uid)
+
+    def read_tails(self, lines: Iterable[tuple[str, str]]) -> None:
+        """Read the last `train` event of each rank in the last lines of a host's log."""
+        for stamp, text in lines:
+            event = event_of_line(stamp, text)
+            if event is not None and event["event"] == "train":
+                self._latest[int(event.get("rank", 0))] = event
+
+    def metrics(self) -> JobMetrics:
+        """Return what is known so far."""
+        file = self._file
+        return JobMetrics(
+            curves=self._curves,
+            times=self._times,
+            latest=self._ranks.latest if self._ranks and self._ranks.latest else self._latest,
+            moments=list(self._moments),
+            read=file.offset / file.size if file and file.size else 1.0,
+        )
+
+
+class StackWatcher:
+    """Observer of one stack."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._outputs = StackOutputs.of(source.stack, source.outputs)
+        self._local = LocalCluster.of_kubeconfig(self._outputs.kubeconfig_path)
+        self._bucket = Bucket.of(source.outputs, is_here=self._local is not None)
+        self._cluster: Cluster | None = None
+        self._feeds: dict[str, JobFeed] = {}
+        self._price = platform_price(source)
+        self._nodes: list[Object] = []
+        self._unseen = ""
+        self._warnings: list[Object] = []
+        self._notes: dict[str, str] = {}
+        self._slow_read = 0.0
+        self._pods: dict[str, PodState] = {}
+
+    @property
+    def is_local(self) -> bool:
+        """True if the cluster is on this machine."""
+        return self._local is not None
+
+    def check(self) -> None:
+        """Raise StackGone if the cluster on this machine was removed."""
+        if self._local is not None and self._local.is_removed():
+            raise StackGone(f"stack {self.source.stack} is gone: its cluster was removed")
+
+    def observe(self) -> Observed:
+        """Return the stack's state. Raises Unreachable, or StackGone if it no longer exists."""
+        self.check()
+        try:
+            return self._observe(self.cluster())
+        except Unreachable:
+            self.check()
+            if self._cluster is not None:
+                with suppress(Unreachable):  # The kubeconfig changes when a cluster starts with new keys.
+                    self._cluster.connect()
+            raise
+
+    def cluster(self) -> Cluster:
+        """Return the client of the stack's cluster."""
+        if self._cluster is None:
+            self._cluster = self._outputs.cluster()
+        return self._cluster
+
+    def log(self, pod: str) -> list[str]:
+        """Return the last lines of the log of a pod of the stack's jobs. Raises KeyError for another pod."""
+        return self.cluster().log(self._pods[pod], LOG_LINES)
+
+    def _observe(self, cluster: Cluster) -> Observed:
+        names = self._outputs.jobs
+        jobs, pods = cluster.jobs(names), cluster.pods(names) if names else []
+        if all(job.state == "absent" for job in jobs.values()) and cluster.namespace_is_gone():
+            raise StackGone(f"stack {self.source.stack} is gone: its namespace {self._outputs.namespace} was deleted")
+        self._pods = {pod.name: pod for pod in pods}
+        self._read_slow(cluster, jobs, pods)
+        return Observed(
+            stack=self.source.stack,
+            folder=self.source.folder,
+            namespace=self._outputs.namespace,
+            time=time.time(),
+            nodes=self._nodes,
+            unseen=self._unseen,
+            jobs=jobs,
+            pods=pods,
+            metrics={job.name: self._metrics(cluster, job, pods) for job in jobs.values() if job.uid},
+            records=self.source.outputs["run_records"],
+            notes=self._notes,
+            warnings=self._warnings,
+            usd_per_hour=self._price,
+        )
+
+    def _read_slow(self, cluster: Cluster, jobs: Mapping[str, JobState], pods: Sequence[PodState]) -> None:
+        """Query nodes, warnings and reasons for waiting, if the last query is old enough or a node is new."""
+        known = {node["metadata"]["name"] for node in self._nodes}
+        is_complete = bool(self._unseen) or all(pod.node in known for pod in pods if pod.node and not pod.is_over)
+        if self._slow_read and time.monotonic() - self._slow_read < SLOW_SECONDS and is_complete:
+            return
+        self._slow_read = time.monotonic()
+        try:
+            self._nodes, self._unseen = cluster.nodes(), ""
+        except Forbidden as error:
+            self._unseen = f"you may not see the nodes: {error}"
+        with suppress(Forbidden):
+            self._warnings = cluster.events(only_warnings=True)
+        self._notes = {}
+        for job in jobs.values():
+            current = latest_by_place(pod for pod in pods if pod.owner == job.uid)
+            waiting = [pod for pod in current if pod.state in ("pending", "creating")]
+            with suppress(Forbidden):
+                self._notes |= read_notes(cluster, job, waiting[:MAX_NOTES] or current)
+
+    def _metrics(self, cluster: Cluster, job: JobState, pods: Sequence[PodState]) -> JobMetrics:
+        own = [pod for pod in pods if pod.owner == job.uid]
+        current = latest_by_place(own)
+        feed = self._feeds.get(job.name)
+        if feed is None:
+            feed = self._feeds[job.name] = JobFeed(self._metrics_folder(job.name))
+        feed.submit(time_of(job.started))
+        processes = max((pod.processes for pod in current if pod.role == WORKER), default=1)
+        feed.read_files(job.hosts * processes)
+        first = sorted((pod for pod in own if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
+        with suppress(Unreachable):  # A node that does not answer: the cluster itself has answered.
+            for pod in first:
+                feed.read_log(cluster, pod)
+        if not feed.has_files:
+            self._read_tails(cluster, feed, [pod for pod in current if pod.has_log and not pod.is_over])
+        return feed.metrics()
+
+    def _read_tails(self, cluster: Cluster, feed: JobFeed, pods: Sequence[PodState]) -> None:
+        def tail(pod: PodState) -> list[tuple[str, str]]:
+            try:
+                return [(NO_STAMP, text) for text in cluster.log(pod, TAIL_LINES)]
+            except Unreachable:
+                return []
+
+        with ThreadPoolExecutor(LOG_THREADS) as threads:
+            for lines in threads.map(tail, pods[:MAX_LOGS]):
+                feed.read_tails(lines)
+
+    def _metrics_folder(self, job: str) -> Path | None:
+        """Return the folder of a job's metrics; None if the bucket is not a folder of this machine."""
+        if not self._bucket.is_here or self._bucket.problem or self._bucket.scheme != "file":
+            return None
+        return Path(self._bucket.location(f"{self.source.outputs['run_records'][job]['bucket_prefix']}/metrics"))

@@ -1,0 +1,259 @@
+"""Time of a run by cause: waiting, set-up, training, evaluating, saving and lost work, from rank 0's events. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+CAUSES = ("waiting", "set-up", "training", "evaluating", "saving", "lost", "stopped")
+"""Causes in the order of a run. `stopped` is the time between two runs of the job, and counts in no share."""
+MEANINGS = {
+    "waiting": "waiting for hosts and for the start of the processes",
+    "set-up": "from the start of the processes to the first line about a step",
+    "training": "steps that led to the current weights",
+    "evaluating": "on the test set",
+    "saving": "steps that a checkpoint delayed (estimate)",
+    "lost": "steps that a restart repeated, and the time until the processes ran again",
+}
+TYPICAL_INTERVALS = 101
+"""Number of undisturbed intervals whose median is the usual time of a step."""
+MAX_MARKS = 4096
+"""Most steps that are kept to find out how much a restart lost. Above it only every second one is kept."""
+MAX_SPANS = 4096
+"""Most spans that are kept. Above it the shortest ones join the span before them."""
+
+Event = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Span:
+    """Part of a run with one cause. Times are seconds since 1970."""
+
+    begun: float
+    ended: float
+    cause: str
+
+    @property
+    def seconds(self) -> float:
+        """Length of the span."""
+        return self.ended - self.begun
+
+
+@dataclass(slots=True)
+class _Mark:
+    """Moment of a reported step, and the training time until then that counts."""
+
+    step: float
+    time: float
+    useful: float
+
+
+class RunTimes:
+    """Time of a job's runs by cause. Add the events of rank 0 in their order."""
+
+    def __init__(self, submitted: float | None = None) -> None:
+        """Begin with the time at which Kubernetes started the newest run of the job; None if unknown."""
+        self.submitted = submitted
+        self.totals = dict.fromkeys(CAUSES, 0.0)
+        self._spans: list[Span] = []
+        self._marks: list[_Mark] = []
+        self._step, self._count, self._stride = -1.0, 0, 1
+        self._normal: deque[float] = deque(maxlen=TYPICAL_INTERVALS)
+        self._last: float | None = None
+        self._train: tuple[float, float] | None = None
+        self._base = (0.0, 0.0)
+        self._gap: Span | None = None
+        self._is_done = False
+        self._saving = self._testing = 0.0
+        self.starts: list[float] = []
+
+    def add(self, event: Event) -> None:
+        """Add an event."""
+        name, time = str(event["event"]), float(event["time"])
+        if self._last is None:
+            if self.submitted is not None and self.submitted < time:
+                self._push(self.submitted, time, "waiting")
+            self._last = time
+            self.starts.append(time)
+        elif name == "start":
+            self._end_attempt()
+            self._begin_attempt(self._last, time)
+        time = max(time, self._last)
+        if name == "resume" and _is_number(event.get("step")):
+            self._rewind(float(event["step"]))
+        elif name == "train" and _is_number(event.get("global_step")):
+            self._add_step(time, float(event["global_step"]))
+        elif name == "checkpoint" and _is_number(event.get("seconds")):
+            self._saving += float(event["seconds"])
+        elif name == "test":
+            self._testing += time - self._last
+        self._is_done = name == "done"
+        self._last = time
+
+    def spans(self, until: float | None = None) -> list[Span]:
+        """Return the spans, with the time since the last event if the run goes on until `until`."""
+        found = [Span(each.begun, each.ended, each.cause) for each in self._spans]
+        return [*found, *self._open_spans(until)]
+
+    def seconds_by_cause(self, until: float | None = None) -> dict[str, float]:
+        """Return the seconds of each cause that has any, in the order of CAUSES."""
+        found = dict(self.totals)
+        for span in self._open_spans(until):
+            found[span.cause] += span.seconds
+        return {cause: seconds for cause, seconds in found.items() if seconds > 0}
+
+    def _open_spans(self, until: float | None) -> list[Span]:
+        if self._last is None:
+            if until is None or self.submitted is None or until <= self.submitted:
+                return []
+            return [Span(self.submitted, until, "waiting")]
+        begun = self._train[0] if self._train else self._set_up_begun()
+        end = self._last if until is None or self._is_done else max(until, self._last)
+        if end <= begun:
+            return []
+        if not self._train:
+            return [Span(begun, end, "set-up")]
+        return self._split(begun, end, 0.0)
+
+    def _set_up_begun(self) -> float:
+        return self.starts[-1]
+
+    def _begin_attempt(self, ended: float, time: float) -> None:
+        """Record the time between two attempts. Whether it is lost is known when the attempt reports its step."""
+        self.starts.append(time)
+        if self._is_done:
+            self._push(ended, time, "stopped")
+            self._marks.clear()
+            self._step = -1.0
+            self._base = (time, self.totals["training"])
+            return
+        if self.submitted is not None and ended < self.submitted < time:
+            self._push(ended, self.submitted, "stopped")
+            ended = self.submitted
+        self._gap = self._push(ended, time, "waiting", joins=False)
+
+    def _end_attempt(self) -> None:
+        """Record the time from the attempt's last step to its last event."""
+        assert self._last is not None
+        if self._train is None:
+            self._push(self._set_up_begun(), self._last, "set-up")
+        else:
+            for span in self._split(self._train[0], self._last, 0.0):
+                self._push(span.begun, span.ended, span.cause)
+        self._train, self._saving, self._testing = None, 0.0, 0.0
+
+    def _add_step(self, time: float, step: float) -> None:
+        if self._train is None:
+            self._push(self._set_up_begun(), time, "set-up")
+            if step <= self._step:
+                self._rewind(step - 1)
+        else:
+            before, last_step = self._train
+            steps = max(step - last_step, 0.0)
+            if self._saving or self._testing:
+                typical = median(self._normal) * steps if self._normal else 0.0
+                for span in self._split(before, time, typical):
+                    self._push(span.begun, span.ended, span.cause)
+            else:
+                self._push(before, time, "training")
+                if steps:
+                    self._normal.append((time - before) / steps)
+        self._gap = None
+        self._train, self._saving, self._testing = (time, step), 0.0, 0.0
+        self._step = step
+        self._count += 1
+        if self._count % self._stride == 0:
+            self._marks.append(_Mark(step, time, self.totals["training"]))
+        if len(self._marks) > MAX_MARKS:
+            self._marks = self._marks[1::2]
+            self._stride *= 2
+
+    def _split(self, begun: float, ended: float, typical: float) -> list[Span]:
+        """Split an interval between two steps into training, evaluating and saving. Steps take `typical` seconds."""
+        seconds = ended - begun
+        testing = min(self._testing, max(seconds - typical, 0.0))
+        saving = min(self._saving, max(seconds - typical - testing, 0.0)) if typical else 0.0
+        parts = (("training", seconds - testing - saving), ("evaluating", testing), ("saving", saving))
+        found, moment = [], begun
+        for cause, length in parts:
+            if length > 0:
+                found.append(Span(moment, moment + length, cause))
+                moment += length
+        return found
+
+    def _rewind(self, step: float) -> None:
+        """Count the training after a step as lost: a restart repeats it."""
+        if step >= self._step:
+            return
+        place = bisect_right(self._marks, step, key=lambda mark: mark.step)
+        since, useful = (self._marks[place - 1].time, self._marks[place - 1].useful) if place else self._base
+        del self._marks[place:]
+        self._step = step
+        if self._gap is not None and self._gap.cause == "waiting":
+            self.totals["waiting"] -= self._gap.seconds
+            self.totals["lost"] += self._gap.seconds
+            self._gap.cause = "lost"
+        self.totals["lost"] += self.totals["training"] - useful
+        self.totals["training"] = useful
+        for span in self._spans:
+            if span.cause == "training" and span.begun >= since:
+                span.cause = "lost"
+        self._cut_training(since)
+
+    def _cut_training(self, since: float) -> None:
+        """Split the training span that contains a moment: the rest of it is lost."""
+        for place, span in enumerate(self._spans):
+            if span.cause == "training" and span.begun < since < span.ended:
+                self._spans.insert(place + 1, Span(since, span.ended, "lost"))
+                span.ended = since
+                return
+
+    def _push(self, begun: float, ended: float, cause: str, *, joins: bool = True) -> Span | None:
+        """Add a span; it joins the one before if that has the same cause."""
+        if ended <= begun:
+            return None
+        self.totals[cause] += ended - begun
+        last = self._spans[-1] if self._spans else None
+        if joins and last is not None and last.cause == cause and last is not self._gap:
+            last.ended = ended
+            return last
+        span = Span(begun, ended, cause)
+        self._spans.append(span)
+        if len(self._spans) > MAX_SPANS:
+            self._spans = without_short(self._spans, MAX_SPANS // 2)
+        return span
+
+
+def without_short(spans: Iterable[Span], count: int) -> list[Span]:
+    """Return the spans without those that are shorter than a part of `count`: they join the span before them."""
+    found: list[Span] = []
+    given = list(spans)
+    least = (given[-1].ended - given[0].begun) / count if given else 0.0
+    for span in given:
+        if found and (span.seconds < least or found[-1].cause == span.cause):
+            found[-1].ended = span.ended
+        else:
+            found.append(Span(span.begun, span.ended, span.cause))
+    return found
+
+
+def times_of(events: Iterable[Event], submitted: float | None = None) -> RunTimes:
+    """Return the times of all events."""
+    found = RunTimes(submitted)
+    for event in events:
+        found.add(event)
+    return found
+
+
+def goodput(seconds: Mapping[str, float]) -> float | None:
+    """Return the share of training in percent of all causes; None without any time. `stopped` does not count."""
+    total = sum(each for cause, each in seconds.items() if cause != "stopped")
+    return 100 * seconds.get("training", 0.0) / total if total > 0 else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

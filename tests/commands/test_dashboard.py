@@ -1,0 +1,418 @@
+"""Documents of the dashboard from observed state: ranks, speed, moments, nodes, cost, curves; and watching stacks."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commands.dashboard import metrics, watch
+from commands.dashboard.document import STATES, JobMetrics, document, moments
+from commands.dashboard.metrics import Curves, EventFile, RankFiles, last_train_event, parse_lines
+from commands.dashboard.watch import JobFeed, Source, StackGone, StackWatcher, sources
+from commands.monitor.cluster import Forbidden, StackOutputs, Unreachable
+from commands.monitor.job_state import JobState
+from commands.monitor.pod_state import Object, PodState
+from commands.monitor.rank_speed import seconds_per_unit, speeds
+from commands.run_times import CAUSES, RunTimes
+from commands.state_files import StateFiles
+from infra.local.settings import ClusterSettings
+from tests.commands.dashboard_state import BEGUN, EVENTS, NOW, event, node, observed, pod, stamp, train
+
+
+def job_of(found: dict[str, Any], name: str = "digits") -> dict[str, Any]:
+    """Return a job of a document."""
+    return next(job for job in found["jobs"] if job["name"] == name)
+
+
+def test_document_has_states_steps_and_speeds_of_all_ranks() -> None:
+    job = job_of(document(observed()))
+    assert [STATES[each] for each in job["hosts"]["states"]] == ["running"] * 4
+    assert job["steps"] == [639] * 4
+    assert job["speeds"][:3] == pytest.approx([1, 1, 1], abs=0.01)
+    assert job["speeds"][3] == pytest.approx(0.52, abs=0.01)
+    assert json.loads(json.dumps(job)) == job
+
+
+def test_document_lists_stragglers_and_reasons_for_waiting() -> None:
+    found = document(observed())
+    assert [each[:2] for each in job_of(found)["attention"]] == [["rank 3", "straggler"]]
+    where, kind, text = job_of(found, "nightly")["attention"][0]
+    assert (where, kind) == ("rank 0", "problem")
+    assert text == "Unschedulable: no node has a free GPU"
+
+
+def test_document_counts_hosts_with_the_same_problem_together() -> None:
+    pods = [pod(index, state="pending", node="", reason="Unschedulable") for index in range(4)]
+    attention = job_of(document(observed(pods=pods, metrics={})))["attention"]
+    assert attention == [["rank 0 and 3 more", "problem", "Unschedulable"]]
+
+
+def test_document_shows_hosts_without_pods_and_nodes_that_are_gone() -> None:
+    found = document(observed(pods=[pod(0, node="gone-1")]))
+    job = job_of(found)
+    assert [STATES[each] for each in job["hosts"]["states"]] == ["running", "none", "none", "none"]
+    assert job["hosts"]["nodes"] == [-1, -1, -1, -1]
+    assert "gone-1 no longer exists" in job["attention"][0][2]
+
+
+def test_document_of_a_user_who_may_not_see_nodes_says_so() -> None:
+    found = document(observed(nodes=[], unseen="you may not see the nodes"))
+    assert (found["nodes"], found["unseen"]) == ([], "you may not see the nodes")
+    assert [each[1] for each in job_of(found)["attention"]] == ["straggler"]
+
+
+def test_document_has_nodes_with_pool_state_and_guests() -> None:
+    nodes = document(observed())["nodes"]
+    assert nodes[0] == ["gpus-0", "gpus", "g2-standard-8", 0, "", [[0, "0"]]]
+    assert nodes[2][5] == []
+    assert nodes[6][3] == 2
+    assert "has not answered since" in nodes[6][4]
+
+
+def test_cordoned_node_is_closed() -> None:
+    closed = node(0) | {"spec": {"unschedulable": True}}
+    assert document(observed(nodes=[closed]))["nodes"][0][3:5] == [1, "ready, closed to new pods"]
+
+
+def test_cost_so_far_is_of_the_time_that_a_job_ran() -> None:
+    found = document(observed())
+    assert job_of(found)["usd"] == pytest.approx(3.41 * 900 / 3600, abs=0.001)
+    assert job_of(found, "nightly")["usd"] is None
+    assert (found["usd"], found["usd_per_hour"]) == (0.85, 5.62)
+    jobs = observed().jobs
+    finished = replace(jobs["digits"], state="complete", finished=stamp(360))
+    assert document(observed(jobs={"digits": finished}))["usd"] == 0.34
+    assert document(observed(records={}))["usd"] is None
+
+
+def test_moments_have_preemptions_restarts_and_checkpoints_in_order() -> None:
+    found = job_of(document(observed()))["moments"]
+    kinds = ["checkpoint", "preemption", "restart", "restart", "checkpoint", "straggler"]
+    assert [kind for _, kind, _ in found] == kinds
+    assert found[1] == [BEGUN + 351, "preemption", found[1][2]]
+    assert found[1][2].startswith("rank 2: exit code 75")
+    assert found[2][2] == "1 host replaced"
+
+
+def test_hosts_that_fail_together_are_one_moment() -> None:
+    failed = [
+        pod(index, uid=f"a{index}", state="failed", reason="Error", exit_code=1, finished=stamp(100 + index))
+        for index in range(3)
+    ]
+    later = pod(0, uid="b0", state="failed", reason="Error", exit_code=1, finished=stamp(400), created=stamp(200))
+    found = moments([*failed, later], [later], [])
+    assert [(each[0] - BEGUN, each[1]) for each in found] == [(100, "failure"), (200, "restart"), (400, "failure")]
+    assert found[0][2].startswith("rank 0 and 2 hosts more: exit code 1")
+
+
+def test_goodput_and_spans_by_cause_reach_until_now() -> None:
+    job = job_of(document(observed()))
+    assert job["goodput"] == pytest.approx(100 * job["seconds"]["training"] / 900, abs=0.1)
+    assert sum(job["seconds"].values()) == pytest.approx(900, abs=1)
+    assert job["spans"][-1][1] == NOW
+    assert "lost" in {CAUSES[cause] for _, _, cause in job["spans"]}
+
+
+@pytest.mark.parametrize(("state", "seconds"), [("running", {}), ("complete", {}), ("pending", {"waiting": 900})])
+def test_job_without_events_has_only_the_time_that_it_waits(state: str, seconds: dict[str, float]) -> None:
+    empty = JobMetrics(curves=Curves(watch.WANTED), times=RunTimes(BEGUN))
+    jobs = {"digits": replace(observed().jobs["digits"], state=state)}
+    job = job_of(document(observed(jobs=jobs, metrics={"digits": empty})))
+    assert (job["seconds"], bool(job["spans"])) == (seconds, bool(seconds))
+
+
+def test_charts_have_points_of_each_curve_and_marks_of_resumes() -> None:
+    job = job_of(document(observed()))
+    charts = {each["title"]: each for each in job["charts"]}
+    assert [line["name"] for line in charts["Loss"]["lines"]] == ["training", "test"]
+    steps = charts["Loss"]["lines"][0]["points"][::2]
+    assert steps == sorted(set(steps))
+    assert job["resumed"] == [200]
+
+
+def test_job_that_is_absent_has_no_ranks_and_no_cost() -> None:
+    job = JobState(name="digits", kind="", state="absent")
+    found = document(observed(jobs={"digits": job}, metrics={}, pods=[]))["jobs"][0]
+    assert (found["ranks"], found["usd"], found["charts"], found["moments"]) == (0, None, [], [])
+
+
+def test_speed_is_of_the_own_part_of_a_step() -> None:
+    assert seconds_per_unit({"rate": 100.0, "all_reduce": 50.0}) == 0.005
+    assert seconds_per_unit({"rate": 100.0}) == 0.01
+    assert seconds_per_unit({"rate": 0.0}) is None
+    assert seconds_per_unit({"rate": 10.0, "all_reduce": 100.0}) == 0.1
+    assert speeds({0: {"rate": 10.0}, 1: {"rate": 10.0}, 2: {"rate": 5.0}, 3: {}}) == {0: 1.0, 1: 1.0, 2: 0.5}
+    assert speeds({}) == {}
+
+
+LOSS = [("train", "loss")]
+
+
+def lines(first: int, last: int, value: float = 1.0) -> list[dict[str, Any]]:
+    """Return events with a loss."""
+    return [event("train", step, global_step=step, loss=value) for step in range(first, last)]
+
+
+def test_curve_of_a_million_steps_keeps_every_spike_in_bounded_columns() -> None:
+    curves = Curves(LOSS, columns=100)
+    for first in range(0, 1_000_000, 50_000):
+        found = lines(first, first + 50_000, 1.0)[::50]
+        found[7]["loss"] = 9.0 + first
+        curves.add(found)
+    points = curves.points("train", "loss")
+    assert len(points) <= 200
+    assert {9.0 + first for first in range(0, 1_000_000, 50_000)} <= {value for _, value in points}
+    assert points == sorted(points)
+
+
+def test_curve_skips_what_is_not_finite_or_missing() -> None:
+    curves = Curves(LOSS)
+    values = (1.0, None, math.nan, math.inf, 2.0)
+    curves.add([event("train", step, global_step=step, loss=value) for step, value in enumerate(values)])
+    curves.add(
+        [event("train", 9, global_step=9), event("test", 9, global_step=9, loss=5.0), event("train", 9, loss=3.0)]
+    )
+    assert curves.points("train", "loss") == [(0, 1.0), (4, 2.0)]
+
+
+@pytest.mark.parametrize("is_one_chunk", [True, False])
+def test_curve_of_repeated_steps_has_the_later_run(is_one_chunk: bool) -> None:
+    curves, first, again = Curves(LOSS), lines(0, 100, 5.0), lines(50, 80, 2.0)
+    for chunk in [[*first, *again]] if is_one_chunk else [first, again]:
+        curves.add(chunk)
+    points = curves.points("train", "loss")
+    assert (points[0], points[-1]) == ((0, 5.0), (79, 2.0))
+    assert max(step for step, value in points if value == 5.0) == 49
+
+
+def test_event_file_continues_where_it_stopped(tmp_path: Path) -> None:
+    path, texts = tmp_path / "rank-0.jsonl", [json.dumps(each) for each in EVENTS[:3]]
+    file = EventFile(path)
+    assert list(file.read()) == []
+    path.write_text(f"{texts[0]}\n{texts[1][:20]}", encoding="utf-8")
+    assert list(file.read()) == [[EVENTS[0]]]
+    with path.open("a", encoding="utf-8") as opened:
+        opened.write(f"{texts[1][20:]}\n")
+    assert list(file.read()) == [[EVENTS[1]]]
+    assert list(file.read()) == []
+
+
+def test_event_file_that_was_replaced_is_read_again_after_an_empty_list(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.jsonl"
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in EVENTS[:5]), encoding="utf-8")
+    file = EventFile(path)
+    assert [len(each) for each in file.read()] == [5]
+    path.write_text(f"{json.dumps(EVENTS[0])}\n", encoding="utf-8")
+    assert list(file.read()) == [[], [EVENTS[0]]]
+
+
+def test_event_file_reads_a_large_one_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, text = tmp_path / "rank-0.jsonl", f"{json.dumps(EVENTS[0])}\n"
+    path.write_text(text * 10, encoding="utf-8")
+    monkeypatch.setattr(metrics, "CHUNK_BYTES", 3 * len(text))
+    file = EventFile(path)
+    assert [len(each) for each in file.read(math.inf)] == [3, 3, 3, 1]
+    assert list(EventFile(path).read(0)) == []
+
+
+def test_lines_that_are_cut_off_or_of_something_else_are_skipped() -> None:
+    text = json.dumps(EVENTS[0]).encode()
+    assert parse_lines(b"\n".join([text, b'{"event": "tra', b"[1]", b"", b'{"time": 3}', text])) == [EVENTS[0]] * 2
+    assert parse_lines(b"") == []
+
+
+def test_last_train_event_is_found_near_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "rank-3.jsonl"
+    assert last_train_event(path) is None
+    later = [train(1, 1), train(2, 2), event("test", 3, loss=1.0, text="x" * 500)]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in later) + '{"event": "train", "ti', encoding="utf-8")
+    assert last_train_event(path) == train(2, 2)
+
+
+def test_rank_files_of_many_ranks_are_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "RANKS_PER_REFRESH", 2)
+    for rank in range(5):
+        (tmp_path / f"rank-{rank}.jsonl").write_text(json.dumps(train(1, 1, rank=rank)) + "\n", encoding="utf-8")
+    files, seen = RankFiles(tmp_path), []
+    for _ in range(3):
+        files.update(5)
+        seen.append(sorted(files.latest))
+    assert seen == [[0, 1], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    assert set(files.latest[4]) == {"global_step", "rate", "all_reduce"}
+    files.update(2)
+    assert sorted(files.latest) == [0, 1]
+
+
+OUTPUTS: dict[str, Any] = {
+    "kubeconfig_path": "/nowhere/keys/admin.kubeconfig",
+    "namespace": "training",
+    "jobs": ["digits"],
+    "run_records": {"digits": {"usd_per_hour": 2.0, "bucket_prefix": "digits"}},
+    "bucket_url": "gs://bucket",
+}
+
+
+class FakeCluster:
+    """Cluster with two hosts of a job, whose logs have events."""
+
+    def __init__(self) -> None:
+        self.log_lines = [
+            (stamp(1), "start device=cpu rank=0/2"),
+            (stamp(2), "train epoch=2 step=5/10 loss=0.5 rank=0/2"),
+        ]
+        self.problem: Exception | None = None
+        self.is_gone = self.forbids_nodes = False
+        self.state = "running"
+        self.requests: list[int | None] = []
+
+    def jobs(self, names: tuple[str, ...]) -> dict[str, JobState]:
+        """Return the job."""
+        if self.problem:
+            raise self.problem
+        if self.is_gone:
+            return {name: JobState(name=name, kind="", state="absent") for name in names}
+        return {"digits": JobState(name="digits", kind="jobset", state=self.state, hosts=2, uid="uid-digits")}
+
+    def pods(self, _names: tuple[str, ...]) -> list[PodState]:
+        """Return its hosts."""
+        return [pod(0), pod(1)]
+
+    def nodes(self) -> list[Object]:
+        """Return the nodes."""
+        if self.forbids_nodes:
+            raise Forbidden("not allowed")
+        return [node(0), node(1)]
+
+    def events(self, *, only_warnings: bool) -> list[Object]:
+        """Return the warnings."""
+        return [{"time": stamp(1), "object": "Pod/a", "reason": "Failed", "message": "text"}] if only_warnings else []
+
+    def namespace_is_gone(self) -> bool:
+        """Return True once everything was deleted."""
+        return self.is_gone
+
+    def connect(self) -> None:
+        """Read the kubeconfig again."""
+
+    def stamped_log(self, _pod: PodState, since_seconds: int | None) -> list[tuple[str, str]]:
+        """Return the log of the first host."""
+        self.requests.append(since_seconds)
+        return self.log_lines
+
+    def log(self, found: PodState, _lines: int) -> list[str]:
+        """Return the last lines of a host."""
+        return [f"train step=5/10 rate=100.0 rank={found.index}/2"]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """Return the cluster of every stack."""
+    found = FakeCluster()
+    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: found)
+    monkeypatch.setattr(watch, "platform_price", lambda _source: 4.0)
+    return found
+
+
+def test_watcher_reads_logs_if_the_bucket_is_not_here(cluster: FakeCluster) -> None:
+    watcher = StackWatcher(Source(stack="dev", outputs=OUTPUTS))
+    for _ in range(2):
+        job = job_of(document(watcher.observe()))
+    assert job["charts"][0]["lines"][0]["points"] == [15, 0.5]
+    assert job["steps"] == [5, 5]
+    assert cluster.requests[0] is None
+    assert cluster.requests[1] is not None
+    assert watcher.log("digits-1-x7k2p") == ["train step=5/10 rate=100.0 rank=1/2"]
+    with pytest.raises(KeyError):
+        watcher.log("kube-system-pod")
+
+
+def test_watcher_without_permission_for_nodes_shows_the_rest(cluster: FakeCluster) -> None:
+    cluster.forbids_nodes = True
+    found = document(StackWatcher(Source(stack="dev", outputs=OUTPUTS)).observe())
+    assert "not allowed" in found["unseen"]
+    assert found["jobs"][0]["state"] == "running"
+
+
+def test_watcher_of_a_deleted_namespace_or_cluster_says_that_the_stack_is_gone(
+    cluster: FakeCluster, tmp_path: Path
+) -> None:
+    watcher = StackWatcher(Source(stack="dev", outputs=OUTPUTS))
+    cluster.problem = Unreachable("no answer")
+    with pytest.raises(Unreachable):
+        watcher.observe()
+    cluster.problem, cluster.is_gone = None, True
+    with pytest.raises(StackGone, match="namespace training was deleted"):
+        watcher.observe()
+    (tmp_path / "settings.json").write_text("{}", encoding="utf-8")
+    local = StackWatcher(Source(stack="local", outputs={**OUTPUTS, "kubeconfig_path": f"{tmp_path}/keys/k"}))
+    local.check()
+    (tmp_path / "settings.json").unlink()
+    cluster.problem = Unreachable("no answer")
+    with pytest.raises(StackGone, match="its cluster was removed"):
+        local.observe()
+
+
+def test_feed_takes_metrics_instead_of_the_log_once_they_are_there(cluster: FakeCluster, tmp_path: Path) -> None:
+    feed = JobFeed(tmp_path)
+    feed.submit(BEGUN)
+    feed.read_files(1)
+    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]
+    assert not feed.has_files
+    assert feed.metrics().curves.points("train", "loss") == [(15, 0.5)]
+    (tmp_path / "rank-0.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in EVENTS), encoding="utf-8")
+    cluster.log_lines = [(stamp(9), "restart number=1 failed_rank=1 exit_code=1"), (stamp(9.5), "train step=7 loss=3")]
+    feed.read_files(1)
+    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]
+    found = feed.metrics()
+    assert (15, 0.5) not in found.curves.points("train", "loss")
+    assert [each["event"] for each in found.moments].count("restart") == 1
+    assert found.read == 1.0
+    assert found.times.seconds_by_cause()["waiting"] == 40
+
+
+def state(folder: Path, stack: str, outputs: dict[str, Any]) -> None:
+    """Write the state of a stack into the folder of a backend."""
+    path = folder / ".pulumi" / "stacks" / "trainyard" / f"{stack}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    resources = [{"type": "pulumi:pulumi:Stack", "outputs": outputs}]
+    path.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}), encoding="utf-8")
+
+
+def test_outputs_of_a_state_leave_out_secrets(tmp_path: Path) -> None:
+    secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "x"}
+    state(tmp_path, "dev", {**OUTPUTS, "kubeconfig": secret})
+    state(tmp_path, "empty", {})
+    found = {each.stack: each.outputs() for each in StateFiles.all_in(tmp_path)}
+    assert found == {"dev": OUTPUTS, "empty": {}}
+    assert StateFiles(tmp_path, "trainyard", "missing").outputs() == {}
+
+
+def test_sources_are_the_stacks_that_are_up_with_the_named_one_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clusters = tmp_path / "clusters"
+    monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": f"file://{tmp_path}/own"})
+    monkeypatch.setattr(watch, "clusters_folder", lambda: clusters)
+    for name in ("a", "dev"):
+        state(tmp_path / "own", name, OUTPUTS)
+    state(tmp_path / "own", "down", {})
+    state(tmp_path / "own", "removed", {**OUTPUTS, "kubeconfig_path": f"{clusters}/removed-1/keys/k"})
+    assert [each.key for each in sources("dev", only=False)] == ["dev", "a"]
+    assert [each.key for each in sources("dev", only=True)] == ["dev"]
+    assert sources("other", only=True) == []
+
+
+def test_sources_have_local_stacks_of_other_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": f"file://{tmp_path}/own"})
+    settings = ClusterSettings(owner=str(tmp_path / "project"), stack="local")
+    settings.folder.mkdir(parents=True)
+    settings.save()
+    outputs = {**OUTPUTS, "kubeconfig_path": str(settings.kubeconfig)}
+    state(tmp_path / "project" / ".trainyard" / "pulumi", "local", outputs)
+    assert [each.key for each in sources("local", only=False)] == [f"local@{tmp_path}/project"]

@@ -1,0 +1,248 @@
+"""Web server of the dashboard: token, Host header, streams, logs, its end, and the page in a real browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from commands.dashboard import command
+from commands.dashboard.document import document
+from commands.dashboard.server import MAX_LISTENERS, PAGE, Hub, Server, content_policy, message, serve, stop
+from commands.environment import PROJECT
+from commands.interrupts import STILL_RUNNING, CommandError
+from commands.monitor.cluster import StackNotFound, Unreachable
+from tests.commands.dashboard_state import observed
+
+LOG_TEXT = "a line\n"
+
+
+def log(stack: str, pod: str) -> str:
+    """Return the log of one pod."""
+    if stack == "away":
+        raise Unreachable("the API server does not answer")
+    return {("dev", "digits-0"): LOG_TEXT, ("dev", "digits-1"): ""}[stack, pod]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """Yield a running server with one stack."""
+    made = Server(0, Hub(), log)
+    made.hub.add("dev", "dev")
+    serve(made)
+    yield made
+    stop(made, "the test has ended")
+
+
+def get(server: Server, path: str, **headers: str) -> tuple[int, str]:
+    """Return status and body of a request."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection.request("GET", path, headers={key.replace("_", "-"): value for key, value in headers.items()})
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+@contextmanager
+def stream(url: str) -> Iterator[Iterator[tuple[str, dict[str, Any]]]]:
+    """Yield the names and contents of the events that a browser would get."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=60)
+    connection.request("GET", f"{parts.path}events")
+    answer = connection.getresponse()
+    assert answer.status == 200
+
+    def events() -> Iterator[tuple[str, dict[str, Any]]]:
+        name = ""
+        for line in answer:
+            key, _, value = line.decode().strip().partition(": ")
+            if key == "event":
+                name = value
+            elif key == "data":
+                yield name, json.loads(value)
+
+    try:
+        yield events()
+    finally:
+        answer.close()
+        connection.close()
+
+
+def test_page_needs_the_token_and_a_host_of_this_machine(server: Server) -> None:
+    good, port = f"/{server.token}/", server.server_port
+    assert get(server, good)[0] == 200
+    assert get(server, good, Host=f"localhost:{port}")[0] == 200
+    assert get(server, good, Host=f"attacker.example:{port}") == (403, "the Host header is not of this machine")
+    assert get(server, good, Host="127.0.0.1")[0] == 403
+    assert get(server, good, Sec_Fetch_Site="cross-site")[0] == 403
+    for path in ("/", "/wrong/", f"/{server.token[:-1]}/", f"/{server.token}x/", f"/x/{server.token}/", "/%C3%BC/"):
+        assert get(server, path)[0] == 403
+    assert get(server, f"/{server.token}/other")[0] == 404
+    assert get(server, f"/{server.token}")[0] == 404
+
+
+def test_only_get_is_answered(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        connection.request(method, f"/{server.token}/log")
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 501
+
+
+def test_log_is_plain_text_of_a_known_pod(server: Server) -> None:
+    path = f"/{server.token}/log?stack=dev&pod="
+    assert get(server, f"{path}digits-0") == (200, LOG_TEXT)
+    assert get(server, f"{path}digits-1") == (200, "the pod has printed nothing so far\n")
+    assert get(server, f"{path}other")[0] == 404
+    assert get(server, f"/{server.token}/log")[0] == 404
+    assert get(server, f"/{server.token}/log?stack=away")[0] == 502
+
+
+def test_stream_has_each_newer_document_and_the_end(server: Server) -> None:
+    with stream(server.url) as events:
+        assert next(events) == ("waiting", {"key": "dev", "title": "dev"})
+        server.hub.put("dev", {"time": 1})
+        assert next(events) == ("stack", {"key": "dev", "title": "dev", "time": 1})
+        server.hub.problem("dev", "no answer")
+        assert next(events)[0] == "problem"
+        server.hub.remove("dev", "stack dev is gone")
+        assert next(events) == ("gone", {"key": "dev", "title": "dev", "text": "stack dev is gone"})
+        server.hub.put("dev", {"time": 2})
+        threading.Thread(target=server.hub.end, args=("over",)).start()
+        assert list(events) == [("end", {"text": "over"})]
+    assert server.hub.listeners == 0
+
+
+def test_streams_are_limited() -> None:
+    hub = Hub()
+    assert [hub.join() for _ in range(MAX_LISTENERS + 1)] == [True] * MAX_LISTENERS + [False]
+    hub.leave()
+    assert hub.join()
+
+
+def test_message_has_no_line_break_in_its_data() -> None:
+    assert message("stack", {"text": "a\nb"}) == 'event: stack\ndata: {"text":"a\\nb"}\n\n'
+
+
+def test_policy_allows_only_the_scripts_and_styles_of_the_page() -> None:
+    policy = content_policy("<style>a</style><script>b</script>")
+    assert policy.startswith("default-src 'none'; script-src 'sha256-PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0='; ")
+    assert "unsafe" not in policy
+
+
+def test_page_loads_nothing_and_has_no_inline_handlers() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    markup = re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.DOTALL)
+    assert re.findall(r'(?:src|href)=(?!"data:,")', markup) == []
+    assert re.findall(r"\s(?:on\w+|style)=", markup) == []
+    assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)|innerHTML|eval\(|@import|url\(", text) == []
+
+
+def test_port_in_use_is_an_error_with_advice(server: Server) -> None:
+    with pytest.raises(CommandError, match=rf"--port {server.server_port}: cannot listen .* 0 for a free one"):
+        Server(server.server_port, Hub(), log)
+
+
+def test_dashboard_without_a_stack_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STACK", "dev")
+    monkeypatch.setattr(command, "sources", lambda *_words, **_options: [])
+    with pytest.raises(StackNotFound, match="stack dev is not up; run `make up STACK=dev`"):
+        command.main(port=0, only=True, opens=False)
+    with pytest.raises(StackNotFound, match="no stack is up"):
+        command.main(port=0, only=False, opens=False)
+
+
+PROGRAM = """\
+import pathlib, sys
+from commands.dashboard import command
+from commands.dashboard.watch import Source, StackGone
+from commands.interrupts import run_command
+from commands.monitor.cluster import Unreachable
+
+class Watcher:
+    is_local = True
+    def __init__(self, source):
+        self.source = source
+    def check(self):
+        if pathlib.Path(sys.argv[1]).exists():
+            raise StackGone("stack dev is gone")
+    def observe(self):
+        self.check()
+        raise Unreachable("no answer")
+
+command.StackWatcher = Watcher
+command.sources = lambda stack, only, is_first=True: [Source(stack="dev", outputs={})]
+command.REFRESH_SECONDS = 0.2
+sys.exit(run_command("make dashboard", lambda: command.main(port=0, only=False, opens=False)))
+"""
+
+
+@contextmanager
+def dashboard(marker: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Yield a process of the command, and the address of its page. Its stack is gone once the marker exists."""
+    words = [sys.executable, "-c", PROGRAM, str(marker)]
+    with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert process.stdout.readline() == "  stack dev; only this machine can open it; Ctrl-C ends it\n"
+        yield process, url
+
+
+def test_ctrl_c_with_an_open_page_prints_one_line_and_tells_the_page(tmp_path: Path) -> None:
+    with dashboard(tmp_path / "gone") as (process, url), stream(url) as events:
+        assert next(events)[0] in ("waiting", "problem")
+        process.send_signal(signal.SIGINT)
+        assert list(events)[-1] == ("end", {"text": command.ENDED})
+        text = process.communicate(timeout=60)[0]
+    assert (process.returncode, text) == (130, f"make dashboard: stopped; {STILL_RUNNING}\n")
+
+
+def test_last_stack_that_is_gone_ends_the_dashboard_with_an_open_page(tmp_path: Path) -> None:
+    with dashboard(tmp_path / "gone") as (process, url), stream(url) as events:
+        names = iter(name for name, _ in events)
+        assert next(name for name in names if name == "problem")
+        (tmp_path / "gone").touch()
+        assert [name for name in names if name != "problem"] == ["gone", "end"]
+        text = process.communicate(timeout=60)[0]
+    assert (process.returncode, text) == (0, "stack dev is gone\n")
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no browser draws the dashboard: chromium is not installed")
+def test_browser_draws_ranks_curves_time_line_and_nodes(server: Server, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    server.hub.put("dev", document(observed()))
+    words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
+    words += ["--enable-logging=stderr", "--virtual-time-budget=2000", "--dump-dom", server.url]
+
+    def end() -> None:
+        server.hub.wait_for_listener(60)
+        server.hub.end("the test has ended")
+
+    # The browser's virtual time stands still until the stream ends.
+    threading.Thread(target=end).start()
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    page = done.stdout
+    assert len(re.findall(r"<polyline", page)) == 6
+    assert 'aria-label="digits: 4 hosts running"' in page
+    assert "takes 1.9 times as long for its own part of a step as the median" in page
+    assert "rank 2: exit code 75: preempted" in page
+    assert 'href="log?stack=dev&amp;pod=digits-0-x7k2p"' in page
+    assert "5 of 5 nodes ready, g2-standard-8" in page
+    assert '<div id="banner" role="alert">the test has ended</div>' in page
+    assert "CONSOLE" not in done.stderr
+    assert "Content Security Policy" not in done.stderr
