@@ -19,13 +19,12 @@ PORT = "6006"
 def check_port(port: int) -> None:
     """Raise CommandError if this machine cannot serve on a port."""
     try:
-        # Without the option, a port that another program has just closed counts as used.
         socket.create_server(("localhost", port)).close()
     except OSError as error:
+        # The error's own text repeats the address.
+        reason = os.strerror(error.errno or 0)
         raise CommandError(
-            f"--port {port}: cannot be used ({error.strerror}); name a free port, such as --port {port + 1}"
-            if port < 65535
-            else f"--port {port}: cannot be used ({error.strerror}); name a free port"
+            f"--port {port}: cannot be used ({reason}); name a free port, such as `--port {port + 1 if port < 65535 else 6007}`"
         ) from error
 
 
