@@ -22,9 +22,9 @@ def check_port(port: int) -> None:
         socket.create_server(("localhost", port)).close()
     except OSError as error:
         # The error's own text repeats the address.
-        reason = os.strerror(error.errno or 0)
+        reason, other = os.strerror(error.errno or 0), port + 1 if port < 65535 else 6007
         raise CommandError(
-            f"--port {port}: cannot be used ({reason}); name a free port, such as `--port {port + 1 if port < 65535 else 6007}`"
+            f"--port {port}: cannot be used ({reason}); name a free port, such as `--port {other}`"
         ) from error
 
 
