@@ -198,6 +198,8 @@ def bundle(output: Path | None) -> int:
                 entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644
                 archive.addfile(entry, io.BytesIO(content))
                 print(f"  {path}: {len(content):,} bytes")
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise CommandError(f"{file} cannot be written ({error.strerror}); name another file with `--output`") from error
     print(f"{file.resolve()}: {file.stat().st_size:,} bytes; secrets are masked, but read it before you publish it")

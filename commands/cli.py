@@ -287,8 +287,15 @@ def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str
 @cli.command(cls=ClusterCommand)
 @stack_option
 @job_argument
-@click.option("--port", envvar="PORT", default="6006", show_default=True, help="Port on this machine.")
-def tensorboard(job: str | None, port: str) -> int:
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    envvar="PORT",
+    default=6006,
+    show_default=True,
+    help="Port on this machine.",
+)
+def tensorboard(job: str | None, port: int) -> int:
     """Serve curves and profiles in TensorBoard.
 
     The address is http://localhost:6006.
@@ -298,11 +305,12 @@ def tensorboard(job: str | None, port: str) -> int:
       trainyard tensorboard
       trainyard tensorboard digits --port 7000
     """
-    if status := run_set_up("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt"):
-        return status
-    os.environ.update(JOB=job or "", PORT=port)
     from commands import tensorboard as command
 
+    command.check_port(port)
+    if status := run_set_up("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt"):
+        return status
+    os.environ.update(JOB=job or "", PORT=str(port))
     return command.main()
 
 

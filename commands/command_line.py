@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import subprocess
 import sys
@@ -184,6 +185,9 @@ def job_argument(function: Function) -> Function:
 
 def run_group(group: click.Group, arguments: list[str]) -> int:
     """Run the command in the arguments. Return the exit status."""
+    if not os.environ.get("HOME"):
+        # Programs that this process starts need it. Services and containers may lack it.
+        os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
     if os.environ.get(COMMAND_VARIABLE):
         for name in MAKE_VARIABLES:
             os.environ.pop(name, None)

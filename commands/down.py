@@ -13,7 +13,7 @@ from typing import Any
 
 from commands.adopt_orphans import adopt_pending
 from commands.environment import PROJECT, STATE, StateBroken
-from commands.interrupts import finish_unless_repeated, run_command, set_closing
+from commands.interrupts import CommandError, finish_unless_repeated, run_command, set_closing
 from commands.locks import only_command
 from commands.stack import (
     BACKEND_VARIABLE,
@@ -28,7 +28,7 @@ from commands.stack import (
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import command_title, make_command
-from stack.config import load_file
+from stack.config import load_file, missing_file
 
 JOBS_TARGET = "**trainyard:workloads:TrainingJob**"
 """Value of Pulumi's `--target` for all training jobs. `--target-dependents` adds their child resources."""
@@ -125,6 +125,9 @@ def take_down(stack: str) -> int:
     if left := lifecycle.find_leftovers(cluster):
         print(f"{command_title('down')}: leftovers on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
+    if not worked and not (file := PROJECT / f"Pulumi.{stack}.yaml").exists():
+        report_abandoned()
+        raise CommandError(f"{missing_file(file)}; nothing was changed")
     print(
         f"nothing is left; took {time.monotonic() - begun:.1f} s"
         if worked

@@ -20,7 +20,7 @@ class ExitStatus(IntEnum):
 MEANINGS: dict[ExitStatus, str] = {
     ExitStatus.SUCCESS: "the command succeeded; `up`, `rerun`, `resume` and `logs`: all followed jobs are complete",
     ExitStatus.FAILURE: "the command failed, a followed job failed, `preview` found a reason not to merge, `doctor` "
-    "found invalid settings, or `verify-empty` found leftovers",
+    "found invalid settings, `verify-empty` found leftovers, or a program such as `head` closed the output",
     ExitStatus.USAGE: "wrong arguments, or settings that `preview` cannot read",
     ExitStatus.NOT_CONFIRMED: "a question was answered with no, or could not be asked: no terminal and no `--yes`",
     ExitStatus.HANGUP: "the terminal closed (SIGHUP)",

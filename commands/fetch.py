@@ -25,7 +25,10 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     name = job_named(StackOutputs.of(stack, found), job, "fetch")
     bucket = Bucket.of(found, is_here=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
     folder = to or Path(name)
-    copied = copy_results(bucket, found["run_records"][name], folder, should_copy_all=should_copy_all)
+    try:
+        copied = copy_results(bucket, found["run_records"][name], folder, should_copy_all=should_copy_all)
+    except OSError as error:
+        raise BucketError(f"{folder} cannot be written ({error.strerror}); name another folder with `--to`") from error
     if not copied:
         logs = make_command("logs", JOB=name)
         raise BucketError(f"job {name} has written nothing to {bucket.location('')} yet; {logs} shows its progress")

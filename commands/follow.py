@@ -291,7 +291,7 @@ class Follower:
         if job.is_over:
             return
         if job.state == "suspended":
-            self._report(job.uid, f"{job.name} is stopped; {make_command('resume', JOB=job.name)} goes on")
+            self._report(job.uid, f"{job.name} is stopped; {make_command('resume', JOB=job.name)} continues it")
         elif job.state == "queued":
             self._report(job.uid, f"{job.name} {job.reason}")
         elif not pods:
@@ -482,6 +482,13 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
             screen.line(pod, text, ranks)
 
 
+def check_rank(rank: int, pods: Sequence[PodState]) -> None:
+    """Raise StackNotFound if no pod has the rank. Accept every rank if there are no pods yet."""
+    ranks = {each for pod in pods for each in pod.ranks}
+    if ranks and rank not in ranks:
+        raise StackNotFound(f"--rank {rank}: no host has this rank; the ranks are {min(ranks)} to {max(ranks)}")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """`make logs`: like `follow`. With --no-follow return 0 once the logs are shown."""
     parser = argparse.ArgumentParser(prog="python -m commands.follow", description="Show the logs of the stack's jobs.")
@@ -494,6 +501,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.job is not None and options.job not in found.jobs:
         raise StackNotFound(f"--job {options.job}: no such job in the stack; it has {', '.join(found.jobs) or 'none'}")
     names = found.jobs if options.job is None else (options.job,)
+    if options.rank is not None:
+        check_rank(options.rank, found.cluster().pods(names))
     detail = Detail.ALL if is_verbose() else Detail.LINES
     screen = Screen(sys.stdout, only_rank=options.rank, detail=detail)
     if options.no_follow:

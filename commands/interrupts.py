@@ -13,6 +13,7 @@ Plugins have their own process groups (sdk/go/common/util/cmdutil/child_unix.go)
 from __future__ import annotations
 
 import ctypes
+import errno
 import io
 import os
 import signal
@@ -36,6 +37,16 @@ REPORT_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
 """Seconds in which output may still arrive after a child has ended. A leftover process may hold the pipe open."""
 PR_SET_PDEATHSIG = 1
+FILE_REMEDIES = {
+    errno.ENOSPC: "free some disk space, then run the command again",
+    errno.EDQUOT: "free some of your disk quota, then run the command again",
+    errno.EROFS: "mount it writable, or copy the project to a writable folder",
+    errno.EACCES: "give this user access to that path, then run the command again",
+    errno.EPERM: "give this user access to that path, then run the command again",
+    errno.EISDIR: "that path must be a file; move the folder away",
+    errno.ENOTDIR: "a part of that path is a file and must be a folder; move the file away",
+}
+"""Error of a file system -> what to do."""
 _LIBC = ctypes.CDLL(None)
 _signals: list[int] = []
 """Signals received."""
@@ -73,6 +84,19 @@ class Child:
     """True if a second signal ended the child before it had finished its operations."""
 
 
+def describe_file_error(error: OSError) -> str:
+    """Return a sentence about a file that cannot be read or written, with what to do."""
+    file = error.filename if error.filename is not None else "a file"
+    remedy = FILE_REMEDIES.get(error.errno or 0, "check that path, then run the command again")
+    return f"{file}: {error.strerror}; {remedy}"
+
+
+def _discard_output() -> None:
+    """Send further output nowhere, so that Python does not report the closed pipe when it ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def set_closing(text: str) -> None:
     """Set the sentence that the command prints if a signal stops it from here on."""
     global _closing
@@ -82,7 +106,8 @@ def set_closing(text: str) -> None:
 def run_command(name: str, command: Callable[[], int]) -> int:
     """Run this process's command and return its exit status.
 
-    A CommandError ends it with its message and its status, a signal with one sentence and 128 + its number.
+    A CommandError ends it with its message and its status, a signal with one sentence and 128 + its number. A file that
+    cannot be read or written ends it with one sentence, a closed output with none.
     """
     set_closing("nothing has changed")
     for number in SIGNALS:
@@ -92,6 +117,15 @@ def run_command(name: str, command: Callable[[], int]) -> int:
     except CommandError as error:
         print_notice(f"{name}: {error}")
         status = error.status
+    except BrokenPipeError:
+        _discard_output()
+        status = 1
+    except OSError as error:
+        # Without a file, the error is one of the code and not of this machine.
+        if error.filename is None and error.errno not in FILE_REMEDIES:
+            raise
+        print_notice(f"{name}: {describe_file_error(error)}")
+        status = 1
     except KeyboardInterrupt as error:
         _held_since.append(len(_signals))
         print_notice(f"{name}: stopped; {str(error) or _closing}", new_line=True)

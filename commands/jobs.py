@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -34,6 +35,8 @@ STOP_SECONDS = 900.0
 """Seconds that the hosts of a stopped job may take to end. A job's `grace_seconds` ends them earlier."""
 DELETE_SECONDS = 900.0
 """Seconds that a deleted job may take to disappear. Its pods have `grace_seconds` to end."""
+_SIGNAL = re.compile(r"\bProcess \d+ got signal: 15\b")
+"""torchrun's line about the SIGTERM of a stop, which reads like an error."""
 OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
 
 
@@ -125,7 +128,7 @@ def _show_end(pod: PodState, text: str, screen: Screen) -> Event | None:
     if event and event.name == "checkpoint":
         screen.line(pod, text, 1)
         return event
-    if looks_like_an_error(text) or "preempted" in text:
+    if not _SIGNAL.search(text) and (looks_like_an_error(text) or "preempted" in text):
         screen.line(pod, text, 1)
     return None
 
@@ -133,7 +136,10 @@ def _show_end(pod: PodState, text: str, screen: Screen) -> Event | None:
 def stopped_lines(job: str, saved: Event | None, resume: str, fetch: str) -> list[str]:
     """Return the result of a stop, and what to do next."""
     if saved is None:
-        return [f"{job} is stopped; its hosts printed no checkpoint", f"  {resume} starts it again"]
+        return [
+            f"{job} is stopped; its hosts printed no line about a checkpoint, such as `checkpoint step=12`",
+            f"  {resume} starts it again; {fetch} copies what it has saved",
+        ]
     step = saved.fields.get("step", "")
     return [
         f"{job} is stopped; step {step} is saved",

@@ -30,6 +30,7 @@ from commands.monitor.pod_state import PodState
 from commands.review.difference import difference
 from commands.review.drawing import drawing
 from commands.review.official import PluginReview, review_by_plugins
+from commands.review.page import page
 from commands.review.plan import Step, steps_of
 from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
 from commands.review.report import NO_REHEARSAL, Report, as_json, comment, invalid_settings, markdown, removal, verdict
@@ -97,6 +98,9 @@ def main(arguments: list[str]) -> int:
     text = markdown(report, today)
     show(text, content := as_json(report, today))
     _write("\n".join([text, *drawing(after, steps), ""]), content, options.output)
+    if options.output is not None:
+        html = page(options.stack, text, after, steps)
+        (options.output / "report.html").write_text(html, encoding="utf-8")
     return 1 if report.failures else 0
 
 

@@ -36,6 +36,10 @@ DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 """Categories of events on a GPU."""
 IGNORED_CATEGORIES = frozenset({"Trace", "overhead"})
 """Categories that span the whole trace."""
+NO_TRACE = (
+    "to record one, add `profile_steps: 10-15` to the `flags` of a recipe and run it again; docs/profile.md shows how "
+    "a script writes one"
+)
 MAX_EVENTS = 60_000
 """Maximum number of events in the time line, which omits the shortest events of a longer trace."""
 
@@ -81,8 +85,14 @@ def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
         print(json.dumps(summary(events), indent=2))
         return 0
     target = output or Path(f"profile-{name}-{rank}.html")
-    target.write_text(page(title, events), encoding="utf-8")
-    print(target.resolve())
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(page(title, events), encoding="utf-8")
+    except OSError as error:
+        raise ProfileError(
+            f"{target} cannot be written ({error.strerror}); name another file with `--output`"
+        ) from error
+    print(f"{target.resolve()}: {target.stat().st_size:,} bytes; open it in a browser")
     return 0
 
 
@@ -94,8 +104,9 @@ def read_trace(bucket: Bucket, folder: str, job: str, rank: int) -> tuple[str, l
         curves = make_command("tensorboard", JOB=job)
         raise ProfileError(f"job {job} has traces of XLA's profiler; {curves} shows them in its profile tab")
     if not traces:
-        have = ", ".join(each.removeprefix("rank-") for each in ranks)
-        ranks_text = f"ranks with one: {have}" if have else "add `profile_steps: 10-15` to its `flags` and run it again"
+        found = [each for each in ranks if any(map(TRACE.fullmatch, bucket.names(f"{folder}/{each}")))]
+        have = ", ".join(each.removeprefix("rank-") for each in found)
+        ranks_text = f"ranks with one: {have}" if have else NO_TRACE
         raise ProfileError(f"rank {rank} of job {job} has no trace in {bucket.location(folder)}; {ranks_text}")
     with tempfile.TemporaryDirectory() as scratch:
         bucket.copy(f"{folder}/rank-{rank}", Path(scratch))

@@ -41,7 +41,7 @@ DOING = {
 """Operation of an event -> word while it runs."""
 SEVERITIES = {"error": "error: ", "warning": "warning: ", "info": "", "info#err": ""}
 """Severity of a diagnostic that is shown -> text before it."""
-SUMMARIES = ("update failed", "destroy failed", "refresh failed")
+SUMMARIES = ("update failed", "destroy failed", "refresh failed", "Resource monitor has terminated, shutting down")
 """Diagnostics of the stack that only repeat that another resource failed."""
 DYNAMIC = "pulumi-python:dynamic:Resource"
 """Type of all resources of providers that are part of the program, such as the local cluster's."""
@@ -188,6 +188,8 @@ class FoldedOutput:
         if (urn, text) == self._shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
             return
         self._shown = (urn, text)
+        # A provider's own sentence, such as one about a requirements file.
+        text = text.removeprefix("RuntimeError: ")
         # The program prints an error as many messages of one line.
         name = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
         prefix = _plain(str(found.get("prefix") or "")).strip()

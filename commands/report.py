@@ -27,7 +27,7 @@ from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from commands.monitor.pod_state import latest_by_place
 from commands.run_times import RunTimes, times_of
-from infra.make_command import DEFAULT_STACK
+from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import StackConfig, load_file
 
 OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
@@ -234,7 +234,11 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
         file.write_text(page(found), encoding="utf-8")
     except OSError as error:
         raise CommandError(f"{file} cannot be written ({error.strerror}); name another file with `--output`") from error
-    print(f"{file.resolve()}: {file.stat().st_size:,} bytes; open it in a browser")
+    advice = "open it in a browser"
+    if output is None and bucket.is_here:
+        down = make_command("down", STACK=stack)
+        advice += f"; {down} deletes it with the bucket, `--output FILE` writes one that stays"
+    print(f"{file.resolve()}: {file.stat().st_size:,} bytes; {advice}")
     return 0
 
 

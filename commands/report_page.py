@@ -39,6 +39,10 @@ RECORD_ROWS = {
     "pools": "pools",
     "checkpoints": "checkpoints in the bucket",
 }
+NO_CURVES = (
+    "The job has written no metrics and printed no event. A script gets curves if rank 0 prints lines such as "
+    "<code>train step=12 loss=0.35</code>; the page <i>My script</i> of the documentation lists them."
+)
 START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "torch", "ranks")
 BARS = 400
 """Most bars of the time line. Shorter ones are not visible."""
@@ -122,7 +126,7 @@ def page(report: JobReport) -> str:
         subtitle=escape(", ".join(filter(None, (kind, _span(report))))),
         tiles="".join(_tiles(report)),
         reason=reason,
-        charts="".join(_charts(report)) or "<p>The job has written no metrics and printed no event.</p>",
+        charts="".join(_charts(report)) or f"<p>{NO_CURVES}</p>",
         line=_time_line(report) or "<p>The job has reported no start.</p>",
         goodput=_goodput(report),
         ranks=_ranks(report),

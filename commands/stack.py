@@ -180,7 +180,7 @@ def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
     file whose settings are unchanged. Delete a new file that has only the salt.
     """
     place = folder or PROJECT
-    files = sorted(place.glob("Pulumi.*.yaml"))
+    files = sorted(path for path in place.glob("Pulumi.*.yaml") if path.is_file())
     before = {path: content for path in files if SALT_KEY not in (content := path.read_bytes())}
     try:
         yield
@@ -189,7 +189,7 @@ def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
             if (now := path.read_bytes()) != content and _settings(now) == _settings(content):
                 path.write_bytes(content)
         for path in set(place.glob("Pulumi.*.yaml")) - set(files):
-            if all(line.startswith(SALT_KEY) for line in path.read_bytes().splitlines()):
+            if path.is_file() and all(line.startswith(SALT_KEY) for line in path.read_bytes().splitlines()):
                 path.unlink()
 
 

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 
-from commands.interrupts import STILL_RUNNING, run_command, set_closing
+from commands.interrupts import STILL_RUNNING, CommandError, run_command, set_closing
 from commands.monitor.cluster import outputs_with
 from infra.project import CHECKOUT
 
 PROGRAM = CHECKOUT / ".venv-tensorboard" / "bin" / "tensorboard"
 PORT = "6006"
 """TensorBoard's default port; `PORT=` sets another."""
+
+
+def check_port(port: int) -> None:
+    """Raise CommandError if this machine cannot serve on a port."""
+    try:
+        socket.create_server(("localhost", port)).close()
+    except OSError as error:
+        # The error's own text repeats the address.
+        reason, other = os.strerror(error.errno or 0), port + 1 if port < 65535 else 6007
+        raise CommandError(
+            f"--port {port}: cannot be used ({reason}); name a free port, such as `--port {other}`"
+        ) from error
 
 
 def log_folder(bucket: str, job: str) -> str:

@@ -173,13 +173,20 @@ def load_file(path: Path) -> StackConfig:
     return parse(decoded, secrets, number_texts)
 
 
+def missing_file(path: Path) -> str:
+    """Return what is wrong if a stack's file does not exist, and what to do."""
+    stacks = ", ".join(sorted(file.name.split(".")[1] for file in path.parent.glob("Pulumi.*.yaml")))
+    if not stacks:
+        return f"{path.name}: no such file; {path.resolve().parent} has no stack; `trainyard init` writes one"
+    return f"{path.name}: no such file; {path.resolve().parent} has: {stacks}; name one of them with `--stack`"
+
+
 def _read_text(path: Path) -> str:
     """Return the text of a stack's file. Raises ValueError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        stacks = ", ".join(sorted(file.name.split(".")[1] for file in path.parent.glob("Pulumi.*.yaml"))) or "none"
-        raise ValueError(f"{path.name}: no such file; stacks with a file: {stacks}; write one of them") from error
+        raise ValueError(missing_file(path)) from error
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror}); use a readable file") from error
     except UnicodeDecodeError as error:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 from settings.problem import Invalid
 from settings.secret_scan import token_kind
@@ -14,6 +17,8 @@ REMEDY = "write a path relative to the folder of the stack's file, such as requi
 _OTHER_FILE = re.compile(r"-[rce]|--(requirement|constraint|editable)\b|\.{0,2}/|\.$|file:|.*@\s*file:")
 """Line that refers to another file, which is not in the build of the image."""
 _COMMENT = re.compile(r"(^|\s)#.*")
+_OPTION = re.compile(r"\s-")
+"""Beginning of an option after a package, such as `--hash`."""
 _PACKAGE = re.compile(r"[A-Za-z0-9]")
 """Beginning of a line with a package. Other lines are options."""
 
@@ -62,5 +67,32 @@ def _check_lines(text: str) -> None:
             "requirements_secret",
             f"contains {noun} in plain text; install the package in an image of your own (`image`)",
         )
+    for number, line in _packages(lines):
+        _check_package(number, line)
     if not any(_PACKAGE.match(line) for line in lines):
         raise Invalid("requirements_empty", "lists no package; add one a line, such as einops==0.8.1, or remove it")
+
+
+def _packages(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Yield number and text of each line with a package, without its options and with the lines that continue it."""
+    first, parts = 0, list[str]()
+    for number, line in enumerate(lines, start=1):
+        first = first if parts else number
+        parts.append(line.removesuffix("\\").strip())
+        if line.endswith("\\"):
+            continue
+        text = _OPTION.split(" ".join(parts), maxsplit=1)[0].strip()
+        parts.clear()
+        # pip also takes URLs and variables, which are checked in the build.
+        if _PACKAGE.match(text) and "://" not in text and "${" not in text:
+            yield first, text
+
+
+def _check_package(number: int, line: str) -> None:
+    try:
+        Requirement(line)
+    except InvalidRequirement as error:
+        raise Invalid(
+            "requirements_syntax",
+            f"line {number} is {line[:60]!r}, which is not a package in pip's format; write it as in einops==0.8.1",
+        ) from error

@@ -15,6 +15,7 @@ from kubernetes.client import ApiClient, ApiException, BatchV1Api, Configuration
 from kubernetes.config import ConfigException, load_kube_config
 from urllib3.exceptions import HTTPError
 
+from commands.environment import PROJECT
 from commands.interrupts import CommandError
 from commands.monitor.job_state import CUSTOM_KINDS, JobState, job_state, why_queued
 from commands.monitor.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
@@ -57,6 +58,10 @@ class Untrusted(Unreachable):
     """Something answers at the API server's address that does not belong to this kubeconfig, or does not know it."""
 
 
+class UnknownStack(CommandError):
+    """No stack has that name: it has neither a settings file nor resources."""
+
+
 class StackNotFound(CommandError):
     """The stack has no jobs to show. The message says why and what to do."""
 
@@ -90,19 +95,35 @@ class StackOutputs:
 
 
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
-    """Return the outputs of a stack, including the named ones. Raises StackNotFound if it is not up."""
+    """Return the outputs of a stack, including the named ones.
+
+    Raises StackNotFound if it is not up, and UnknownStack if it has no settings file either.
+    """
     try:
         found = outputs(stack)
     except FileNotFoundError as error:
+        check_settings_file(stack)
         raise StackNotFound(f"nothing is up: this checkout is not set up yet; run {make_command('up')}") from error
     except PulumiFailed as error:
         if UNKNOWN_STACK in str(error):
+            check_settings_file(stack)
             raise StackNotFound(f"stack {stack} is not up; run {make_command('up', STACK=stack)}") from error
         raise
     if missing := sorted(set(names) - found.keys()):
         up = make_command("up", STACK=stack)
-        raise StackNotFound(f"stack {stack} is not up (no output {', '.join(missing)}); run {up}")
+        detail = f" (no output {', '.join(missing)})" if found else ""
+        raise StackNotFound(f"stack {stack} is not up{detail}; run {up}")
     return found
+
+
+def check_settings_file(stack: str) -> None:
+    """Raise UnknownStack if a stack that is not up has no settings file: its name is probably misspelled."""
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    if not file.exists():
+        # Slow to import.
+        from stack.config import missing_file
+
+        raise UnknownStack(missing_file(file))
 
 
 def stack_outputs() -> StackOutputs:

@@ -74,6 +74,8 @@ def explain_exit(code: int, pod: PodState) -> str:
         lost = f"the container's runtime process (containerd-shim) or all of {node} died, and its real code is lost"
         return f"the script's own code, or {lost}" if pod.runs_script else lost
     if pod.runs_script:
+        if code == PREEMPTED:
+            return "the host was told to stop (SIGTERM), or the script's own code"
         return PROGRAM_CODES.get(code) or _script_code(code, pod)
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)
     return known or "not an exit code of the trainer: the last lines of the log say more"

@@ -5,6 +5,7 @@ The operators report it in conditions, each in its own words. The sources are th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -131,5 +132,12 @@ def why_queued(workload: Object) -> str:
     return "; ".join(one_line(f"{each['name']} {each['state']}: {each.get('message', '')}") for each in checks)
 
 
+_FINAL_EXIT = re.compile(r"Container \S+ for pod (?:\S+/)?(\S+) failed with exit code (\d+) matching FailJob rule.*")
+"""Message of Kubernetes about an exit code after which it does not restart a job."""
+
+
 def _condition_text(condition: Object) -> str:
+    """Return the reason of a condition, with its message."""
+    if found := _FINAL_EXIT.fullmatch(one_line(condition.get("message", ""))):
+        return f"pod {found[1]} failed with exit code {found[2]}, after which the job does not restart"
     return ": ".join(filter(None, (condition.get("reason"), one_line(condition.get("message", "")))))

@@ -5,8 +5,7 @@ The language is Mermaid's, which GitHub draws in comments: https://mermaid.js.or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from commands.review.plan import BUCKETS, POOLS, Step, name_in_cloud, value_at
 from stack.config import StackConfig
@@ -34,19 +33,20 @@ COLOURS = {
     "update": "fill:#fff8c5,stroke:#9a6700,color:#1f2328",
 }
 """Style of each action. Unchanged resources have the default style of the page."""
+LEGEND = "Red: replaced, or deleted if dashed. Green: created. Yellow: updated. Other resources do not change."
 
 
 def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
     """Return a drawing as lines of Markdown; an empty list if the stack creates no cluster in a cloud."""
     steps = [each for each in steps if not each.component]
-    clusters = list(_of_type(steps, CLUSTERS))
+    clusters = list(of_type(steps, CLUSTERS))
     if not clusters:
         return []
-    pools = {name_in_cloud(each): each for each in _of_type(steps, POOLS)}
-    networks = ", ".join(map(_name, _of_type(steps, NETWORKS)))
+    pools = {name_in_cloud(each): each for each in of_type(steps, POOLS)}
+    networks = ", ".join(_text(name_of(each)) for each in of_type(steps, NETWORKS))
     lines = ["flowchart LR", f'  subgraph network["network {networks}"]', *_boxes("cluster", clusters)]
     lines += [*_boxes("pool", pools.values()), "  end"]
-    buckets, registries = list(_of_type(steps, BUCKETS)), list(_of_type(steps, REGISTRIES))
+    buckets, registries = list(of_type(steps, BUCKETS)), list(of_type(steps, REGISTRIES))
     lines += [*_boxes("bucket", buckets), *_boxes("images", registries)]
     lines += [f"  cluster0 --- pool{place}" for place in range(len(pools))]
     lines += [f"  images{place} -- image --> cluster0" for place in range(len(registries))]
@@ -55,14 +55,13 @@ def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
         hosts = next(each.hosts for each in config.jobs if each.name == job)
         lines.append(f'  job{number}(["job {_text(job)}: {hosts} host{"s" * (hosts != 1)}"])')
         # A pool in the settings can be several in the cloud, named after it.
-        lines += [f"  job{number} --> pool{place}" for name, place in places.items() if _is_part(name, pool)]
+        lines += [f"  job{number} --> pool{place}" for name, place in places.items() if is_part(name, pool)]
         lines += [f"  job{number} -- files --> bucket{place}" for place in range(len(buckets))]
     lines += [f"  classDef {action} {style}" for action, style in COLOURS.items()]
-    legend = "Red: replaced, or deleted if dashed. Green: created. Yellow: updated. Other resources do not change."
-    return ["", "Architecture:", "", "```mermaid", *lines, "```", "", legend]
+    return ["", "Architecture:", "", "```mermaid", *lines, "```", "", LEGEND]
 
 
-def _of_type(steps: Iterable[Step], types: tuple[str, ...]) -> Iterator[Step]:
+def of_type(steps: Iterable[Step], types: tuple[str, ...]) -> Iterator[Step]:
     """Yield the steps of resources of these types."""
     return (each for each in steps if each.type.endswith(types))
 
@@ -70,29 +69,30 @@ def _of_type(steps: Iterable[Step], types: tuple[str, ...]) -> Iterator[Step]:
 def _boxes(kind: str, steps: Iterable[Step]) -> Iterator[str]:
     """Yield a box for each resource, with its colour."""
     for place, step in enumerate(steps):
-        text = f"{kind} {_name(step)}{_nodes(step.inputs) if step.type.endswith(POOLS) else ''}"
+        nodes = nodes_of(step)
+        text = f"{kind} {_text(name_of(step))}{f'<br>{_text(nodes)}' if nodes else ''}"
         style = f":::{step.action}" if step.action in COLOURS else ""
         yield f'    {kind}{place}["{text}"]{style}'
 
 
-def _nodes(inputs: Mapping[str, Any]) -> str:
-    """Return number and machine type of a pool's nodes."""
-    machine = next((found for path in MACHINES if (found := value_at(inputs, path))), "")
-    for least, most in COUNTS:
-        bounds = value_at(inputs, least), value_at(inputs, most)
+def nodes_of(step: Step) -> str:
+    """Return number and machine type of a pool's nodes; empty for other resources."""
+    machine = next((found for path in MACHINES if (found := value_at(step.inputs, path))), "")
+    for least, most in COUNTS if step.type.endswith(POOLS) else ():
+        bounds = value_at(step.inputs, least), value_at(step.inputs, most)
         if bounds[1] is not None:
             count = f"{int(bounds[1])}" if bounds[0] in (None, bounds[1]) else f"{int(bounds[0])} to {int(bounds[1])}"
-            return f"<br>{count} x {_text(str(machine))}"
+            return f"{count} x {machine}"
     return ""
 
 
-def _name(step: Step) -> str:
+def name_of(step: Step) -> str:
     """Return the name by which users know a resource."""
     found = next((found for key in NAMES if (found := value_at(step.inputs, key))), None)
-    return _text(found if isinstance(found, str) else name_in_cloud(step))
+    return found if isinstance(found, str) else name_in_cloud(step)
 
 
-def _is_part(name: str, pool: str | None) -> bool:
+def is_part(name: str, pool: str | None) -> bool:
     """Return True if a pool in the cloud is the pool of the settings or one of its parts."""
     return pool is not None and (name == pool or name.startswith(f"{pool}-"))
 

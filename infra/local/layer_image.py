@@ -34,6 +34,9 @@ FILES_FOLDER = "project"
 _EXPLANATION = re.compile(r"^(?:#\d+ )?(?:[\d.]+ )?(requirements: .*)$", re.MULTILINE)
 """Line that explains a failed build (images/layer/install.py), after BuildKit's step and seconds."""
 
+_UV_PREAMBLE = re.compile(r"(?<=it says: )(Using Python \S+ environment at: \S+ )?(error: )?")
+"""Beginning of uv's output before the reason."""
+
 
 class LayerError(RuntimeError):
     """The packages of a job do not fit its image; the message is one sentence for its user."""
@@ -89,7 +92,7 @@ def build_layer(layer: JobLayer, builder: Builder, reference: str, progress: Pro
 def explanation(output: str) -> str:
     """Return the line of a build's output that explains a failure, or an empty text."""
     lines = _EXPLANATION.findall(output)
-    return str(lines[-1]) if lines else ""
+    return _UV_PREAMBLE.sub("", str(lines[-1])) if lines else ""
 
 
 def write_context(layer: JobLayer, folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pty
 import signal
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from commands.interrupts import describe_file_error
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_SECONDS = 30.0
@@ -266,3 +269,40 @@ def test_python_start_interrupted_under_make_prints_one_line() -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=TIMEOUT_SECONDS)
     assert (process.returncode, said) == (-signal.SIGINT, "stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/f"), "/f: No space left on device; free some disk space,"),
+        (OSError(errno.ENOSPC, "No space left on device"), "a file: No space left on device; free some disk space,"),
+        (OSError(errno.EROFS, "Read-only file system", "/f"), "/f: Read-only file system; mount it writable,"),
+        (OSError(errno.ELOOP, "Too many links", "/f"), "/f: Too many links; check that path,"),
+    ],
+)
+def test_file_error_has_the_path_and_what_to_do(error: OSError, text: str) -> None:
+    assert describe_file_error(error).startswith(text)
+
+
+FAILING_PROGRAM = """
+import errno, sys
+from commands.interrupts import run_command
+
+def main():
+    if sys.argv[1] == "pipe":
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+    open("/")
+
+sys.exit(run_command("trainyard fetch", main))
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [("pipe", ""), ("file", "trainyard fetch: /: Is a directory; that path must be a file; move the folder away\n")],
+)
+def test_command_that_fails_on_a_file_or_pipe_prints_no_traceback(error: str, text: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING_PROGRAM, error], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", text)

@@ -167,3 +167,18 @@ def test_pod_index_of_slices_continues_across_slices() -> None:
     labels = {"jobset.sigs.k8s.io/job-index": "1", "jobset.sigs.k8s.io/replicatedjob-replicas": "2"}
     index = {"batch.kubernetes.io/job-completion-index": "3"}
     assert pod_state(pod("slices.jobset", "JobSet", {**labels, **index}, {})).index == 7
+
+
+def test_final_exit_code_of_a_job_is_reported_in_plain_words() -> None:
+    message = (
+        "Container trainer for pod training/train-0-abcde failed with exit code 3 matching FailJob rule at index 1"
+    )
+    condition = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "message": message}
+    found = job_state(
+        {
+            "metadata": {"name": "train", "uid": "u"},
+            "spec": {"completionMode": "Indexed", "completions": 2},
+            "status": {"conditions": [{**condition, "lastTransitionTime": END}]},
+        }
+    )
+    assert found.reason == "pod train-0-abcde failed with exit code 3, after which the job does not restart"

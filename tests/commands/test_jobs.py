@@ -352,8 +352,8 @@ def test_confirm_without_terminal_names_the_option(program: str, option: str, mo
 
 def test_stopped_lines_without_a_checkpoint_say_so() -> None:
     assert stopped_lines("mine", None, "`r`", "`f`") == [
-        "mine is stopped; its hosts printed no checkpoint",
-        "  `r` starts it again",
+        "mine is stopped; its hosts printed no line about a checkpoint, such as `checkpoint step=12`",
+        "  `r` starts it again; `f` copies what it has saved",
     ]
     saved = parse_event("checkpoint step=120 rank=0/2")
     assert stopped_lines("mine", saved, "`r`", "`f`")[0] == "mine is stopped; step 120 is saved"

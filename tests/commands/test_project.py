@@ -280,3 +280,10 @@ def test_config_shows_settings_of_a_project_with_defaults(project: Path) -> None
         [sys.executable, "-c", CONFIG, str(project)], cwd=CHECKOUT, capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout)["jobs"][0]["restarts"] == 1
+
+
+def test_folder_in_place_of_a_settings_file_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.local.yaml").mkdir()
+    with settings_without_salt(tmp_path):
+        (tmp_path / "Pulumi.mine.yaml").mkdir()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["Pulumi.local.yaml", "Pulumi.mine.yaml"]

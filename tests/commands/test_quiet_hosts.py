@@ -13,7 +13,7 @@ import pytest
 
 from commands import follow as follow_module
 from commands.follow import Follower
-from commands.monitor.cluster import Cluster
+from commands.monitor.cluster import Cluster, StackNotFound
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
 from commands.monitor.screen import Detail, Screen
@@ -158,3 +158,10 @@ def test_follower_results_have_the_measure_of_each_job(followed: Followed) -> No
     assert followed.follower.results == {"ok": "test accuracy 97.93 % (best 98.01 %)"}
     followed.print(0, "restart number=2 counted=2/3 failed_rank=1 exit_code=-9")
     assert followed.follower.results == {"ok": "test accuracy 97.93 % (best 98.01 %); restarts 2"}
+
+
+def test_rank_that_no_host_has_is_rejected_with_the_ranks() -> None:
+    with pytest.raises(StackNotFound, match="--rank 99: no host has this rank; the ranks are 0 to 1"):
+        follow_module.check_rank(99, HOSTS)
+    follow_module.check_rank(1, HOSTS)
+    follow_module.check_rank(99, [])

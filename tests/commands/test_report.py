@@ -10,6 +10,7 @@ import pytest
 
 from commands.review.difference import difference
 from commands.review.drawing import drawing
+from commands.review.page import page
 from commands.review.plan import Step
 from commands.review.recorded import record_program
 from commands.review.report import Report, as_json, comment, format_change, markdown
@@ -279,3 +280,19 @@ def test_existing_cluster_has_no_drawing() -> None:
     existing = {"platform": cluster, "jobs": [JOB]}
     found = report(existing, existing)
     assert drawing(found.after, found.steps) == []
+
+
+def test_page_shows_jobs_in_their_pool_with_its_change() -> None:
+    found = report(values(), values(pool={"nodes": 4}))
+    text = page("test", markdown(found, TODAY), found.after, found.steps)
+    pool = text[text.index('<div class="box update">pool cpus') :].partition("</div>")[0]
+    assert "<small>4 x e2-standard-4</small>" in pool
+    assert "digits: 2 hosts" in pool
+    assert text.count("<table>") == 1
+    assert text.index("Stack <code>test</code> passes") < text.index("network gke-dist") < text.index("Update 1")
+
+
+def test_page_of_a_report_with_html_shows_it_as_text() -> None:
+    found = report(values(), values())
+    text = page("test", "### Stack\n\n<script>alert(1)</script>", found.after, found.steps)
+    assert "<script>" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import time
 import urllib.error
@@ -15,8 +16,9 @@ import pytest
 
 from bench.measure import free_port
 from commands.environment import PROJECT
-from commands.monitor.cluster import StackNotFound
-from commands.tensorboard import command_line, log_folder, main
+from commands.interrupts import CommandError
+from commands.monitor.cluster import StackNotFound, UnknownStack, check_settings_file
+from commands.tensorboard import check_port, command_line, log_folder, main
 from trainer.sinks import Record, TensorBoard
 from trainer.storage import Folder
 
@@ -76,6 +78,19 @@ def test_log_folder_local_bucket_is_a_path_and_remote_is_a_url(bucket: str, job:
 
 
 def test_main_stack_not_up_raises_with_make_up_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STACK", "never-made")
-    with pytest.raises(StackNotFound, match="stack never-made is not up; run `make up STACK=never-made`"):
+    monkeypatch.setenv("STACK", "gke-tpu")
+    with pytest.raises(StackNotFound, match="stack gke-tpu is not up; run `make up STACK=gke-tpu`"):
         main()
+
+
+def test_unknown_stack_lists_the_stacks_of_the_folder() -> None:
+    check_settings_file("gke-tpu")
+    with pytest.raises(UnknownStack, match=r"Pulumi\.never-made\.yaml: no such file; .* has: .*gke-tpu.*; name one"):
+        check_settings_file("never-made")
+
+
+def test_port_in_use_is_reported_with_another_one() -> None:
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(CommandError, match=f"--port {port}: cannot be used .*; name a free port"):
+            check_port(port)

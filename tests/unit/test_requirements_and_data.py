@@ -78,6 +78,8 @@ def test_requirements_of_every_platform_that_builds_images_are_accepted(project:
         ("/opt/mine.whl\n", "requirements_other_file"),
         ("mine @ file:///opt/mine.whl\n", "requirements_other_file"),
         ("cow\0say\n", "requirements_control_character"),
+        ("cowsay = 6.1\n", "requirements_syntax"),
+        ("cowsay==6.1\nplease install it\n", "requirements_syntax"),
         ("a" * (MAX_BYTES + 1), "requirements_too_large"),
         ("--index-url https://me:hunter2@example.com/simple\ncowsay\n", "requirements_secret"),
     ],
@@ -248,6 +250,12 @@ def test_explanation_is_the_last_line_of_the_installer(prefix: str) -> None:
     output = f"STEP 5\nrequirements: first\n{prefix}requirements: numpy: the file needs 1\nError: exit status 1\n"
     assert explanation(output) == "requirements: numpy: the file needs 1"
     assert explanation("Error: no space left on device\n") == ""
+
+
+def test_explanation_begins_with_the_reason_of_uv() -> None:
+    start = "requirements: uv cannot install the packages of the file over the image; it says: "
+    output = f"{start}Using Python 3.11.2 environment at: venv error: No solution found"
+    assert explanation(output) == f"{start}No solution found"
 
 
 @pytest.mark.parametrize(
