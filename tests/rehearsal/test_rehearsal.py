@@ -15,10 +15,12 @@ from commands.rehearse.folder import cluster_settings, rehearsal_folder
 from commands.rehearse.report import Report
 from commands.rehearse.run import Rehearsal, Subject
 from infra.local import leftovers
+from tests.local.conftest import port_above
 
 ROOT = Path(__file__).resolve().parents[2]
 STACKS = Path(__file__).parent / "stacks"
-NAME = "rehearsal-test"
+NAME = f"test-{port_above(0)}"
+"""Name of the rehearsals of this checkout."""
 
 # The first rehearsal on a machine builds kwok and an object store. The first with operators also builds those.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
