@@ -302,19 +302,19 @@ class WeightsAndBiases(Sink):
 
             self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="wandb-")
             Path(self._path).mkdir(parents=True, exist_ok=True)
+            name, resume = f"{self._job}-{self._rank}", "allow" if self._id else None
             if not self._id:
                 self._id = uuid.uuid4().hex[:8]
                 self._folder.write(f"id-{self._rank}", self._id.encode())
-            name, settings = f"{self._job}-{self._rank}", {"init_timeout": CLOSE_SECONDS / 2, "silent": True}
             options: Any = {"project": "trainyard", "group": self._job, "name": name, "dir": self._path, "id": self._id}
-            options["settings"] = wandb.Settings(console="off", **settings)
+            options["settings"] = wandb.Settings(init_timeout=CLOSE_SECONDS / 2, silent=True, console="off")
             try:
-                online: Any = {"mode": "online", "resume": "allow"} if self._mode == "online" else {"mode": "offline"}
+                online: Any = {"mode": "online", "resume": resume} if self._mode == "online" else {"mode": "offline"}
                 self._run = wandb.init(**online, **options)
             except (wandb.errors.CommError, wandb.errors.UsageError) as error:
                 # A missing or wrong key raises one of these errors.
                 print(f"warning: W&B rejected the run of this rank, kept in {self._path}: {error}", file=sys.stderr)
-                self._run = wandb.init(mode="offline", **options)
+                self._run = wandb.init(mode="offline", **options | {"id": uuid.uuid4().hex[:8]})
         return self._run
 
 
