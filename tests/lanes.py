@@ -24,6 +24,8 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.promises import core
 
 TABLE = Path(__file__).with_name("lanes.json")
+SLEPT_SECONDS = 1.0
+"""Longest sum of the longer sleeps of a fast test, in seconds. Polls of a loaded machine may sleep a few times."""
 SLEEP_SECONDS = 0.05
 """Longest sleep of a fast test, in seconds. A thread that waits for another may sleep less."""
 FAST_SECONDS = 8.0
@@ -78,7 +80,7 @@ class Recorder:
     """Highest lane that the current test or fixture has used, and the call that used it."""
 
     def __init__(self) -> None:
-        self.lane, self.cause = Lane.FAST, ""
+        self.lane, self.cause, self.slept = Lane.FAST, "", 0.0
 
     def use(self, lane: Lane, cause: str) -> None:
         """Record a call."""
@@ -88,7 +90,7 @@ class Recorder:
     def take(self) -> tuple[Lane, str]:
         """Return what was recorded, and start again."""
         found = self.lane, self.cause
-        self.lane, self.cause = Lane.FAST, ""
+        self.lane, self.cause, self.slept = Lane.FAST, "", 0.0
         return found
 
     def audit(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -120,7 +122,9 @@ def _recorded_spawn(path: bytes, words: Any, descriptors: Sequence[int]) -> int:
 def _recorded_sleep(seconds: float) -> None:
     # Python before 3.13 sleeps without an audit event.
     if seconds > SLEEP_SECONDS:
-        RECORDER.use(Lane.PROCESS, f"sleep of {seconds} s")
+        RECORDER.slept += seconds
+    if RECORDER.slept > SLEPT_SECONDS:
+        RECORDER.use(Lane.PROCESS, f"sleeps of {RECORDER.slept:.1f} s")
     _sleep(seconds)
 
 
