@@ -1,4 +1,4 @@
-"""One rank of a trainer measure: build the timed trainings, then run one block of steps for each request.
+"""Run one rank of a trainer measure: build the timed trainings, then run one block of steps for each request.
 
 `python -m bench.trainer_rank KIND FOLDER`. Rank 0 reads a block's name per line and answers with `RESULT seconds...`.
 

@@ -333,7 +333,7 @@ class Follower:
     def _report_quiet_hosts(self, job: JobState, running: list[PodState], now: float) -> None:
         """Report running hosts that have printed nothing for long.
 
-        A host that never prints is no news if another one does: in many scripts only rank 0 prints.
+        A host that never prints is not reported if another one prints: in many scripts only rank 0 does.
         """
         has_printed = any(self._tracked[pod.uid].tail for pod in running)
         for pod in running:

@@ -8,6 +8,8 @@ import pytest
 
 # A background process of a shell ignores Ctrl-C, and so do its children. Some tests send that signal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# `nohup` ignores SIGHUP, and so do its children.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 VISIBLE_GPUS = os.environ.get("CUDA_VISIBLE_DEVICES")
 """GPUs that the tests may use, as set by the user."""
 # The trainer would use a GPU, and most machines have fewer GPUs than a test has ranks.

@@ -361,13 +361,13 @@ def test_feed_takes_metrics_instead_of_the_log_once_they_are_there(cluster: Fake
     feed = JobFeed(tmp_path)
     feed.submit(BEGUN)
     feed.read_files(1)
-    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]
+    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a cluster that only has logs
     assert not feed.has_files
     assert feed.metrics().curves.points("train", "loss") == [(15, 0.5)]
     (tmp_path / "rank-0.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in EVENTS), encoding="utf-8")
     cluster.log_lines = [(stamp(9), "restart number=1 failed_rank=1 exit_code=1"), (stamp(9.5), "train step=7 loss=3")]
     feed.read_files(1)
-    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]
+    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a cluster that only has logs
     found = feed.metrics()
     assert (15, 0.5) not in found.curves.points("train", "loss")
     assert [each["event"] for each in found.moments].count("restart") == 1
