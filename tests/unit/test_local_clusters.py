@@ -73,6 +73,8 @@ def abandoned(tmp_path: Path) -> Iterator[ClusterSettings]:
     settings.folder.mkdir(parents=True)
     settings.save()
     process = subprocess.Popen(["sleep", "600"], env={**os.environ, leftovers.CLUSTER_VARIABLE: str(settings.folder)})
+    while not leftovers.processes(settings.folder) and process.poll() is None:
+        pass  # `Popen` returns just before the kernel shows the new program's environment.
     yield settings
     process.kill()
     process.wait()
