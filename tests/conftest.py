@@ -17,6 +17,9 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 pytest_plugins = ["tests.lanes"]
 
+# Collection imports torch and the clouds' SDKs: a tenth of it would be spent in garbage collection.
+gc.disable()
+
 SOAK = os.environ.get("TRAINYARD_TESTS") == "soak"
 """True for the full counts of random sequences, interrupts, kills and damaged inputs, which take hours."""
 ALL = SOAK or os.environ.get("TRAINYARD_TESTS") == "all"
@@ -29,6 +32,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not ALL and item.get_closest_marker("long"):
             item.add_marker(pytest.mark.skip(reason=LEFT_OUT))
+
+
+def pytest_collection_finish() -> None:
+    """Exempt all that collection imported from garbage collection."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """Let the interpreter free what collection imported: some libraries report it as leaked otherwise."""
+    gc.unfreeze()
 
 
 def pytest_runtest_teardown() -> None:
