@@ -8,6 +8,7 @@ from html import escape
 from string import Template
 from typing import Any
 
+from commands.html_page import document
 from commands.monitor.rank_speed import SLOW, speeds
 from commands.report import JobReport
 from commands.run_times import MEANINGS, goodput, without_short
@@ -49,49 +50,30 @@ BARS = 400
 RANK_COLOURS = {"succeeded": "var(--training)", "failed": "var(--lost)", "running": "var(--a)"}
 """Colour of a rank by the state of its host; other states have the colour of waiting."""
 STATE_CLASSES = {"complete": "good", "running": "good", "failed": "bad", "absent": "bad"}
-PAGE = Template("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>$title</title>
-<style>
-:root { --back: #fff; --text: #1d2129; --dim: #626b78; --line: #dfe3e8; --box: #f6f7f9;
-  --a: #2563c9; --b: #c2541b; --c: #2f8f5b; --d: #8a93a0; --good: #1f7a48; --bad: #b3261e; --waiting: #b9c0ca;
-  --set-up: #8b6fc4; --training: #2f8f5b; --evaluating: #3a9fb5; --saving: #d19a1c; --lost: #c8372d; --slow: #e0761f; }
-@media (prefers-color-scheme: dark) { :root { --back: #15181d; --text: #e4e7eb; --dim: #9aa4b1; --line: #313740;
-  --box: #1d2127; --a: #6ea3f7; --b: #ef9a63; --c: #6cc997; --d: #7b8592; --good: #6cc997; --bad: #f28b82;
-  --waiting: #4a525e; --set-up: #a48be0; --training: #55b283; --evaluating: #5cbcd0; --saving: #dcae45;
-  --lost: #e5675e; --slow: #ef9a4b; } }
-body { margin: 0 auto; padding: 24px 16px 48px; max-width: 860px; background: var(--back); color: var(--text);
-  font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 26px; margin: 0; } h2 { font-size: 18px; margin: 32px 0 8px; }
+STYLE = """\
+:root { --b: #c2541b; --c: #2f8f5b; --d: #8a93a0; --waiting: #b9c0ca; --set-up: #8b6fc4; --training: #2f8f5b;
+  --evaluating: #3a9fb5; --saving: #d19a1c; --lost: #c8372d; --slow: #e0761f; }
+@media (prefers-color-scheme: dark) { :root { --b: #ef9a63; --c: #6cc997; --d: #7b8592; --waiting: #4a525e;
+  --set-up: #a48be0; --training: #55b283; --evaluating: #5cbcd0; --saving: #dcae45; --lost: #e5675e;
+  --slow: #ef9a4b; } }
+body { max-width: 860px; }
 h3 { font-size: 15px; margin: 20px 0 2px; font-weight: 600; }
-p.sub { color: var(--dim); margin: 4px 0 16px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 10px; }
 .tile { background: var(--box); border: 1px solid var(--line); border-radius: 8px; padding: 10px 12px; }
 .tile b { display: block; font-size: 20px; font-weight: 600; overflow-wrap: anywhere; }
 .tile span { color: var(--dim); font-size: 13px; }
-.good { color: var(--good); } .bad { color: var(--bad); }
-figure { margin: 0 0 8px; } 
+figure { margin: 0 0 8px; }
 figcaption { font-size: 13px; color: var(--dim); display: flex; flex-wrap: wrap; gap: 14px; }
 figcaption i { display: inline-block; width: 10px; height: 10px; border-radius: 2px; margin-right: 5px; }
 figcaption .unit { margin-left: auto; } td.key, th.key { width: 12px; padding-right: 6px; }
 .key svg { width: 10px; height: 10px; }
 svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
 svg text.on { fill: var(--back); } .grid { stroke: var(--line); } .mark { stroke: var(--d); stroke-dasharray: 3 3; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; }
-td, th { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td { overflow-wrap: anywhere; } th { font-weight: 500; color: var(--dim); white-space: nowrap; width: 1%; }
-td.num, th.num { text-align: right; font-variant-numeric: tabular-nums; }
 pre { background: var(--box); border: 1px solid var(--line); border-radius: 8px; padding: 12px; overflow-x: auto;
   font-size: 13px; }
 footer { margin-top: 40px; color: var(--dim); font-size: 13px; }
-</style>
-</head>
-<body>
+"""
+BODY = Template("""\
 <h1>$job</h1>
 <p class="sub">stack $stack, $subtitle</p>
 <div class="tiles">$tiles</div>
@@ -109,8 +91,6 @@ $settings
 <h2>Price</h2>
 $price
 <footer>Written $written by Trainyard. This file needs no network.</footer>
-</body>
-</html>
 """)
 
 
@@ -119,8 +99,7 @@ def page(report: JobReport) -> str:
     state = report.state
     kind = f"{state.kind}, {state.hosts} hosts" if state.kind else "not in the cluster"
     reason = f'<p class="bad">{escape(state.reason)}</p>' if state.reason and state.state == "failed" else ""
-    return PAGE.substitute(
-        title=escape(f"{report.job}: {state.state}"),
+    body = BODY.substitute(
         job=escape(report.job),
         stack=escape(report.stack),
         subtitle=escape(", ".join(filter(None, (kind, _span(report))))),
@@ -135,6 +114,7 @@ def page(report: JobReport) -> str:
         price=_price(report),
         written=escape(report.written),
     )
+    return document(f"{report.job}: {state.state}", style=STYLE, body=body)
 
 
 def _span(report: JobReport) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from string import Template
 
+from commands.html_page import document
 from commands.rehearse.report import Report, format_duration
 from simulation.placement import Pod
 
@@ -21,23 +22,9 @@ GROUPS = {
 OTHERS = "services and logs"
 MAX_NODES = 64
 """Maximum number of nodes of a pool that the page draws. A line gives the number of the others."""
-PAGE = Template("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>Rehearsal of stack $stack</title>
-<style>
-:root { --back: #fff; --text: #1d2129; --dim: #626b78; --line: #dfe3e8; --box: #f6f7f9; --bar: #2563c9;
-  --pod: #dbe7fb; --good: #1f7a48; --bad: #b3261e; --waiting: #fbdcd9; }
-@media (prefers-color-scheme: dark) { :root { --back: #15181d; --text: #e4e7eb; --dim: #9aa4b1; --line: #313740;
-  --box: #1d2127; --bar: #6ea3f7; --pod: #263a5e; --good: #6cc997; --bad: #f28b82; --waiting: #5c2623; } }
-body { margin: 0 auto; padding: 24px 16px 48px; max-width: 960px; background: var(--back); color: var(--text);
-  font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 26px; margin: 0; } h2 { font-size: 18px; margin: 32px 0 8px; }
-p.sub { color: var(--dim); margin: 4px 0 16px; } .good { color: var(--good); } .bad { color: var(--bad); }
+STYLE = """\
+:root { --pod: #dbe7fb; --waiting: #fbdcd9; }
+@media (prefers-color-scheme: dark) { :root { --pod: #263a5e; --waiting: #5c2623; } }
 .pool { border: 1px solid var(--line); border-radius: 10px; padding: 10px 12px; margin: 0 0 12px; }
 .pool > b { font-weight: 600; } .pool > span { color: var(--dim); font-size: 13px; margin-left: 8px; }
 .nodes { display: grid; grid-template-columns: repeat(auto-fill, minmax(200px, 1fr)); gap: 8px; margin-top: 8px; }
@@ -46,15 +33,11 @@ p.sub { color: var(--dim); margin: 4px 0 16px; } .good { color: var(--good); } .
 .node > i { font-style: normal; color: var(--dim); }
 .pod { background: var(--pod); border-radius: 5px; padding: 1px 6px; margin-top: 4px; }
 .pod.waiting { background: var(--waiting); margin-bottom: 6px; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; }
-td, th { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td { overflow-wrap: anywhere; } th { font-weight: 500; color: var(--dim); white-space: nowrap; width: 1%; }
-td.num { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; width: 1%; }
-.bar { display: block; height: 10px; min-width: 2px; background: var(--bar); border-radius: 3px; margin-top: 6px; }
+td.num { white-space: nowrap; width: 1%; }
+.bar { display: block; height: 10px; min-width: 2px; background: var(--a); border-radius: 3px; margin-top: 6px; }
 li { margin: 2px 0; }
-</style>
-</head>
-<body>
+"""
+BODY = Template("""\
 <h1>Rehearsal of stack $stack</h1>
 <p class="sub">$summary</p>
 $problems
@@ -66,8 +49,6 @@ $cost
 $resources
 <h2>Quota</h2>
 $quota
-</body>
-</html>
 """)
 
 
@@ -81,7 +62,7 @@ def page(report: Report) -> str:
         facts.append(f"in the cloud, creation would take about {up} and removal about {destroy}")
     problems = [*report.problems, *(f"left after destroy: {each}" for each in report.left)]
     items = "".join(f"<li>{escape(each)}</li>" for each in problems)
-    return PAGE.substitute(
+    body = BODY.substitute(
         stack=escape(report.stack),
         summary="; ".join(facts),
         problems=f'<h2 class="bad">Problems</h2><ul>{items}</ul>' if problems else "",
@@ -90,6 +71,7 @@ def page(report: Report) -> str:
         resources=_resources(report.resources),
         quota=_rows((name, f"{amount:,}") for name, amount in sorted(report.quota.items())) or "<p>None.</p>",
     )
+    return document(f"Rehearsal of stack {report.stack}", style=STYLE, body=body)
 
 
 def _placement(report: Report) -> Iterable[str]:

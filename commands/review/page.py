@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from string import Template
 
 from markdown_it import MarkdownIt
 
+from commands.html_page import document
 from commands.review.drawing import CLUSTERS, LEGEND, NETWORKS, REGISTRIES, is_part, name_of, nodes_of, of_type
 from commands.review.plan import BUCKETS, POOLS, Step, name_in_cloud
 from stack.config import StackConfig
 from stack.placement import pools_of_jobs
 
-PAGE = Template("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>Preview of stack $stack</title>
-<style>
-:root { --back: #fff; --text: #1d2129; --dim: #626b78; --line: #dfe3e8; --box: #f6f7f9;
-  --replace: #ffd7d5; --create: #dafbe1; --update: #fff8c5; --edge: #cf222e; }
-@media (prefers-color-scheme: dark) { :root { --back: #15181d; --text: #e4e7eb; --dim: #9aa4b1; --line: #313740;
-  --box: #1d2127; --replace: #5c2623; --create: #1d4028; --update: #4a3f14; --edge: #f28b82; } }
-body { margin: 0 auto; padding: 24px 16px 48px; max-width: 960px; background: var(--back); color: var(--text);
-  font: 15px/1.5 system-ui, sans-serif; }
+STYLE = """\
+:root { --replace: #ffd7d5; --create: #dafbe1; --update: #fff8c5; --edge: #cf222e; }
+@media (prefers-color-scheme: dark) { :root { --replace: #5c2623; --create: #1d4028; --update: #4a3f14;
+  --edge: #f28b82; } }
 h3 { font-size: 24px; margin: 0 0 8px; }
 .drawing { display: flex; flex-wrap: wrap; gap: 12px; margin: 12px 0 4px; }
 .box { border: 1px solid var(--line); border-radius: 8px; padding: 6px 10px; background: var(--box); font-size: 14px;
@@ -40,18 +29,9 @@ h3 { font-size: 24px; margin: 0 0 8px; }
 .replace, .delete { background: var(--replace); border-color: var(--edge); } .delete { border-style: dashed; }
 .create { background: var(--create); } .update { background: var(--update); }
 p, li { overflow-wrap: anywhere; } p.legend { color: var(--dim); margin: 0 0 20px; font-size: 13px; }
-table { border-collapse: collapse; font-size: 14px; margin: 8px 0; }
-td, th { text-align: left; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); }
+table { width: auto; margin: 8px 0; } td, th { padding-right: 14px; }
 code { background: var(--box); border-radius: 4px; padding: 1px 4px; overflow-wrap: anywhere; }
-</style>
-</head>
-<body>
-$heading
-$drawing
-$report
-</body>
-</html>
-""")
+"""
 
 
 def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> str:
@@ -59,7 +39,8 @@ def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> s
     heading, _, rest = text.partition("\n")
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render
     drawn = "".join(_drawing(config, [each for each in steps if not each.component]))
-    return PAGE.substitute(stack=escape(stack), heading=render(heading), drawing=drawn, report=render(rest))
+    body = f"{render(heading)}\n{drawn}\n{render(rest)}\n"
+    return document(f"Preview of stack {stack}", style=STYLE, body=body)
 
 
 def _drawing(config: StackConfig, steps: Sequence[Step]) -> Iterable[str]:
