@@ -143,7 +143,7 @@ def job_name(program: str) -> str:
 
 
 def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int:
-    """Write `Pulumi.<stack>.yaml` into a folder, check it, and print the next commands."""
+    """Write `Pulumi.<stack>.yaml` into a folder and print the next commands. Raises InitError if it would be invalid."""
     if not STACK_NAME.fullmatch(stack):
         raise InitError(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
     file = folder / f"Pulumi.{stack}.yaml"
@@ -156,11 +156,10 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
     folder.mkdir(parents=True, exist_ok=True)
     text = f"# Stack `{stack}` of Trainyard. docs/config.md of Trainyard lists all keys.\n"
     file.write_text(text + yaml.safe_dump(found, sort_keys=False, default_flow_style=False), encoding="utf-8")
+    if problem := check(file):
+        file.unlink()
+        raise InitError(f"{file.name} is not written, because these answers give an invalid stack:\n{problem}")
     print(f"wrote {file}")
-    problem = check(file)
-    if problem:
-        print(f"it is not complete yet:\n{problem}", file=sys.stderr)
-        return ExitStatus.FAILURE
     for line in next_lines(stack, found["config"]["trainyard:platform"]["kind"]):
         print(line)
     return 0

@@ -147,6 +147,8 @@ def load_file(path: Path) -> StackConfig:
                 f"{path.name}: {', '.join(misplaced)}: top-level key is ignored; move it under `config:`, "
                 f"as in `config:` and `  {misplaced[0]}: ...`"
             )
+        if "config" not in content and (misspelled := get_close_matches("config", map(str, content), n=1)):
+            raise ValueError(f"{path.name}: {misspelled[0]}: unknown top-level key; write `config:`")
         # The file of a stack without settings has no `config:` key.
         config = content.get("config", {})
     if not isinstance(config, dict):

@@ -1,69 +1,11 @@
-"""The program `trainyard`: run a command of the checkout that it was installed from.
-
-The checkout's own environment has the pinned packages, so this package has no requirements.
-"""
-
-from __future__ import annotations
-
-import json
-import os
-import signal
-import subprocess
-import sys
-from importlib.metadata import PackageNotFoundError, distribution
-from pathlib import Path
-from typing import NoReturn
-from urllib.parse import unquote, urlsplit
-
-MARKS = ("commands/cli.py", "setup/python", "requirements.txt")
-"""Files that make a folder a checkout."""
-START = "import sys; sys.path[0] = sys.argv.pop(1); from commands.cli import main; sys.exit(main(sys.argv[1:]))"
-"""Program that runs a command of the checkout in its first argument, from any working directory."""
+"""The program `trainyard`. An interrupt ends it without a traceback, also while it still imports."""
 
 
-def is_checkout(folder: Path) -> bool:
-    """Return True if a folder is a checkout of Trainyard."""
-    return all((folder / each).is_file() for each in MARKS)
-
-
-def installed_from() -> Path | None:
-    """Return the folder that pip or uv installed this package from; None if they recorded no folder.
-
-    https://packaging.python.org/en/latest/specifications/direct-url/
-    """
+def main() -> None:
+    """Run a command. This process becomes that of the command."""
     try:
-        record = distribution("trainyard").read_text("direct_url.json")
-    except PackageNotFoundError:
-        return None
-    address = urlsplit(json.loads(record)["url"]) if record else None
-    return Path(unquote(address.path)) if address and address.scheme == "file" else None
+        from trainyard.launcher import launch
 
-
-def find_checkout(start: Path) -> Path | None:
-    """Return the checkout that contains `start`, else the one that this package was installed from, else None."""
-    around = (start, *start.parents)
-    installed = installed_from()
-    return next((each for each in (*around, *([installed] if installed else [])) if is_checkout(each)), None)
-
-
-def main() -> NoReturn:
-    """Replace this process by the command, in the environment of the checkout."""
-    checkout = find_checkout(Path.cwd())
-    if checkout is None:
-        installed = installed_from()
-        problem = f"its checkout {installed} no longer exists" if installed else "it was not installed from a checkout"
-        sys.exit(
-            f"trainyard: {problem}; in a checkout of Trainyard, run `uv tool install --force .` or `pip install .`"
-        )
-    try:
-        done = subprocess.run([checkout / "setup" / "python", ".venv", "requirements.txt"], check=False)
+        launch()
     except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-    if done.returncode != 0:
-        sys.exit(1)
-    # The command unblocks Ctrl-C after its imports. Until then it would print a traceback.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    python = str(checkout / ".venv" / "bin" / "python")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    environment["TRAINYARD_COMMAND"] = "trainyard"
-    os.execve(python, [python, "-c", START, str(checkout), *sys.argv[1:]], environment)
+        raise SystemExit(130) from None

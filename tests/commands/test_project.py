@@ -236,6 +236,13 @@ def test_init_rejects_wrong_answers(given: dict[str, Any], message: str, tmp_pat
     assert caught.value.status == ExitStatus.USAGE
 
 
+def test_init_of_an_invalid_stack_leaves_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    with pytest.raises(InitError, match=r"(?s)Pulumi\.first\.yaml is not written.*digit.*write one of digits"):
+        init(project, "first", {"program": "digit"})
+    assert not (project / "Pulumi.first.yaml").exists()
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [([], "digits"), (["only.py"], "./only.py"), (["a.py", "main.py"], "./main.py"), (["a.py", "b.py"], "digits")],

@@ -99,6 +99,7 @@ def test_stack_config_command_reports_problems(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("platform: {kind: local}", r"platform: top-level key is ignored; move it under `config:`"),
+        ("confg:\n  trainyard:platform: {kind: local}", r"confg: unknown top-level key; write `config:`"),
         ("config: &a\n  trainyard:platform: *a", r"value of trainyard:platform is an alias of the node at line"),
         (
             "config:\n  trainyrd:platform: {kind: local}",
