@@ -14,6 +14,7 @@ import tyro
 
 from trainer import rules
 from trainer.exit_codes import ConfigurationError
+from trainer.language.sizes import FLOAT8_MULTIPLE as MULTIPLE
 from trainer.language.sizes import MIN_VOCABULARY, ParallelismText, PresetName, Sizes, choose_sizes, parse_parallelism
 from trainer.rules import invalid_setting
 
@@ -222,6 +223,9 @@ class LanguageConfig(TrainConfig):
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Results of a block that the backward pass computes again, to use less memory: none, all but those of matrix
     products and attention (selective), or all (full)."""
+    float8: Literal["none", "tensorwise", "rowwise"] = "none"
+    """Scales of torchao's 8-bit matrix products in the blocks, on GPUs from the L4 and H100 on: one for each matrix
+    (tensorwise), one for each row (rowwise, slower and more exact), or none, for products in 16 bits."""
     clip_norm: rules.Amount = 1.0
     """Maximum norm of the gradient, which is clipped to it. 0 does not clip."""
     z_loss: rules.Amount = 0.0
@@ -249,6 +253,15 @@ class LanguageConfig(TrainConfig):
         if self.lora_rank and not self.init_from:
             remedy = "give --init-from too, or leave --lora-rank out"
             raise invalid_setting("lora_rank", self.lora_rank, "0 without weights to start from", remedy)
+        needs = (
+            ("amp", self.amp, "True"),
+            ("lora_rank", not self.lora_rank, "0"),
+            ("context", self.context % MULTIPLE == 0, f"a multiple of {MULTIPLE}"),
+        )
+        for key, is_met, allowed in needs if self.float8 != "none" else ():
+            if not is_met:
+                remedy = f"change --{key.replace('_', '-')}, or leave --float8 out"
+                raise invalid_setting(key, getattr(self, key), f"{allowed} with float8", remedy)
 
     @property
     def lora_scale(self) -> float:

@@ -48,6 +48,11 @@ class Gpu:
 
     https://docs.nvidia.com/cuda/archive/13.0.0/cuda-toolkit-release-notes/index.html#deprecated-architectures
     """
+    has_float8: bool
+    """True if its tensor cores multiply in 8 bits, from compute capability 8.9 (L4) on.
+
+    https://nvidia.github.io/TransformerEngine/support_matrix.html
+    """
     gce_quota: str | None
     """Google's quota, or None for a model that is not on GCE. The spot quota has the prefix PREEMPTIBLE_.
 
@@ -84,6 +89,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=65.0,
                 attachment=_T4,
                 runs_cuda_13=True,
+                has_float8=False,
                 gce_quota="NVIDIA_T4_GPUS",
                 gce_zones=zone_set(
                     "asia-east1 a c, asia-east2 a c, asia-northeast1 a c, asia-northeast3 b c, asia-south1 a b, "
@@ -100,6 +106,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=125.0,
                 attachment=_V100,
                 runs_cuda_13=False,
+                has_float8=False,
                 gce_quota="NVIDIA_V100_GPUS",
                 gce_zones=zone_set("asia-east1 c, europe-west4 a b c, us-central1 a b c f, us-east1 b c, us-west1 a b"),
             ),
@@ -110,6 +117,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=121.0,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=True,
                 gce_quota="NVIDIA_L4_GPUS",
                 gce_zones=zone_set(
                     "asia-east1 a b c, asia-northeast1 a b c, asia-northeast3 a b, asia-south1 a b c, "
@@ -125,6 +133,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=None,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=False,
                 gce_quota=None,
                 gce_zones=frozenset(),
             ),
@@ -135,6 +144,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=312.0,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=False,
                 gce_quota="NVIDIA_A100_GPUS",
                 gce_zones=zone_set(
                     "asia-northeast1 a c, asia-northeast3 a b, asia-southeast1 a b c, europe-west4 a b, me-west1 a "
@@ -148,6 +158,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=312.0,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=False,
                 gce_quota="NVIDIA_A100_80GB_GPUS",
                 gce_zones=zone_set("asia-southeast1 c, europe-west4 a, us-central1 a c, us-east4 c, us-east5 a b"),
             ),
@@ -158,6 +169,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=989.0,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=True,
                 gce_quota=_shared_quota("NVIDIA_H100"),
                 gce_zones=zone_set(
                     "asia-east1 c, asia-northeast1 b, asia-south1 c, asia-south2 b, asia-southeast1 b c, "
@@ -173,6 +185,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=989.0,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=True,
                 gce_quota=_shared_quota("NVIDIA_H100_MEGA"),
                 gce_zones=zone_set(
                     "asia-east1 c, asia-northeast1 b, asia-southeast1 b c, australia-southeast1 c, europe-north1 c, "
@@ -187,6 +200,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=989.0,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=True,
                 gce_quota=_shared_quota("NVIDIA_H200"),
                 gce_zones=zone_set(
                     "asia-south1 b, asia-south2 c, europe-west1 b, europe-west4 a, us-central1 b, us-east4 b, "
@@ -200,6 +214,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=2250.0,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=True,
                 gce_quota=_shared_quota("NVIDIA_B200"),
                 gce_zones=zone_set(
                     "asia-northeast1 b, asia-southeast1 b, europe-north1 b, europe-west4 b, us-central1 b, us-east1 "
@@ -213,6 +228,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=None,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=True,
                 # Named like the quotas of other models. No page with the name was found.
                 gce_quota=_shared_quota("NVIDIA_RTX_PRO_6000"),
                 # No list of zones was found.
@@ -225,6 +241,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=362.05,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=True,
                 gce_quota=None,
                 gce_zones=frozenset(),
             ),
@@ -235,6 +252,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
                 teraflops=2250.0,
                 attachment=None,
                 runs_cuda_13=True,
+                has_float8=True,
                 gce_quota=None,
                 gce_zones=frozenset(),
             ),

@@ -10,6 +10,7 @@ import torch
 from infra.hardware.gpus import GPUS
 from trainer import gpu
 from trainer.exit_codes import ConfigurationError
+from trainer.language.float8 import CAPABILITY
 from trainer.step_log import PEAK_TERAFLOPS
 
 CUDA_13 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
@@ -39,6 +40,11 @@ UNKNOWN_PEAK = {"A10G", "RTX PRO 6000"}
 def test_every_gpu_has_peak_flops() -> None:
     known = {each.device_name for each in GPUS.values()} - UNKNOWN_PEAK
     assert known == set(PEAK_TERAFLOPS), "add the device to trainer/step_log.py or to UNKNOWN_PEAK"
+
+
+@pytest.mark.parametrize("name", GPUS)
+def test_gpu_has_float8_from_its_compute_capability_on(name: str) -> None:
+    assert GPUS[name].has_float8 is (CAPABILITIES[name] >= CAPABILITY)
 
 
 @pytest.mark.skipif(torch.version.cuda is None, reason="torch is built without CUDA here")

@@ -13,6 +13,7 @@ from stack.config import parse
 from tests.problems import problems_of
 from tests.unit.stack_settings import job
 from trainer.config import LanguageConfig
+from trainer.config import parse as parse_trainer
 from trainer.exit_codes import ConfigurationError
 from trainer.language.sizes import PRESETS, check_tensor_size, divide_ranks
 from workloads.language_model import GIB, estimated_memory, language_training, least_memory, model_sizes
@@ -134,6 +135,32 @@ def test_training_that_cannot_fit_is_rejected_with_flags_that_fit(
     assert advice in problem.message
     changes = yaml.safe_load("\n".join(re.findall("`([^`]+)`", problem.message)))
     assert found(spec(hosts=2, processes=gpus, flags={**flags, **changes}, **keys)) == []
+
+
+@pytest.mark.parametrize("accelerator", [None, *GPUS])
+def test_float8_is_rejected_on_hardware_without_it(accelerator: str | None) -> None:
+    keys = {"accelerator": accelerator, "accelerators_per_host": 2} if accelerator else {}
+    has_float8 = accelerator is not None and GPUS[accelerator].has_float8
+    flags = {"float8": "rowwise", "amp": True}
+    assert found(spec(flags=flags, **keys)) == ([] if has_float8 else [("job.float8.no_hardware", "flags.float8")])
+    assert found(spec(flags={**flags, "float8": "none"}, **keys)) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        ({"amp": False}, "job.float8.no_amp"),
+        ({"lora_rank": 8, "init_from": "/bucket/llama"}, "job.float8.lora"),
+        ({"context": 100}, "job.float8.context"),
+        ({"float8": "delayed"}, "job.flags.wrong_value"),
+    ],
+)
+def test_stack_and_trainer_reject_the_same_flags_with_float8(flags: dict[str, Any], code: str) -> None:
+    both = {"float8": "tensorwise", "amp": True, **flags}
+    assert found(spec(processes=8, flags=both, **H100S)) == [(code, "flags.float8")]
+    words = [f"--{key.replace('_', '-')}={value}" for key, value in both.items() if key != "amp"]
+    with pytest.raises(ConfigurationError):
+        parse_trainer(["language", *words, "--amp" if both["amp"] else "--no-amp"])
 
 
 def test_advice_has_sizes_that_the_tensor_group_divides() -> None:

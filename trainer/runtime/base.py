@@ -159,8 +159,8 @@ class Runtime:
 
     def evaluating(self) -> AbstractContextManager[object]:
         """Return a context without gradients."""
-        # Sharded weights that are gathered in inference mode cannot be used in training.
-        return torch.no_grad() if self.is_lockstep else torch.inference_mode()
+        # Not inference mode: sharded weights gathered in it cannot be used in training, and float8 does not run in it.
+        return torch.no_grad()
 
     def flush(self) -> None:
         """Start the queued operations on the device."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
+from infra.hardware.gpus import GPUS
 from settings.problem import Problem
 from workloads.command import process_layout
 from workloads.language_model import (
@@ -25,6 +26,8 @@ from workloads.validation.flags import settings_key
 
 _DIVIDED = ("heads", "kv_heads", "hidden", "context", "vocabulary")
 """Sizes that a tensor group divides among its ranks."""
+FLOAT8_MULTIPLE = 16
+"""Divisor of the sizes of a float8 product, as in trainer/language/sizes.py."""
 
 
 def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
@@ -36,7 +39,7 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("job.recipe.not_on_xla", ("recipe",), message, spec.recipe)
     elif not list(flag_problems(spec.recipe, spec.flags)):
         sizes = model_sizes(spec)
-        problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes), *_adapters(spec)]
+        problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes), *_adapters(spec), *_float8(spec)]
         # Groups that do not fit the ranks have no memory to check.
         yield from problems or _memory(spec)
 
@@ -46,6 +49,24 @@ def _adapters(spec: JobSpec) -> Iterator[Problem]:
     if value_of(LANGUAGE, spec.flags, "lora_rank") and not value_of(LANGUAGE, spec.flags, "init_from"):
         message = "needs weights to start from; add `init_from`, or remove this flag"
         yield _flag_problem(spec, "lora_rank", "no_weights", message)
+
+
+def _float8(spec: JobSpec) -> Iterator[Problem]:
+    """Yield a problem for float8 on hardware without it, or next to flags that exclude it."""
+    if value_of(LANGUAGE, spec.flags, "float8") in (None, "none"):
+        return
+    gpu = GPUS.get(spec.accelerator or "")
+    if not gpu or not gpu.has_float8:
+        allowed = ", ".join(name for name, each in GPUS.items() if each.has_float8)
+        message = f"needs an accelerator with float8, one of {allowed}; change `accelerator`, or remove this flag"
+        yield _flag_problem(spec, "float8", "no_hardware", message)
+    if value_of(LANGUAGE, spec.flags, "amp") is not True:
+        yield _flag_problem(spec, "float8", "no_amp", "needs 16 bits for all else; add `amp: true`, or remove this flag")
+    if value_of(LANGUAGE, spec.flags, "lora_rank"):
+        yield _flag_problem(spec, "float8", "lora", "is not allowed with LoRA; remove this flag, or lora_rank")
+    if (context := model_sizes(spec)["context"]) % FLOAT8_MULTIPLE:
+        message = f"needs a context that is a multiple of {FLOAT8_MULTIPLE}, not {context}; change context"
+        yield _flag_problem(spec, "float8", "context", message)
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:

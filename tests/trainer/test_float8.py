@@ -1,0 +1,169 @@
+"""float8 without a GPU: torchao's emulation rounds like tensor cores do, and multiplies in more bits."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn import functional
+
+from tests.trainer.language import FLAGS, STEADY, evaluations, losses, train, write_texts
+from tests.trainer.processes import run
+from trainer.config import LanguageConfig
+from trainer.exit_codes import BAD_CONFIGURATION, DONE, ConfigurationError
+from trainer.language.decoder import Decoder, initialize
+from trainer.language.float8 import CAPABILITY, check_device, use_float8
+from trainer.language.sizes import Sizes
+
+EMULATED = "tests.trainer.emulated_float8"
+TOLERANCE = 1e-2
+"""Largest relative difference between a step's loss with float8 and without it, for the small models here."""
+SIZES = Sizes(layers=2, width=64, heads=4, kv_heads=2, hidden=96)
+ALL = {"query", "key", "value", "out", "gate", "up", "down"}
+
+
+def decoder(sizes: Sizes = SIZES, *, checkpointing: str = "none") -> Decoder:
+    """Return a model without values."""
+    with torch.device("meta"):
+        return Decoder(sizes, vocabulary=320, rope_base=1e4, checkpointing=checkpointing)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "tensor", "converted"),
+    [(96, 1, ALL), (100, 1, ALL - {"gate", "up", "down"}), (96, 2, ALL), (64, 4, ALL - {"key", "value"})],
+)
+def test_layers_of_blocks_with_divisible_sizes_are_converted(hidden: int, tensor: int, converted: set[str]) -> None:
+    model = decoder(Sizes(layers=2, width=64, heads=4, kv_heads=2, hidden=hidden))
+    before = {name: (weight.shape, weight.dtype) for name, weight in model.named_parameters()}
+    use_float8(model, "tensorwise", tensor=tensor)
+    found = [name for name, layer in model.named_modules() if type(layer).__name__ == "Float8Linear"]
+    assert {name.rpartition(".")[2] for name in found} == converted
+    assert len(found) == 2 * len(converted)
+    assert type(model.head) is nn.Linear
+    assert {name: (weight.shape, weight.dtype) for name, weight in model.named_parameters()} == before
+    assert model.head.weight is model.embedding.weight
+    assert not list(model.buffers())
+
+
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise"])
+def test_gradients_do_not_depend_on_checkpointing(recipe: str) -> None:
+    tokens = torch.randint(256, (2, 32), generator=torch.Generator().manual_seed(0))
+    found: dict[str, list[torch.Tensor]] = {}
+    for kind in ("none", "selective", "full"):
+        model = decoder(checkpointing=kind)
+        use_float8(model, recipe, tensor=1, emulate=True)
+        model.to_empty(device="cpu")
+        model.tie()
+        initialize(model, seed=0)
+        functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten()).backward()
+        found[kind] = [weight.grad for weight in model.parameters() if weight.grad is not None]
+    for kind in ("selective", "full"):
+        assert all(map(torch.equal, found["none"], found[kind])), kind
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts of 20 steps."""
+    return write_texts(tmp_path_factory.mktemp("texts"), steps=20)
+
+
+@pytest.fixture(scope="module")
+def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Return the losses without float8."""
+    bucket = tmp_path_factory.mktemp("plain")
+    train(data, bucket, "--amp")
+    return losses(bucket, 1)
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the bucket of a run of two epochs."""
+    bucket = tmp_path_factory.mktemp("whole")
+    train(data, bucket, "--amp", "--float8=tensorwise", "--epochs=2", program=EMULATED)
+    return bucket
+
+
+@pytest.mark.parametrize(
+    ("recipe", "text", "ranks", "shares"),
+    [
+        ("rowwise", "", 1, 1),
+        ("tensorwise", "", 2, 2),
+        ("tensorwise", "shard=2", 2, 2),
+        ("tensorwise", "tensor=2", 2, 1),
+        ("rowwise", "tensor=2", 2, 1),
+    ],
+)
+def test_losses_are_close_to_those_without_float8(
+    recipe: str, text: str, ranks: int, shares: int, data: Path, plain: list[float], tmp_path: Path
+) -> None:
+    flags = ("--amp", f"--float8={recipe}", f"--parallelism={text}")
+    train(data, tmp_path, *flags, ranks=ranks, shares=shares, program=EMULATED)
+    found = losses(tmp_path, ranks)
+    assert found == pytest.approx(plain, rel=TOLERANCE)
+    assert found != pytest.approx(plain, rel=1e-6), "nothing was rounded"
+
+
+def test_run_resumes_exactly(data: Path, tmp_path: Path) -> None:
+    flags = ("--amp", "--float8=tensorwise", *STEADY)
+    for bucket, epochs in (("parts", 1), ("parts", 2), ("whole", 2)):
+        train(data, tmp_path / bucket, *flags, f"--epochs={epochs}", program=EMULATED)
+    assert losses(tmp_path / "parts", 1) == losses(tmp_path / "whole", 1)
+
+
+def test_export_has_plain_weights_that_run_without_float8(data: Path, whole: Path, tmp_path: Path) -> None:
+    folders = {}
+    for name, bucket in (("float8", whole), ("plain", tmp_path / "without")):
+        if name == "plain":
+            train(data, bucket, "--amp")
+        folders[name] = tmp_path / name
+        words = (f"--checkpoint={bucket}/checkpoints/training", f"--to={folders[name]}")
+        assert run(*words, recipe="export", data=data).codes == [DONE]
+    found, expected = (load_file(folder / "model.safetensors") for folder in folders.values())
+    assert {name: (weight.shape, weight.dtype) for name, weight in found.items()} == {
+        name: (weight.shape, weight.dtype) for name, weight in expected.items()
+    }
+    still = ("--amp", "--learning-rate=1e-30", "--warmup=0", "--weight-decay=0")
+    train(data, tmp_path / "again", f"--init-from={folders['float8']}", *still)
+    assert evaluations(tmp_path / "again")[-1] == pytest.approx(evaluations(whole)[-1], rel=TOLERANCE)
+
+
+def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path) -> None:
+    ended = train(data, whole, "--amp", "--epochs=3")
+    assert len(ended.events("resume")) == 1
+    assert not ended.events("checkpoint_skipped")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"amp": False}, "amp is False; allowed is True with float8: change --amp, or leave --float8 out"),
+        ({"context": 100}, "context is 100; allowed is a multiple of 16 with float8"),
+        ({"lora_rank": 8, "init_from": "/model"}, "lora_rank is 8; allowed is 0 with float8"),
+    ],
+)
+def test_settings_that_float8_excludes_are_rejected(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        LanguageConfig(**{"float8": "rowwise", "amp": True, **values})
+
+
+def test_device_without_float8_is_rejected(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = run(*FLAGS, "--amp", "--float8=rowwise", recipe="language", data=data)
+    assert ended.codes == [BAD_CONFIGURATION], ended.output
+    words = "float8 is 'rowwise'; allowed is 'none' without a GPU of compute capability 8.9 or higher"
+    assert words in ended.output
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 0))
+    with pytest.raises(ConfigurationError, match="8.9"):
+        check_device("rowwise", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: CAPABILITY)
+    check_device("rowwise", torch.device("cuda"))
+
+
+def test_missing_torchao_is_bad_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.float8", None)
+    with pytest.raises(ConfigurationError, match="'none' in an image without torchao"):
+        use_float8(decoder(), "rowwise", tensor=1)

@@ -1,0 +1,48 @@
+"""float8: multiply matrices in 8 bits with torchao, on GPUs with tensor cores for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from trainer.language.decoder import Decoder
+from trainer.language.sizes import FLOAT8_MULTIPLE
+from trainer.rules import invalid_setting
+
+CAPABILITY = (8, 9)
+"""Lowest compute capability with float8: https://nvidia.github.io/TransformerEngine/support_matrix.html."""
+
+
+def check_device(recipe: str, device: torch.device) -> None:
+    """Raise ConfigurationError if the device has no tensor cores for float8."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < CAPABILITY:
+        allowed = "'none' without a GPU of compute capability 8.9 or higher, such as L4 or H100"
+        raise invalid_setting("float8", recipe, allowed, "leave --float8 out, or use another GPU")
+
+
+def use_float8(model: Decoder, recipe: str, *, tensor: int, emulate: bool = False) -> None:
+    """Let the linear layers of the blocks multiply in float8, except those whose sizes tensor cores do not support.
+
+    The weights keep their types and names. `emulate` rounds to float8 and multiplies in more bits, on any device.
+    """
+    try:
+        # Imported here because it takes seconds to load, and models without float8 do not need it.
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    except ImportError:
+        allowed = "'none' in an image without torchao"
+        raise invalid_setting("float8", recipe, allowed, "leave --float8 out, or use Trainyard's image") from None
+    if recipe == "rowwise":
+        # Without this, a compiled RMSNorm can give NaN: https://github.com/pytorch/pytorch/issues/150859
+        from torch._inductor import config as inductor
+
+        inductor.emulate_precision_casts = True
+    # Each rank of a tensor group multiplies a part of one side.
+    divisor = FLOAT8_MULTIPLE * tensor
+
+    def is_divisible(layer: Any, _name: str) -> bool:
+        return all(side % divisor == 0 for side in layer.weight.shape)
+
+    config = replace(Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
+    convert_to_float8_training(model.blocks, module_filter_fn=is_divisible, config=config)
