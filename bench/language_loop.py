@@ -28,6 +28,8 @@ class PlainSettings:
     print_steps: int = 20
     half: torch.dtype | None = None
     """Type of matrix products; None for 32 bits."""
+    device: str = "cpu"
+    """Type of the device."""
 
 
 def batches(row: torch.Tensor, settings: PlainSettings) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -37,6 +39,7 @@ def batches(row: torch.Tensor, settings: PlainSettings) -> Iterator[tuple[torch.
     for start in range(0, len(order) - size + 1, size):
         places = order[start : start + size, None] * context + torch.arange(context + 1)
         tokens = row[places].long()
+        tokens = tokens.to(settings.device)
         yield tokens[:, :-1], tokens[:, 1:]
 
 
@@ -51,12 +54,12 @@ def rate(step: int, settings: PlainSettings) -> float:
 def train_epoch(
     model: nn.Module, optimizer: torch.optim.Optimizer, row: torch.Tensor, settings: PlainSettings, *, step: int = 0
 ) -> None:
-    """Train for an epoch on the CPU."""
+    """Train for an epoch."""
     model.train()
     for inputs, labels in batches(row, settings):
         for group in optimizer.param_groups:
             group["lr"] = rate(step, settings)
-        with torch.autocast("cpu", dtype=settings.half, enabled=settings.half is not None):
+        with torch.autocast(settings.device, dtype=settings.half, enabled=settings.half is not None):
             scores = model(inputs)
             loss = functional.cross_entropy(scores.flatten(0, 1).float(), labels.flatten())
         loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it

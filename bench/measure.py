@@ -191,9 +191,11 @@ def ranks(
                 process.wait()
 
 
-def two_sides(name: str, kind: str, goal: float, *, world: int = 1, threads: int, pairs: int) -> Measure:
+def two_sides(
+    name: str, kind: str, goal: float, *, world: int = 1, threads: int, pairs: int, gpu: bool = False
+) -> Measure:
     """Measure both sides in the same processes."""
-    with ranks(kind, world=world, threads=threads) as run_block:
+    with ranks(kind, world=world, threads=threads, gpu=gpu) as run_block:
         return alternate(name, goal, lambda: run_block("ours")[0], lambda: run_block("theirs")[0], pairs)
 
 

@@ -36,10 +36,12 @@ from bench.measure import (
 )
 from bench.reference_loops import first_gpu
 from bench.restarts import restart_on_one_host
-from bench.trainer_rank import BUCKET, write_digits
+from bench.trainer_rank import BUCKET, GPU_RUNGS, LANGUAGE_STEPS, ladder_config, write_digits
 from infra.local.trainer_image import digits_folder
 from setup.datasets import has_digits
 from simulation.object_store import SETTINGS_KEY, AmazonStore, running
+from trainer.language.float8 import CAPABILITY
+from trainer.step_log import peak_flops
 
 PAIRS = 7
 FINE_PAIRS = 151
@@ -61,6 +63,7 @@ UNMEASURED_WITHOUT_GPU = dict.fromkeys(
     (
         "loop floor, and our loop against torchvision's, pytorch/examples' and timm's, on a GPU",
         "H200, ResNet-50: images/s, floor 4,000, goal 5,800",
+        "language model of 1B: tokens/s and MFU against torchtitan's model, eager, compiled and with float8",
     ),
     "no GPU here",
 )
@@ -198,7 +201,30 @@ def gpu_measures() -> tuple[Measure | Result, ...]:
     config, gpu = first_gpu(), torch.cuda.get_device_name(0)
     images = config.batch_size * config.steps_per_epoch
     rates = {side: images / median(taken[side]) for side in ("best", "compiled")}
-    return (*compare(taken, GPU_GOALS), *gpu_rates(gpu, rates))
+    return (*compare(taken, GPU_GOALS), *gpu_rates(gpu, rates), *language_ladder())
+
+
+def language_ladder() -> tuple[Measure | Result, ...]:
+    """Measure a language model of 1B weights on a GPU against torchtitan's model: eager, compiled, and with float8."""
+    gpu = torch.cuda.get_device_name(0)
+    rungs = [rung for rung in GPU_RUNGS if rung != "float8" or torch.cuda.get_device_capability(0) >= CAPABILITY]
+    found: list[Measure | Result] = []
+    for rung in rungs:
+        measure = two_sides(f"gpu-language-{rung}", f"gpu_{rung}", 1.0, threads=1, pairs=GPU_ROUNDS, gpu=True)
+        found += [measure, ladder_rate(rung, gpu, median(measure.ours), peak_flops(torch.device("cuda"), sixteen_bits=True))]
+    return tuple(found)
+
+
+def ladder_rate(rung: str, gpu: str, seconds: float, peak: float | None) -> Result:
+    """Return the tokens a second of a rung, and its share of the GPU's peak in 16 bits."""
+    config = ladder_config(Path(), rung)
+    rate = LANGUAGE_STEPS * config.batch_size * config.context / seconds
+    flops = config.sizes.flops_per_token(context=config.context, vocabulary=config.vocabulary)
+    mfu = rate * flops / peak if peak else None
+    text = f"{rate:,.0f} tokens/s on {gpu}, {'no peak is known' if mfu is None else f'MFU {mfu:.1%}'}"
+    return Result(
+        name=f"gpu-language-rate-{rung}", text=text, is_met=True, facts={"gpu": gpu, "rate": rate, "mfu": mfu}
+    )
 
 
 def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
@@ -226,6 +252,9 @@ def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Resu
     return {
         "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE_PAIRS),
         "language-loop": lambda: two_sides("language-loop", "language", 1 / 0.98, threads=1, pairs=LANGUAGE_PAIRS),
+        "torchtitan-model": lambda: two_sides(
+            "torchtitan-model", "torchtitan", 1 / 0.98, threads=1, pairs=LANGUAGE_PAIRS
+        ),
         "observability": lambda: two_sides("observability", "observability", 1.01, threads=1, pairs=FINE_PAIRS),
         "wandb-unreachable": lambda: wandb_unreachable("wandb-unreachable", 1.02),
         "references": lambda: references(threads=cores),

@@ -14,16 +14,19 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.checkpoint.state_dict_saver import save as write
 from torch.nn import functional
 
 from bench.language_loop import PlainSettings, train_epoch
 from bench.measure import RESULT
 from bench.reference_loops import CONFIG, first_gpu, wait_for_device
+from bench.torchtitan_model import torchtitan_model
 from images.trainer.made_images import imagenet
 from trainer.checkpoints.checkpoint import SaveHooks
 from trainer.checkpoints.run_checkpoints import RunCheckpoints
@@ -32,7 +35,9 @@ from trainer.config import DigitsConfig, ImageConfig, ImagenetConfig, LanguageCo
 from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS, Batch
 from trainer.data.sampler import EpochSampler, Share
 from trainer.language.sizes import SEPARATOR
+from trainer.language.training import BETAS, optimizer_groups
 from trainer.loop import Training
+from trainer.models import build_optimizer
 from trainer.reporter import Reporter
 from trainer.runtime import Runtime, start_runtime
 from trainer.step_log import Meter
@@ -49,6 +54,12 @@ STANDSTILL_LEARNING_RATE = 1e-9
 """Learning rate that is too small to change a weight, because the time of arithmetic can depend on values."""
 LANGUAGE_STEPS, LANGUAGE_BATCH, LANGUAGE_CONTEXT = 10, 4, 256
 """Steps of a block of the language model, and the size of each step."""
+GPU_RUNGS: dict[str, dict[str, Any]] = {
+    "eager": {},
+    "compile": {"compile": True},
+    "float8": {"compile": True, "float8": "rowwise"},
+}
+"""Settings of each rung of the language model's ladder on a GPU. torchtitan 0.3.0 has no float8 by whole matrices."""
 SAVED_MODEL = "resnet50"
 BUCKET = "bench"
 Block = Callable[[], tuple[float, ...]]
@@ -229,17 +240,47 @@ def wandb(folder: Path, runtime: Runtime) -> Blocks:
     return {"ours": our_block(online), "theirs": our_block(without)}
 
 
-def language(folder: Path, runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop with a plain one on the model of the example `language`, by the CPU seconds.
-
-    Both sides use the same weights and read the same texts.
-    """
-    size = LANGUAGE_STEPS * LANGUAGE_BATCH * LANGUAGE_CONTEXT
-    text = bytes(ord("a") + number * number % 26 for number in range(size - 1))
+def write_language_texts(folder: Path, tokens: int) -> torch.Tensor:
+    """Write texts of one document whose epoch predicts this many tokens. Return the tokens as a row."""
+    text = bytes(ord("a") + number * number % 26 for number in range(tokens - 1))
     for split in ("train", "test"):
         (folder / split).mkdir()
         (folder / split / "text.txt").write_bytes(text)
-    config = LanguageConfig(
+    return torch.tensor([SEPARATOR, *text, SEPARATOR], dtype=torch.int16)
+
+
+def language_blocks(config: LanguageConfig, folder: Path, *, with_torchtitan: bool) -> Blocks:
+    """Compare Trainyard's loop with a plain one on the same texts: with Trainyard's model, or with torchtitan's.
+
+    On a CPU both are measured by CPU seconds. With Trainyard's model, both sides use the same weights.
+    """
+    row = write_language_texts(folder, LANGUAGE_STEPS * config.batch_size * config.context)
+    # The runtime determines the precision.
+    runtime = start_runtime(config)
+    training = make_training(config, runtime, folder)
+    settings = PlainSettings(
+        batch_size=config.batch_size,
+        context=config.context,
+        learning_rate=config.learning_rate,
+        half=runtime.half_dtype() if config.amp else None,
+        device=runtime.device.type,
+    )
+    model: nn.Module = training.model
+    optimizer = training.state.optimizer
+    if with_torchtitan:
+        model = torchtitan_model(config, runtime.device)
+        optimizer = build_optimizer(config, optimizer_groups(config, model), betas=BETAS)
+
+    def plain() -> None:
+        train_epoch(model, optimizer, row, settings)
+
+    clock = time.process_time if runtime.device.type == "cpu" else time.perf_counter
+    return {"ours": our_block(training, clock), "theirs": timed(runtime, plain, clock)}
+
+
+def _example(folder: Path) -> LanguageConfig:
+    """Return the configuration of the example `language`, with fewer samples a step."""
+    return LanguageConfig(
         batch_size=LANGUAGE_BATCH,
         context=LANGUAGE_CONTEXT,
         epochs=EPOCHS,
@@ -248,22 +289,39 @@ def language(folder: Path, runtime: Runtime) -> Blocks:
         bucket="",
         learning_rate=STANDSTILL_LEARNING_RATE,
     )
-    # The runtime determines the precision.
-    runtime = start_runtime(config)
-    training = make_training(config, runtime, folder)
-    settings = PlainSettings(
-        batch_size=LANGUAGE_BATCH,
-        context=LANGUAGE_CONTEXT,
-        learning_rate=STANDSTILL_LEARNING_RATE,
-        half=runtime.precision,
+
+
+def language(folder: Path, _runtime: Runtime) -> Blocks:
+    """Compare Trainyard's loop with a plain one on the model of the example `language`."""
+    return language_blocks(_example(folder), folder, with_torchtitan=False)
+
+
+def torchtitan(folder: Path, _runtime: Runtime) -> Blocks:
+    """Compare Trainyard's loop with torchtitan's model in a plain loop, on the sizes of the example `language`."""
+    return language_blocks(_example(folder), folder, with_torchtitan=True)
+
+
+def ladder_config(folder: Path, rung: str) -> LanguageConfig:
+    """Return the configuration of a rung on a GPU: 1B weights, with the vocabulary of Llama 3.
+
+    Both sides fit into the 80 GB of an H100 together.
+    """
+    return dataclasses.replace(
+        _example(folder),
+        **GPU_RUNGS[rung],
+        preset="1b",
+        vocabulary=128_256,
+        batch_size=1,
+        context=4096,
+        device="cuda",
+        # A side may wait for a long time while the other compiles.
+        process_group_timeout=3600.0,
     )
-    row = torch.tensor([SEPARATOR, *text, SEPARATOR], dtype=torch.int16)
 
-    def plain() -> None:
-        train_epoch(training.model, training.state.optimizer, row, settings)
 
-    clock = time.process_time
-    return {"ours": our_block(training, clock), "theirs": timed(runtime, plain, clock)}
+def gpu_language(rung: str, folder: Path, _runtime: Runtime) -> Blocks:
+    """Compare Trainyard's loop with torchtitan's model in a plain loop, on a rung of the ladder."""
+    return language_blocks(ladder_config(folder, rung), folder, with_torchtitan=True)
 
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
@@ -389,9 +447,15 @@ def gpu_blocks(config: ImagenetConfig, folder: Path) -> Blocks:
     return {"ours": our_block(ours), "best": our_block(fast), "compiled": our_block(compiled), "plain": plain}
 
 
-KINDS = {
-    found.__name__: found
-    for found in (loop, ddp, observability, wandb, language, references, ranks, generated, cache, bucket, save, gpu)
+KINDS: dict[str, Callable[[Path, Runtime], Blocks]] = {
+    **{
+        found.__name__: found
+        for found in (
+            *(loop, ddp, observability, wandb, language, torchtitan, references),
+            *(ranks, generated, cache, bucket, save, gpu),
+        )
+    },
+    **{f"gpu_{rung}": partial(gpu_language, rung) for rung in GPU_RUNGS},
 }
 """Name on the command line -> function that builds the blocks of that kind of measure."""
 

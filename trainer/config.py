@@ -27,11 +27,11 @@ class TrainConfig:
     """Passes over the training set."""
     batch_size: rules.Count
     """Samples per rank and step."""
-    optimizer: Literal["adamw", "sgd"]
+    optimizer: Literal["adamw", "sgd"] = "adamw"
     """AdamW, or SGD with Nesterov momentum 0.9."""
     learning_rate: rules.LearningRate
     """Highest learning rate, reached after the warm-up."""
-    warmup: rules.Share
+    warmup: rules.Share = 0.05
     """Share of the run (0 to 1) in which the learning rate rises linearly from zero."""
     schedule: Literal["cosine", "stable"] = "cosine"
     """Learning rate after the warm-up: it falls along a cosine, or stays and falls linearly in the last `decay`."""
@@ -41,7 +41,7 @@ class TrainConfig:
     """Share of the highest learning rate that is left at the end of the run."""
     weight_decay: rules.WeightDecay
     """Weight decay of the optimiser."""
-    log_steps: rules.Count
+    log_steps: rules.Count = 20
     """Steps between two printed lines. The first step of a run is always printed."""
     amp: bool = False
     """Compute in 16 bits if the device is fast at it and autocast considers it safe. Weights keep 32 bits."""
@@ -103,7 +103,7 @@ class TrainConfig:
 class ImageConfig(TrainConfig):
     """Settings of the recipes that classify images."""
 
-    label_smoothing: rules.Share
+    label_smoothing: rules.Share = 0.0
     """Share of a label's weight that is spread over all classes (0 to 1)."""
     channels_last: bool = True
     """Store images as height x width x channels, which makes convolutions faster."""
@@ -123,12 +123,10 @@ class DigitsConfig(ImageConfig):
     """Shift, rotate and scale each training image a little."""
     epochs: rules.Epochs = 8
     batch_size: rules.Count = 64
-    optimizer: Literal["adamw", "sgd"] = "adamw"
     learning_rate: rules.LearningRate = 2e-3
     warmup: rules.Share = 0.2
     weight_decay: rules.WeightDecay = 0.01
     label_smoothing: rules.Share = 0.05
-    log_steps: rules.Count = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +157,7 @@ class ImagenetConfig(ImageConfig):
     batch_size: rules.Count = 128
     optimizer: Literal["adamw", "sgd"] = "sgd"
     learning_rate: rules.LearningRate = 0.1
-    warmup: rules.Share = 0.05
     weight_decay: rules.WeightDecay = 1e-4
-    label_smoothing: rules.Share = 0.0
-    log_steps: rules.Count = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -240,12 +235,9 @@ class LanguageConfig(TrainConfig):
     """Sampling temperature of that text. 0 takes the most likely token."""
     epochs: rules.Epochs = 1
     batch_size: rules.Count = 16
-    optimizer: Literal["adamw", "sgd"] = "adamw"
     learning_rate: rules.LearningRate = 3e-3
-    warmup: rules.Share = 0.05
     final_rate: rules.Share = 0.1
     weight_decay: rules.WeightDecay = 0.1
-    log_steps: rules.Count = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -253,13 +245,12 @@ class LanguageConfig(TrainConfig):
         if self.lora_rank and not self.init_from:
             remedy = "give --init-from too, or leave --lora-rank out"
             raise invalid_setting("lora_rank", self.lora_rank, "0 without weights to start from", remedy)
-        needs = (
+        for key, is_met, allowed in (
             ("amp", self.amp, "True"),
             ("lora_rank", not self.lora_rank, "0"),
             ("context", self.context % MULTIPLE == 0, f"a multiple of {MULTIPLE}"),
-        )
-        for key, is_met, allowed in needs if self.float8 != "none" else ():
-            if not is_met:
+        ):
+            if self.float8 != "none" and not is_met:
                 remedy = f"change --{key.replace('_', '-')}, or leave --float8 out"
                 raise invalid_setting(key, getattr(self, key), f"{allowed} with float8", remedy)
 

@@ -102,21 +102,18 @@ class Scores:
         ranks: dict[str, Any] = {"dist_sync_fn": sum_over_ranks, "distributed_available_fn": lambda: runtime.world > 1}
         # Without validation, which would wait for the device at every batch.
         options: dict[str, Any] = {"average": "micro", "ignore_index": NO_LABEL, "validate_args": False, **ranks}
-        self._top1 = MulticlassAccuracy(classes, **options)
-        self._top5 = MulticlassAccuracy(classes, top_k=min(TOP_K, classes), **options)
-        self._loss = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
-        self._counted = SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64)
-        self._all = (self._top1, self._top5, self._loss, self._counted)
-        for metric in self._all:
-            metric.to(runtime.data_device)
+        accuracies = [MulticlassAccuracy(classes, top_k=most, **options) for most in (1, min(TOP_K, classes))]
+        sums = [SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64) for _ in range(2)]
+        self._all = [metric.to(runtime.data_device) for metric in (*accuracies, *sums)]
 
     def add(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Count a batch of the test set."""
         logits, labels = (tensor.to(self._runtime.data_device) for tensor in (logits.float(), labels))
-        self._top1.update(logits, labels)
-        self._top5.update(logits, labels)
-        self._loss.update(functional.cross_entropy(logits, labels, reduction="sum", ignore_index=NO_LABEL))
-        self._counted.update((labels != NO_LABEL).sum())
+        top1, top5, loss, counted = self._all
+        top1.update(logits, labels)
+        top5.update(logits, labels)
+        loss.update(functional.cross_entropy(logits, labels, reduction="sum", ignore_index=NO_LABEL))
+        counted.update((labels != NO_LABEL).sum())
 
     def take(self) -> tuple[float, float, float, int]:
         """Return both accuracies in percent, the mean loss and the number of counted samples, over all ranks."""

@@ -138,14 +138,12 @@ class Training:
         self.runtime.set_learning_rate(
             optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs)
         )
-        micro_batches = list(
-            zip(*(whole.chunk(self.config.accumulate) for whole in (batch.inputs, batch.labels)), strict=True)
-        )
-        for inputs, labels in micro_batches[:-1]:
+        parts = self.config.accumulate
+        *earlier, last = zip(batch.inputs.chunk(parts), batch.labels.chunk(parts), strict=True)
+        for micro_batch in earlier:
             with self.runtime.no_sync(self.model):
-                self.forward_backward(inputs, labels, batch.scale)
-        inputs, labels = micro_batches[-1]
-        self.forward_backward(inputs, labels, batch.scale)
+                self.forward_backward(*micro_batch, batch.scale)
+        self.forward_backward(*last, batch.scale)
         self.runtime.sync_gradients(self.state.model)
         self.log.steps.gradients_ready()
         scaler.unscale_(optimizer)

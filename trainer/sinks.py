@@ -320,17 +320,13 @@ class WeightsAndBiases(Sink):
 
 def _images(record: Record) -> dict[str, Any]:
     """Return the images of an event in W&B's types: samples and the confusion matrix."""
-    if record.gallery is None:
+    if not (gallery := record.gallery):
         return {}
     import wandb
 
-    found: dict[str, Any] = {
-        f"{record.name}/samples": [
-            wandb.Image(each.pixels, caption=f"{each.label} taken for {each.predicted}")
-            for each in record.gallery.samples
-        ]
-    }
-    if (counts := record.gallery.confusion) is not None:
+    samples = [wandb.Image(one.pixels, caption=f"{one.label} taken for {one.predicted}") for one in gallery.samples]
+    found: dict[str, Any] = {f"{record.name}/samples": samples}
+    if (counts := gallery.confusion) is not None:
         rows = [[str(row), str(column), int(count)] for (row, column), count in np.ndenumerate(counts)]
         columns: list[str | int] = ["Actual", "Predicted", "nPredictions"]
         found[f"{record.name}/confusion"] = wandb.plot_table(

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
-from types import TracebackType
 
 import torch.distributed as dist
 
@@ -85,9 +84,7 @@ class Watchdog:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._stop.set()
         self._thread.join()
 
@@ -193,15 +190,10 @@ class Stragglers:
 
     def update(self, heartbeats: list[Heartbeat], now: float) -> list[tuple[int, float]]:
         """Return the ranks that were slow in several windows, each with its ratio to the others."""
-        advanced = all(
-            heartbeat.steps > before.steps for heartbeat, before in zip(heartbeats, self._before, strict=True)
-        )
-        if not advanced or now - self._updated < WINDOW_SECONDS:
+        pairs = list(zip(heartbeats, self._before, strict=True))
+        if now - self._updated < WINDOW_SECONDS or any(one.steps <= before.steps for one, before in pairs):
             return []
-        each = [
-            (heartbeat.seconds - before.seconds) / (heartbeat.steps - before.steps)
-            for heartbeat, before in zip(heartbeats, self._before, strict=True)
-        ]
+        each = [(one.seconds - before.seconds) / (one.steps - before.steps) for one, before in pairs]
         self._before, self._updated = heartbeats, now
         found = []
         for rank, seconds in enumerate(each):

@@ -139,7 +139,7 @@ def test_training_that_cannot_fit_is_rejected_with_flags_that_fit(
 
 @pytest.mark.parametrize("accelerator", [None, *GPUS])
 def test_float8_is_rejected_on_hardware_without_it(accelerator: str | None) -> None:
-    keys = {"accelerator": accelerator, "accelerators_per_host": 2} if accelerator else {}
+    keys: dict[str, Any] = {"accelerator": accelerator, "accelerators_per_host": 2} if accelerator else {}
     has_float8 = accelerator is not None and GPUS[accelerator].has_float8
     flags = {"float8": "rowwise", "amp": True}
     assert found(spec(flags=flags, **keys)) == ([] if has_float8 else [("job.float8.no_hardware", "flags.float8")])

@@ -261,14 +261,11 @@ class TensorFilesReader(_UnchangedPlans, StorageReader):
     def _pieces(self, items: list[ReadItem]) -> Iterator[list[ReadItem]]:
         """Yield the tensors of a file in groups of at most MAX_READ_BYTES. A larger tensor is its own group."""
         piece: list[ReadItem] = []
-        start = 0
         for item in sorted(items, key=lambda item: cast("int", self._place(item)["start"])):
             place = self._place(item)
-            if piece and place["start"] + place["bytes"] - start > MAX_READ_BYTES:
+            if piece and place["start"] + place["bytes"] - self._place(piece[0])["start"] > MAX_READ_BYTES:
                 yield piece
                 piece = []
-            if not piece:
-                start = place["start"]
             piece.append(item)
         yield piece
 

@@ -215,10 +215,8 @@ def try_decode(source: Folder, image: ImageFile, side: int) -> Pixels | str:
     """Return the image's pixels or the reason why it is broken. Raises StorageError if a bucket does not answer."""
     try:
         return decode(source.read_part(image.file, image.start, image.size), side)
-    except ValueError as error:
-        return str(error)
-    except StorageError as error:
-        if not source.is_local:
+    except (ValueError, StorageError) as error:
+        if isinstance(error, StorageError) and not source.is_local:
             raise
         return str(error)
 

@@ -16,11 +16,9 @@ from trainer.storage import FileFacts, Folder
 if TYPE_CHECKING:
     from trainer.runtime.base import Runtime
 
-# fmt: off
 IMAGE_ENDINGS = (
-    ".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
+    *(".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"),
 )
-# fmt: on
 """Lower-case endings of image files."""
 NOTES_ENDING = ".txt"
 """Ending of files next to images that are not images, such as Tiny-ImageNet's boxes."""

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -141,17 +142,10 @@ def learn(documents: Sequence[bytes], size: int) -> Tokenizer:
         special_tokens=[SEPARATOR_TEXT],
         show_progress=False,
     )
-    tokenizer.train_from_iterator(_first(documents, LEARNT_BYTES), trainer)
+    earlier_bytes = accumulate(map(len, documents), initial=0)
+    learnt = takewhile(lambda pair: pair[1] < LEARNT_BYTES, zip(documents, earlier_bytes, strict=False))
+    tokenizer.train_from_iterator((document.decode("utf-8", errors="replace") for document, _ in learnt), trainer)
     return tokenizer
-
-
-def _first(documents: Sequence[bytes], limit: int) -> Iterator[str]:
-    """Yield documents until they have `limit` bytes."""
-    for document in documents:
-        yield document.decode("utf-8", errors="replace")
-        limit -= len(document)
-        if limit <= 0:
-            return
 
 
 def byte_tokenizer() -> Tokenizer:

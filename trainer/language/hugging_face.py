@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,21 +24,11 @@ MAX_FILE_BYTES = 4 * 10**9
 """Most bytes of weights in a file, unless a single weight is larger."""
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """Types of weights by their name in a file."""
-NAMES = {
-    "embedding.weight": "model.embed_tokens.weight",
-    "norm.weight": "model.norm.weight",
-    "head.weight": "lm_head.weight",
-}
+NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
 BLOCK_NAMES = {
-    "attention_norm": "input_layernorm",
-    "attention.query": "self_attn.q_proj",
-    "attention.key": "self_attn.k_proj",
-    "attention.value": "self_attn.v_proj",
-    "attention.out": "self_attn.o_proj",
-    "feed_forward_norm": "post_attention_layernorm",
-    "feed_forward.gate": "mlp.gate_proj",
-    "feed_forward.up": "mlp.up_proj",
-    "feed_forward.down": "mlp.down_proj",
+    **{"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"},
+    **{f"attention.{layer}": f"self_attn.{layer[0]}_proj" for layer in ("query", "key", "value", "out")},
+    **{f"feed_forward.{layer}": f"mlp.{layer}_proj" for layer in ("gate", "up", "down")},
 }
 COMPARED = {
     "num_hidden_layers": "layers",
@@ -63,10 +52,10 @@ https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfi
 
 def published_name(name: str) -> str:
     """Return Hugging Face's name of a weight. The name of a LoRA adapter begins with its layer's."""
-    if name in NAMES:
-        return NAMES[name]
-    _, number, rest = name.split(".", 2)
-    layer, _, kind = rest.rpartition(".")
+    layer, _, kind = name.rpartition(".")
+    if layer in NAMES:
+        return f"{NAMES[layer]}.{kind}"
+    _, number, layer = layer.split(".", 2)
     return f"model.layers.{number}.{BLOCK_NAMES[layer]}.{kind}"
 
 
@@ -108,8 +97,7 @@ def comparable(config: dict[str, Any]) -> dict[str, Any]:
     return {key: (implied | found | {"rope_parameters": rope}).get(key) for key in COMPARED}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(NamedTuple):
     """Place of a weight in its file."""
 
     file: str
@@ -195,15 +183,14 @@ def write_model(
     from safetensors.torch import save
 
     item_bytes = getattr(torch, config["dtype"]).itemsize
-    files: list[list[str]] = [[]]
-    total = 0
+    files: list[list[str]] = []
+    total = MAX_FILE_BYTES
     for name, shape in shapes.items():
-        size = prod(shape) * item_bytes
-        if files[-1] and total + size > MAX_FILE_BYTES:
+        total += (size := prod(shape) * item_bytes)
+        if total > MAX_FILE_BYTES or not files:
             files.append([])
-            total = 0
+            total = size
         files[-1].append(name)
-        total += size
     index = {}
     for number, names in enumerate(files, start=1):
         file = "model.safetensors" if len(files) == 1 else f"model-{number:05d}-of-{len(files):05d}.safetensors"

@@ -16,7 +16,7 @@ from trainer.data.texts import Texts
 from trainer.evaluation import Evaluation, run_test_set
 from trainer.exit_codes import ConfigurationError
 from trainer.language.decoder import Decoder, initialize
-from trainer.language.float8 import check_device, use_float8
+from trainer.language.float8 import use_float8
 from trainer.language.hugging_face import PublishedModel, describe
 from trainer.language.lora import adapt, is_adapter
 from trainer.language.sizes import check_tensor_size, divide_ranks
@@ -47,8 +47,6 @@ class LanguageTask(Task):
         check_tensor_size(config.sizes, tensor, context=config.context, vocabulary=config.vocabulary)
         if tensor > 1 and config.lora_rank:
             raise ConfigurationError(f"lora_rank is {config.lora_rank}; allowed is 0 with tensor groups: use shard")
-        if config.float8 != "none":
-            check_device(config.float8, runtime.device)
         runtime.tensor_size, runtime.is_lockstep = tensor, self._parallelism.is_sharded
         self.units_per_sample, self.evaluate_steps = config.context, config.evaluate_steps
         self.data = Texts(config, runtime)
@@ -68,7 +66,7 @@ class LanguageTask(Task):
             if config.lora_rank:
                 adapt(model, rank=config.lora_rank, scale=config.lora_scale)
             if config.float8 != "none":
-                use_float8(model, config.float8, tensor=self._parallelism.tensor)
+                use_float8(model, config.float8, runtime.device, tensor=self._parallelism.tensor)
         if self._parallelism.is_sharded:
             # Imported here because it takes a second to load, and ranks with whole copies do not need it.
             from trainer.language.sharding import shard_model

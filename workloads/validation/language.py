@@ -61,7 +61,9 @@ def _float8(spec: JobSpec) -> Iterator[Problem]:
         message = f"needs an accelerator with float8, one of {allowed}; change `accelerator`, or remove this flag"
         yield _flag_problem(spec, "float8", "no_hardware", message)
     if value_of(LANGUAGE, spec.flags, "amp") is not True:
-        yield _flag_problem(spec, "float8", "no_amp", "needs 16 bits for all else; add `amp: true`, or remove this flag")
+        yield _flag_problem(
+            spec, "float8", "no_amp", "needs 16 bits for all else; add `amp: true`, or remove this flag"
+        )
     if value_of(LANGUAGE, spec.flags, "lora_rank"):
         yield _flag_problem(spec, "float8", "lora", "is not allowed with LoRA; remove this flag, or lora_rank")
     if (context := model_sizes(spec)["context"]) % FLOAT8_MULTIPLE:

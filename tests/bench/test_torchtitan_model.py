@@ -1,0 +1,105 @@
+"""torchtitan's model in the bench is the trainer's model, and every rung of the ladder trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from bench import trainer_rank
+from bench.torchtitan_model import TorchtitanModel, torchtitan_model
+from bench.trainer import ladder_rate
+from bench.trainer_rank import GPU_RUNGS, KINDS, ladder_config, language_blocks
+from trainer.config import LanguageConfig
+from trainer.language.decoder import Decoder, initialize
+from trainer.language.sizes import Sizes
+from trainer.watchdog import Watchdog
+
+CPU = torch.device("cpu")
+SMALL = LanguageConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96, context=32, batch_size=2, bucket="")
+
+
+def pairs_as_neighbours(weight: torch.Tensor, head_width: int) -> torch.Tensor:
+    """Return rows of queries or keys in torchtitan's order, which rotates neighbours and not halves."""
+    return weight.unflatten(0, (-1, 2, head_width // 2)).transpose(1, 2).flatten(0, 2)
+
+
+@torch.no_grad()
+def copy_weights(own: Decoder, theirs: TorchtitanModel, sizes: Sizes) -> None:
+    """Copy the trainer's weights into torchtitan's model."""
+    target = theirs.decoder
+    target.tok_embeddings.weight.copy_(own.embedding.weight)
+    target.norm.weight.copy_(own.norm.weight)
+    for block, layer in zip(own.blocks, target.layers.values(), strict=True):
+        attention, feed_forward = block.attention, block.feed_forward
+        query, key = (pairs_as_neighbours(each.weight, sizes.head_width) for each in (attention.query, attention.key))
+        groups = (each.unflatten(0, (sizes.kv_heads, -1)) for each in (query, key, attention.value.weight))
+        layer.attention.qkv_linear.wqkv.weight.copy_(torch.cat(list(groups), dim=1).flatten(0, 1))
+        layer.attention.wo.weight.copy_(attention.out.weight)
+        layer.feed_forward.w1.weight.copy_(feed_forward.gate.weight)
+        layer.feed_forward.w2.weight.copy_(feed_forward.down.weight)
+        layer.feed_forward.w3.weight.copy_(feed_forward.up.weight)
+        layer.attention_norm.weight.copy_(block.attention_norm.weight)
+        layer.ffn_norm.weight.copy_(block.feed_forward_norm.weight)
+
+
+def test_models_with_the_same_weights_give_the_same_scores() -> None:
+    own = Decoder(SMALL.sizes, vocabulary=SMALL.vocabulary, rope_base=SMALL.rope_base)
+    initialize(own, seed=0)
+    theirs = torchtitan_model(SMALL, CPU)
+    assert sum(map(torch.numel, theirs.parameters())) == sum(map(torch.numel, own.parameters()))
+    copy_weights(own, theirs, SMALL.sizes)
+    tokens = torch.randint(256, (2, 32), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(theirs(tokens), own(tokens), rtol=1e-5, atol=1e-5)
+
+
+def test_float8_converts_the_layers_of_blocks() -> None:
+    config = LanguageConfig(**{**vars(SMALL), "amp": True, "float8": "rowwise"})
+    model = torchtitan_model(config, CPU)
+    found = {name.rpartition(".")[2] for name, layer in model.named_modules() if "Float8" in type(layer).__name__}
+    assert found == {"wqkv", "wo", "w1", "w2", "w3"}
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stop the watchdog of a training. Otherwise it would treat the test as a hang and end this process."""
+    started: list[Watchdog] = []
+
+    class Ended(Watchdog):
+        def __enter__(self) -> Watchdog:
+            started.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr(trainer_rank, "Watchdog", Ended)
+    yield
+    for each in started:
+        each.__exit__()
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("with_torchtitan", [True, False])
+def test_both_sides_train_on_all_tokens(
+    with_torchtitan: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled: list[nn.Module] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda model, **_options: compiled.append(model))
+    monkeypatch.setattr(trainer_rank, "LANGUAGE_STEPS", 20)
+    config = LanguageConfig(**{**vars(SMALL), "compile": True, "data_dir": str(tmp_path), "epochs": 3})
+    blocks = language_blocks(config, tmp_path, with_torchtitan=with_torchtitan)
+    assert len(compiled) == (4 if with_torchtitan else 2), "each block of each model must be compiled"
+    assert all(blocks[side]()[0] > 0 for side in ("ours", "theirs"))
+    assert "step 20 loss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rung", GPU_RUNGS)
+def test_rungs_of_the_ladder_have_a_kind_and_a_rate(rung: str) -> None:
+    assert f"gpu_{rung}" in KINDS
+    config = ladder_config(Path("/texts"), rung)
+    assert (config.compile, config.float8 != "none") == (rung != "eager", rung == "float8")
+    # 10 steps of 4096 tokens in 4 s.
+    result = ladder_rate(rung, "NVIDIA H100 80GB HBM3", 4.0, 989e12)
+    assert result.line() == f"gpu-language-rate-{rung}  10,240 tokens/s on NVIDIA H100 80GB HBM3, MFU 9.4%"
+    assert ladder_rate(rung, "some GPU", 4.0, None).line().endswith("no peak is known")
