@@ -211,7 +211,10 @@ def language_ladder() -> tuple[Measure | Result, ...]:
     found: list[Measure | Result] = []
     for rung in rungs:
         measure = two_sides(f"gpu-language-{rung}", f"gpu_{rung}", 1.0, threads=1, pairs=GPU_ROUNDS, gpu=True)
-        found += [measure, ladder_rate(rung, gpu, median(measure.ours), peak_flops(torch.device("cuda"), sixteen_bits=True))]
+        found += [
+            measure,
+            ladder_rate(rung, gpu, median(measure.ours), peak_flops(torch.device("cuda"), sixteen_bits=True)),
+        ]
     return tuple(found)
 
 

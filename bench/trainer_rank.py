@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -60,7 +61,7 @@ GPU_RUNGS: dict[str, dict[str, Any]] = {
     "float8": {"compile": True, "float8": "rowwise"},
 }
 """Settings of each rung of the language model's ladder on a GPU. torchtitan 0.3.0 has no float8 by whole matrices."""
-SAVED_MODEL = "resnet50"
+SAVED_MODEL, SAVE_STEPS = "resnet50", 10
 BUCKET = "bench"
 Block = Callable[[], tuple[float, ...]]
 Blocks = dict[str, Block]
@@ -429,6 +430,48 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
     return {"ours": in_background, "theirs": in_foreground}
 
 
+def saves(folder: Path, runtime: Runtime) -> Blocks:
+    """Measure steps around a save of ResNet-50 and its optimizer: seconds, and number of steps.
+
+    The sides are steps without a save, with a background save, and with torch.save. A block has SAVE_STEPS steps, and
+    more if the background save is not complete before.
+    """
+    config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
+    training = make_training(config, runtime, folder)
+    checkpoints = RunCheckpoints(config, Folder(f"file://{folder}/saved"), runtime, training.state, training.report)
+    batch = training.data.batch(training.sampler.next(), world=1)
+    is_saved = threading.Event()
+    checkpoints.report_saved = lambda *_: is_saved.set()  # type: ignore[method-assign]  # only this is needed
+
+    def steps(save: Callable[[], object]) -> tuple[float, ...]:
+        started, count = time.perf_counter(), 0
+        save()
+        while count < SAVE_STEPS or not is_saved.is_set():
+            training.step(batch)
+            count += 1
+        return time.perf_counter() - started, float(count)
+
+    def without() -> tuple[float, ...]:
+        training.checkpoints = None
+        is_saved.set()
+        return steps(lambda: None)
+
+    def in_background() -> tuple[float, ...]:
+        training.checkpoints = checkpoints
+        is_saved.clear()
+        found = steps(training.save)
+        checkpoints.wait()
+        return found
+
+    def by_torch() -> tuple[float, ...]:
+        training.checkpoints = None
+        is_saved.set()
+        state = {"model": training.state.model.state_dict(), "optimizer": training.state.optimizer.state_dict()}
+        return steps(lambda: torch.save(state, folder / "state.pt"))
+
+    return {"without": without, "ours": in_background, "theirs": by_torch}
+
+
 def gpu(folder: Path, _runtime: Runtime) -> Blocks:
     """Compare Trainyard's loop on a GPU: default, fastest settings, compiled, and a plain loop."""
     return gpu_blocks(first_gpu(), folder)
@@ -452,7 +495,7 @@ KINDS: dict[str, Callable[[Path, Runtime], Blocks]] = {
         found.__name__: found
         for found in (
             *(loop, ddp, observability, wandb, language, torchtitan, references),
-            *(ranks, generated, cache, bucket, save, gpu),
+            *(ranks, generated, cache, bucket, save, saves, gpu),
         )
     },
     **{f"gpu_{rung}": partial(gpu_language, rung) for rung in GPU_RUNGS},

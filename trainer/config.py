@@ -14,7 +14,6 @@ import tyro
 
 from trainer import rules
 from trainer.exit_codes import ConfigurationError
-from trainer.language.sizes import FLOAT8_MULTIPLE as MULTIPLE
 from trainer.language.sizes import MIN_VOCABULARY, ParallelismText, PresetName, Sizes, choose_sizes, parse_parallelism
 from trainer.rules import invalid_setting
 
@@ -91,12 +90,11 @@ class TrainConfig:
         if self.accumulate > self.batch_size:
             allowed = f"at most batch_size, {self.batch_size}"
             raise invalid_setting("accumulate", self.accumulate, allowed, "lower --accumulate, or raise --batch-size")
-        if not self.bucket and self.profile_steps:
-            remedy = "give --bucket too, or leave --profile-steps out"
-            raise invalid_setting("profile_steps", self.profile_steps, "an empty value without a bucket", remedy)
-        if not self.bucket and self.wandb in ("offline", "online"):
-            remedy = "give --bucket too, or leave --wandb out"
-            raise invalid_setting("wandb", self.wandb, "'off' or 'auto' without a bucket", remedy)
+        needs_bucket = {"profile_steps": (("",), "an empty value"), "wandb": (("off", "auto"), "'off' or 'auto'")}
+        for key, (without, allowed) in needs_bucket.items() if not self.bucket else ():
+            if getattr(self, key) not in without:
+                remedy = f"give --bucket too, or leave --{key.replace('_', '-')} out"
+                raise invalid_setting(key, getattr(self, key), f"{allowed} without a bucket", remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +246,7 @@ class LanguageConfig(TrainConfig):
         for key, is_met, allowed in (
             ("amp", self.amp, "True"),
             ("lora_rank", not self.lora_rank, "0"),
-            ("context", self.context % MULTIPLE == 0, f"a multiple of {MULTIPLE}"),
+            ("context", self.context % rules.FLOAT8_MULTIPLE == 0, f"a multiple of {rules.FLOAT8_MULTIPLE}"),
         ):
             if self.float8 != "none" and not is_met:
                 remedy = f"change --{key.replace('_', '-')}, or leave --float8 out"

@@ -108,9 +108,8 @@ def _by_name(arch: str, *, classes: int, size: int) -> nn.Module:
         except RuntimeError as error:  # an unknown tag of pretrained weights
             allowed = "a model of timm, without the tag of its weights or with an existing one"
             raise ConfigurationError(f"arch is {arch!r}; allowed is {allowed}: {error}") from None
-        given: dict[str, Any] = (
-            {"img_size": size} if fixed and fixed.fixed_input_size and fixed.input_size[-1] != size else {}
-        )
+        is_resized = fixed and fixed.fixed_input_size and fixed.input_size[-1] != size
+        given: dict[str, Any] = {"img_size": size} if is_resized else {}
         with _explain_size_errors(arch, size if given else None):
             return timm.create_model(name, pretrained=False, num_classes=classes, **given)
     near = get_close_matches(name, sorted({*classifiers, *timm.list_models()}), n=3)

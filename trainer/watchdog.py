@@ -67,10 +67,9 @@ class Watchdog:
     def __init__(self, runtime: Runtime, *, timeout: float, on_slow: Callable[[int, float], None]) -> None:
         self._runtime, self._timeout, self._on_slow = runtime, timeout, on_slow
         self._poll_seconds = min(MAX_POLL_SECONDS, timeout / 8)
-        self._progress = 0
+        self._progress = self._polls = 0
         self._progressed = time.monotonic()
         self._work = (0, 0.0)
-        self._polls = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
         self._stragglers = Stragglers(runtime.world)

@@ -52,6 +52,16 @@ ROWS = {
             "tests/trainer/test_decoder.py::test_activation_checkpointing_computes_the_same_again",
         ),
         (
+            "Weights, gradients, checkpoints and exports keep their types",
+            "tests/trainer/test_float8.py::test_export_has_plain_weights_that_run_without_float8",
+            "tests/trainer/test_float8.py::test_checkpoint_is_resumed_without_float8",
+        ),
+        (
+            "a run checks its own GPU (78)",
+            "tests/trainer/test_float8.py::test_device_without_float8_is_rejected",
+            "tests/unit/test_language_rules.py::test_float8_is_rejected_on_hardware_without_it",
+        ),
+        (
             "in Hugging Face's format for LlamaForCausalLM",
             "tests/trainer/test_export.py::test_transformers_gives_the_same_logits",
             "tests/trainer/test_export.py::test_weights_come_back_exactly_from_several_files",

@@ -11,6 +11,7 @@ import pytest
 
 from images.trainer.made_images import imagenet
 from tests.conftest import VISIBLE_GPUS
+from tests.trainer.language import MODEL, write_texts
 from tests.trainer.processes import Ended, run, started
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
 from trainer.gpu import DRIVER_FILE, HIDING_VALUES
@@ -84,6 +85,19 @@ def test_gpu_steps_do_not_wait_and_use_the_images_of_a_cpu(
         return  # generated on the device, by its own generator
     sums = [[float(event["images"]) for event in ended.events("taken")] for ended in (there, here)]
     assert sums[0] == pytest.approx(sums[1], rel=1e-3, abs=1)
+
+
+@pytest.mark.parametrize("words", ["", "--compile"])
+def test_float8_has_losses_close_to_16_bits_or_is_rejected(words: str, tmp_path: Path) -> None:
+    data = write_texts(tmp_path, steps=20)
+    flags = (*MODEL, "--amp", "--sample-tokens=8", "--log-steps=1", f"--device={DEVICE}", *words.split())
+    plain = run(*flags, recipe="language", data=data)
+    for recipe in ("tensorwise", "rowwise"):
+        ended = run(*flags, f"--float8={recipe}", recipe="language", data=data)
+        if ended.codes == [BAD_CONFIGURATION]:
+            assert "compute capability 8.9 or higher" in ended.output
+        else:
+            assert losses(ended) == pytest.approx(losses(plain), rel=0.02)
 
 
 @pytest.mark.skipif(GPUS < 2, reason="no two GPUs here: what ranks exchange over NCCL is NOT RUN")

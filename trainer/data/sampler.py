@@ -34,13 +34,9 @@ class EpochSampler:
     """
 
     def __init__(self, num_samples: int, *, rank: int, world: int, batch_size: int, seed: int) -> None:
-        self.num_samples = num_samples
-        self.rank = rank
-        self.world = world
+        self.num_samples, self.rank, self.world, self.seed = num_samples, rank, world, seed
         self.global_batch = batch_size * world
-        self.seed = seed
-        self.epoch = 0
-        self.position = 0
+        self.epoch = self.position = 0
         self._order: tuple[int, torch.Tensor] | None = None
         self._resumed = (0, seed)
         """The epoch of the restored checkpoint, and its seed."""

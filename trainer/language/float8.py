@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from trainer.language.decoder import Decoder
-from trainer.language.sizes import FLOAT8_MULTIPLE
-from trainer.rules import invalid_setting
+from trainer.rules import FLOAT8_MULTIPLE, invalid_setting
 
 CAPABILITY = (8, 9)
 """Lowest compute capability with float8: https://nvidia.github.io/TransformerEngine/support_matrix.html."""
@@ -28,8 +27,7 @@ def use_float8(model: Decoder, recipe: str, device: torch.device, *, tensor: int
         # Imported here because it takes seconds to load, and models without float8 do not need it.
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # type: ignore[import-untyped]
     except ImportError:
-        allowed = "'none' in an image without torchao"
-        raise invalid_setting("float8", recipe, allowed, "leave --float8 out, or use Trainyard's image") from None
+        raise invalid_setting("float8", recipe, "'none' in an image without torchao", "leave --float8 out") from None
     if recipe == "rowwise":
         # Without this, a compiled RMSNorm can give NaN: https://github.com/pytorch/pytorch/issues/150859
         from torch._inductor import config as inductor

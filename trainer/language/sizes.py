@@ -17,9 +17,6 @@ MIN_VOCABULARY = SEPARATOR + 1
 ROPE_RANGE, ROPE_TOKENS = (1.0, 4.0), 8192
 """Rotations that Llama 3.1 slows down: fully those of more than 8192 / 1 tokens a turn, not those below 8192 / 4.
 From the published configurations of Llama 3.1, 3.2 and 3.3."""
-FLOAT8_MULTIPLE = 16
-"""Divisor of all sizes of a float8 product, for tensor cores:
-https://docs.pytorch.org/ao/stable/workflows/training.html"""
 AUTO = 0
 """Size of a group that is not set."""
 

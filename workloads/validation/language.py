@@ -27,7 +27,7 @@ from workloads.validation.flags import settings_key
 _DIVIDED = ("heads", "kv_heads", "hidden", "context", "vocabulary")
 """Sizes that a tensor group divides among its ranks."""
 FLOAT8_MULTIPLE = 16
-"""Divisor of the sizes of a float8 product, as in trainer/language/sizes.py."""
+"""Divisor of the sizes of a float8 product, as in trainer/rules.py."""
 
 
 def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
