@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 from math import inf, isfinite
@@ -68,12 +68,12 @@ or a job's deadline. Jobs have no TTL, because `pulumi up` would recreate a dele
 TIME_TO_LIVE = ("ttl_hours", "deadline_seconds")
 
 
-def unknown_key(key: str, allowed: Sequence[str], inner_keys: Mapping[str, str] = MappingProxyType({})) -> str:
+def unknown_key(key: str, allowed: Sequence[str], inner_keys: Mapping[str, str] | None = None) -> str:
     """Return the error message for an unknown key, with the most similar key of `allowed`.
 
     `inner_keys` has keys of sections below, as `section.key`.
     """
-    return f"unknown key; {_remedy(key, allowed, inner_keys)}; allowed here: {', '.join(allowed)}"
+    return f"unknown key; {_remedy(key, allowed, inner_keys or {})}; allowed here: {', '.join(allowed)}"
 
 
 def _remedy(key: str, allowed: Sequence[str], inner_keys: Mapping[str, str]) -> str:
@@ -200,7 +200,7 @@ class _Location:
     sections: tuple[type[BaseModel], ...]
     owner: type[BaseModel] | None = None
     """Section that contains the field."""
-    inner_keys: Mapping[str, str] = field(default_factory=dict)
+    inner_keys: Mapping[str, str] | None = None
     """Keys of sections below, which may have been written here by mistake, as `section.key`."""
 
 
