@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -50,6 +50,8 @@ LANGUAGE_PAIRS = 61
 """Number of pairs of the language model's loop."""
 ROUNDS = 31
 """Number of rounds of the loops that are compared with each other."""
+SAVE_ROUNDS = 15
+"""Number of rounds of the steps around a save."""
 PROMISED_ACCURACY = 98.5
 """Promised accuracy of the digits recipe on the held-out digits, in percent."""
 PROMISED_SECONDS = 120.0
@@ -115,6 +117,30 @@ def wandb_unreachable(name: str, goal: float) -> Measure:
     unreachable = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
     with mock.patch.dict(os.environ, unreachable):
         return two_sides(name, "wandb", goal, threads=1, pairs=FINE_PAIRS)
+
+
+def save_steps(*, threads: int) -> tuple[Measure, Result]:
+    """Measure the steps around a background save against those around torch.save, and both against steps without."""
+    with ranks("saves", threads=threads) as run_block:
+        rounds = [[run_block(side) for side in ("without", "ours", "theirs")] for _ in range(SAVE_ROUNDS + 1)][1:]
+    return compare_saves(rounds)
+
+
+def compare_saves(rounds: Sequence[Sequence[tuple[float, ...]]]) -> tuple[Measure, Result]:
+    """Return the results of rounds of steps without a save, with a background save and with torch.save.
+
+    Each is a time in seconds and a number of steps. Steps beyond those of the first side count as steps without a save.
+    """
+    without, ours, theirs = (
+        tuple(sides[number][0] - (sides[number][1] - sides[0][1]) * sides[0][0] / sides[0][1] for sides in rounds)
+        for number in range(3)
+    )
+    added = [median(a - b for a, b in zip(side, without, strict=True)) for side in (ours, theirs)]
+    steps = max(sides[1][1] for sides in rounds)
+    text = f"background save {added[0]:+.2f} s in at most {steps:.0f} steps, torch.save {added[1]:+.2f} s"
+    facts = {"background": added[0], "torch": added[1], "without": median(without), "steps": steps}
+    measure = Measure(name="save-steps", ours=ours, theirs=theirs, goal=1.0)
+    return measure, Result(name="save-steps-added", text=text, is_met=True, facts=facts)
 
 
 @contextmanager
@@ -275,6 +301,7 @@ def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Resu
         "digits": lambda: digits("digits", threads=cores),
         "spmd-compilations": compilations,
         "async-save": lambda: two_sides("async-save", "save", 0.05, threads=cores, pairs=PAIRS),
+        "save-steps": lambda: save_steps(threads=cores),
         "gpu": gpu_measures,
     }
 

@@ -162,8 +162,7 @@ def run_test_set(
     is_stopping = False
     with runtime.evaluating():
         for inputs, labels in data.test_batches(rank=runtime.data_rank, world=runtime.data_world):
-            is_stopping = runtime.stop_requested(is_local=preempted())
-            if is_stopping:
+            if is_stopping := runtime.stop_requested(is_local=preempted()):
                 break
             with runtime.autocast():
                 output = model(inputs)

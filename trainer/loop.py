@@ -190,9 +190,8 @@ class Training:
     def save(self) -> None:
         """Save a checkpoint unless any rank has a non-finite loss."""
         self.log.flush()
-        self.apply_decision(
-            self.runtime.all_reduce_decision_now(Decision.CONTINUE if self.log.is_finite else Decision.DIVERGED)
-        )
+        decision = Decision.CONTINUE if self.log.is_finite else Decision.DIVERGED
+        self.apply_decision(self.runtime.all_reduce_decision_now(decision))
         self.watchdog.heartbeat()
         if self.checkpoints:
             self.checkpoints.save_state()

@@ -90,6 +90,31 @@ def test_load_newest_returns_the_saved_state(checkpoints: Checkpoints) -> None:
         assert torch.equal(found.tensors[name], tensor)
 
 
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_save_runs_on_idle_cores_where_the_host_allows_it(
+    is_allowed: bool, tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies: list[int] = []
+
+    class Noting(Checkpoints):
+        def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
+            del name, tensor
+            policies.append(os.sched_getscheduler(0))
+
+    if not is_allowed:
+
+        def reject(*_arguments: object) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "sched_setscheduler", reject)
+    own = os.sched_getscheduler(0)
+    checkpoints = Noting(Folder(f"file://{tmp_path}"), runtime, keep=1)
+    save(checkpoints, 1)
+    assert set(policies) == {os.SCHED_IDLE if is_allowed else own}
+    assert os.sched_getscheduler(0) == own
+    assert newest(checkpoints)[0]
+
+
 def test_load_in_pieces_needs_less_memory_than_the_files_and_sends_heartbeats(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

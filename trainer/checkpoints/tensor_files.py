@@ -12,6 +12,7 @@ import os
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -97,7 +98,7 @@ def is_complete(folder: Folder) -> bool:
     """
     needed: dict[str, int] = {}
     try:
-        for place in read_metadata(read_manifest(folder)).storage_data.values():
+        for place in chain.from_iterable(found["chunks"] for found in read_manifest(folder)["tensors"].values()):
             needed[place["file"]] = max(needed.get(place["file"], 0), place["start"] + place["bytes"])
         return all(folder.facts(name).size >= size for name, size in needed.items())
     except (ValueError, MissingFileError):
@@ -115,8 +116,7 @@ def read_metadata(manifest: dict[str, Any]) -> Metadata:
         ]
         properties = TensorProperties(dtype=getattr(torch, found["dtype"]))
         tensors[name] = TensorStorageMetadata(properties=properties, size=torch.Size(found["size"]), chunks=chunks)
-        for part, chunk in zip(chunks, found["chunks"], strict=True):
-            places[MetadataIndex(name, part.offsets)] = chunk
+        places.update({MetadataIndex(name, torch.Size(chunk["offsets"])): chunk for chunk in found["chunks"]})
     return Metadata(tensors, storage_data=places)
 
 

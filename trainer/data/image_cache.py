@@ -133,10 +133,8 @@ def load_cached(
     except OSError as error:
         raise StorageError(f"{place} cannot be used: {error.strerror or error}; set --cache-dir") from None
     if len(index.broken) > BROKEN_SHARE * len(images):
-        raise DataError(
-            f"{len(index.broken)} of {len(images)} images are broken, the first: {index.broken[0]}; look at the data "
-            "set"
-        )
+        broken = f"{len(index.broken)} of {len(images)} images are broken"
+        raise DataError(f"{broken}, the first: {index.broken[0]}; look at the data set")
     shape = (len(index.good), side, side, 3)
     pixels: Pixels = np.memmap(place / PIXELS, dtype=np.uint8, mode="r", shape=shape)
     labels = np.array([images[one].label for one in index.good])
@@ -249,8 +247,6 @@ class StreamedImages:
             pixels.append(found)
             self._seen.add(index)
         if len(self.broken) > BROKEN_SHARE * max(len(self._seen), min(MIN_READ_IMAGES, len(self._images))):
-            first = self.broken[0]
-            raise DataError(
-                f"{len(self.broken)} of {len(self._seen)} images are broken, the first: {first}; look at the data set"
-            )
+            broken = f"{len(self.broken)} of {len(self._seen)} images are broken"
+            raise DataError(f"{broken}, the first: {self.broken[0]}; look at the data set")
         return pixels
