@@ -29,7 +29,7 @@ PRODUCTS = [getattr(torch.ops.aten, name).default for name in _NAMES]
 """Operations whose results selective activation checkpointing keeps, because they take most of the time."""
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
-"""Cosine and sine of each position's angles, tokens x half a head's width."""
+"""Cosine and sine of each position's angles, tokens x head's width. The first half of the sines is negative."""
 
 
 class Attention(nn.Module):
@@ -163,15 +163,15 @@ def rotation_of(tokens: int, head_width: int, base: float, device: torch.device,
         kept = ((ROPE_TOKENS / (2 * math.pi) * speeds - low) / (high - low)).clamp(0, 1)
         speeds = speeds * (kept + (1 - kept) / factor)
     angles = torch.outer(torch.arange(tokens, device=device), speeds)
-    return angles.cos(), angles.sin()
+    cosine, sine = angles.cos(), angles.sin()
+    return torch.cat([cosine, cosine], dim=-1), torch.cat([-sine, sine], dim=-1)
 
 
 def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
     """Rotate each pair of a head's numbers (n, n + half of them) by its position's angle, in 32 bits."""
     cosine, sine = rotation
-    first, second = heads.float().chunk(2, dim=-1)
-    rotated = torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
-    return rotated.to(heads.dtype)
+    wide = heads.float()
+    return torch.addcmul(wide * cosine, wide.roll(wide.shape[-1] // 2, dims=-1), sine).to(heads.dtype)
 
 
 def document_mask(tokens: torch.Tensor, separator: int = SEPARATOR) -> torch.Tensor | None:
