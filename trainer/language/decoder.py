@@ -100,8 +100,11 @@ class Block(nn.Module):
         return found
 
     def _run(self, hidden: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None) -> torch.Tensor:
-        hidden = hidden + self.attention(self.attention_norm(hidden), rotation, mask)
-        found: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
+        kind = hidden.device.type
+        # Layers with the same input share one copy of it in 16 bits, and tensor groups exchange that.
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
+        hidden = hidden + self.attention(self.attention_norm(hidden).to(dtype), rotation, mask)
+        found: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden).to(dtype))
         return found
 
 
