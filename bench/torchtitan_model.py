@@ -76,7 +76,7 @@ def torchtitan_model(config: LanguageConfig, device: torch.device) -> Torchtitan
         # On a CPU it only runs emulated, which torchtitan does not allow with a compiled model.
         emulate = device.type == "cpu"
         converter: Any = Float8LinearConverter.Config(
-            recipe_name=config.float8,  # type: ignore[arg-type]  # torchtitan has no tensorwise
+            recipe_name=config.float8,  # torchtitan has no tensorwise
             filter_fqns=["lm_head"],
             model_compile_enabled=config.compile,
             emulate=emulate,

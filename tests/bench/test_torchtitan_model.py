@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,11 +25,12 @@ SMALL = LanguageConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96, conte
 
 def pairs_as_neighbours(weight: torch.Tensor, head_width: int) -> torch.Tensor:
     """Return rows of queries or keys in torchtitan's order, which rotates neighbours and not halves."""
-    return weight.unflatten(0, (-1, 2, head_width // 2)).transpose(1, 2).flatten(0, 2)
+    halves = weight.reshape(-1, 2, head_width // 2, weight.shape[1])
+    return halves.transpose(1, 2).reshape(weight.shape)
 
 
 @torch.no_grad()
-def copy_weights(own: Decoder, theirs: TorchtitanModel, sizes: Sizes) -> None:
+def copy_weights(own: Any, theirs: TorchtitanModel, sizes: Sizes) -> None:
     """Copy the trainer's weights into torchtitan's model."""
     target = theirs.decoder
     target.tok_embeddings.weight.copy_(own.embedding.weight)

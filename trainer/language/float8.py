@@ -25,7 +25,7 @@ def use_float8(model: Decoder, recipe: str, device: torch.device, *, tensor: int
         raise invalid_setting("float8", recipe, allowed, "leave --float8 out, or use another GPU")
     try:
         # Imported here because it takes seconds to load, and models without float8 do not need it.
-        from torchao.float8 import Float8LinearConfig, convert_to_float8_training  # type: ignore[import-untyped]
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
     except ImportError:
         raise invalid_setting("float8", recipe, "'none' in an image without torchao", "leave --float8 out") from None
     if recipe == "rowwise":
