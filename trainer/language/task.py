@@ -44,8 +44,6 @@ class LanguageTask(Task):
         self._parallelism = divide_ranks(config.parallelism, runtime.world)
         tensor = self._parallelism.tensor
         check_tensor_size(config.sizes, tensor, context=config.context, vocabulary=config.vocabulary)
-        if tensor > 1 and config.lora_rank:
-            raise ConfigurationError(f"lora_rank is {config.lora_rank}; allowed is 0 with tensor groups: use shard")
         runtime.tensor_size, runtime.is_lockstep = tensor, self._parallelism.is_sharded
         self.units_per_sample, self.evaluate_steps = config.context, config.evaluate_steps
         self.data = Texts(config, runtime)
