@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.processes import PROJECT, Running, descendants, free_port, run, started
+from tests.trainer.recipes import Recipe
 from trainer.exit_codes import DONE, PREEMPTED
 
 IMAGES = ("--arch=resnet18", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--epochs=1", "--log-steps=1")
@@ -45,6 +46,15 @@ def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, digits: Path)
     assert ended.codes == [PREEMPTED], ended.output
     saved = ended.events("checkpoint")[-1]["step"]
     assert f"preempted at step {saved} " in ended.output
+
+
+def test_rank_preempted_in_its_first_step_saves(tmp_path: Path, recipe: Recipe) -> None:
+    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
+    program = "tests.trainer.faulty preempted 1"
+    ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program)
+    assert ended.codes == [PREEMPTED], ended.output
+    steps = [event["step"] for event in ended.events("train") if event["rank"] == "0/2"]
+    assert [event["step"] for event in ended.events("checkpoint")] == [f"{len(steps)}"], ended.output
 
 
 def test_preempted_rank_that_waits_for_others_stops() -> None:
