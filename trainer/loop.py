@@ -184,7 +184,7 @@ class Training:
         value, results = found.measures[name], self.state.results
         results[f"test_{name}"], best = value, results.get(f"best_{name}", value)
         results[f"best_{name}"] = self.task.best(value, best)
-        self.task.after_evaluation(self.state.model, self.report, self.state.step)
+        self.task.after_evaluation(self.state.model, self.report, self.state.step, self.stop_requested)
 
     def stop_requested(self) -> bool:
         """Return True if a stop was requested. Also records a heartbeat."""

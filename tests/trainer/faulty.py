@@ -1,6 +1,6 @@
 """The trainer with a fault in one rank, or with other constants.
 
-`python -m tests.trainer.faulty sleep|slow|preempted|none RANK [MODULE.CONSTANT=NUMBER...] RECIPE --flags`
+`python -m tests.trainer.faulty sleep|slow|endless|preempted|none RANK [MODULE.CONSTANT=NUMBER...] RECIPE --flags`
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch import nn
@@ -70,6 +70,22 @@ def slow() -> None:
     Training.step = timed  # type: ignore[method-assign]  # the fault
 
 
+def endless() -> None:
+    """Evaluate without end, and print a line when every rank has begun."""
+
+    def repeated(batches: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
+        def endlessly(*words: Any, **more: Any) -> Iterator[Any]:
+            yield from batches(*words, **more)
+            print("evaluating", flush=True)
+            while True:
+                yield from batches(*words, **more)
+
+        return endlessly
+
+    for data in (Digits, Texts):
+        data.test_batches = repeated(data.test_batches)  # type: ignore[method-assign]  # the fault
+
+
 def preempted() -> None:
     """Receive SIGTERM in the first step once the gradients are exchanged, when other ranks may have finished it."""
     sync = Runtime.sync_gradients
@@ -94,8 +110,8 @@ if __name__ == "__main__":
     fault, rank = sys.argv[1:3]
     del sys.argv[1:3]
     set_constants()
-    if os.environ.get("RANK", "0") == rank and fault != "none":
-        {"sleep": asleep, "slow": slow, "preempted": preempted}[fault]()
+    if rank in ("all", os.environ.get("RANK", "0")) and fault != "none":
+        {"sleep": asleep, "slow": slow, "endless": endless, "preempted": preempted}[fault]()
     code = main()
     sys.stdout.flush()
     os._exit(code)
