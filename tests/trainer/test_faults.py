@@ -165,21 +165,25 @@ def test_curves_that_fail_to_write_end_run(tmp_path: Path, digits: Path) -> None
     assert json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
 
 
-def test_read_only_disk_ends_run(small_disk: Path, digits: Path) -> None:
+@pytest.mark.parametrize(("name", "flags"), [("digits", ""), ("language", ""), ("language", "--tokenizer=bpe")])
+def test_read_only_disk_ends_run(name: str, flags: str, small_disk: Path, both_recipes: dict[str, Recipe]) -> None:
+    recipe = both_recipes[name]
     subprocess.run(["mount", "-n", "-o", "remount,ro", str(small_disk)], check=True)
-    ended = run(f"--bucket=file://{small_disk}", data=digits, recipe="digits")
+    words = (*recipe.flags, *flags.split(), f"--bucket=file://{small_disk}")
+    ended = run(*words, processes=2, data=recipe.data, recipe=name)
     assert ended.codes == [STORAGE_ERROR], ended.output
     assert "Read-only file system" in ended.output
 
 
-@pytest.mark.parametrize("mode", ["offline", "online"])
+@pytest.mark.parametrize(("mode", "name"), [("offline", "digits"), ("online", "digits"), ("online", "language")])
 def test_wandb_does_not_delay_training(
-    mode: str, tmp_path: Path, digits: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, name: str, tmp_path: Path, both_recipes: dict[str, Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    recipe = both_recipes[name]
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    flags = ("--epochs=3", "--log-steps=5", f"--wandb={mode}", f"--bucket=file://{tmp_path}")
-    ended = run(*flags, data=digits, recipe="digits")
+    flags = ("--epochs=3", "--log-steps=5", f"--wandb={mode}", *recipe.flags, f"--bucket=file://{tmp_path}")
+    ended = run(*flags, data=recipe.data, recipe=name)
     assert ended.codes == [DONE], ended.output
     # Online, W&B may first have started a run that it could not announce.
     kept = list((tmp_path / "training" / "wandb").rglob("offline-run-*/*.wandb"))
@@ -197,8 +201,8 @@ def test_wandb_does_not_delay_training(
     ]
     assert len(records) == len(ended.events("train")) + len(ended.events("test")) > 5
     for record in records:
-        for name in ("loss", "accuracy"):
-            assert points[record["global_step"], f"{record['event']}/{name}"] == record[name]
+        for measure in ("loss", recipe.measure):
+            assert points[record["global_step"], f"{record['event']}/{measure}"] == record[measure]
 
 
 def profiled(path: Path) -> int:
