@@ -65,8 +65,7 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     for module in model.blocks:
         parallelize_module(module, mesh, block)
         for name, style in block.items():
-            layer = module.get_submodule(name)
-            if isinstance(layer, AdaptedLinear):
+            if isinstance(layer := module.get_submodule(name), AdaptedLinear):
                 _divide_adapters(layer, mesh, is_column=isinstance(style, ColwiseParallel))
     whole: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=tokens),
