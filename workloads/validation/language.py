@@ -43,9 +43,10 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
 
 def _adapters(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for adapters of random weights."""
-    if value_of(LANGUAGE, spec.flags, "lora_rank") and not value_of(LANGUAGE, spec.flags, "init_from"):
+    rank = value_of(LANGUAGE, spec.flags, "lora_rank")
+    if rank and not value_of(LANGUAGE, spec.flags, "init_from"):
         message = "needs weights to start from; add `init_from`, or remove this flag"
-        yield _flag_problem(spec, "lora_rank", "no_weights", message)
+        yield Problem("job.lora_rank.no_weights", ("flags", settings_key(spec, "lora_rank")), message, rank)
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
@@ -57,11 +58,6 @@ def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     elif heads % sizes["kv_heads"]:
         message = f"must be a divisor of heads, {heads}; write a divisor, or change heads"
         yield _problem(spec, "kv_heads", sizes["kv_heads"], message)
-
-
-def _flag_problem(spec: JobSpec, name: str, code: str, message: str) -> Problem:
-    value = value_of(LANGUAGE, spec.flags, name)
-    return Problem(f"job.{name}.{code}", ("flags", settings_key(spec, name)), message, value)
 
 
 def _problem(spec: JobSpec, name: str, size: int, message: str) -> Problem:
@@ -94,9 +90,6 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         )
         yield Problem("job.parallelism.product", path, message, text)
     tensor = groups.get("tensor", 1) or ranks // product
-    if tensor > 1 and value_of(LANGUAGE, spec.flags, "lora_rank"):
-        message = "is not allowed with tensor groups; remove it, or write parallelism without tensor"
-        yield _flag_problem(spec, "lora_rank", "tensor", message)
     for name in _DIVIDED:
         if tensor and sizes[name] % tensor:
             message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of it"
