@@ -45,8 +45,6 @@ class LanguageTask(Task):
         self._parallelism = divide_ranks(config.parallelism, runtime.world)
         tensor = self._parallelism.tensor
         check_tensor_size(config.sizes, tensor, context=config.context, vocabulary=config.vocabulary)
-        if tensor > 1 and config.lora_rank:
-            raise ConfigurationError(f"lora_rank is {config.lora_rank}; allowed is 0 with tensor groups: use shard")
         runtime.tensor_size, runtime.is_lockstep = tensor, self._parallelism.is_sharded
         self.units_per_sample, self.evaluate_steps = config.context, config.evaluate_steps
         self.data = Texts(config, runtime)
@@ -124,24 +122,31 @@ class LanguageTask(Task):
         bits = bits_per_byte(mean, self.data.test_bytes / tokens)
         return Evaluation({"loss": mean, "bits_per_byte": bits})
 
-    def after_evaluation(self, model: nn.Module, report: Reporter, step: int) -> None:
+    def after_evaluation(
+        self, model: nn.Module, report: Reporter, step: int, stop_requested: Callable[[], bool]
+    ) -> None:
         """Report a text that the model writes."""
         runtime = self._runtime
         if self._config.sample_tokens and (runtime.is_lockstep or runtime.rank == 0):
             model.eval()
             with runtime.evaluating():
-                text = self._write(model)
+                text = self._write(model, stop_requested)
             if runtime.rank == 0:
                 report.event("sample", step=step, text=json.dumps(text, ensure_ascii=False))
 
-    def _write(self, model: nn.Module) -> str:
-        """Return the prompt and the text that the model writes after it. The text is the same on all ranks."""
+    def _write(self, model: nn.Module, stop_requested: Callable[[], bool]) -> str:
+        """Return the prompt and the text that the model writes after it. The text is the same on all ranks.
+
+        It ends early if a rank is preempted.
+        """
         config, runtime = self._config, self._runtime
         generator = torch.Generator(runtime.device).manual_seed(config.seed)
         coder = self.data.coder
         tokens = [coder.separator, *map(int, next(coder.encode([config.prompt.encode()])))]
         unit = PADDING * runtime.tensor_size
         for _ in range(config.sample_tokens):
+            if runtime.stop_requested(is_local=stop_requested()):
+                break
             seen = tokens[-config.context :]
             length = min(config.context, -(-len(seen) // unit) * unit)
             padded = torch.tensor([seen + seen[-1:] * (length - len(seen))], device=runtime.device)
@@ -153,5 +158,4 @@ class LanguageTask(Task):
                 tokens.append(int(torch.multinomial(chances, 1, generator=generator)))
             else:
                 tokens.append(int(scores.argmax()))
-            runtime.heartbeat()
         return coder.decode(tokens[1:])

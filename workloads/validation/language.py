@@ -46,29 +46,31 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
 
 def _adapters(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for adapters of random weights."""
-    if value_of(LANGUAGE, spec.flags, "lora_rank") and not value_of(LANGUAGE, spec.flags, "init_from"):
+    rank = value_of(LANGUAGE, spec.flags, "lora_rank")
+    if rank and not value_of(LANGUAGE, spec.flags, "init_from"):
         message = "needs weights to start from; add `init_from`, or remove this flag"
-        yield _flag_problem(spec, "lora_rank", "no_weights", message)
+        yield Problem("job.lora_rank.no_weights", ("flags", settings_key(spec, "lora_rank")), message, rank)
 
 
 def _float8(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for float8 on hardware without it, or next to flags that exclude it."""
-    if value_of(LANGUAGE, spec.flags, "float8") in (None, "none"):
+    recipe = value_of(LANGUAGE, spec.flags, "float8")
+    if recipe in (None, "none"):
         return
-    gpu = GPUS.get(spec.accelerator or "")
+    path, gpu = ("flags", settings_key(spec, "float8")), GPUS.get(spec.accelerator or "")
     if not gpu or not gpu.has_float8:
         allowed = ", ".join(name for name, each in GPUS.items() if each.has_float8)
         message = f"needs an accelerator with float8, one of {allowed}; change `accelerator`, or remove this flag"
-        yield _flag_problem(spec, "float8", "no_hardware", message)
+        yield Problem("job.float8.no_hardware", path, message, recipe)
     if value_of(LANGUAGE, spec.flags, "amp") is not True:
-        yield _flag_problem(
-            spec, "float8", "no_amp", "needs 16 bits for all else; add `amp: true`, or remove this flag"
-        )
+        message = "needs 16 bits for all else; add `amp: true`, or remove this flag"
+        yield Problem("job.float8.no_amp", path, message, recipe)
     if value_of(LANGUAGE, spec.flags, "lora_rank"):
-        yield _flag_problem(spec, "float8", "lora", "is not allowed with LoRA; remove this flag, or lora_rank")
+        message = "is not allowed with LoRA; remove this flag, or lora_rank"
+        yield Problem("job.float8.lora", path, message, recipe)
     if (context := model_sizes(spec)["context"]) % FLOAT8_MULTIPLE:
         message = f"needs a context that is a multiple of {FLOAT8_MULTIPLE}, not {context}; change context"
-        yield _flag_problem(spec, "float8", "context", message)
+        yield Problem("job.float8.context", path, message, recipe)
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
@@ -80,11 +82,6 @@ def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     elif heads % sizes["kv_heads"]:
         message = f"must be a divisor of heads, {heads}; write a divisor, or change heads"
         yield _problem(spec, "kv_heads", sizes["kv_heads"], message)
-
-
-def _flag_problem(spec: JobSpec, name: str, code: str, message: str) -> Problem:
-    value = value_of(LANGUAGE, spec.flags, name)
-    return Problem(f"job.{name}.{code}", ("flags", settings_key(spec, name)), message, value)
 
 
 def _problem(spec: JobSpec, name: str, size: int, message: str) -> Problem:
@@ -117,9 +114,6 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         )
         yield Problem("job.parallelism.product", path, message, text)
     tensor = groups.get("tensor", 1) or ranks // product
-    if tensor > 1 and value_of(LANGUAGE, spec.flags, "lora_rank"):
-        message = "is not allowed with tensor groups; remove it, or write parallelism without tensor"
-        yield _flag_problem(spec, "lora_rank", "tensor", message)
     for name in _DIVIDED:
         if tensor and sizes[name] % tensor:
             message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of it"
