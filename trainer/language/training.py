@@ -79,17 +79,17 @@ class TokenMeter(Meter):
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Add the sum of the losses of a batch and the number of its labels."""
         del logits
-        self._sums[0] += loss_sum.detach()
-        self._sums[1] += (labels != NO_LABEL).sum()
+        # Create a new tensor, so that earlier sums stay readable, and every step has the same graph on XLA.
+        found = torch.stack([loss_sum.detach().double(), (labels != NO_LABEL).sum().double()])
+        self._sums = self._sums + functional.pad(found, (0, 2))
 
     def add_norm(self, norm: torch.Tensor) -> None:
         """Add the norm of a step's gradient."""
-        self._sums[2] += norm
-        self._sums[3] += 1
+        self._sums = self._sums + functional.pad(torch.stack([norm.double(), torch.ones_like(norm).double()]), (2, 0))
 
     def sums(self) -> torch.Tensor:
         """Return the sums so far, without waiting for the device."""
-        return self._sums.clone()
+        return self._sums
 
     def take(self, sums: torch.Tensor) -> tuple[dict[str, float], int]:
         """Return the means since the sums of the last call by name, and the number of tokens."""

@@ -18,12 +18,14 @@ from torch import nn
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.checkpoints.shards import local_part
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, TrainerError
 from trainer.process_group import init_process_group, launcher_number
 
 if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, ImageData
+    from trainer.data.datasets import Batch, Data
+    from trainer.language.sizes import Parallelism
 
 TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out exceeds ours, so that the watchdog reports a hang first."""
@@ -148,9 +150,19 @@ class Runtime:
         """The device on which batches are created and an evaluation counts."""
         return self.device
 
-    def feed(self, data: ImageData) -> ImageData:
+    def feed(self, data: Data) -> Data:
         """Return the data set with its batches on the device."""
         return data
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of all ranks."""
+        return self.world
+
+    def divide_model(self, sizes: Parallelism, width: int) -> None:
+        """Set how the devices share a decoder of this width. Raises ConfigurationError if they cannot."""
+        del width
+        self.tensor_size, self.is_lockstep = sizes.tensor, sizes.is_sharded
 
     def training(self, step: int) -> AbstractContextManager[object]:
         """Return a context for one optimiser step."""
@@ -176,6 +188,14 @@ class Runtime:
     def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the tensors in a form that a checkpoint can be written from."""
         return tensors
+
+    def host_like(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with the size and the sharding that the weight has in host memory."""
+        return weight
+
+    def restore(self, target: torch.Tensor, saved: torch.Tensor) -> None:
+        """Copy a saved tensor, or this rank's part of it, to one on the device."""
+        local_part(target).copy_(local_part(saved))
 
     def counts(self) -> dict[str, int]:
         """Return counters of this kind of device during training."""

@@ -7,32 +7,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from trainer.config import TrainConfig
+from trainer.config import ImageConfig, TrainConfig
 from trainer.exit_codes import ConfigurationError
 from trainer.process_group import rendezvous_environment
+from trainer.rules import invalid_setting
 from trainer.runtime.base import Runtime
 
 if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, ImageData
+    from trainer.data.datasets import Batch, Data
+    from trainer.language.sizes import Parallelism
 
 
 MIN_LEARNING_RATE = 1e-12
 """Lowest learning rate."""
-CONV_AXES = ("data", "dim1", "dim2", "dim3")
-LINEAR_AXES = ("data", "model")
-
 
 try:
     import torch_xla
     import torch_xla.core.xla_model as xm
     import torch_xla.debug.metrics as xla_metrics
     import torch_xla.debug.profiler as xp
-    import torch_xla.distributed.spmd as xs
     import torch_xla.runtime as xr
     from torch_xla._internal import pjrt
 except ImportError as error:
@@ -92,11 +89,20 @@ class XlaRuntime(Runtime):
         """The CPU: the host creates batches in parallel with the steps, and counts without a graph for each shape."""
         return torch.device("cpu")
 
-    def feed(self, data: ImageData) -> ImageData:
+    def feed(self, data: Data) -> Data:
         """Return the data set with its batches sent in advance."""
         from trainer.runtime.xla_feed import PrefetchedBatches
 
-        return PrefetchedBatches(data, self, batch_size=self.config.batch_size)
+        return PrefetchedBatches(data, self, batch_size=self.config.batch_size, accumulate=self.config.accumulate)
+
+    def divide_model(self, sizes: Parallelism, width: int) -> None:
+        """Reject what XLA cannot do: only SPMD divides weights, along one axis."""
+        del width
+        if getattr(self.config, "activation_checkpointing", "") == "selective":
+            raise invalid_setting("activation_checkpointing", "selective", "none or full on XLA", "write full")
+        if sizes.tensor > 1:
+            allowed = "data and shard on XLA"
+            raise invalid_setting("parallelism", f"tensor={sizes.tensor}", allowed, "write shard in place of tensor")
 
     def round_up_batch(self, samples: int) -> int:
         """Round a number of samples up so that the devices of this process can share it evenly."""
@@ -114,10 +120,10 @@ class XlaRuntime(Runtime):
         """Return the factor of the sum of losses, as a tensor on the device."""
         return self._scalar(scale)
 
-    def to_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return images and labels on the device."""
-        images, labels = xm.send_cpu_data_to_device([images, labels], self.device)
-        return images, labels
+    def to_device(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return inputs and labels on the device."""
+        inputs, labels = xm.send_cpu_data_to_device([inputs, labels], self.device)
+        return inputs, labels
 
     @contextmanager
     def training(self, step: int) -> Iterator[None]:
@@ -160,7 +166,10 @@ class XlaRuntime(Runtime):
         """Return copies in host memory."""
         with self._outside_steps():
             torch_xla.sync()
-            return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+            return {name: self._to_host(tensor.detach()) for name, tensor in tensors.items()}
+
+    def _to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.cpu()
 
     def counts(self) -> dict[str, int]:
         """Return the number of graphs that the training steps have compiled."""
@@ -188,11 +197,31 @@ class SpmdRuntime(XlaRuntime):
         xr.use_spmd()
 
     def init_device(self, config: TrainConfig) -> None:
-        """Arrange all devices in meshes."""
+        """Count the devices."""
+        from trainer.runtime.xla_mesh import OneDevice
+
         super().init_device(config)
         self._local_devices: int = xr.addressable_runtime_device_count()
-        devices = xr.global_runtime_device_count()
-        self._meshes = Meshes(devices) if devices > 1 else None
+        self._mesh = OneDevice()
+
+    @property
+    def num_devices(self) -> int:
+        """Devices of all hosts."""
+        return int(xr.global_runtime_device_count())
+
+    def divide_model(self, sizes: Parallelism, width: int) -> None:
+        """Arrange all devices in the groups `data` and `shard`."""
+        from trainer.runtime.xla_mesh import DecoderMesh
+
+        super().divide_model(sizes, width)
+        if self.num_devices > 1:
+            self._mesh = DecoderMesh(self._devices(), sizes, width=width, hosts=self.world)
+
+    def _devices(self) -> list[int]:
+        """Return the numbers of all devices in the order of the hosts. Those of a host need not be neighbours."""
+        native: Any = torch_xla._XLAC
+        own = [int(name.rpartition(":")[2]) for name in native._xla_get_runtime_devices()]
+        return [number for numbers in self.gather(own) for number in numbers]
 
     def round_up_batch(self, samples: int) -> int:
         """Round up to a multiple of the number of this host's devices."""
@@ -202,19 +231,39 @@ class SpmdRuntime(XlaRuntime):
         """Divide by the number of hosts, because the sum is already that of all hosts."""
         return self._scalar(scale / self.world)
 
-    def to_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def to_device(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return this host's samples as its devices' part of the global batch."""
-        if self._meshes is None:
-            return super().to_device(images, labels)
-        (sent_images,) = xm.send_cpu_data_to_device([images], self.device, self._meshes.images)
-        (sent_labels,) = xm.send_cpu_data_to_device([labels], self.device, self._meshes.labels)
-        return sent_images, sent_labels
+        (sent_inputs,) = xm.send_cpu_data_to_device([inputs], self.device, self._mesh.inputs)
+        (sent_labels,) = xm.send_cpu_data_to_device([labels], self.device, self._mesh.labels)
+        return sent_inputs, sent_labels
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model with its weights spread over the devices, if requested."""
-        if self._meshes and getattr(self.config, "sharding", "") == "model":
-            self._meshes.spread(model)
+        if isinstance(self.config, ImageConfig) and self.num_devices > 1:
+            from trainer.runtime.xla_mesh import ImageMesh
+
+            self._mesh = ImageMesh(self._devices())
+        if getattr(self.config, "sharding", "model") == "model":
+            self._mesh.spread(model)
         return model
+
+    def sync_gradients(self, model: nn.Module) -> None:
+        """Spread the gradients like their weights, so that XLA spreads the optimizer's state too."""
+        for weight in model.parameters():
+            if weight.grad is not None:
+                self._mesh.divide(weight.grad)
+
+    def _to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._mesh.to_host(tensor)
+
+    def host_like(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with the size and the sharding of this host's part of a weight."""
+        return self._mesh.host_like(weight)
+
+    def restore(self, target: torch.Tensor, saved: torch.Tensor) -> None:
+        """Copy this host's part of a saved tensor to its devices."""
+        with self._outside_steps():
+            self._mesh.restore(target, saved)
 
     def sync_buffers(self, model: nn.Module) -> None:
         """Do nothing: every host has the statistics of the global batch."""
@@ -225,9 +274,13 @@ class SpmdRuntime(XlaRuntime):
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
         """Return how the batch and each weight are spread over the devices."""
-        if self._meshes is None:
+        from trainer.runtime.xla_mesh import sharding
+
+        if self._mesh.inputs is None:
             return {}
-        tensors = {"images": batch.inputs, "labels": batch.labels, **dict(model.named_parameters())}
+
+        inputs = "images" if isinstance(self.config, ImageConfig) else "tokens"
+        tensors = {inputs: batch.inputs, "labels": batch.labels, **dict(model.named_parameters())}
         return {name: sharding(tensor) for name, tensor in tensors.items()}
 
 
@@ -237,6 +290,13 @@ class ReplicaRuntime(XlaRuntime):
     def _select_devices(self) -> None:
         """Select one chip of the host. This is the part of pytorch/xla's own launcher that torchrun does not do."""
         pjrt.initialize_multiprocess(self.local_rank, self.local_world)
+
+    def divide_model(self, sizes: Parallelism, width: int) -> None:
+        """Reject shards: each process has one device and a whole model."""
+        super().divide_model(sizes, width)
+        if sizes.shard > 1:
+            remedy = "start one process per host, without torchrun"
+            raise invalid_setting("parallelism", f"shard={sizes.shard}", "data with one process per device", remedy)
 
     def sync_gradients(self, model: nn.Module) -> None:
         """Average the gradients in the step's own graph. On CPU gloo does it, because XLA cannot communicate there."""
@@ -258,32 +318,3 @@ def _compiled() -> int:
     """Return the number of graphs that this process has compiled."""
     found = xla_metrics.metric_data("CompileTime")
     return int(found[0]) if found else 0
-
-
-class Meshes:
-    """All devices of all hosts, arranged for convolutions and for linear layers."""
-
-    def __init__(self, devices: int) -> None:
-        numbers = np.arange(devices)
-        second = 2 if devices % 2 == 0 else 1
-        self.conv = xs.Mesh(numbers, (devices // second, second, 1, 1), CONV_AXES)
-        self.linear = xs.Mesh(numbers, (devices // second, second), LINEAR_AXES)
-        # A host provides its own samples. The first axes of both meshes number them in the order of the hosts.
-        self.images = xs.ShardingSpec(self.conv, (("data", "dim1"), None, None, None), minibatch=True)
-        self.labels = xs.ShardingSpec(self.linear, (("data", "model"),), minibatch=True)
-
-    def spread(self, model: nn.Module) -> None:
-        """Spread the weights: the outputs of every layer, and the inputs of the last linear layer."""
-        linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-        for layer in model.modules():
-            if isinstance(layer, nn.Conv2d):
-                xs.mark_sharding(layer.weight, self.conv, ("data", None, None, None))
-            elif isinstance(layer, nn.Linear):
-                last = layer is linear[-1]
-                xs.mark_sharding(layer.weight, self.linear, ("data", "model" if last else None))
-
-
-def sharding(tensor: torch.Tensor) -> str:
-    """Return XLA's description of a tensor's sharding, or an empty string if it has none."""
-    native: Any = torch_xla._XLAC
-    return str(native._get_xla_sharding_spec(tensor)).replace(" ", "_")
