@@ -58,7 +58,7 @@ class FolderImages:
 
     def __init__(self, config: ImagenetConfig, runtime: Runtime) -> None:
         self.side = config.image_size
-        self.sample_shape = (3, self.side, self.side)
+        self.sample_shape: tuple[int, ...] = (3, self.side, self.side)
         self._stored_side = self.side + self.side // MARGIN_DIVISOR
         self._device = device = runtime.data_device
         self._seed, self._batch, self._epochs = config.seed, config.batch_size, config.epochs

@@ -79,6 +79,8 @@ class Runtime:
         self.rank = launcher_number("RANK", "0", below=self.world)
         self.local_world = launcher_number("LOCAL_WORLD_SIZE", "1", least=1)
         self.local_rank = launcher_number("LOCAL_RANK", "0")
+        self.num_devices = self.world
+        """Devices of all ranks."""
         self.timeout = config.process_group_timeout
         self.config = config
         self._has_stepped = False
@@ -153,11 +155,6 @@ class Runtime:
     def feed(self, data: Data) -> Data:
         """Return the data set with its batches on the device."""
         return data
-
-    @property
-    def num_devices(self) -> int:
-        """Devices of all ranks."""
-        return self.world
 
     def divide_model(self, sizes: Parallelism, width: int) -> None:
         """Set how the devices share a decoder of this width. Raises ConfigurationError if they cannot."""

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from trainer.config import ImageConfig, TrainConfig
+from trainer.config import LanguageConfig, TrainConfig
 from trainer.exit_codes import ConfigurationError
 from trainer.process_group import rendezvous_environment
 from trainer.rules import invalid_setting
@@ -24,12 +25,16 @@ if TYPE_CHECKING:
 
 MIN_LEARNING_RATE = 1e-12
 """Lowest learning rate."""
+CONV_AXES = ("data", "dim1", "dim2", "dim3")
+LINEAR_AXES = ("data", "model")
+
 
 try:
     import torch_xla
     import torch_xla.core.xla_model as xm
     import torch_xla.debug.metrics as xla_metrics
     import torch_xla.debug.profiler as xp
+    import torch_xla.distributed.spmd as xs
     import torch_xla.runtime as xr
     from torch_xla._internal import pjrt
 except ImportError as error:
@@ -49,6 +54,10 @@ def start_xla(config: TrainConfig) -> XlaRuntime:
     if dist.is_torchelastic_launched():
         return ReplicaRuntime(config)
     os.environ.update(rendezvous_environment(os.environ))
+    if isinstance(config, LanguageConfig):
+        from trainer.runtime.xla_decoder import DecoderRuntime
+
+        return DecoderRuntime(config)
     return SpmdRuntime(config)
 
 
@@ -100,9 +109,10 @@ class XlaRuntime(Runtime):
         del width
         if getattr(self.config, "activation_checkpointing", "") == "selective":
             raise invalid_setting("activation_checkpointing", "selective", "none or full on XLA", "write full")
-        if sizes.tensor > 1:
-            allowed = "data and shard on XLA"
-            raise invalid_setting("parallelism", f"tensor={sizes.tensor}", allowed, "write shard in place of tensor")
+        if sizes.tensor > 1 or (sizes.shard > 1 and dist.is_torchelastic_launched()):
+            remedy = "start one process per host, without torchrun, and write shard in place of tensor"
+            allowed = "data, and shard with one process per host, on XLA"
+            raise invalid_setting("parallelism", getattr(self.config, "parallelism", ""), allowed, remedy)
 
     def round_up_batch(self, samples: int) -> int:
         """Round a number of samples up so that the devices of this process can share it evenly."""
@@ -137,7 +147,7 @@ class XlaRuntime(Runtime):
 
         Its graphs are not counted as steps.
         """
-        with torch.no_grad(), self._outside_steps():
+        with torch.no_grad(), self.outside_steps():
             yield
 
     def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -154,7 +164,7 @@ class XlaRuntime(Runtime):
 
     def sync_buffers(self, model: nn.Module) -> None:
         """Copy rank 0's buffers to all ranks. Its graphs are not counted as steps."""
-        with self._outside_steps():
+        with self.outside_steps():
             super().sync_buffers(model)
             torch_xla.sync()
 
@@ -164,11 +174,12 @@ class XlaRuntime(Runtime):
 
     def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return copies in host memory."""
-        with self._outside_steps():
+        with self.outside_steps():
             torch_xla.sync()
-            return {name: self._to_host(tensor.detach()) for name, tensor in tensors.items()}
+            return {name: self.host_part(tensor.detach()) for name, tensor in tensors.items()}
 
-    def _to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+    def host_part(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the part of a tensor that this process saves."""
         return tensor.cpu()
 
     def counts(self) -> dict[str, int]:
@@ -181,7 +192,8 @@ class XlaRuntime(Runtime):
         return number
 
     @contextmanager
-    def _outside_steps(self) -> Iterator[None]:
+    def outside_steps(self) -> Iterator[None]:
+        """Return a context whose graphs are not counted as steps."""
         before = _compiled()
         try:
             yield
@@ -192,33 +204,22 @@ class XlaRuntime(Runtime):
 class SpmdRuntime(XlaRuntime):
     """XLA with one process per host. Every host runs the same program, which is split over all devices of all hosts."""
 
+    inputs_spec: Any = None
+    """How the samples of a batch are spread over the devices."""
+    labels_spec: Any = None
+
     def _select_devices(self) -> None:
         """Combine all devices into one. This must happen before the first tensor is created."""
         xr.use_spmd()
 
     def init_device(self, config: TrainConfig) -> None:
         """Count the devices."""
-        from trainer.runtime.xla_mesh import OneDevice
-
         super().init_device(config)
         self._local_devices: int = xr.addressable_runtime_device_count()
-        self._mesh = OneDevice()
+        self.num_devices = xr.global_runtime_device_count()
 
-    @property
-    def num_devices(self) -> int:
-        """Devices of all hosts."""
-        return int(xr.global_runtime_device_count())
-
-    def divide_model(self, sizes: Parallelism, width: int) -> None:
-        """Arrange all devices in the groups `data` and `shard`."""
-        from trainer.runtime.xla_mesh import DecoderMesh
-
-        super().divide_model(sizes, width)
-        if self.num_devices > 1:
-            self._mesh = DecoderMesh(self._devices(), sizes, width=width, hosts=self.world)
-
-    def _devices(self) -> list[int]:
-        """Return the numbers of all devices in the order of the hosts. Those of a host need not be neighbours."""
+    def devices(self) -> list[int]:
+        """Return the numbers of all devices, host by host. Those of a host need not follow each other."""
         native: Any = torch_xla._XLAC
         own = [int(name.rpartition(":")[2]) for name in native._xla_get_runtime_devices()]
         return [number for numbers in self.gather(own) for number in numbers]
@@ -233,37 +234,18 @@ class SpmdRuntime(XlaRuntime):
 
     def to_device(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return this host's samples as its devices' part of the global batch."""
-        (sent_inputs,) = xm.send_cpu_data_to_device([inputs], self.device, self._mesh.inputs)
-        (sent_labels,) = xm.send_cpu_data_to_device([labels], self.device, self._mesh.labels)
+        (sent_inputs,) = xm.send_cpu_data_to_device([inputs], self.device, self.inputs_spec)
+        (sent_labels,) = xm.send_cpu_data_to_device([labels], self.device, self.labels_spec)
         return sent_inputs, sent_labels
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model with its weights spread over the devices, if requested."""
-        if isinstance(self.config, ImageConfig) and self.num_devices > 1:
-            from trainer.runtime.xla_mesh import ImageMesh
-
-            self._mesh = ImageMesh(self._devices())
-        if getattr(self.config, "sharding", "model") == "model":
-            self._mesh.spread(model)
+        if self.num_devices > 1:
+            meshes = Meshes(self.devices())
+            self.inputs_spec, self.labels_spec = meshes.images, meshes.labels
+            if getattr(self.config, "sharding", "") == "model":
+                meshes.spread(model)
         return model
-
-    def sync_gradients(self, model: nn.Module) -> None:
-        """Spread the gradients like their weights, so that XLA spreads the optimizer's state too."""
-        for weight in model.parameters():
-            if weight.grad is not None:
-                self._mesh.divide(weight.grad)
-
-    def _to_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._mesh.to_host(tensor)
-
-    def host_like(self, weight: torch.Tensor) -> torch.Tensor:
-        """Return a tensor with the size and the sharding of this host's part of a weight."""
-        return self._mesh.host_like(weight)
-
-    def restore(self, target: torch.Tensor, saved: torch.Tensor) -> None:
-        """Copy this host's part of a saved tensor to its devices."""
-        with self._outside_steps():
-            self._mesh.restore(target, saved)
 
     def sync_buffers(self, model: nn.Module) -> None:
         """Do nothing: every host has the statistics of the global batch."""
@@ -274,13 +256,10 @@ class SpmdRuntime(XlaRuntime):
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
         """Return how the batch and each weight are spread over the devices."""
-        from trainer.runtime.xla_mesh import sharding
-
-        if self._mesh.inputs is None:
+        if self.num_devices == 1:
             return {}
-
-        inputs = "images" if isinstance(self.config, ImageConfig) else "tokens"
-        tensors = {inputs: batch.inputs, "labels": batch.labels, **dict(model.named_parameters())}
+        name = "tokens" if isinstance(self.config, LanguageConfig) else "images"
+        tensors = {name: batch.inputs, "labels": batch.labels, **dict(model.named_parameters())}
         return {name: sharding(tensor) for name, tensor in tensors.items()}
 
 
@@ -290,13 +269,6 @@ class ReplicaRuntime(XlaRuntime):
     def _select_devices(self) -> None:
         """Select one chip of the host. This is the part of pytorch/xla's own launcher that torchrun does not do."""
         pjrt.initialize_multiprocess(self.local_rank, self.local_world)
-
-    def divide_model(self, sizes: Parallelism, width: int) -> None:
-        """Reject shards: each process has one device and a whole model."""
-        super().divide_model(sizes, width)
-        if sizes.shard > 1:
-            remedy = "start one process per host, without torchrun"
-            raise invalid_setting("parallelism", f"shard={sizes.shard}", "data with one process per device", remedy)
 
     def sync_gradients(self, model: nn.Module) -> None:
         """Average the gradients in the step's own graph. On CPU gloo does it, because XLA cannot communicate there."""
@@ -318,3 +290,32 @@ def _compiled() -> int:
     """Return the number of graphs that this process has compiled."""
     found = xla_metrics.metric_data("CompileTime")
     return int(found[0]) if found else 0
+
+
+class Meshes:
+    """All devices of all hosts, arranged for convolutions and for linear layers."""
+
+    def __init__(self, devices: list[int]) -> None:
+        numbers, count = np.array(devices), len(devices)
+        second = 2 if count % 2 == 0 else 1
+        self.conv = xs.Mesh(numbers, (count // second, second, 1, 1), CONV_AXES)
+        self.linear = xs.Mesh(numbers, (count // second, second), LINEAR_AXES)
+        # A host provides its own samples. The first axes of both meshes number them in the order of the hosts.
+        self.images = xs.ShardingSpec(self.conv, (("data", "dim1"), None, None, None), minibatch=True)
+        self.labels = xs.ShardingSpec(self.linear, (("data", "model"),), minibatch=True)
+
+    def spread(self, model: nn.Module) -> None:
+        """Spread the weights: the outputs of every layer, and the inputs of the last linear layer."""
+        linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+        for layer in model.modules():
+            if isinstance(layer, nn.Conv2d):
+                xs.mark_sharding(layer.weight, self.conv, ("data", None, None, None))
+            elif isinstance(layer, nn.Linear):
+                last = layer is linear[-1]
+                xs.mark_sharding(layer.weight, self.linear, ("data", "model" if last else None))
+
+
+def sharding(tensor: torch.Tensor) -> str:
+    """Return XLA's description of a tensor's sharding, or an empty string if it has none."""
+    native: Any = torch_xla._XLAC
+    return str(native._get_xla_sharding_spec(tensor)).replace(" ", "_")
