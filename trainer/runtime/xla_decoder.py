@@ -45,7 +45,7 @@ class DecoderRuntime(SpmdRuntime):
     def wrap(self, model: nn.Module) -> nn.Module:
         """Return the model with its weights divided, and with the samples of each block's output."""
         for weight in model.parameters():
-            self._divide(weight)
+            self.divide(weight)
         for layer in model.modules():
             if isinstance(layer, nn.Embedding | Block):
                 layer.register_forward_hook(self._divide_samples)
@@ -55,7 +55,7 @@ class DecoderRuntime(SpmdRuntime):
         """Divide the gradients like their weights, so that XLA divides the optimizer's state too."""
         for weight in model.parameters():
             if weight.grad is not None:
-                self._divide(weight.grad)
+                self.divide(weight.grad)
 
     def host_part(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the part of a tensor that this host's devices have."""
@@ -76,7 +76,7 @@ class DecoderRuntime(SpmdRuntime):
         """Copy this host's part of a saved tensor to its devices."""
         part, axis = local_part(saved), self._axis(target)
         with self.outside_steps():
-            self._divide(target)
+            self.divide(target)
             if axis is None:
                 target.copy_(part)
                 return
@@ -91,7 +91,8 @@ class DecoderRuntime(SpmdRuntime):
         """Return the dimension that is divided, or None."""
         return tensor.shape.index(self._width) if self._is_divided and self._width in tensor.shape else None
 
-    def _divide(self, tensor: torch.Tensor) -> None:
+    def divide(self, tensor: torch.Tensor) -> None:
+        """Divide a tensor like the weights of its size."""
         axis = self._axis(tensor)
         xs.mark_sharding(tensor, self._mesh, tuple(SHARD if own == axis else None for own in range(tensor.dim())))
 
