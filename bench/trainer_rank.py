@@ -58,7 +58,8 @@ Blocks = dict[str, Block]
 class SameTensors:
     """Data set that returns the same batch at every step, without cost."""
 
-    classes, channels, side = CLASSES, 1, SIDE
+    classes = CLASSES
+    sample_shape: tuple[int, ...] = (1, SIDE, SIDE)
     num_tests = 0
     broken: Sequence[str] = ()
 

@@ -262,11 +262,7 @@ class LanguageConfig(TrainConfig):
 
 
 RecipeConfig = DigitsConfig | ImagenetConfig | LanguageConfig
-RECIPES: dict[str, type[RecipeConfig]] = {
-    "digits": DigitsConfig,
-    "imagenet": ImagenetConfig,
-    "language": LanguageConfig,
-}
+RECIPES: dict[str, type[RecipeConfig]] = dict(digits=DigitsConfig, imagenet=ImagenetConfig, language=LanguageConfig)
 
 
 def parse(arguments: Sequence[str]) -> RecipeConfig:

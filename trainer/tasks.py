@@ -13,7 +13,7 @@ from trainer.config import DigitsConfig, ImagenetConfig, LanguageConfig, RecipeC
 from trainer.data.datasets import Data, load_data
 from trainer.evaluation import Evaluation, evaluate
 from trainer.models import build_model, build_optimizer
-from trainer.step_log import LazyMeter, Meter, flops_per_sample
+from trainer.step_log import Meter, flops_per_sample
 
 if TYPE_CHECKING:
     from trainer.reporter import Reporter
@@ -81,8 +81,7 @@ class ImageTask(Task):
 
     def meter(self) -> Meter:
         """Return the meter that sums up loss and accuracy."""
-        device = self._runtime.device
-        return LazyMeter(device) if device.type == "xla" else Meter(device)
+        return Meter(self._runtime.device)
 
     def flops_per_unit(self, model: nn.Module) -> float | None:
         """Return the operations per image."""

@@ -222,7 +222,7 @@ class Lines(Callback):
         self, trainer: Trainer, _module: LightningModule, _outputs: object, batch: Step, _number: int
     ) -> None:
         """Report a step at every log interval."""
-        self._clock.count(batch.total)
+        self._clock.samples += batch.total
         self._mine += len(batch.labels)
         number, steps = batch.number
         if number != steps and number % self._settings.log_steps:

@@ -25,11 +25,11 @@ SHAPES = {"model.down": (WIDTH, 96), "model.up": (96, WIDTH), "model.norm": (WID
 
 def main(bucket: str) -> None:
     """Save and load tensors with known values."""
-    runtime: Any = start_runtime(LanguageConfig())
+    runtime: Any = start_runtime(LanguageConfig(width=WIDTH))
     # On a slice of 4x4 chips too, a host's devices are not neighbours.
     hosts = [[0, 1, 4, 5], [2, 3, 6, 7]]
     runtime.devices = lambda: [device for devices in hosts for device in devices]
-    runtime.divide_model(Parallelism(shard=8), WIDTH)
+    runtime.divide_model(Parallelism(shard=8))
     whole_shards, load_shards = XLAShardedTensor.local_shards.fget, XLAShardedTensor.load_local_shards_
     others: dict[int, list[Any]] = {}
 

@@ -161,5 +161,4 @@ class FolderImages:
 
     def _normalise(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return float images, samples x channels x height x width, in channels-last memory like the files."""
-        images = pixels.permute(0, 3, 1, 2).float()
-        return images.sub_(self._mean).div_(self._deviation)
+        return pixels.permute(0, 3, 1, 2).float().sub_(self._mean).div_(self._deviation)

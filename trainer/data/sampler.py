@@ -34,13 +34,9 @@ class EpochSampler:
     """
 
     def __init__(self, num_samples: int, *, rank: int, world: int, batch_size: int, seed: int) -> None:
-        self.num_samples = num_samples
-        self.rank = rank
-        self.world = world
-        self.global_batch = batch_size * world
-        self.seed = seed
-        self.epoch = 0
-        self.position = 0
+        self.num_samples, self.seed = num_samples, seed
+        self.rank, self.world, self.global_batch = rank, world, batch_size * world
+        self.epoch = self.position = 0
         self._order: tuple[int, torch.Tensor] | None = None
         self._resumed = (0, seed)
         """The epoch of the restored checkpoint, and its seed."""
@@ -70,15 +66,9 @@ class EpochSampler:
         total = -(-(self.num_samples - position) // self.steps_left)
         start, end = (total * rank // self.world for rank in (self.rank, self.rank + 1))
         self.position += total
-        samples = self._epoch_order()[position : position + total]
-        return Share(
-            indices=samples[start:end],
-            all_indices=samples,
-            offset=start,
-            total=total,
-            epoch=self.epoch,
-            position=position,
-        )
+        every = self._epoch_order()[position : position + total]
+        own, epoch = every[start:end], self.epoch
+        return Share(indices=own, all_indices=every, offset=start, total=total, epoch=epoch, position=position)
 
     def next_epoch(self) -> None:
         """Start the next epoch."""

@@ -135,11 +135,9 @@ def learn(documents: Sequence[bytes], size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        special_tokens=[SEPARATOR_TEXT],
-        show_progress=False,
+        vocab_size=size, initial_alphabet=letters, special_tokens=[SEPARATOR_TEXT], show_progress=False
     )
     tokenizer.train_from_iterator(_first(documents, LEARNT_BYTES), trainer)
     return tokenizer

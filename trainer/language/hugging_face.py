@@ -26,30 +26,19 @@ MAX_FILE_BYTES = 4 * 10**9
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """Types of weights by their name in a file."""
 NAMES = {
-    "embedding.weight": "model.embed_tokens.weight",
-    "norm.weight": "model.norm.weight",
+    **{"embedding.weight": "model.embed_tokens.weight", "norm.weight": "model.norm.weight"},
     "head.weight": "lm_head.weight",
 }
 BLOCK_NAMES = {
-    "attention_norm": "input_layernorm",
-    "attention.query": "self_attn.q_proj",
-    "attention.key": "self_attn.k_proj",
-    "attention.value": "self_attn.v_proj",
-    "attention.out": "self_attn.o_proj",
-    "feed_forward_norm": "post_attention_layernorm",
-    "feed_forward.gate": "mlp.gate_proj",
-    "feed_forward.up": "mlp.up_proj",
-    "feed_forward.down": "mlp.down_proj",
+    **{"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"},
+    **{"attention.query": "self_attn.q_proj", "attention.key": "self_attn.k_proj"},
+    **{"attention.value": "self_attn.v_proj", "attention.out": "self_attn.o_proj"},
+    **{f"feed_forward.{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")},
 }
 COMPARED = {
-    "num_hidden_layers": "layers",
-    "hidden_size": "width",
-    "num_attention_heads": "heads",
-    "num_key_value_heads": "kv_heads",
-    "intermediate_size": "hidden",
-    "vocab_size": "vocabulary",
-    "tie_word_embeddings": "output (tied)",
-    "rope_parameters": "rope_base and rope_factor",
+    **{"num_hidden_layers": "layers", "hidden_size": "width", "intermediate_size": "hidden"},
+    **{"num_attention_heads": "heads", "num_key_value_heads": "kv_heads", "vocab_size": "vocabulary"},
+    **{"tie_word_embeddings": "output (tied)", "rope_parameters": "rope_base and rope_factor"},
     **{key: key for key in ("model_type", "head_dim", "hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias")},
 }
 """Values of a configuration that the output depends on, with their flags if they have one."""
@@ -81,15 +70,10 @@ def describe(config: LanguageConfig, *, separator: int) -> dict[str, Any]:
         **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu"},
         **{"rms_norm_eps": EPSILON, "attention_bias": False, "mlp_bias": False},
         **{"bos_token_id": separator, "eos_token_id": separator},
-        "num_hidden_layers": sizes.layers,
-        "hidden_size": sizes.width,
-        "num_attention_heads": sizes.heads,
-        "num_key_value_heads": sizes.kv_heads,
-        "head_dim": sizes.head_width,
-        "intermediate_size": sizes.hidden,
-        "vocab_size": config.vocabulary,
+        **{"num_hidden_layers": sizes.layers, "hidden_size": sizes.width, "intermediate_size": sizes.hidden},
+        **{"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads, "head_dim": sizes.head_width},
+        **{"vocab_size": config.vocabulary, "tie_word_embeddings": sizes.is_tied},
         "max_position_embeddings": config.context,
-        "tie_word_embeddings": sizes.is_tied,
         # The first name is read by transformers 4, the second by 5.
         "rope_theta": config.rope_base,
         "rope_scaling": None if config.rope_factor == 1 else rope,

@@ -43,7 +43,7 @@ class LanguageTask(Task):
         check_tensor_size(config.sizes, tensor, context=config.context, vocabulary=config.vocabulary)
         if tensor > 1 and config.lora_rank:
             raise ConfigurationError(f"lora_rank is {config.lora_rank}; allowed is 0 with tensor groups: use shard")
-        runtime.divide_model(self._parallelism, config.sizes.width)
+        runtime.divide_model(self._parallelism)
         self.units_per_sample, self.evaluate_steps = config.context, config.evaluate_steps
         self._texts = Texts(config, runtime)
         self.data = runtime.feed(self._texts)
@@ -62,8 +62,7 @@ class LanguageTask(Task):
             )
             if config.lora_rank:
                 adapt(model, rank=config.lora_rank, scale=config.lora_scale)
-        on_xla = runtime.device.type == "xla"
-        if self._parallelism.is_sharded and not on_xla:
+        if self._parallelism.is_sharded and runtime.device.type != "xla":
             # Imported here because it takes a second to load, and ranks with whole copies do not need it.
             from trainer.language.sharding import shard_model
 
@@ -76,9 +75,8 @@ class LanguageTask(Task):
             published = PublishedModel(config.init_from)
             published.check(config)
             published.load(model, runtime.heartbeat)
-        if on_xla:
-            model.to(runtime.device)
-            model.tie()
+        if runtime.data_device != runtime.device:
+            model.to(runtime.device).tie()
         return model, build_optimizer(config, optimizer_groups(config, model), betas=BETAS)
 
     def describe(self) -> dict[str, Any]:
@@ -122,8 +120,7 @@ class LanguageTask(Task):
         loss, tokens = (runtime.sum(sums) / runtime.tensor_size).tolist()
         assert int(tokens) == self._texts.test_targets, f"{tokens} tokens were counted, not {self._texts.test_targets}"
         mean = loss / tokens
-        bits = bits_per_byte(mean, self._texts.test_bytes / tokens)
-        return Evaluation({"loss": mean, "bits_per_byte": bits})
+        return Evaluation({"loss": mean, "bits_per_byte": bits_per_byte(mean, self._texts.test_bytes / tokens)})
 
     def after_evaluation(self, model: nn.Module, report: Reporter, step: int) -> None:
         """Report a text that the model writes."""

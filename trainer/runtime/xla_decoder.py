@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 import torch_xla.distributed.spmd as xs
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from trainer.checkpoints.shards import local_part
+from trainer.config import LanguageConfig
 from trainer.language.decoder import Block
 from trainer.language.sizes import Parallelism
 from trainer.rules import invalid_setting
 from trainer.runtime.xla import SpmdRuntime
 
 DATA, SHARD = "data", "shard"
-"""Axes of the devices: copies of the model, and the parts of a copy."""
 
 
 class DecoderRuntime(SpmdRuntime):
@@ -26,16 +28,16 @@ class DecoderRuntime(SpmdRuntime):
     https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/base.yml (logical_axis_rules).
     """
 
-    def divide_model(self, sizes: Parallelism, width: int) -> None:
+    def divide_model(self, sizes: Parallelism) -> None:
         """Arrange the devices. Each has a part of the weights, and hosts save theirs."""
-        super().divide_model(sizes, width)
-        per_host = self.num_devices // self.world
+        super().divide_model(sizes)
+        width, per_host = cast("LanguageConfig", self.config).sizes.width, self.num_devices // self.world
         if width % sizes.shard or (sizes.shard % per_host and per_host % sizes.shard):
             allowed = (
                 f"a divisor of the width, {width}, that divides a host's {per_host} devices or is a multiple of them"
             )
             raise invalid_setting("parallelism", f"shard={sizes.shard}", allowed, "change shard or --width")
-        self._width, self._is_divided = width, sizes.is_sharded
+        self._width = width if sizes.is_sharded else 0
         self._mesh = xs.Mesh(np.array(self.devices()), (sizes.data, sizes.shard), (DATA, SHARD))
         self.inputs_spec = self.labels_spec = xs.ShardingSpec(self._mesh, ((DATA, SHARD), None), minibatch=True)
         group = max(1, sizes.shard // per_host)
@@ -66,11 +68,9 @@ class DecoderRuntime(SpmdRuntime):
 
     def host_like(self, weight: torch.Tensor) -> torch.Tensor:
         """Return an empty tensor with the size and the sharding of `host_part`."""
-        size = [
-            length // self._hosts[1] if axis == self._axis(weight) else length
-            for axis, length in enumerate(weight.shape)
-        ]
-        return self._on_host(weight, torch.empty(size, device="meta"))
+        axis, part = self._axis(weight), torch.empty(weight.shape, device="meta")
+        size = part.shape[axis or 0] // (1 if axis is None else self._hosts[1])
+        return self._on_host(weight, part.narrow(axis or 0, 0, size))
 
     def restore(self, target: torch.Tensor, saved: torch.Tensor) -> None:
         """Copy this host's part of a saved tensor to its devices."""
@@ -89,7 +89,7 @@ class DecoderRuntime(SpmdRuntime):
 
     def _axis(self, tensor: torch.Tensor) -> int | None:
         """Return the dimension that is divided, or None."""
-        return tensor.shape.index(self._width) if self._is_divided and self._width in tensor.shape else None
+        return tensor.shape.index(self._width) if self._width in tensor.shape else None
 
     def divide(self, tensor: torch.Tensor) -> None:
         """Divide a tensor like the weights of its size."""
@@ -105,12 +105,6 @@ class DecoderRuntime(SpmdRuntime):
         """Return this host's part as a part of the whole tensor."""
         if part.shape == tensor.shape:
             return part
-        # Imported here because a host with all weights does not need it.
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor import DTensor, Replicate, Shard
-
         self._host_mesh = self._host_mesh or init_device_mesh("cpu", self._hosts, mesh_dim_names=(DATA, SHARD))
         placements = (Replicate(), Shard(tensor.shape.index(self._width)))
-        return DTensor.from_local(
-            part, self._host_mesh, placements, run_check=False, shape=tensor.shape, stride=tensor.stride()
-        )
+        return DTensor.from_local(part, self._host_mesh, placements, run_check=False)

@@ -68,7 +68,7 @@ class PrefetchedBatches(Data):
         size = 0
         while True:
             images, labels = next(batches, (torch.empty(0, *self.sample_shape), torch.empty(0).long()))
-            most = self._runtime.max_over_ranks(len(labels))
+            most = max(self._runtime.gather(len(labels)))
             if not most:
                 return
             size = size or self._runtime.round_up_batch(most)
@@ -83,12 +83,12 @@ class PrefetchedBatches(Data):
         place = (share.epoch, share.position)
         batch = self._data.batch(share, world=world)
         scale = self._runtime.scale(float(batch.scale))
-        if self._is_constant and self._kept and len(batch.labels) == self._size:
+        is_kept = self._is_constant and len(batch.labels) == self._size
+        if is_kept and self._kept:
             return place, replace(self._kept, scale=scale)
-        images, labels = self._send(batch.inputs, batch.labels, self._size)
-        sent = Batch(inputs=images, labels=labels, scale=scale)
-        if self._is_constant and len(batch.labels) == self._size:
-            self._kept = sent
+        inputs, labels = self._send(batch.inputs, batch.labels, self._size)
+        sent = Batch(inputs=inputs, labels=labels, scale=scale)
+        self._kept = sent if is_kept else self._kept
         return place, sent
 
     def _send(self, images: torch.Tensor, labels: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
