@@ -48,8 +48,9 @@ def cli() -> None:
     help="Run examples of docs/recipes instead of the stack's jobs.",
 )
 @yes_option
+@json_option
 @verbose_option
-def up(job: str | None, yes: bool) -> int:
+def up(job: str | None, yes: bool, as_json: bool) -> int:
     """Create or update the stack and follow its jobs.
 
     Sets up this machine first. Before it changes resources of a cloud, it shows the plan, the price and the quota, and
@@ -60,18 +61,21 @@ def up(job: str | None, yes: bool) -> int:
       trainyard up
       trainyard up --stack dev --yes
       trainyard up --example pytorch-gloo
+      trainyard up --yes --json | jq '.jobs[].state'
     """
     # The settings read the names of the examples from this variable.
     os.environ["JOB"] = job or ""
     from commands import up as command
+    from commands.status import with_status
 
-    return command.main(is_confirmed=yes)
+    return with_status(lambda: command.main(is_confirmed=yes), as_json=as_json)
 
 
 @cli.command(cls=ClusterCommand)
 @stack_option
 @job_argument
-def stop(job: str | None) -> int:
+@json_option
+def stop(job: str | None, as_json: bool) -> int:
     """Stop JOB: its hosts save a checkpoint and end. The cluster stays.
 
     A script of your own saves a checkpoint if it does so at SIGTERM. JOB is needed if the stack has several jobs.
@@ -83,15 +87,17 @@ def stop(job: str | None) -> int:
     """
     os.environ["JOB"] = ""
     from commands import jobs as command
+    from commands.status import with_status
 
-    return command.stop(job or "")
+    return with_status(lambda: command.stop(job or ""), as_json=as_json)
 
 
 @cli.command(cls=ClusterCommand)
 @stack_option
 @job_argument
+@json_option
 @verbose_option
-def resume(job: str | None) -> int:
+def resume(job: str | None, as_json: bool) -> int:
     """Resume a stopped JOB from its checkpoint, and follow it.
 
     \b
@@ -100,8 +106,9 @@ def resume(job: str | None) -> int:
     """
     os.environ["JOB"] = ""
     from commands import jobs as command
+    from commands.status import with_status
 
-    return command.resume(job or "")
+    return with_status(lambda: command.resume(job or ""), as_json=as_json)
 
 
 @cli.command(cls=ClusterCommand)
@@ -111,8 +118,9 @@ def resume(job: str | None) -> int:
     "--fresh", is_flag=True, envvar="FRESH", help="Delete its checkpoints first, and train from the beginning."
 )
 @yes_option
+@json_option
 @verbose_option
-def rerun(job: str | None, fresh: bool, yes: bool) -> int:
+def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
     """Run JOB again, with the current settings. It resumes from its last checkpoint unless --fresh is set.
 
     Asks before it ends a running job or deletes checkpoints.
@@ -124,8 +132,9 @@ def rerun(job: str | None, fresh: bool, yes: bool) -> int:
     """
     os.environ["JOB"] = ""
     from commands import jobs as command
+    from commands.status import with_status
 
-    return command.rerun(job or "", fresh=fresh, is_confirmed=yes)
+    return with_status(lambda: command.rerun(job or "", fresh=fresh, is_confirmed=yes), as_json=as_json)
 
 
 @cli.command(cls=ClusterCommand)
@@ -155,8 +164,9 @@ def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool
 @cli.command(cls=ClusterCommand)
 @stack_option
 @click.option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster, whose checkout no longer exists.")
+@json_option
 @verbose_option
-def down(orphan: str | None) -> int:
+def down(orphan: str | None, as_json: bool) -> int:
     """Destroy the stack and verify that nothing is left.
 
     \b
@@ -166,8 +176,9 @@ def down(orphan: str | None) -> int:
     """
     os.environ["ORPHAN"] = orphan or ""
     from commands import down as command
+    from commands.status import with_status
 
-    return command.main()
+    return with_status(command.main, as_json=as_json)
 
 
 @cli.command(cls=ClusterCommand)
@@ -191,8 +202,9 @@ def status(as_json: bool) -> int:
 @job_argument
 @click.option("--rank", type=int, envvar="RANK", help="Show only this rank.")
 @click.option("--no-follow", is_flag=True, help="Print the lines so far and exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
 @verbose_option
-def logs(job: str | None, rank: int | None, no_follow: bool) -> int:
+def logs(job: str | None, rank: int | None, no_follow: bool, as_json: bool) -> int:
     """Follow the logs of all jobs, or of JOB, until they end.
 
     \b
@@ -200,11 +212,12 @@ def logs(job: str | None, rank: int | None, no_follow: bool) -> int:
       trainyard logs
       trainyard logs digits --rank 1
       trainyard logs digits --no-follow > digits.log
+      trainyard logs digits --json | jq 'select(.event == "test").fields'
     """
     from commands import follow
 
     words = [*(["--job", job] if job else []), *(["--rank", str(rank)] if rank is not None else [])]
-    return follow.main([*words, *(["--no-follow"] if no_follow else [])])
+    return follow.main([*words, *(["--no-follow"] if no_follow else []), *(["--json"] if as_json else [])])
 
 
 @cli.command("exec", cls=ClusterCommand)

@@ -42,6 +42,7 @@ from commands.monitor.pod_state import (
 )
 from commands.monitor.screen import (
     Detail,
+    JsonScreen,
     Screen,
     describe,
     describe_many,
@@ -495,6 +496,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--job", default=os.environ.get("JOB") or None, help="only this job; by default $JOB, else all")
     parser.add_argument("--rank", type=int, help="only this rank")
     parser.add_argument("--no-follow", action="store_true", help="show what is there and end")
+    parser.add_argument("--json", action="store_true", help="print a JSON object a line")
     options = parser.parse_args(arguments)
     set_closing(STILL_RUNNING)
     found = stack_outputs()
@@ -504,7 +506,11 @@ def main(arguments: list[str] | None = None) -> int:
     if options.rank is not None:
         check_rank(options.rank, found.cluster().pods(names))
     detail = Detail.ALL if is_verbose() else Detail.LINES
-    screen = Screen(sys.stdout, only_rank=options.rank, detail=detail)
+    screen = (
+        JsonScreen(sys.stdout, only_rank=options.rank)
+        if options.json
+        else Screen(sys.stdout, only_rank=options.rank, detail=detail)
+    )
     if options.no_follow:
         print_logs(found.cluster(), names, screen)
         return 0

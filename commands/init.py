@@ -143,7 +143,10 @@ def job_name(program: str) -> str:
 
 
 def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int:
-    """Write `Pulumi.<stack>.yaml` into a folder and print the next commands. Raises InitError if it would be invalid."""
+    """Write `Pulumi.<stack>.yaml` into a folder and print the next commands.
+
+    Raises InitError if the stack would be invalid.
+    """
     if not STACK_NAME.fullmatch(stack):
         raise InitError(f"--stack {stack}: must have at most 32 lower-case letters, digits and '-'")
     file = folder / f"Pulumi.{stack}.yaml"

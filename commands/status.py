@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any, TextIO
@@ -39,6 +40,8 @@ WIDTH = 10_000
 """Width of the console. It exceeds any table, so that no cell is cut; a terminal wraps long lines."""
 HEIGHT = 100
 RESTART_PREFIX = "restarted after"
+STDOUT, STDERR = 1, 2
+"""File descriptors, which programs that this process starts inherit."""
 COLUMNS = (
     "job",
     "kind",
@@ -246,27 +249,59 @@ def read_notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[st
 def main(*, as_json: bool = False) -> int:
     """Show the state of the stack. A stack that is not up is not an error."""
     set_closing(STILL_RUNNING)
-    stack = os.environ.get("STACK", DEFAULT_STACK)
-    problem = ""
+    found = read_snapshot()
+    if as_json:
+        print(json.dumps(document(found), indent=2))
+    elif isinstance(found, str):
+        print(found)
+    else:
+        print_snapshot(found, sys.stdout)
+    return 0
+
+
+def with_status(command: Callable[[], int], *, as_json: bool) -> int:
+    """Run a command and return its exit status.
+
+    With `as_json`, its output and that of its child processes go to stderr, and the state of the stack afterwards to
+    stdout.
+    """
+    if not as_json:
+        return command()
+    sys.stdout.flush()
+    original = os.dup(STDOUT)
+    os.dup2(STDERR, STDOUT)
+    try:
+        with redirect_stdout(sys.stderr):
+            status = command()
+    finally:
+        os.dup2(original, STDOUT)
+        os.close(original)
+    print(json.dumps(document(read_snapshot()), indent=2))
+    return status
+
+
+def document(found: Snapshot | str) -> dict[str, Any]:
+    """Return the state of the stack for `--json`."""
+    stack = {"stack": os.environ.get("STACK", DEFAULT_STACK)}
+    return (
+        {**stack, "up": False, "problem": found} if isinstance(found, str) else {**stack, "up": True, **found.as_json()}
+    )
+
+
+def read_snapshot() -> Snapshot | str:
+    """Return the state of the stack, or why it has none."""
     try:
         found = stack_outputs()
-        snapshot = take_snapshot(found.cluster(), found.jobs)
-        if as_json:
-            print(json.dumps({"stack": stack, "up": True, **snapshot.as_json()}, indent=2))
-        else:
-            print_snapshot(snapshot, sys.stdout)
+        return take_snapshot(found.cluster(), found.jobs)
     except StackNotFound as error:
-        problem = str(error)
+        return str(error)
     except NoKubeconfig:
         raise
     except Forbidden as error:
         raise CommandError(f"{error}; it needs to read jobs, pods, logs and events of that namespace") from error
     except Unreachable as error:
         up, down = make_command("up"), make_command("down")
-        problem = f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack"
-    if problem:
-        print(json.dumps({"stack": stack, "up": False, "problem": problem}, indent=2) if as_json else problem)
-    return 0
+        return f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack"
 
 
 if __name__ == "__main__":

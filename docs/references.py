@@ -60,9 +60,9 @@ trainyard:policy:
   may_replace: [gpus]
 ```
 
-`levels` changes the level of a rule in a stack. `exceptions` allows a resource to break a rule, for a reason that
-every preview shows. `may_replace` lists the pools with a running job and the buckets that a plan may replace or
-delete.
+`levels` changes the level of a rule in a stack; `disabled` switches it off. `exceptions` allows a resource to break a
+rule, for a reason that every preview shows. `may_replace` lists the pools with a running job and the buckets that a
+plan may replace or delete.
 """
 
 

@@ -68,14 +68,18 @@ or a job's deadline. Jobs have no TTL, because `pulumi up` would recreate a dele
 TIME_TO_LIVE = ("ttl_hours", "deadline_seconds")
 
 
-def unknown_key(key: str, allowed: Sequence[str]) -> str:
-    """Return the error message for an unknown key, with the most similar key of `allowed`."""
-    return f"unknown key; {_remedy(key, allowed)}; allowed here: {', '.join(allowed)}"
+def unknown_key(key: str, allowed: Sequence[str], inner_keys: Mapping[str, str] | None = None) -> str:
+    """Return the error message for an unknown key, with the most similar key of `allowed`.
+
+    `inner_keys` has keys of sections below, as `section.key`.
+    """
+    return f"unknown key; {_remedy(key, allowed, inner_keys or {})}; allowed here: {', '.join(allowed)}"
 
 
-def _remedy(key: str, allowed: Sequence[str]) -> str:
+def _remedy(key: str, allowed: Sequence[str], inner_keys: Mapping[str, str]) -> str:
     normalized = key.lower().replace("-", "_")
-    candidates = TIME_TO_LIVE if normalized == "ttl" else (SYNONYMS.get(normalized, normalized),)
+    known = SYNONYMS.get(normalized) or inner_keys.get(normalized, normalized)
+    candidates = TIME_TO_LIVE if normalized == "ttl" else (known,)
     for candidate in candidates:
         section, dot, inner = candidate.partition(".")
         if section in allowed:
@@ -167,7 +171,8 @@ def _problem(error: ErrorDetails, model: type[BaseModel], number_texts: Mapping[
     if kind == "missing":
         return Problem(code, location.path, f"is missing: {_field_doc(location)}; add {_example(location)}")
     if kind == "extra_forbidden":
-        return Problem(code, location.path, unknown_key(str(location.path[-1]), location.siblings), value)
+        message = unknown_key(str(location.path[-1]), location.siblings, location.inner_keys)
+        return Problem(code, location.path, message, value)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         tag = context.get("tag", PydanticUndefined)
         error_text = "is missing" if tag is PydanticUndefined else "is unknown"
@@ -195,6 +200,8 @@ class _Location:
     sections: tuple[type[BaseModel], ...]
     owner: type[BaseModel] | None = None
     """Section that contains the field."""
+    inner_keys: Mapping[str, str] | None = None
+    """Keys of sections below, which may have been written here by mistake, as `section.key`."""
 
 
 def _locate(model: type[BaseModel], pydantic_path: Sequence[str | int]) -> _Location:
@@ -209,9 +216,10 @@ def _locate(model: type[BaseModel], pydantic_path: Sequence[str | int]) -> _Loca
             siblings = tuple(sections[0].model_fields) if len(sections) == 1 and isinstance(part, str) else ()
             field = sections[0].model_fields.get(str(part)) if siblings else None
             owner = sections[0] if field else location.owner
+            inner_keys = getattr(sections[0], "INNER_KEYS", {}) if siblings else {}
             if isinstance(part, str):
                 sections = tuple(_sections(field.annotation)) if field else ()
-            location = _Location((*location.path, part), field or location.field, siblings, sections, owner)
+            location = _Location((*location.path, part), field or location.field, siblings, sections, owner, inner_keys)
     return location
 
 

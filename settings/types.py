@@ -110,7 +110,9 @@ def _flag(value: str) -> str:
 def _scalar(value: Any) -> str | int | float | bool:
     if isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)):
         return value
-    raise Invalid("flag_value", "must be one string, number, true or false")
+    if isinstance(value, dict) and value and all(isinstance(each, str | int) for each in value.values()):
+        return ",".join(f"{key}={each}" for key, each in value.items())
+    raise Invalid("flag_value", "must be one string, number, true or false, or a mapping of names to these")
 
 
 def _text(value: Any) -> str:

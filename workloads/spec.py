@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, Literal, get_args
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
@@ -31,6 +33,7 @@ from settings.types import (
 from workloads.examples import example_names
 from workloads.kinds import KINDS
 from workloads.kinds.kind import COORDINATOR, Rendezvous
+from workloads.trainer_flags import FLAGS
 
 JobKind = Literal["indexed-job", "pytorch-job", "mpi-job", "mx-job", "jobset", "train-job", "ray-job"]
 Recipe = Literal["digits", "imagenet", "language"]
@@ -119,6 +122,10 @@ def _default_processes(values: dict[str, Any]) -> int:
 class JobSpec(Section):
     """Distributed training job."""
 
+    INNER_KEYS: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {name: f"flags.{name}" for recipe_flags in FLAGS.values() for name in recipe_flags}
+    )
+    """Flags of the trainer, which error messages find if a file has them next to `flags`."""
     name: DnsLabel = Field(examples=["digits"])
     """Name of the job, unique in the stack. The names of its hosts begin with it."""
     kind: JobKind = "indexed-job"
@@ -178,8 +185,8 @@ class JobSpec(Section):
     shared_memory: Memory = "512Mi"
     """Size of /dev/shm on each host. It is part of the host's memory."""
     flags: dict[FlagName, Scalar] = Field(default_factory=dict)
-    """Flags of the trainer: `batch_size: 64` becomes `--batch-size=64`, `amp: true` becomes `--amp`. A table below
-    lists all flags."""
+    """Flags of the trainer: `batch_size: 64` becomes `--batch-size=64`, `amp: true` becomes `--amp`, and
+    `parallelism: {shard: 8, tensor: 2}` becomes `--parallelism=shard=8,tensor=2`. A table below lists all flags."""
     environment: dict[VariableName, Text] = Field(default_factory=dict)
     """Environment variables of every training process."""
     secrets: dict[VariableName, SecretName] = Field(default_factory=dict)

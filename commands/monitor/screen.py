@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -127,6 +129,30 @@ class Screen:
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
+
+
+class JsonScreen(Screen):
+    """Writer of one JSON object for each line of a host's log. Trainyard's own lines go to stderr."""
+
+    def __init__(self, out: TextIO, *, only_rank: int | None = None) -> None:
+        super().__init__(sys.stderr, only_rank=only_rank, detail=Detail.ALL)
+        self._out = out
+
+    def live(self) -> AbstractContextManager[Any]:
+        """Do nothing: a program reads the output."""
+        return nullcontext()
+
+    def line(self, pod: PodState, text: str, ranks: int) -> None:
+        """Print a line of a host's log, and the values of the event in it."""
+        del ranks
+        event = parse_event(text)
+        rank = None if event is None else event.rank
+        if self._only_rank is not None and self._only_rank not in (list(pod.ranks) if rank is None else [rank]):
+            return
+        found: dict[str, Any] = {"job": pod.job, "host": pod.label, "text": text}
+        if event is not None:
+            found |= {"event": event.name, "rank": rank, "fields": event.fields}
+        print(json.dumps(found), file=self._out, flush=True)
 
 
 def readable_fields(text: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import re
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -13,6 +15,7 @@ from commands.monitor.logs import Progress
 from commands.monitor.pod_state import pod_state
 from commands.monitor.screen import (
     Detail,
+    JsonScreen,
     Screen,
     describe,
     describe_many,
@@ -21,7 +24,7 @@ from commands.monitor.screen import (
     result_text,
     summary,
 )
-from commands.status import COLUMNS, Snapshot, job_rows, print_snapshot, render
+from commands.status import COLUMNS, Snapshot, job_rows, print_snapshot, render, with_status
 from tests.commands.test_logs import TORCHRUN
 from tests.commands.test_pod_state import API, pod
 
@@ -44,6 +47,48 @@ def test_screen_single_rank_has_no_prefix_and_does_not_wrap() -> None:
     out = io.StringIO()
     Screen(out).line(FIRST, line, 1)
     assert out.getvalue() == line + "\n"
+
+
+def test_json_screen_prints_an_object_a_line_and_keeps_notes_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    out = io.StringIO()
+    screen = JsonScreen(out)
+    with screen.live():
+        screen.note("waiting")
+        screen.line(FIRST, "train rank=3/8 step=5/9 loss=0.25", 8)
+        screen.line(SECOND, "some text", 8)
+    event, text = map(json.loads, out.getvalue().splitlines())
+    assert (event["job"], event["event"], event["rank"], event["fields"]["loss"]) == ("ok", "train", 3, "0.25")
+    assert text == {"job": "ok", "host": SECOND.label, "text": "some text"}
+    assert "waiting" in capsys.readouterr().err
+
+
+def test_json_screen_of_one_rank_leaves_out_others() -> None:
+    out = io.StringIO()
+    screen = JsonScreen(out, only_rank=1)
+    for host in (FIRST, SECOND):
+        screen.line(host, "text of its host", 2)
+        screen.line(host, "train rank=0/2 step=5/9", 2)
+    assert [json.loads(line)["text"] for line in out.getvalue().splitlines()] == ["text of its host"]
+
+
+def test_command_with_json_prints_only_the_status_to_stdout(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STACK", "dev")
+    monkeypatch.setattr("commands.status.read_snapshot", lambda: "it is not up")
+
+    def command() -> int:
+        print("from Python", flush=True)
+        subprocess.run(["git", "--version"], check=True)
+        return 3
+
+    assert with_status(command, as_json=True) == 3
+    printed = capfd.readouterr()
+    assert json.loads(printed.out) == {"stack": "dev", "up": False, "problem": "it is not up"}
+    assert "from Python" in printed.err
+    assert "git version" in printed.err
+    assert with_status(command, as_json=False) == 3
+    assert "from Python" in capfd.readouterr().out
 
 
 def test_screen_two_ranks_show_all_lines_with_prefix() -> None:

@@ -54,6 +54,8 @@ def test_policy_levels_and_exceptions_of_stack_apply() -> None:
     assert found.fails
     softer = Settings(levels={"limits-set": "advisory"})
     assert not any(each.fails for each in findings(broken, RULES, softer))
+    off = Settings(levels={"limits-set": "disabled"})
+    assert [each for each in findings(broken, RULES, off) if each.rule.name == "limits-set"] == []
     excused = Settings(exceptions={("limits-set", "digits-job"): "measured without limits for a week"})
     (found,) = [each for each in findings(broken, RULES, excused) if each.rule.name == "limits-set"]
     assert (found.fails, found.excused) == (False, "measured without limits for a week")

@@ -28,10 +28,10 @@ def platform(kind: str, *pools: dict[str, Any], **changes: Any) -> PlatformConfi
     return parse({"platform": {"kind": kind, **project, "pools": named, **changes}, "jobs": []}).platform
 
 
-def tpu(accelerator: str, **changes: Any) -> PlatformConfig:
+def tpu(accelerator: str, *, zone: str = "us-central1-a", **changes: Any) -> PlatformConfig:
     """Return a GKE platform with a pool `tpu`."""
     pool = {"name": "tpu", "accelerator": accelerator, "check_zones": False, **changes}
-    gke = {"kind": "gke", "project": "some-project", "pools": [pool], "zone": "us-central1-a"}
+    gke = {"kind": "gke", "project": "some-project", "pools": [pool], "zone": zone}
     return parse({"platform": gke, "jobs": []}).platform
 
 
@@ -146,6 +146,14 @@ def test_cost_estimate_of_spot_pool_uses_spot_price() -> None:
     assert found.by_part()["tpu"].amount == pytest.approx(16 * 0.54421 + disks)
     assert found.by_part(spot=False)["tpu"].amount == pytest.approx(16 * 2.7 + disks)
     assert found.by_part(spot=True)["cluster"] == found.by_part(spot=False)["cluster"]
+
+
+def test_cost_estimate_of_another_region_uses_its_prices() -> None:
+    def rate(**changes: Any) -> float:
+        return cost_estimate(tpu("v6e-16", **changes)).by_part()["tpu"].amount
+
+    assert rate(zone="europe-west4-a") - rate() == pytest.approx(16 * (2.97 - 2.7))
+    assert rate(zone="us-east5-a", capacity="spot") - rate(capacity="spot") == pytest.approx(16 * (1.215 - 0.54421))
 
 
 def test_cost_estimate_range_is_wider_in_other_regions_and_for_spot() -> None:

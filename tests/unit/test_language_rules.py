@@ -73,6 +73,11 @@ def test_sizes_that_fit_are_accepted(flags: dict[str, Any]) -> None:
     assert found(spec(flags=flags)) == []
 
 
+def test_mapping_of_groups_is_their_text() -> None:
+    groups = {"data": "auto", "tensor": 2}
+    assert spec(flags={"parallelism": groups}).flags["parallelism"] == "data=auto,tensor=2"
+
+
 @pytest.mark.parametrize(("flags", "code", "flag"), REJECTED)
 def test_wrong_sizes_are_rejected(flags: dict[str, Any], code: str, flag: str) -> None:
     assert (code, f"flags.{flag}") in [(code, path.replace("-", "_")) for code, path in found(spec(flags=flags))]
