@@ -176,7 +176,7 @@ class Meter:
 
     def is_finite(self) -> bool:
         """Return True if no loss was NaN or infinite. Waits for the device."""
-        return math.isfinite(self.sums()[0].item())
+        return math.isfinite(self.sums().tolist()[0])
 
     def sums(self) -> torch.Tensor:
         """Return the sums so far for `take`, without waiting for the device."""

@@ -261,9 +261,10 @@ class ReplicaRuntime(XlaRuntime):
         if xr.device_type() != "CPU":
             xm.all_reduce(xm.REDUCE_SUM, gradients, scale=1 / self.world)
             return
-        torch_xla.sync()
-        for gradient in gradients:
-            gradient.copy_(self.sum(gradient) / self.world)
+        averages = self.sum(torch.cat([gradient.flatten() for gradient in gradients])) / self.world
+        parts = averages.to(self.device).split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
 
 
 def _compiled() -> int:

@@ -68,9 +68,8 @@ class DecoderRuntime(SpmdRuntime):
 
     def host_like(self, weight: torch.Tensor) -> torch.Tensor:
         """Return an empty tensor with the size and the sharding of `host_part`."""
-        axis, part = self._axis(weight), torch.empty(weight.shape, device="meta")
-        size = part.shape[axis or 0] // (1 if axis is None else self._hosts[1])
-        return self._on_host(weight, part.narrow(axis or 0, 0, size))
+        axis, whole = self._axis(weight), torch.empty(weight.shape, device="meta")
+        return whole if axis is None else self._on_host(weight, whole.chunk(self._hosts[1], dim=axis)[0])
 
     def restore(self, target: torch.Tensor, saved: torch.Tensor) -> None:
         """Copy this host's part of a saved tensor to its devices."""
