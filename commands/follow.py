@@ -29,6 +29,7 @@ from commands.monitor.cluster import (
     Untrusted,
     stack_outputs,
 )
+from commands.monitor.exit_codes import STOP_CODES
 from commands.monitor.job_state import JobState
 from commands.monitor.live_line import Training, live_line
 from commands.monitor.logs import LogStreams, Progress
@@ -292,7 +293,7 @@ class Follower:
         if job.is_over:
             return
         if job.state == "suspended":
-            self._report(job.uid, f"{job.name} is stopped; {make_command('resume', JOB=job.name)} continues it")
+            self._report_stopped(job, pods)
         elif job.state == "queued":
             self._report(job.uid, f"{job.name} {job.reason}")
         elif not pods:
@@ -302,12 +303,24 @@ class Follower:
         else:
             self._forget(f"pods of {job.name}")
         current = latest_by_place(pods)
+        if job.state in ("suspended", "queued"):
+            # The job was told to end these hosts, so this is not a failure.
+            current = [pod for pod in current if not (pod.is_over and pod.exit_code in STOP_CODES)]
         if len(current) > MANY_HOSTS:
             self._report(f"all {job.name}", describe_many(job.name, current))
         for pod in current:
             earlier = sum(each.place == pod.place for each in pods) - 1 + pod.restarts
             self._report_pod(pod, earlier, now, is_shown=len(current) <= MANY_HOSTS)
         self._report_quiet_hosts(job, [pod for pod in current if pod.state == "running" and pod.ranks], now)
+
+    def _report_stopped(self, job: JobState, pods: Sequence[PodState]) -> None:
+        """Report a job that is stopped, and its checkpoint once its hosts have ended."""
+        if any(pod.has_log and not pod.is_over for pod in pods):
+            self._report(job.uid, f"{job.name} is stopping; its hosts save a checkpoint and end")
+            return
+        step = self._progress[job.name].value("step", "checkpoint")
+        saved = f"; step {step} is saved" if step else ""
+        self._report(job.uid, f"{job.name} is stopped{saved}; {make_command('resume', JOB=job.name)} continues it")
 
     def _report_no_pods(self, job: JobState, reason: str, now: float) -> None:
         """Report a job that has no pods: none yet, or none any more."""

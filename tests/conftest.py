@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 
 import pytest
 
@@ -42,7 +43,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Let the interpreter free what collection imported: some libraries report it as leaked otherwise."""
+    """Save the measured coverage, and let the interpreter free what collection imported.
+
+    Some libraries report as leaked what is not freed. xdist kills a worker that takes longer than ten seconds to end.
+    """
+    if "coverage" in sys.modules and (measured := sys.modules["coverage"].Coverage.current()):
+        measured.save()
     gc.unfreeze()
 
 

@@ -163,6 +163,8 @@ class Training:
         with self.runtime.autocast():
             output = self.model(inputs)
             objective, loss = self.task.loss(output, labels)
+        # Other ranks may finish a step with these gradients. A signal then no longer ends this rank before a save.
+        self.preempted()
         self.state.scaler.scale(objective * scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         self.log.meter.add(loss, output, labels)
 
@@ -182,7 +184,7 @@ class Training:
         value, results = found.measures[name], self.state.results
         results[f"test_{name}"], best = value, results.get(f"best_{name}", value)
         results[f"best_{name}"] = self.task.best(value, best)
-        self.task.after_evaluation(self.state.model, self.report, self.state.step)
+        self.task.after_evaluation(self.state.model, self.report, self.state.step, self.stop_requested)
 
     def stop_requested(self) -> bool:
         """Return True if a stop was requested. Also records a heartbeat."""

@@ -45,19 +45,18 @@ class Reporter:
     def __init__(self, process: Process, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
         self._identity: dict[str, Value] = {"rank": (process.rank, process.world), "host": socket.gethostname()}
         self._order = threading.Lock()
-        self._writers: list[Writer] = []
+        sinks: list[Sink] = []
         if folder:
             metrics, name = folder.child("metrics"), f"rank-{process.rank}"
-            # One thread serves the other sinks, but W&B may wait for the network.
-            sinks: list[Sink] = [JsonFile(metrics, f"{name}.jsonl") if metrics.is_local else JsonParts(metrics, name)]
+            sinks.append(JsonFile(metrics, f"{name}.jsonl") if metrics.is_local else JsonParts(metrics, name))
             if process.rank == 0:
                 sinks.append(TensorBoard(folder.child("tensorboard")))
-            self._writers.append(Writer(sinks))
             if wandb != "off":
                 if find_spec("wandb") is None:
                     raise ConfigurationError(f"wandb is {wandb!r} and the package wandb is not installed: install it")
-                run = WeightsAndBiases(folder.child("wandb"), job=job, rank=process.rank, mode=wandb)
-                self._writers.append(Writer([run]))
+                sinks.append(WeightsAndBiases(folder.child("wandb"), job=job, rank=process.rank, mode=wandb))
+        # A thread each, because TensorBoard takes seconds to load, and W&B may wait for the network.
+        self._writers = [Writer(sink) for sink in sinks]
 
     def event(
         self, name: str, gallery: Gallery | None = None, /, *, global_step: int | None = None, **values: Value
@@ -78,6 +77,11 @@ class Reporter:
                 writer.put(record)
         for writer in self._writers:
             writer.check()
+
+    def sync(self) -> None:
+        """Wait until the lines of JSON so far are written."""
+        for writer in self._writers[:1]:
+            writer.sync()
 
     def close(self) -> None:
         """Write all remaining events. Raises StorageError if that fails."""

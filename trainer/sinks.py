@@ -84,11 +84,11 @@ class Sink:
 
 
 class Writer:
-    """A thread that passes events to sinks. Training adds events to a queue and never waits."""
+    """A thread that passes events to a sink. Training adds events to a queue."""
 
-    def __init__(self, sinks: list[Sink]) -> None:
-        self._sinks = sinks
-        self._queue: queue.SimpleQueue[Record | None] = queue.SimpleQueue()
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._queue: queue.SimpleQueue[Record | threading.Event | None] = queue.SimpleQueue()
         self._error: StorageError | None = None
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
@@ -101,6 +101,12 @@ class Writer:
         """Raise StorageError if an event could not be written."""
         if self._error:
             raise self._error
+
+    def sync(self) -> None:
+        """Wait until the events so far are written. Wait only seconds, because a disk may not answer."""
+        written = threading.Event()
+        self._queue.put(written)
+        written.wait(PREEMPTED_CLOSE_SECONDS)
 
     def end(self) -> None:
         """Accept no more events."""
@@ -117,10 +123,8 @@ class Writer:
             self._write()
         except StorageError as error:
             self._error = error
-            # The other sinks have the earlier events.
-            for sink in self._sinks:
-                with suppress(StorageError, OSError):
-                    sink.close()
+            with suppress(StorageError, OSError):
+                self._sink.close()
 
     def _write(self) -> None:
         """Write events until the end, and flush when the oldest unflushed event is old enough."""
@@ -128,8 +132,7 @@ class Writer:
         while True:
             wait = due - time.monotonic()
             if wait <= 0:
-                for sink in self._sinks:
-                    sink.flush()
+                self._sink.flush()
                 due = math.inf
                 continue
             try:
@@ -138,11 +141,12 @@ class Writer:
                 continue
             if record is None:
                 break
-            for sink in self._sinks:
-                sink.write(record)
+            if isinstance(record, threading.Event):
+                record.set()
+                continue
+            self._sink.write(record)
             due = min(due, time.monotonic() + FLUSH_SECONDS)
-        for sink in self._sinks:
-            sink.close()
+        self._sink.close()
 
 
 class JsonFile(Sink):
@@ -157,7 +161,6 @@ class JsonFile(Sink):
 
     def write(self, record: Record) -> None:
         """Add an event."""
-        # A rank that is killed loses no line of a step whose checkpoint it has written.
         with _storage_errors(self._url):
             self._file.write(record.line())
             self._file.flush()

@@ -55,9 +55,11 @@ class Task(Protocol):
     def evaluate(self, model: nn.Module, stop_requested: Callable[[], bool]) -> Evaluation | None:
         """Evaluate the test set. All ranks must call it. Returns None if one of them was preempted meanwhile."""
 
-    def after_evaluation(self, model: nn.Module, report: Reporter, step: int) -> None:
+    def after_evaluation(
+        self, model: nn.Module, report: Reporter, step: int, stop_requested: Callable[[], bool]
+    ) -> None:
         """Report more about the model, such as a sample of text. All ranks must call it."""
-        del model, report, step
+        del model, report, step, stop_requested
 
 
 class ImageTask(Task):

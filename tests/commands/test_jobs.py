@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +16,13 @@ import pytest
 from commands import jobs
 from commands.confirm import NotConfirmed, confirm
 from commands.exit_status import ExitStatus
+from commands.follow import Follower
 from commands.job_results import finished_lines, report_stopped
 from commands.jobs import JobError, rerun_question, stopped_lines
 from commands.monitor.cluster import Cluster, NotFound
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
+from commands.monitor.screen import Screen
 from infra.local.settings import ClusterSettings
 from infra.make_command import COMMAND_VARIABLE, make_command
 from stack.config import StackConfig, parse
@@ -58,8 +62,14 @@ def test_stop_saves_and_ends_the_pods_until_the_job_is_resumed(
         return any(pod.state == "running" for pod in cluster.pods(["stops"]))
 
     wait_for("the job runs", is_running)
+    followed = io.StringIO()
+    threading.Thread(target=Follower(cluster, ["stops"], Screen(followed)).run, daemon=True).start()
+    wait_for("the follower shows the host", lambda: "stops/0 running" in followed.getvalue())
     assert jobs.stop("") == 0
     assert not is_running()
+    wait_for("the follower shows the stop", lambda: "stops is stopped" in followed.getvalue())
+    assert "stops is stopped; step 7 is saved; `make resume JOB=stops` continues it" in followed.getvalue()
+    assert "failed" not in followed.getvalue()
     text = capsys.readouterr().out
     assert "checkpoint step=7" in text
     assert "stops is stopped; step 7 is saved\n  `make resume JOB=stops` continues from step 7" in text

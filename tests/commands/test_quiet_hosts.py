@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,10 +14,12 @@ import pytest
 from commands import follow as follow_module
 from commands.follow import Follower
 from commands.monitor.cluster import Cluster, StackNotFound
+from commands.monitor.exit_codes import RETRYABLE_OFFSET
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
 from commands.monitor.screen import Detail, Screen
 from tests.commands.test_screen import FIRST, SECOND
+from trainer.exit_codes import PREEMPTED, STORAGE_ERROR
 
 JOB = JobState(name="ok", kind="indexed-job", state="running", hosts=2, started="2026-01-01T00:00:00Z", uid="job-uid")
 HOSTS = [
@@ -150,6 +152,31 @@ def test_job_that_has_pods_again_can_be_reported_again(followed: Followed) -> No
     followed.cluster.hosts = []
     assert followed.poll(1) == []
     assert followed.poll(6) == []
+
+
+def test_stopped_job_is_reported_with_its_checkpoint_and_not_as_failed(followed: Followed) -> None:
+    followed.cluster.job = replace(JOB, state="suspended")
+    followed.cluster.hosts = [replace(host, state="ending", reason="Terminating") for host in HOSTS]
+    stopping, *_ = followed.poll(1)
+    assert stopping == "ok is stopping; its hosts save a checkpoint and end"
+    followed.print(0, "checkpoint step=120 path=file:///bucket/checkpoints/ok/step-000000120 seconds=0.1 rank=0/2")
+    codes = (PREEMPTED, PREEMPTED + RETRYABLE_OFFSET)
+    followed.cluster.hosts = [
+        replace(host, state="failed", reason="Error", exit_code=code) for host, code in zip(HOSTS, codes, strict=True)
+    ]
+    assert followed.poll(1) == ["ok is stopped; step 120 is saved; `make resume JOB=ok` continues it"]
+    followed.cluster.hosts = []
+    assert followed.poll(60) == []
+    followed.cluster.job, followed.cluster.hosts = JOB, [replace(HOSTS[0], uid="again")]
+    assert followed.poll(1) == ["ok/0 running on local-0"]
+
+
+def test_host_of_a_stopped_job_that_fails_is_reported(followed: Followed) -> None:
+    followed.cluster.job = replace(JOB, state="suspended")
+    followed.cluster.hosts = [replace(HOSTS[0], state="failed", reason="Error", exit_code=STORAGE_ERROR)]
+    stopped, failed = followed.poll(1)
+    assert stopped == "ok is stopped; `make resume JOB=ok` continues it"
+    assert failed.startswith("ok/0 failed on local-0: exit code 74: ")
 
 
 def test_follower_results_have_the_measure_of_each_job(followed: Followed) -> None:

@@ -140,6 +140,7 @@ ROWS = {
         (
             "`stop` waits until the hosts have ended, and prints the step that they saved.",
             "tests/commands/test_jobs.py::test_stop_saves_and_ends_the_pods_until_the_job_is_resumed",
+            "tests/commands/test_quiet_hosts.py::test_stopped_job_is_reported_with_its_checkpoint_and_not_as_failed",
         ),
         (
             "The trainer saves its current step, and continues from exactly there",

@@ -64,6 +64,19 @@ ROWS = {
             "trains them alone",
             "tests/trainer/test_export.py::test_adapters_are_trained_saved_and_merged",
         ),
+        (
+            "Tensor groups divide the adapters with their layers.",
+            "tests/trainer/test_sharding.py::test_groups_of_ranks_train_adapters_as_one_process",
+        ),
+        (
+            "A preempted run ends the text early.",
+            "tests/trainer/test_preemption.py::test_preempted_run_writes_no_more_text",
+        ),
+        (
+            "so a killed run that resumes has a line of each step",
+            "tests/trainer/test_records.py::test_save_waits_for_the_lines_of_its_steps",
+            "tests/trainer/test_language.py::test_killed_run_resumes_to_the_bit",
+        ),
         ("training is complete", "tests/trainer/test_training.py::test_two_hosts_learn"),
         (
             "out of memory although earlier steps had enough",
@@ -390,6 +403,14 @@ ROWS = {
         (
             "20 checkpoints of the last trained step",
             "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
+        ),
+        (
+            "a checkpoint of the last trained step",
+            "tests/trainer/test_preemption.py::test_rank_preempted_in_its_first_step_saves",
+        ),
+        (
+            "each is skipped with its reason, and the final weights are identical to the bit",
+            "tests/trainer/test_faults.py::test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result",
         ),
         (
             "100 successful resumes",

@@ -1,21 +1,25 @@
 """The trainer with a fault in one rank, or with other constants.
 
-`python -m tests.trainer.faulty sleep|slow|none RANK [MODULE.CONSTANT=NUMBER...] RECIPE --flags`
+`python -m tests.trainer.faulty sleep|slow|endless|preempted|none RANK [MODULE.CONSTANT=NUMBER...] RECIPE --flags`
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from torch import nn
 
 from trainer.__main__ import main
 from trainer.data.datasets import Digits, GeneratedImages
 from trainer.data.texts import Texts
 from trainer.loop import Training
+from trainer.runtime import Runtime
 
 FIRST_STEP = 20
 """Number of steps before the fault."""
@@ -66,6 +70,34 @@ def slow() -> None:
     Training.step = timed  # type: ignore[method-assign]  # the fault
 
 
+def endless() -> None:
+    """Evaluate without end, and print a line when every rank has begun."""
+
+    def repeated(batches: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
+        def endlessly(*words: Any, **more: Any) -> Iterator[Any]:
+            yield from batches(*words, **more)
+            print("evaluating", flush=True)
+            while True:
+                yield from batches(*words, **more)
+
+        return endlessly
+
+    for data in (Digits, Texts):
+        data.test_batches = repeated(data.test_batches)  # type: ignore[method-assign]  # the fault
+
+
+def preempted() -> None:
+    """Receive SIGTERM in the first step once the gradients are exchanged, when other ranks may have finished it."""
+    sync = Runtime.sync_gradients
+
+    def signalled(self: Runtime, model: nn.Module) -> None:
+        sync(self, model)
+        Runtime.sync_gradients = sync  # type: ignore[method-assign]  # once
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    Runtime.sync_gradients = signalled  # type: ignore[method-assign]  # the fault
+
+
 def set_constants() -> None:
     """Set the constants in the command line, and remove them from it."""
     while "=" in sys.argv[1]:
@@ -78,8 +110,8 @@ if __name__ == "__main__":
     fault, rank = sys.argv[1:3]
     del sys.argv[1:3]
     set_constants()
-    if os.environ.get("RANK", "0") == rank and fault != "none":
-        {"sleep": asleep, "slow": slow}[fault]()
+    if rank in ("all", os.environ.get("RANK", "0")) and fault != "none":
+        {"sleep": asleep, "slow": slow, "endless": endless, "preempted": preempted}[fault]()
     code = main()
     sys.stdout.flush()
     os._exit(code)

@@ -67,7 +67,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
         "checksum of",
     ),
     "a copy of another step": (lambda folder: other_facts(folder, step=2), "it is a copy of step 2"),
-    "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "belongs to resnet/sgd, not cnn/adamw"),
+    "other model": (lambda folder: other_facts(folder, signature="resnet/sgd"), "belongs to resnet/sgd, not "),
 }
 
 

@@ -12,13 +12,14 @@ import torch
 
 from tests.trainer.language import FLAGS, MODEL, STEADY, evaluations, losses, train, write_texts
 from tests.trainer.processes import Ended, run
-from trainer.checkpoints.tensor_files import MANIFEST, unseal
+from tests.trainer.test_language import weights
 from trainer.config import LanguageConfig
 from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DONE, STORAGE_ERROR, ConfigurationError, DataError
 from trainer.language import hugging_face
 from trainer.language.coder import Coder, FileCoder
 from trainer.language.decoder import Decoder, initialize
 from trainer.language.hugging_face import PublishedModel, describe, published_name, write_model
+from trainer.language.lora import adapt, is_adapter
 from trainer.storage import Folder
 
 TEXT = b"the people of these states shall have peace"
@@ -231,22 +232,31 @@ def test_export_in_16_bits_halves_the_file(trained: Path, exported: Path, tmp_pa
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
 
 
-def test_adapters_are_trained_saved_and_merged(exported: Path, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("groups", "shares"), [("shard=2", 2), ("tensor=2", 1)])
+def test_adapters_are_trained_saved_and_merged(
+    groups: str, shares: int, exported: Path, data: Path, tmp_path: Path
+) -> None:
     flags = (f"--init-from={exported}", "--lora-rank=4", "--lora-alpha=8", "--learning-rate=1e-2", "--warmup=0")
     train(data, tmp_path / "one", *flags)
-    train(data, tmp_path / "shards", *flags, "--parallelism=shard=2", ranks=2, shares=2)
+    train(data, tmp_path / "shards", *flags, f"--parallelism={groups}", ranks=2, shares=shares)
     found = losses(tmp_path / "one", 1)
     assert losses(tmp_path / "shards", 2) == pytest.approx(found, rel=1e-4)
     assert found[-1] < 0.99 * found[0]
-    (checkpoint,) = (tmp_path / "shards" / "checkpoints" / "training").iterdir()
-    manifest = unseal((checkpoint / MANIFEST).read_bytes())
-    names = [name for name in manifest["tensors"] if name.startswith("model.")]
-    assert len(names) == 2 * 7 * 2
-    assert all(name.endswith((".lora_down", ".lora_up")) for name in names)
+    adapters = {name: weight for name, weight in weights(tmp_path / "shards").items() if name.startswith("model.")}
+    assert len(adapters) == 2 * 7 * 2
+    assert all(is_adapter(name) for name in adapters)
     ended = export(tmp_path / "shards", tmp_path / "merged")
     assert ended.codes == [DONE], ended.output
     train(data, tmp_path / "again", f"--init-from={tmp_path / 'merged'}", *STILL)
     assert evaluations(tmp_path / "again") == pytest.approx(evaluations(tmp_path / "shards"), rel=1e-5)
+    model = decoder(LanguageConfig(**CONFIG))
+    adapt(model, rank=4, scale=8 / 4)
+    PublishedModel(str(exported)).load(model, lambda: None)
+    model.load_state_dict({name.removeprefix("model."): weight for name, weight in adapters.items()}, strict=False)
+    tokens = torch.randint(256, (2, 20), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        own, theirs = model(tokens), published(tmp_path / "merged")(tokens).logits
+    torch.testing.assert_close(theirs, own, rtol=1e-5, atol=1e-5)
 
 
 def test_adapters_resume_exactly(exported: Path, data: Path, tmp_path: Path) -> None:
@@ -280,13 +290,6 @@ def test_wrong_beginnings_are_rejected(
     assert ended.codes == [code], ended.output
     assert words in ended.output
     assert "Traceback" not in ended.output
-
-
-def test_adapters_in_tensor_groups_are_rejected(exported: Path, data: Path) -> None:
-    flags = (f"--init-from={exported}", "--lora-rank=4", "--parallelism=tensor=2")
-    ended = run(*FLAGS, *flags, recipe="language", processes=2, data=data)
-    assert ended.codes == [BAD_CONFIGURATION], ended.output
-    assert "lora_rank is 4; allowed is 0 with tensor groups" in ended.output
 
 
 @pytest.mark.parametrize("state", ["empty", "digits", "damaged", "flag"])

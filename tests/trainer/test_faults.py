@@ -10,6 +10,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -22,9 +23,11 @@ import pytest
 from tests.trainer.conftest import KILLS, PREEMPTIONS, SEEDS
 from tests.trainer.processes import json_lines, run, started
 from tests.trainer.recipes import Recipe
+from tests.trainer.test_checkpoint import BREAKS, change
 from tests.trainer.test_gallery import recorded
 from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, saved
-from trainer.exit_codes import DONE, PREEMPTED, STORAGE_ERROR
+from trainer.checkpoints.tensor_files import MANIFEST
+from trainer.exit_codes import DATA_ERROR, DONE, PREEMPTED, STORAGE_ERROR
 
 
 def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
@@ -100,6 +103,35 @@ def test_restarts_with_two_one_two_ranks_take_every_sample_once(tmp_path: Path, 
     assert abs(mine["results"][measure] - theirs["results"][measure]) <= recipe.tolerance
 
 
+def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
+    undisturbed = undisturbed_run(tmp_path / "undisturbed", recipe)
+    shutil.copytree(undisturbed / "checkpoints", tmp_path / "checkpoints")
+    newest_first = sorted((tmp_path / "checkpoints" / "training").iterdir(), reverse=True)
+    reasons = {}
+    for folder, (kind, (damage, reason)) in zip(newest_first, BREAKS.items(), strict=False):
+        damage(folder)
+        # A folder has the size of its own entries, which is less than that of this file.
+        reasons[folder.name] = "too short" if kind == "a folder for tensors" else reason
+    # The other rank's file, which is the last one that is read.
+    (file,) = (last := newest_first[len(BREAKS)]).glob("rank-1-*.tensors")
+    change(file, lambda content: content[:-1])
+    reasons[last.name] = "too short"
+    words = (*TWO_RANKS, *recipe.flags, f"--bucket=file://{tmp_path}")
+    ended = run(*words, processes=2, data=recipe.data, recipe=recipe.name)
+    assert ended.codes == [DONE], ended.output
+    skipped = {event["path"]: event["reason"].replace("_", " ") for event in ended.events("checkpoint_skipped")}
+    assert skipped.keys() == reasons.keys()
+    assert {name: skipped[name] for name, reason in reasons.items() if reason not in skipped[name]} == {}
+    resumed = int(newest_first[len(reasons)].name.removeprefix("step-"))
+    assert [int(event["step"]) for event in ended.events("resume")] == [resumed, resumed]
+    assert_same(saved(tmp_path, LAST), saved(undisturbed, LAST))
+    for folder in (tmp_path / "checkpoints" / "training").iterdir():
+        (folder / MANIFEST).write_bytes(b"")
+    ended = run(*words, processes=2, data=recipe.data, recipe=recipe.name)
+    assert ended.codes == [DATA_ERROR], ended.output
+    assert f"none of {len(newest_first)} checkpoints can be used" in ended.output
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Yield a disk of four MiB. A checkpoint of the digits network, or of a language model's preset, has over five."""
@@ -133,21 +165,25 @@ def test_curves_that_fail_to_write_end_run(tmp_path: Path, digits: Path) -> None
     assert json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
 
 
-def test_read_only_disk_ends_run(small_disk: Path, digits: Path) -> None:
+@pytest.mark.parametrize(("name", "flags"), [("digits", ""), ("language", ""), ("language", "--tokenizer=bpe")])
+def test_read_only_disk_ends_run(name: str, flags: str, small_disk: Path, both_recipes: dict[str, Recipe]) -> None:
+    recipe = both_recipes[name]
     subprocess.run(["mount", "-n", "-o", "remount,ro", str(small_disk)], check=True)
-    ended = run(f"--bucket=file://{small_disk}", data=digits, recipe="digits")
+    words = (*recipe.flags, *flags.split(), f"--bucket=file://{small_disk}")
+    ended = run(*words, processes=2, data=recipe.data, recipe=name)
     assert ended.codes == [STORAGE_ERROR], ended.output
     assert "Read-only file system" in ended.output
 
 
-@pytest.mark.parametrize("mode", ["offline", "online"])
+@pytest.mark.parametrize(("mode", "name"), [("offline", "digits"), ("online", "digits"), ("online", "language")])
 def test_wandb_does_not_delay_training(
-    mode: str, tmp_path: Path, digits: Path, monkeypatch: pytest.MonkeyPatch
+    mode: str, name: str, tmp_path: Path, both_recipes: dict[str, Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    recipe = both_recipes[name]
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    flags = ("--epochs=3", "--log-steps=5", f"--wandb={mode}", f"--bucket=file://{tmp_path}")
-    ended = run(*flags, data=digits, recipe="digits")
+    flags = ("--epochs=3", "--log-steps=5", f"--wandb={mode}", *recipe.flags, f"--bucket=file://{tmp_path}")
+    ended = run(*flags, data=recipe.data, recipe=name)
     assert ended.codes == [DONE], ended.output
     # Online, W&B may first have started a run that it could not announce.
     kept = list((tmp_path / "training" / "wandb").rglob("offline-run-*/*.wandb"))
@@ -165,8 +201,8 @@ def test_wandb_does_not_delay_training(
     ]
     assert len(records) == len(ended.events("train")) + len(ended.events("test")) > 5
     for record in records:
-        for name in ("loss", "accuracy"):
-            assert points[record["global_step"], f"{record['event']}/{name}"] == record[name]
+        for measure in ("loss", recipe.measure):
+            assert points[record["global_step"], f"{record['event']}/{measure}"] == record[measure]
 
 
 def profiled(path: Path) -> int:

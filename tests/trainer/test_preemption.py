@@ -12,26 +12,38 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.processes import PROJECT, Running, descendants, free_port, run, started
+from tests.trainer.recipes import Recipe
+from tests.trainer.test_training import STEPS_PER_EPOCH
 from trainer.exit_codes import DONE, PREEMPTED
 
-IMAGES = ("--arch=resnet18", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--epochs=1", "--log-steps=1")
 
-
-def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path) -> None:
-    flags = (*IMAGES, f"--bucket=file://{tmp_path}")
-    # This takes an hour on any machine.
-    with started(*flags, "--test-steps=1000000", processes=2, data=tmp_path, recipe="imagenet") as running:
-        running.wait_for("train epoch=1 step=3/3")
-        time.sleep(2)
+def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path, recipe: Recipe) -> None:
+    flags = ("--epochs=1", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
+    program = "tests.trainer.faulty endless all"
+    with started(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program) as running:
+        running.wait_for("evaluating")
         os.kill(running.rank_process(1), signal.SIGTERM)
         left = running.end()
     assert left.codes == [PREEMPTED], left.output
-    assert "preempted at step 3 " in left.output
+    assert f"preempted at step {STEPS_PER_EPOCH} " in left.output
     assert not left.events("test")
-    again = run(*flags, "--test-steps=1", processes=2, data=tmp_path, recipe="imagenet")
+    again = run(*flags, processes=2, data=recipe.data, recipe=recipe.name)
     assert again.codes == [DONE], again.output
     assert not again.events("train"), "every step was saved"
     assert len(again.events("test")) == 2
+
+
+@pytest.mark.parametrize("groups", ["shard=2", "data=2"])
+def test_preempted_run_writes_no_more_text(groups: str, tmp_path: Path, both_recipes: dict[str, Recipe]) -> None:
+    recipe = both_recipes["language"]
+    # A text that takes an hour on any machine.
+    flags = ("--epochs=1", "--batch-size=8", *recipe.flags, "--sample-tokens=1000000000", f"--parallelism={groups}")
+    with started(*flags, f"--bucket=file://{tmp_path}", processes=2, data=recipe.data, recipe=recipe.name) as running:
+        running.wait_for("test ")
+        os.kill(running.hosts[0].pid, signal.SIGTERM)
+        ended = running.end()
+    assert ended.codes == [PREEMPTED], ended.output
+    assert [event["step"] for event in ended.events("checkpoint")] == [str(STEPS_PER_EPOCH)], ended.output
 
 
 @pytest.mark.parametrize("processes", [0, 2])
@@ -45,6 +57,15 @@ def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, digits: Path)
     assert ended.codes == [PREEMPTED], ended.output
     saved = ended.events("checkpoint")[-1]["step"]
     assert f"preempted at step {saved} " in ended.output
+
+
+def test_rank_preempted_in_its_first_step_saves(tmp_path: Path, recipe: Recipe) -> None:
+    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
+    program = "tests.trainer.faulty preempted 1"
+    ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program)
+    assert ended.codes == [PREEMPTED], ended.output
+    steps = [event["step"] for event in ended.events("train") if event["rank"] == "0/2"]
+    assert [event["step"] for event in ended.events("checkpoint")] == [f"{len(steps)}"], ended.output
 
 
 def test_preempted_rank_that_waits_for_others_stops() -> None:

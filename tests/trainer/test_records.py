@@ -11,11 +11,13 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]  # it has no types
 
 from tests.trainer.processes import json_lines
+from tests.trainer.saving import small_state
 from trainer import loop
+from trainer.checkpoints.run_checkpoints import RunCheckpoints
 from trainer.config import parse
 from trainer.exit_codes import DataError, StorageError
 from trainer.reporter import Reporter
-from trainer.runtime import start_runtime
+from trainer.runtime import Runtime, start_runtime
 from trainer.sinks import FLUSH_SECONDS, JsonFile, Record, Sink, TensorBoard, WeightsAndBiases, Writer
 from trainer.storage import Folder
 
@@ -34,7 +36,7 @@ def test_number_that_is_not_finite_becomes_null(value: float) -> None:
 
 
 def test_continuous_events_are_readable_during_the_run(tmp_path: Path) -> None:
-    writer = Writer([JsonFile(Folder(f"file://{tmp_path}"), "events.jsonl")])
+    writer = Writer(JsonFile(Folder(f"file://{tmp_path}"), "events.jsonl"))
     until = time.monotonic() + 20 * FLUSH_SECONDS
     while not (tmp_path / "events.jsonl").exists() or not json_lines(tmp_path / "events.jsonl"):
         assert time.monotonic() < until, "nothing is written"
@@ -52,12 +54,35 @@ class FullDisk(Sink):
 
 
 def test_writer_error_is_raised_at_every_check() -> None:
-    writer = Writer([FullDisk()])
+    writer = Writer(FullDisk())
     writer.put(Record(name="train", time=0.0, values={}, global_step=1))
     writer.wait(time.monotonic() + 60)
     for _ in range(2):
         with pytest.raises(StorageError, match="train: the disk is full"):
             writer.check()
+
+
+def test_save_waits_for_the_lines_of_its_steps(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = JsonFile.write
+
+    def slow(self: JsonFile, record: Record) -> None:
+        time.sleep(0.02)
+        write(self, record)
+
+    monkeypatch.setattr(JsonFile, "write", slow)
+    report, bucket = Reporter(runtime, Folder(f"file://{tmp_path}")), Folder(f"file://{tmp_path}/bucket")
+    checkpoints = RunCheckpoints(parse(["digits"]), bucket, runtime, small_state(), report)
+    for step in range(20):
+        report.event("train", global_step=step)
+    found: list[int] = []
+    monkeypatch.setattr(
+        checkpoints, "save", lambda *_state: found.append(len(json_lines(tmp_path / "metrics" / "rank-0.jsonl")))
+    )
+    checkpoints.save_state()
+    report.close()
+    assert found == [20]
 
 
 def test_original_error_is_reported_instead_of_cleanup_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.trainer.processes import started
+from tests.trainer.recipes import Recipe
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.run_checkpoints import LEASE_FILE, RunLease
@@ -81,11 +82,11 @@ def test_run_with_deleted_lease_still_saves(tmp_path: Path, runtime: Runtime) ->
     save(LeasedCheckpoints(folder, lease, runtime), 1)
 
 
-def test_newer_of_two_runs_continues(tmp_path: Path, digits: Path) -> None:
-    flags = ("--epochs=9999", "--log-steps=1000", f"--bucket=file://{tmp_path}")
-    with started(*flags, data=digits, recipe="digits") as first:
+def test_newer_of_two_runs_continues(tmp_path: Path, recipe: Recipe) -> None:
+    flags = ("--epochs=9999", "--log-steps=1000", *recipe.flags, f"--bucket=file://{tmp_path}")
+    with started(*flags, data=recipe.data, recipe=recipe.name) as first:
         first.wait_for("checkpoint ")
-        with started(*flags, processes=2, data=digits, recipe="digits") as second:
+        with started(*flags, processes=2, data=recipe.data, recipe=recipe.name) as second:
             second.wait_for("resume")
             ended = first.end()
             assert ended.codes == [BAD_CONFIGURATION], ended.output

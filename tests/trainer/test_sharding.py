@@ -9,12 +9,14 @@ import pytest
 
 from tests.trainer.language import FLAGS, STEADY, STEPS, evaluations, losses, train, write_texts
 from tests.trainer.processes import run
-from trainer.exit_codes import BAD_CONFIGURATION
+from trainer.exit_codes import BAD_CONFIGURATION, DONE
 
 TOLERANCE = 1e-5
 GROUPS = {
+    "one": ("", 1, 1),
     "ddp": ("", 2, 2),
     "fsdp": ("shard=4", 4, 4),
+    "fsdp-2": ("shard=2", 2, 2),
     "hsdp": ("data=2,shard=2", 4, 4),
     "tensor": ("tensor=2", 2, 1),
     "fsdp-tensor": ("shard=2,tensor=2", 4, 2),
@@ -30,17 +32,32 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Return the loss of each step of one process, which learns."""
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the bucket of a run of one process."""
     bucket = tmp_path_factory.mktemp("alone")
     train(data, bucket)
-    found = losses(bucket, 1)
+    return bucket
+
+
+@pytest.fixture(scope="module")
+def alone(trained: Path) -> list[float]:
+    """Return the loss of each step of one process, which learns."""
+    found = losses(trained, 1)
     assert len(found) == STEPS
     assert found[-1] < 0.8 * found[0]
     return found
 
 
-@pytest.mark.parametrize("name", GROUPS)
+@pytest.fixture(scope="module")
+def adapters(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Return the flags of a run that trains adapters of that model."""
+    folder = tmp_path_factory.mktemp("published")
+    words = (f"--checkpoint={trained}/checkpoints/training", f"--to={folder}")
+    assert run(*words, recipe="export", data=trained).codes == [DONE]
+    return (f"--init-from={folder}", "--lora-rank=4", *STEADY, "--learning-rate=1e-3")
+
+
+@pytest.mark.parametrize("name", ["ddp", "fsdp", "hsdp", "tensor", "fsdp-tensor", "copies-tensor"])
 def test_groups_of_ranks_have_the_losses_of_one_process(
     name: str, data: Path, alone: list[float], tmp_path: Path
 ) -> None:
@@ -66,6 +83,16 @@ def test_groups_that_compute_activations_again_have_the_losses_of_one_process(
     assert losses(tmp_path, ranks) == pytest.approx(alone, rel=TOLERANCE)
 
 
+def test_groups_of_ranks_train_adapters_as_one_process(data: Path, adapters: tuple[str, ...], tmp_path: Path) -> None:
+    train(data, tmp_path / "one", *adapters)
+    alone = losses(tmp_path / "one", 1)
+    assert len(alone) == STEPS
+    for name in ("tensor", "fsdp-tensor"):
+        text, ranks, shares = GROUPS[name]
+        train(data, tmp_path / name, *adapters, f"--parallelism={text}", ranks=ranks, shares=shares)
+        assert losses(tmp_path / name, ranks) == pytest.approx(alone, rel=TOLERANCE), name
+
+
 def test_untied_model_with_uneven_shards(data: Path, tmp_path: Path) -> None:
     # Three ranks do not divide the 64 rows of a matrix evenly.
     flags = ("--output=untied", "--vocabulary=257")
@@ -74,13 +101,20 @@ def test_untied_model_with_uneven_shards(data: Path, tmp_path: Path) -> None:
     assert losses(tmp_path / "three", 3)[:40] == pytest.approx(losses(tmp_path / "one", 1)[:40], rel=TOLERANCE)
 
 
-def test_checkpoints_are_resumed_by_other_groups_of_ranks(tmp_path: Path) -> None:
+WHOLE_CHAIN = ["fsdp", "fsdp-2", "fsdp", "tensor", "one", "fsdp-tensor", "ddp"]
+ADAPTER_CHAIN = ["tensor", "one", "tensor", "fsdp-tensor", "tensor", "one"]
+
+
+@pytest.mark.parametrize(("names", "is_adapted"), [(WHOLE_CHAIN, False), (ADAPTER_CHAIN, True)])
+def test_checkpoints_are_resumed_by_other_groups_of_ranks(
+    names: list[str], is_adapted: bool, adapters: tuple[str, ...], tmp_path: Path
+) -> None:
     data = write_texts(tmp_path / "texts", steps=8)
-    chain = [("shard=4", 4, 4), ("shard=2", 2, 2), ("shard=4", 4, 4), ("tensor=2", 2, 1), ("", 1, 1)]
-    chain += [("shard=2,tensor=2", 4, 2), ("", 2, 2)]
-    train(data, tmp_path / "whole", f"--epochs={len(chain)}", *STEADY)
-    for epochs, (text, ranks, shares) in enumerate(chain, start=1):
-        words = (f"--parallelism={text}", f"--epochs={epochs}", *STEADY)
+    flags = adapters if is_adapted else STEADY
+    train(data, tmp_path / "whole", f"--epochs={len(names)}", *flags)
+    for epochs, name in enumerate(names, start=1):
+        text, ranks, shares = GROUPS[name]
+        words = (f"--parallelism={text}", f"--epochs={epochs}", *flags)
         ended = train(data, tmp_path / "parts", *words, ranks=ranks, shares=shares)
         assert not ended.events("checkpoint_skipped"), ended.output
         assert len(ended.events("resume")) == (ranks if epochs > 1 else 0), ended.output

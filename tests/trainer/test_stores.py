@@ -21,6 +21,7 @@ import torch
 
 from tests.trainer.processes import run, started
 from tests.trainer.proxy import Fault, Proxy, at_first
+from tests.trainer.recipes import Recipe
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.tensor_files import MANIFEST
@@ -50,15 +51,16 @@ def test_bucket_folder_behaves_like_a_folder(bucket: str, proxy: Proxy) -> None:
     assert proxy.requests
 
 
-def test_run_in_a_bucket_saves_resumes_and_cleans_up(bucket: str, digits: Path) -> None:
-    flags = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=10", "--keep-checkpoints=2", f"--bucket={bucket}")
-    with started(*flags, "--log-steps=5", processes=2, data=digits, recipe="digits") as first:
+def test_run_in_a_bucket_saves_resumes_and_cleans_up(bucket: str, recipe: Recipe) -> None:
+    words = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=10", "--keep-checkpoints=2", f"--bucket={bucket}")
+    flags = (*words, *recipe.flags)
+    with started(*flags, "--log-steps=5", processes=2, data=recipe.data, recipe=recipe.name) as first:
         first.wait_for("checkpoint ")
         os.kill(first.rank_process(1), signal.SIGTERM)
         preempted = first.end()
     assert preempted.codes == [PREEMPTED], preempted.output
     left_at = preempted.events("checkpoint")[-1]["step"]
-    ended = run(*flags, data=digits, recipe="digits", processes=2)
+    ended = run(*flags, data=recipe.data, recipe=recipe.name, processes=2)
     assert ended.codes == [DONE], ended.output
     assert {event["step"] for event in ended.events("resume")} == {left_at}
     folder = Folder(bucket).child("training")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -98,10 +97,10 @@ def test_rank_that_is_three_times_as_slow_is_reported(
 
 
 @pytest.mark.parametrize("run", range(CLEAN_RUNS))
-def test_run_without_faults_raises_no_alarm(run: int, digits: Path) -> None:
-    flags = ("--epochs=1000", "--log-steps=5", f"--seed={run}")
+def test_run_without_faults_raises_no_alarm(run: int, recipe: Recipe) -> None:
+    flags = ("--epochs=1000", "--log-steps=5", f"--seed={run}", *recipe.flags)
     program = f"tests.trainer.faulty none 0 {SHORT_WINDOW}"
-    with started(*flags, hosts=2, processes=1, data=digits, recipe="digits", program=program) as running:
+    with started(*flags, hosts=2, processes=1, data=recipe.data, recipe=recipe.name, program=program) as running:
         running.wait_for("train ")
         # Long enough for a slow rank to be reported, and then some more.
         until = time.monotonic() + (SLOW_WINDOWS + 2) * WINDOW_SECONDS / SPEEDUP

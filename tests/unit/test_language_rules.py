@@ -42,6 +42,7 @@ ALLOWED: list[dict[str, Any]] = [
     {"parallelism": "data=auto,tensor=2"},
     {"width": 96, "heads": 6, "kv-heads": "3"},
     {"tokenizer": "bpe", "vocabulary": 1024, "activation_checkpointing": "selective"},
+    {"parallelism": "shard=2,tensor=2", "lora_rank": 8, "init_from": "/bucket/llama"},
     {"tokenizer": "s3://team/llama/tokenizer.json", "init_from": "s3://team/llama", "lora_rank": 8, "rope_factor": 32},
 ]
 REJECTED: list[tuple[dict[str, Any], str, str]] = [
@@ -56,7 +57,6 @@ REJECTED: list[tuple[dict[str, Any], str, str]] = [
     ({"parallelism": "tensor=4"}, "job.parallelism.tensor", "parallelism"),
     ({"parallelism": "tensor=2", "hidden": 333}, "job.parallelism.tensor", "parallelism"),
     ({"parallelism": "tensor=2", "context": 255}, "job.parallelism.tensor", "parallelism"),
-    ({"parallelism": "tensor=2", "lora_rank": 8, "init_from": "/bucket/llama"}, "job.lora_rank.tensor", "lora_rank"),
     ({"lora_rank": 8}, "job.lora_rank.no_weights", "lora_rank"),
     ({"lora_rank": -1}, "job.flags.wrong_value", "lora_rank"),
     ({"init_from": "http://example.com/llama"}, "job.flags.wrong_value", "init_from"),

@@ -47,10 +47,9 @@ class HostCopies:
     @torch.no_grad()
     def _copy(self, tensors: Tensors) -> Tensors:
         with torch.cuda.stream(self._stream) if self._stream else nullcontext():
-            parts = {name: local_part(tensor) for name, tensor in tensors.items()}
             self._copies = {
-                name: self._destination(name, part).copy_(part, non_blocking=self._on_cuda)
-                for name, part in parts.items()
+                name: self._destination(name, part := local_part(tensor)).copy_(part, non_blocking=self._on_cuda)
+                for name, tensor in tensors.items()
             }
         if self._stream:
             self._stream.synchronize()
@@ -104,14 +103,10 @@ class Checkpoints(SaveHooks):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._copy: Future[Tensors] | None = None
         self._save: Future[Metadata] | None = None
-        self.saving_step = 0
-        """Step of the last save."""
-        self._started = 0.0
+        self.saving_step, self.saving_since = 0, 0.0
+        """Step and start of the last save."""
         self._rejected: set[str] = set()
         """Names of checkpoints that the last resume rejected and that were not saved again."""
-
-    def report_saved(self, step: int, url: str, seconds: float) -> None:
-        """Handle a checkpoint that is complete, with the seconds that its save took. This does nothing."""
 
     def save(self, step: int, saved: SavedState) -> None:
         """Copy the state and write it, both in the background. Wait first if the previous save is not done.
@@ -127,7 +122,7 @@ class Checkpoints(SaveHooks):
         from trainer.checkpoints.tensor_files import TensorFilesWriter
 
         self.wait()
-        self.saving_step, self._started = step, time.monotonic()
+        self.saving_step, self.saving_since = step, time.monotonic()
         folder = self.folder.child(checkpoint_name(step))
         writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, hooks=self)
         group, alone = self._runtime.background_group(), self._runtime.world == 1
@@ -138,10 +133,8 @@ class Checkpoints(SaveHooks):
         )
 
     def sealed(self) -> None:
-        """Report the new checkpoint and delete old ones."""
-        name = checkpoint_name(self.saving_step)
-        self._rejected.discard(name)
-        self.report_saved(self.saving_step, self.folder.child(name).url, time.monotonic() - self._started)
+        """Delete old checkpoints."""
+        self._rejected.discard(checkpoint_name(self.saving_step))
         self._delete_old(before=self.saving_step)
 
     def wait_for_copies(self) -> None:
@@ -197,10 +190,9 @@ class Checkpoints(SaveHooks):
             folder = self.folder.child(name)
             try:
                 return self._load(folder, check_compatible, sharded_like)
-            except _NotSealedError as error:
-                skipped(name, str(error))
             except (ValueError, MissingFileError) as error:
-                self._rejected.add(name)
+                if not isinstance(error, _NotSealedError):
+                    self._rejected.add(name)
                 skipped(name, str(error))
             except StorageError as error:
                 raise StorageError(
@@ -242,7 +234,7 @@ class Checkpoints(SaveHooks):
         """Read the manifest on rank 0 and return it on every rank."""
         from trainer.checkpoints.tensor_files import read_manifest
 
-        found: dict[str, Any] | Exception | None = None
+        found: dict[str, Any] | Exception = {}
         if self._runtime.rank == 0:
             try:
                 found = read_manifest(folder)
@@ -253,7 +245,6 @@ class Checkpoints(SaveHooks):
         found = self._runtime.broadcast(found)
         if isinstance(found, Exception):
             raise found
-        assert found is not None
         return found
 
     def _delete_old(self, *, before: int) -> None:

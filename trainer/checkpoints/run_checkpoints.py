@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 
 import torch
 
-from trainer.checkpoints.checkpoint import Checkpoints
+from trainer.checkpoints.checkpoint import Checkpoints, checkpoint_name
 from trainer.checkpoints.state import MODEL, RunState
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError, diverged
@@ -57,6 +58,8 @@ class RunCheckpoints(Checkpoints):
 
     def save_state(self) -> None:
         """Start to save the current state."""
+        if self.folder.is_local:  # a run that is killed and resumes from here does not repeat these lines
+            self._report.sync()
         self.save(self._state.step, self._state.capture(self._runtime))
 
     def resume(self) -> None:
@@ -83,9 +86,11 @@ class RunCheckpoints(Checkpoints):
         """Raise ConfigurationError if another run has acquired the folder."""
         self._lease.verify()
 
-    def report_saved(self, step: int, url: str, seconds: float) -> None:
-        """Report a complete checkpoint."""
-        self._report.event("checkpoint", step=step, path=url, seconds=seconds)
+    def sealed(self) -> None:
+        """Report the new checkpoint and delete old ones."""
+        step, seconds = self.saving_step, time.monotonic() - self.saving_since
+        self._report.event("checkpoint", step=step, path=self.folder.child(checkpoint_name(step)).url, seconds=seconds)
+        super().sealed()
 
     def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
         """Raise DivergedError for a weight that is not finite. An update can cause that before any loss shows it."""

@@ -120,13 +120,11 @@ class RunState:
         self.step = facts["step"]
         self.results = dict(facts["results"])
         self.began, self.useful_seconds = facts["began"], facts["useful_seconds"]
-        cpu_state = tensors.get(f"{RANDOM}{runtime.rank}")
-        if facts["world"] == runtime.world and cpu_state is not None:
+        torch.manual_seed(seed + self.step * runtime.world + runtime.rank)
+        own = tensors if facts["world"] == runtime.world else {}
+        if (cpu_state := own.get(f"{RANDOM}{runtime.rank}")) is not None:
             torch.set_rng_state(cpu_state)
-        else:
-            torch.manual_seed(seed + self.step * runtime.world + runtime.rank)
-        cuda_state = tensors.get(f"{RANDOM_CUDA}{runtime.rank}")
-        if runtime.device.type == "cuda" and facts["world"] == runtime.world and cuda_state is not None:
+        if runtime.device.type == "cuda" and (cuda_state := own.get(f"{RANDOM_CUDA}{runtime.rank}")) is not None:
             torch.cuda.set_rng_state(cuda_state)
 
     def sharded_like(self, name: str, runtime: Runtime) -> torch.Tensor | None:

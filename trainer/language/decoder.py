@@ -21,8 +21,8 @@ DEVIATION = 0.02
 """Standard deviation of a new matrix. A matrix that ends a residual branch has this over sqrt(2 x layers), as in
 https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf, section 2.3."""
 RESIDUAL_ENDS = ("out.weight", "down.weight")
-ZERO_END = ".lora_up"
-"""Suffix of the names of matrices that start as zero, so that new adapters do not change the model."""
+DOWN, UP = "lora_down", "lora_up"
+"""Names of a layer's two LoRA adapters. The second starts as zero, so that new adapters do not change the model."""
 _ATTENTIONS = ("flash_attention_for_cpu", "cudnn_attention", "efficient_attention", "flash_attention")
 _NAMES = ("mm", *(f"_scaled_dot_product_{name}" for name in _ATTENTIONS))
 PRODUCTS = [getattr(torch.ops.aten, name).default for name in _NAMES]
@@ -99,7 +99,8 @@ class Block(nn.Module):
 
             hidden = hidden if hidden.requires_grad else hidden.detach().requires_grad_()
             return cast("torch.Tensor", separate(self._run, hidden, rotation, mask, preserve_rng_state=False))
-        keep: Any = {"context_fn": _keep_products} if self._checkpointing == "selective" else {}
+        is_selective = self._checkpointing == "selective"
+        keep: Any = {"context_fn": partial(create_selective_checkpoint_contexts, PRODUCTS)} if is_selective else {}
         found: torch.Tensor = checkpoint(
             self._run, hidden, rotation, mask, use_reentrant=False, preserve_rng_state=False, **keep
         )
@@ -109,9 +110,6 @@ class Block(nn.Module):
         hidden = hidden + self.attention(self.attention_norm(hidden), rotation, mask)
         found: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden))
         return found
-
-
-_keep_products = partial(create_selective_checkpoint_contexts, PRODUCTS)
 
 
 class Decoder(nn.Module):
@@ -199,7 +197,7 @@ def initialize(model: Decoder, *, seed: int) -> None:
     """Set each weight's first value, which depends on the seed and the weight's name, not on the groups of ranks."""
     for name, weight in model.named_parameters():
         local = local_part(weight)
-        if weight.dim() == 1 or name.endswith(ZERO_END):
+        if weight.dim() == 1 or name.endswith(UP):
             local.fill_(weight.dim() == 1)
             continue
         deviation = DEVIATION / ((2 * model.sizes.layers) ** 0.5 if name.endswith(RESIDUAL_ENDS) else 1)

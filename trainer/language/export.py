@@ -17,8 +17,8 @@ from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destin
 from trainer.config import parse_settings
 from trainer.exit_codes import DataError
 from trainer.language.coder import TOKENIZER_FILE, byte_tokenizer
+from trainer.language.decoder import DOWN, UP
 from trainer.language.hugging_face import WEIGHTS_NAME, PublishedModel, published_name, write_model
-from trainer.language.lora import DOWN, UP
 from trainer.language.sizes import BYTES
 from trainer.rules import invalid_setting
 from trainer.storage import Folder, MissingFileError

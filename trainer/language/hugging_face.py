@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -92,8 +91,7 @@ def comparable(config: dict[str, Any]) -> dict[str, Any]:
     return {key: (implied | found | {"rope_parameters": rope}).get(key) for key in COMPARED}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(NamedTuple):
     """Place of a weight in its file."""
 
     file: str

@@ -6,10 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainer.language.decoder import Decoder
-
-DOWN, UP = "lora_down", "lora_up"
-"""Names of the two matrices of a layer."""
+from trainer.language.decoder import DOWN, UP, Decoder
 
 
 class AdaptedLinear(nn.Linear):

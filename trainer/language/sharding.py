@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -16,6 +17,7 @@ from torch.distributed.tensor.parallel import (
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
 from trainer.language.decoder import Decoder
+from trainer.language.lora import AdaptedLinear
 from trainer.language.sizes import Parallelism
 
 DATA, SHARD, TENSOR = "data", "shard", "tensor"
@@ -44,7 +46,7 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     https://arxiv.org/abs/1909.08053 describes the first, https://arxiv.org/abs/2205.05198 the second (sequence
     parallel).
     """
-    tokens = Shard(1)
+    tokens, fixed = Shard(1), [name for name, weight in model.named_parameters() if not weight.requires_grad]
     block: dict[str, ParallelStyle] = {
         "attention_norm": SequenceParallel(),
         "attention": PrepareModuleInput(
@@ -62,13 +64,27 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
     }
     for module in model.blocks:
         parallelize_module(module, mesh, block)
+        for name, style in block.items():
+            if isinstance(layer := module.get_submodule(name), AdaptedLinear):
+                _divide_adapters(layer, mesh, is_column=isinstance(style, ColwiseParallel))
     whole: dict[str, ParallelStyle] = {
         "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=tokens),
         "norm": SequenceParallel(),
         "head": ColwiseParallel(input_layouts=tokens, output_layouts=Replicate()),
     }
     parallelize_module(model, mesh, whole)
+    for name in fixed:  # SequenceParallel makes new weights, which would be trained
+        model.get_parameter(name).requires_grad_(False)
     # A copy is a plain tensor. torch 2.15 loses the gradient of a compiled block's input that is still on its way from
     # the other ranks (AsyncCollectiveTensor).
     model.embedding.register_forward_hook(lambda _module, _tokens, hidden: hidden.clone())
     model.tie()
+
+
+def _divide_adapters(layer: AdaptedLinear, mesh: DeviceMesh, *, is_column: bool) -> None:
+    """Divide the adapter on the side on which the layer is divided, and copy the one that has the low rank there."""
+    down, up = (Replicate(), Shard(0)) if is_column else (Shard(1), Replicate())
+    layer.lora_down, layer.lora_up = (
+        nn.Parameter(distribute_tensor(torch.empty(weight.shape, device=weight.device), mesh, [placement]))
+        for weight, placement in ((layer.lora_down, down), (layer.lora_up, up))
+    )

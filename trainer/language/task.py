@@ -14,7 +14,6 @@ from trainer.config import LanguageConfig
 from trainer.data.datasets import NO_LABEL
 from trainer.data.texts import Texts
 from trainer.evaluation import Evaluation, run_test_set
-from trainer.exit_codes import ConfigurationError
 from trainer.language.decoder import Decoder, initialize
 from trainer.language.hugging_face import PublishedModel, describe
 from trainer.language.lora import adapt, is_adapter
@@ -41,8 +40,6 @@ class LanguageTask(Task):
         self._parallelism = divide_ranks(config.parallelism, runtime.num_devices)
         tensor = self._parallelism.tensor
         check_tensor_size(config.sizes, tensor, context=config.context, vocabulary=config.vocabulary)
-        if tensor > 1 and config.lora_rank:
-            raise ConfigurationError(f"lora_rank is {config.lora_rank}; allowed is 0 with tensor groups: use shard")
         runtime.divide_model(self._parallelism)
         self.units_per_sample, self.evaluate_steps = config.context, config.evaluate_steps
         self._texts = Texts(config, runtime)
@@ -122,18 +119,23 @@ class LanguageTask(Task):
         mean = loss / tokens
         return Evaluation({"loss": mean, "bits_per_byte": bits_per_byte(mean, self._texts.test_bytes / tokens)})
 
-    def after_evaluation(self, model: nn.Module, report: Reporter, step: int) -> None:
+    def after_evaluation(
+        self, model: nn.Module, report: Reporter, step: int, stop_requested: Callable[[], bool]
+    ) -> None:
         """Report a text that the model writes."""
         runtime = self._runtime
         if self._config.sample_tokens and (runtime.is_lockstep or runtime.rank == 0):
             model.eval()
             with runtime.evaluating():
-                text = self._write(model)
+                text = self._write(model, stop_requested)
             if runtime.rank == 0:
                 report.event("sample", step=step, text=json.dumps(text, ensure_ascii=False))
 
-    def _write(self, model: nn.Module) -> str:
-        """Return the prompt and the text that the model writes after it. The text is the same on all ranks."""
+    def _write(self, model: nn.Module, stop_requested: Callable[[], bool]) -> str:
+        """Return the prompt and the text that the model writes after it. The text is the same on all ranks.
+
+        It ends early if a rank is preempted.
+        """
         config, runtime = self._config, self._runtime
         generator = torch.Generator().manual_seed(config.seed)
         coder = self._texts.coder
@@ -141,6 +143,8 @@ class LanguageTask(Task):
         # On XLA each length is a graph.
         unit = config.context if runtime.device.type == "xla" else PADDING * runtime.tensor_size
         for _ in range(config.sample_tokens):
+            if runtime.stop_requested(is_local=stop_requested()):
+                break
             seen = tokens[-config.context :]
             length = min(config.context, -(-len(seen) // unit) * unit)
             padded = torch.tensor([seen + seen[-1:] * (length - len(seen))], device=runtime.device)
@@ -154,5 +158,4 @@ class LanguageTask(Task):
                 tokens.append(int(torch.multinomial(chances, 1, generator=generator)))
             else:
                 tokens.append(int(scores.argmax()))
-            runtime.heartbeat()
         return coder.decode(tokens[1:])

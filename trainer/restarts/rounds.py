@@ -19,7 +19,8 @@ from datetime import timedelta
 from typing import TypeVar
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # torch.distributed's own; no types there
-from torch.distributed.elastic.rendezvous.api import RendezvousHandler, RendezvousInfo, RendezvousStoreInfo
+from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousStoreInfo
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 STATE_KEY = "state"
 """Key of the job's state in the store."""
@@ -155,13 +156,14 @@ class JobEnded(Exception):
         """True if this host ended it."""
 
 
-class Rounds(RendezvousHandler):
-    """A host's part in the rounds. torchrun's agent gets the rendezvous of the ranks from it."""
+class Rounds(StaticTCPRendezvous):
+    """A host's part in the rounds. torchrun's agent gets the ranks' rendezvous from it, and their store from host 0."""
 
     def __init__(
         self, *, address: str, port: int, host: int, hosts: int, run_id: str, max_restarts: int, join_seconds: float
     ) -> None:
-        self._address, self._port, self.host, self.hosts, self._run_id = address, port, host, hosts, run_id
+        super().__init__(address, port, host, hosts, run_id, int(join_seconds))
+        self._address, self._port, self.host, self.hosts = address, port, host, hosts
         self.max_restarts = max_restarts
         self._join_seconds = join_seconds
         self._identity = uuid.uuid4().hex
@@ -173,30 +175,6 @@ class Rounds(RendezvousHandler):
         self._is_preempted = False
 
     # Interface of torchrun's agent.
-
-    def get_backend(self) -> str:
-        """Return the name of this kind of rendezvous."""
-        return "static"
-
-    @property
-    def use_agent_store(self) -> bool:
-        """True: the launcher of host 0 also keeps the ranks' store, which outlives rank 0."""
-        return True
-
-    def get_run_id(self) -> str:
-        """Return the id of the job."""
-        return self._run_id
-
-    def is_closed(self) -> bool:
-        """Return False: rounds continue until the job ends."""
-        return False
-
-    def set_closed(self) -> None:
-        """Do nothing: the state in the store ends a job."""
-
-    def num_nodes_waiting(self) -> int:
-        """Return 0: the number of hosts is fixed."""
-        return 0
 
     def shutdown(self) -> bool:
         """Disconnect. A preempted host 0 first waits until every other host knows of the preemption."""
@@ -302,14 +280,14 @@ class Rounds(RendezvousHandler):
                 raise HostsMissing(f"host 0 ({self._address}:{self._port}) does not answer")
             try:
                 self._connection = StoreConnection(
-                    self._store(), max(POLL_SECONDS, self.hosts * POLL_SECONDS_PER_HOST), self.host
+                    self._open_store(), max(POLL_SECONDS, self.hosts * POLL_SECONDS_PER_HOST), self.host
                 )
             except RuntimeError:  # torch's DistError is one
                 time.sleep(POLL_SECONDS)
                 continue
             self._call(lambda connection, known=known: connection.bring_up_to_date(known))  # type: ignore[misc]
 
-    def _store(self) -> TCPStore:
+    def _open_store(self) -> TCPStore:
         store = TCPStore(
             self._address,
             self._port,

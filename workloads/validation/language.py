@@ -43,8 +43,10 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
 
 def _on_xla(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for activation checkpointing that XLA cannot do."""
-    if spec.on_xla and value_of(LANGUAGE, spec.flags, CHECKPOINTING) == "selective":
-        yield _flag_problem(spec, CHECKPOINTING, "on_xla", "is not supported by PyTorch/XLA; write full, or none")
+    value, path = value_of(LANGUAGE, spec.flags, CHECKPOINTING), ("flags", settings_key(spec, CHECKPOINTING))
+    if spec.on_xla and value == "selective":
+        message = "is not supported by PyTorch/XLA; write full, or none"
+        yield Problem("job.activation_checkpointing.on_xla", path, message, value)
 
 
 def _units(spec: JobSpec) -> str:
@@ -57,9 +59,10 @@ def _units(spec: JobSpec) -> str:
 
 def _adapters(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for adapters of random weights."""
-    if value_of(LANGUAGE, spec.flags, "lora_rank") and not value_of(LANGUAGE, spec.flags, "init_from"):
+    rank = value_of(LANGUAGE, spec.flags, "lora_rank")
+    if rank and not value_of(LANGUAGE, spec.flags, "init_from"):
         message = "needs weights to start from; add `init_from`, or remove this flag"
-        yield _flag_problem(spec, "lora_rank", "no_weights", message)
+        yield Problem("job.lora_rank.no_weights", ("flags", settings_key(spec, "lora_rank")), message, rank)
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
@@ -71,11 +74,6 @@ def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     elif heads % sizes["kv_heads"]:
         message = f"must be a divisor of heads, {heads}; write a divisor, or change heads"
         yield _problem(spec, "kv_heads", sizes["kv_heads"], message)
-
-
-def _flag_problem(spec: JobSpec, name: str, code: str, message: str) -> Problem:
-    value = value_of(LANGUAGE, spec.flags, name)
-    return Problem(f"job.{name}.{code}", ("flags", settings_key(spec, name)), message, value)
 
 
 def _problem(spec: JobSpec, name: str, size: int, message: str) -> Problem:
@@ -115,9 +113,6 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         elif message := shard_problem(spec, shard, sizes["width"]):
             yield Problem("job.parallelism.shard_on_xla", path, message, text)
         return
-    if tensor > 1 and value_of(LANGUAGE, spec.flags, "lora_rank"):
-        message = "is not allowed with tensor groups; remove it, or write parallelism without tensor"
-        yield _flag_problem(spec, "lora_rank", "tensor", message)
     for name in _DIVIDED:
         if tensor and sizes[name] % tensor:
             message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of it"
