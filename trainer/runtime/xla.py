@@ -262,7 +262,7 @@ class ReplicaRuntime(XlaRuntime):
             xm.all_reduce(xm.REDUCE_SUM, gradients, scale=1 / self.world)
             return
         averages = self.sum(torch.cat([gradient.flatten() for gradient in gradients])) / self.world
-        parts = averages.to(self.device).split([gradient.numel() for gradient in gradients])
+        parts = torch.split(averages.to(self.device), [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
 
