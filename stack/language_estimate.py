@@ -10,7 +10,15 @@ from infra.cost import CostEstimate
 from infra.hardware.gpus import GPUS
 from stack.config import StackConfig
 from stack.run_record import pools_for, usd_per_hour
-from workloads.language_model import GIB, LANGUAGE, Model, device_memory, estimated_memory, language_training
+from workloads.language_model import (
+    GIB,
+    LANGUAGE,
+    Model,
+    device_memory,
+    estimated_memory,
+    language_training,
+    num_devices,
+)
 from workloads.spec import JobSpec
 from workloads.validation.language import memory_parts
 
@@ -106,7 +114,7 @@ def language_estimates(config: StackConfig) -> list[LanguageEstimate]:
 def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEstimate) -> LanguageEstimate:
     training = language_training(spec)
     memory, (limit, device) = estimated_memory(training), device_memory(spec)
-    num_devices = spec.hosts * spec.processes_per_host
+    devices = num_devices(spec)
     gpu, rates, prices = GPUS.get(spec.accelerator or ""), None, None
     # The anchor is in 16 bits.
     if gpu and gpu.teraflops and training.number_bytes == 2:
@@ -115,12 +123,12 @@ def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEsti
         rates = slow, fast
         hourly = usd_per_hour(estimate, pools_for(pool_nodes, spec), spec)
         if hourly is not None:
-            prices = _usd(hourly, fast * num_devices), _usd(hourly, slow * num_devices)
+            prices = _usd(hourly, fast * devices), _usd(hourly, slow * devices)
     return LanguageEstimate(
         job=spec.name,
         weights=training.model.weights,
         device=device,
-        num_devices=num_devices,
+        num_devices=devices,
         memory_gib=memory.total / GIB,
         memory_parts=memory_parts(memory),
         memory_limit_gib=limit / GIB,

@@ -212,7 +212,7 @@ class LanguageConfig(TrainConfig):
     parallelism: ParallelismText = ""
     """Sizes of the groups of ranks, such as shard=8,tensor=2. Ranks of a shard group share the weights (FSDP), ranks of
     a tensor group share each matrix product, and data=N groups have copies. One size can be auto; data is by default.
-    Empty copies the weights to each rank (DDP)."""
+    Empty copies the weights to each rank (DDP). On XLA each device is a rank, and tensor is 1."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Results of a block that the backward pass computes again, to use less memory: none, all but those of matrix
     products and attention (selective), or all (full)."""
@@ -264,11 +264,7 @@ class LanguageConfig(TrainConfig):
 
 
 RecipeConfig = DigitsConfig | ImagenetConfig | LanguageConfig
-RECIPES: dict[str, type[RecipeConfig]] = {
-    "digits": DigitsConfig,
-    "imagenet": ImagenetConfig,
-    "language": LanguageConfig,
-}
+RECIPES: dict[str, type[RecipeConfig]] = dict(digits=DigitsConfig, imagenet=ImagenetConfig, language=LanguageConfig)
 
 
 def parse(arguments: Sequence[str]) -> RecipeConfig:

@@ -56,14 +56,12 @@ def has_kernels(built_for: Iterable[str], major: int, minor: int) -> bool:
     A kernel runs on GPUs of its major version with its minor version or a later one. PTX (compute_80) runs on all newer
     GPUs: https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#binary-compatibility
     """
-    return any(_runs(target, major, minor) for target in filter(None, map(_TARGET.fullmatch, built_for)))
-
-
-def _runs(target: re.Match[str], major: int, minor: int) -> bool:
-    built_for = (int(target["major"]), int(target["minor"]))
-    if target["exact"]:
-        return built_for == (major, minor)
-    return built_for <= (major, minor) and (target["kind"] == "compute" or built_for[0] == major)
+    for target in filter(None, map(_TARGET.fullmatch, built_for)):
+        own = (int(target["major"]), int(target["minor"]))
+        is_newer = own < (major, minor) and (target["kind"] == "compute" or own[0] == major)
+        if own == (major, minor) or (is_newer and not target["exact"]):
+            return True
+    return False
 
 
 def _reason() -> str:

@@ -63,7 +63,8 @@ def build_optimizer(
     config: TrainConfig, weights: Sequence[nn.Parameter] | Sequence[dict[str, Any]], *, betas: tuple[float, float]
 ) -> torch.optim.Optimizer:
     """Return the optimiser. One fused kernel updates all weights; on XLA the graph of the step does."""
-    on_xla = "xla" in {weight.device.type for weight in weights if isinstance(weight, nn.Parameter)}
+    groups = (weight["params"] if isinstance(weight, dict) else [weight] for weight in weights)
+    on_xla = any(weight.device.type == "xla" for group in groups for weight in group)
     settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": not on_xla}
     if config.optimizer == "sgd":
         return torch.optim.SGD(weights, momentum=0.9, nesterov=True, **settings)  # type: ignore[arg-type]  # mixed dict

@@ -20,20 +20,9 @@ if TYPE_CHECKING:
 Value = str | int | float | tuple[int, int]
 """A reported value. A tuple (k, n) is printed as k/n."""
 DECIMALS = {
-    "accuracy": 2,
-    "test_accuracy": 2,
-    "best_accuracy": 2,
-    "top5": 2,
-    "rate": 1,
-    "global_rate": 1,
-    "seconds": 1,
-    "data_wait": 1,
-    "all_reduce": 1,
-    "memory_mib": 0,
-    "goodput": 1,
-    "teraflops": 3,
-    "mfu": 1,
-    "slower": 1,
+    **dict.fromkeys(("accuracy", "test_accuracy", "best_accuracy", "top5"), 2),
+    **dict.fromkeys(("rate", "global_rate", "seconds", "data_wait", "all_reduce", "goodput", "mfu", "slower"), 1),
+    **{"memory_mib": 0, "teraflops": 3},
 }
 """Number of printed decimals; 4 for other keys."""
 

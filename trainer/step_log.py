@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
@@ -33,10 +33,8 @@ PEAK_TERAFLOPS = {
     "L4": (121.0, 60.0),
     "L40S": (362.05, 183.0),
     "A100": (312.0, 156.0),
-    "H100": (989.0, 494.0),
-    "H200": (989.0, 494.0),
-    "B200": (2250.0, 1125.0),
-    "B300": (2250.0, 1125.0),
+    **dict.fromkeys(("H100", "H200"), (989.0, 494.0)),
+    **dict.fromkeys(("B200", "B300"), (2250.0, 1125.0)),
 }
 """Dense 10^12 operations a second by part of a GPU's name: in 16 bits, and in 32 bits (or TF32).
 
@@ -72,7 +70,7 @@ class StepLog:
         Step `number` of the epoch's `steps` is done. The first step of a run and the last of an epoch have a line.
         """
         is_first = self.clock.samples == 0
-        self.clock.count(units)
+        self.clock.samples += units
         if is_first or number % self._log_steps == 0 or number == steps:
             self.record(number, steps)
 
@@ -144,13 +142,14 @@ class StepLog:
 
 
 class Meter:
-    """Sum up loss and accuracy on the device. Only reading the sums waits for the device."""
+    """Sum up loss and accuracy on the device. Only reading the sums waits for the device.
 
-    def __init__(self, device: torch.device) -> None:
-        self._loss = torch.zeros((), dtype=torch.float64, device=device)
-        self._right = torch.zeros((), dtype=torch.int64, device=device)
-        self._count = 0
-        self._taken = (0.0, 0.0, 0.0)
+    All work of a step is in `add`, so that every step has the same graph on XLA.
+    """
+
+    def __init__(self, device: torch.device, *, numbers: int = 3) -> None:
+        self._sums = torch.zeros(numbers, dtype=torch.float64, device=device)
+        self._taken = torch.zeros(numbers, dtype=torch.float64)
         self._held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         # On a CPU small computations are much faster for many batches at once. On a GPU they cost nothing, and a CUDA
         # graph overwrites its last logits.
@@ -159,20 +158,20 @@ class Meter:
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Add a batch: the sum of its losses, and the number of samples that the model gets right.
 
-        The tensors must not change afterwards.
+        Padding has labels below 0. The tensors must not change afterwards.
         """
         self._held.append((loss_sum.detach(), logits.detach(), labels))
         if len(self._held) >= self._max_held:
             self._count_held()
 
     def _count_held(self) -> None:
-        if len(self._held) > 1:
-            losses, all_logits, all_labels = zip(*self._held, strict=True)
-            self._held = [(torch.stack(losses).double().sum(), torch.cat(all_logits), torch.cat(all_labels))]
-        for loss_sum, logits, labels in self._held:
-            self._loss += loss_sum
-            self._right += (logits.argmax(dim=1) == labels).sum()
-            self._count += len(labels)
+        if not self._held:
+            return
+        losses, all_logits, all_labels = zip(*self._held, strict=True)
+        logits, labels = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (all_logits, all_labels))
+        counts = torch.stack([(logits.argmax(dim=1) == labels).sum(), (labels >= 0).sum()])
+        # Create a new tensor, so that earlier sums stay readable.
+        self._sums = self._sums + torch.cat([torch.stack(losses).double().sum().view(1), counts.double()])
         self._held.clear()
 
     def is_finite(self) -> bool:
@@ -182,33 +181,19 @@ class Meter:
     def sums(self) -> torch.Tensor:
         """Return the sums so far for `take`, without waiting for the device."""
         self._count_held()
-        return torch.stack([self._loss, self._right.double(), torch.full_like(self._loss, self._count)])
+        return self._sums
 
     def take(self, sums: torch.Tensor) -> tuple[dict[str, float], int]:
         """Return the means since the sums of the last call by name, accuracy in percent, and the samples."""
-        now = tuple(sums.tolist())
-        loss, right, count = (after - before for after, before in zip(now, self._taken, strict=True))
-        self._taken = now
+        loss, right, count = self.since(sums)
         return {"loss": loss / max(count, 1), "accuracy": 100 * right / max(count, 1)}, int(count)
 
-
-class LazyMeter(Meter):
-    """A Meter for devices where a step is one graph. All work is in `add`, so that every step has the same graph."""
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
-        self._sums = torch.zeros(3, dtype=torch.float64, device=device)
-
-    def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
-        """Add a batch. Its padding has labels below 0."""
-        right = (logits.detach().argmax(dim=1) == labels).sum()
-        found = torch.stack([loss_sum.detach().double(), right.double(), (labels >= 0).sum().double()])
-        # Create a new tensor, so that earlier sums stay readable.
-        self._sums = self._sums + found
-
-    def sums(self) -> torch.Tensor:
-        """Return the sums so far for `take`, without waiting for the device."""
-        return self._sums
+    def since(self, sums: torch.Tensor) -> list[float]:
+        """Return the difference of the sums to those of the last call."""
+        now = sums.cpu()
+        found: list[float] = (now - self._taken).tolist()
+        self._taken = now
+        return found
 
 
 class RateClock:
@@ -221,10 +206,6 @@ class RateClock:
     def start(self) -> None:
         """Start the clock."""
         self._started = self._last_lap = time.monotonic()
-
-    def count(self, samples: int) -> None:
-        """Add samples of all ranks together."""
-        self.samples += samples
 
     @property
     def seconds(self) -> float:
@@ -309,8 +290,7 @@ class StepClock:
 def _between(start: Mark, end: Mark) -> float:
     if isinstance(start, float) and isinstance(end, float):
         return end - start
-    assert isinstance(start, torch.cuda.Event)
-    assert isinstance(end, torch.cuda.Event)
+    start, end = cast("tuple[torch.cuda.Event, torch.cuda.Event]", (start, end))
     end.synchronize()
     return float(start.elapsed_time(end)) / 1000
 

@@ -236,11 +236,11 @@ class Folder:
         where = f"{self.url}/{name}".rstrip("/")
         try:
             yield
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            # If a folder is at the file's path, or a file at its folder's path, the file does not exist.
-            raise MissingFileError(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except OSError as error:
-            raise StorageError(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
+            # If a folder is at the file's path, or a file at its folder's path, the file does not exist.
+            is_missing = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError)
+            kind = MissingFileError if is_missing else StorageError
+            raise kind(f"{where} {what}: {error.strerror or self._reason(str(error))}") from None
         except Exception as error:
             if self.is_local or not type(error).__module__.startswith("obstore"):
                 raise

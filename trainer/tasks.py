@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional
 
 from trainer.config import DigitsConfig, ImagenetConfig, LanguageConfig, RecipeConfig
-from trainer.data.datasets import Data, ImageData, load_data
+from trainer.data.datasets import Data, load_data
 from trainer.evaluation import Evaluation, evaluate
 from trainer.models import build_model, build_optimizer
-from trainer.step_log import LazyMeter, Meter, flops_per_sample
+from trainer.step_log import Meter, flops_per_sample
 
 if TYPE_CHECKING:
     from trainer.reporter import Reporter
@@ -65,7 +65,6 @@ class Task(Protocol):
 class ImageTask(Task):
     """Classification of images."""
 
-    data: ImageData
     main_measure = "accuracy"
 
     def __init__(self, config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> None:
@@ -75,19 +74,20 @@ class ImageTask(Task):
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Return the model and its optimiser."""
         config = self._config
-        model = build_model(config, classes=self.data.classes, channels=self.data.channels).to(self._runtime.device)
+        model = build_model(config, classes=self.data.classes, channels=self.data.sample_shape[0]).to(
+            self._runtime.device
+        )
         if config.channels_last:
             model = model.to(memory_format=torch.channels_last)
         return model, build_optimizer(config, list(model.parameters()), betas=(0.9, 0.999))
 
     def meter(self) -> Meter:
         """Return the meter that sums up loss and accuracy."""
-        device = self._runtime.device
-        return LazyMeter(device) if device.type == "xla" else Meter(device)
+        return Meter(self._runtime.device)
 
     def flops_per_unit(self, model: nn.Module) -> float | None:
         """Return the operations per image."""
-        return flops_per_sample(model, (self.data.channels, self.data.side, self.data.side))
+        return flops_per_sample(model, self.data.sample_shape)
 
     def loss(self, output: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sum of the cross entropies, twice."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from statistics import median
 
 import torch.distributed as dist
@@ -48,13 +49,12 @@ class Heartbeat:
 
     def text(self) -> str:
         """Return the heartbeat as it is stored."""
-        return f"{self.polls} {self.progress} {self.steps} {self.seconds:.6f}"
+        return json.dumps(astuple(self))
 
     @classmethod
     def read(cls, text: bytes) -> Heartbeat:
         """Parse the heartbeat of another rank."""
-        polls, progress, steps, seconds = text.split()
-        return cls(int(polls), int(progress), int(steps), float(seconds))
+        return cls(*json.loads(text))
 
 
 class Watchdog:

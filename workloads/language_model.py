@@ -8,7 +8,8 @@ from itertools import product
 from math import ceil, gcd, prod
 
 from infra.hardware.gpus import GPUS
-from workloads.command import process_layout
+from infra.hardware.tpus import GENERATIONS
+from workloads.command import process_layout, uses_torchrun
 from workloads.spec import JobSpec
 from workloads.trainer_flags import FLAGS, value_of
 
@@ -74,6 +75,7 @@ class LanguageTraining:
     model: Model
     context: int
     batch_size: int
+    """Samples of a device in each step."""
     accumulate: int
     number_bytes: int
     """Bytes of a number of the activations."""
@@ -83,6 +85,8 @@ class LanguageTraining:
     """Results of a block that the backward pass computes again: `none`, `selective` or `full`."""
     is_adapted: bool
     """True if LoRA's adapters are trained instead of the weights."""
+    keeps_scores: bool = False
+    """True if attention keeps a score for each pair of tokens, as on PyTorch/XLA."""
     data: int
     shard: int
     tensor: int
@@ -146,6 +150,22 @@ def group_sizes(spec: JobSpec) -> dict[str, int]:
     return {name: AUTO if size == "auto" else int(size) for name, size in pairs}
 
 
+def devices_per_process(spec: JobSpec) -> int:
+    """Return the devices that share a model in one process: all of a host on PyTorch/XLA without torchrun, else one."""
+    if not spec.on_xla or uses_torchrun(spec):
+        return 1
+    if spec.tpu:
+        return spec.tpu.chips_per_host * GENERATIONS[spec.tpu.generation].devices_per_chip
+    virtual = spec.environment.get("CPU_NUM_DEVICES", "1")
+    return max(1, int(virtual)) if virtual.isdecimal() else 1
+
+
+def num_devices(spec: JobSpec) -> int:
+    """Return the devices of all hosts that groups divide. An elastic job has those of one host at least."""
+    processes = spec.processes_per_host if spec.elastic else process_layout(spec).world_size
+    return processes * devices_per_process(spec)
+
+
 def language_training(spec: JobSpec) -> LanguageTraining:
     """Return the settings of a job of recipe `language` whose flags and groups are valid."""
     sizes = model_sizes(spec)
@@ -153,7 +173,8 @@ def language_training(spec: JobSpec) -> LanguageTraining:
     output = value_of(LANGUAGE, spec.flags, "output")
     is_tied = output == "tied" if output in ("tied", "untied") else bool(sizes["is_tied"])
     sizes.pop("is_tied")
-    groups, ranks = group_sizes(spec), process_layout(spec).world_size
+    per_process = devices_per_process(spec)
+    groups, ranks = group_sizes(spec), process_layout(spec).world_size * per_process
     if AUTO not in groups.values():
         groups.setdefault("data", AUTO)
     known = prod(size for size in groups.values() if size != AUTO)
@@ -161,13 +182,14 @@ def language_training(spec: JobSpec) -> LanguageTraining:
     return LanguageTraining(
         model=Model(**sizes, is_tied=is_tied),
         context=context,
-        batch_size=_count(spec, "batch_size"),
+        batch_size=ceil(_count(spec, "batch_size") / per_process),
         accumulate=_count(spec, "accumulate"),
         number_bytes=2 if value_of(LANGUAGE, spec.flags, "amp") is True else 4,
         optimizer=str(value_of(LANGUAGE, spec.flags, "optimizer") or FLAGS[LANGUAGE]["optimizer"].default),
         is_compiled=value_of(LANGUAGE, spec.flags, "compile") is True,
         checkpointing=str(value_of(LANGUAGE, spec.flags, CHECKPOINTING) or "none"),
         is_adapted=bool(value_of(LANGUAGE, spec.flags, "lora_rank")),
+        keeps_scores=spec.on_xla,
         **{name: groups.get(name, 1) for name in ("data", "shard", "tensor")},
     )
 
@@ -188,7 +210,8 @@ def block_numbers(training: LanguageTraining) -> int:
     model = training.model
     if training.is_compiled or training.checkpointing == "selective":
         return 4 * model.width + 2 * model.kv_width + 2 * model.hidden
-    return 6 * model.width + 2 * model.kv_width + 4 * model.hidden
+    scores = model.heads * training.context if training.keeps_scores else 0
+    return 6 * model.width + 2 * model.kv_width + 4 * model.hidden + scores
 
 
 def _activations(training: LanguageTraining) -> tuple[float, float]:
@@ -227,7 +250,9 @@ def least_memory(training: LanguageTraining) -> DeviceMemory:
 
     Gradients exist only after the activations are freed, so the larger of the two counts. Accumulated gradients exist
     at the same time. A block is computed again only after the scores are freed, so the larger of these two counts.
+    XLA can compute the scores of attention again, so they do not count.
     """
+    training = replace(training, keeps_scores=False)
     found = estimated_memory(training)
     # Frozen weights need no inputs of their products, so at least the inputs of the blocks are kept.
     kept = replace(training, checkpointing="full") if training.is_adapted else training
@@ -252,7 +277,24 @@ def device_memory(spec: JobSpec) -> tuple[int, str]:
     """Return the bytes of each device at most, and its name: a GPU, or a process's share of the host's memory."""
     if gpu := GPUS.get(spec.accelerator or ""):
         return gpu.memory_gib * GIB, gpu.name
+    if spec.tpu:
+        row = GENERATIONS[spec.tpu.generation]
+        return row.hbm_gib * GIB // row.devices_per_chip, f"a device of TPU {row.name}"
+    if spec.on_xla:
+        return spec.resources.capacity.memory // devices_per_process(spec), "resources.memory of a device"
     return spec.resources.capacity.memory // spec.processes_per_host, "resources.memory of a process"
+
+
+def shard_problem(spec: JobSpec, shard: int, width: int) -> str:
+    """Return what is wrong with shard groups of this size on PyTorch/XLA; empty if nothing is."""
+    per_host = devices_per_process(spec)
+    if shard > 1 and uses_torchrun(spec):
+        return "is not allowed with one process for each device; write `processes_per_host: 1` on TPUs, or remove it"
+    if width % shard:
+        return f"has shard={shard}, which must divide the width, {width}, on PyTorch/XLA; write a divisor of it"
+    if shard % per_host and per_host % shard:
+        return f"has shard={shard}, which must divide a host's {per_host} devices or be a multiple of them; change it"
+    return ""
 
 
 def settings_that_fit(spec: JobSpec, limit: int) -> str:
@@ -278,14 +320,17 @@ def settings_that_fit(spec: JobSpec, limit: int) -> str:
 
 def _candidates(spec: JobSpec, training: LanguageTraining) -> Iterator[LanguageTraining]:
     """Yield trainings that need less memory, those with the fewest changes first."""
-    ranks = spec.processes_per_host if spec.elastic else process_layout(spec).world_size
+    ranks = num_devices(spec)
     shards = [size for size in range(training.shard, ranks + 1) if ranks % (size * training.tensor) == 0]
+    if spec.on_xla:
+        shards = [size for size in shards if not shard_problem(spec, size, training.model.width)] or [training.shard]
     powers = [2**power for power in range(training.batch_size.bit_length())]
     splits = [training.accumulate, *(size for size in powers if size > training.accumulate)]
     halves = [training.context >> halvings for halvings in range(12)]
     contexts = [context for context in halves if context and context % training.tensor == 0]
     levels = FLAGS[LANGUAGE][CHECKPOINTING].choices
     levels = levels[levels.index(training.checkpointing) :]
+    levels = tuple(level for level in levels if not (spec.on_xla and level == "selective"))
     for context, checkpointing, accumulate, shard in product(contexts, levels, splits, shards):
         data = max(1, ranks // (shard * training.tensor))
         yield replace(

@@ -158,7 +158,7 @@ class DigitsModule(LightningModule):
     def __init__(self, settings: Settings, data: Digits, ranks: Ranks) -> None:
         super().__init__()
         self.settings = settings
-        self.network = digits_network(classes=data.classes, channels=data.channels)
+        self.network = digits_network(classes=data.classes, channels=data.sample_shape[0])
         sampler = EpochSampler(
             data.num_samples, rank=ranks.rank, world=ranks.world, batch_size=settings.batch_size, seed=0
         )
@@ -222,7 +222,7 @@ class Lines(Callback):
         self, trainer: Trainer, _module: LightningModule, _outputs: object, batch: Step, _number: int
     ) -> None:
         """Report a step at every log interval."""
-        self._clock.count(batch.total)
+        self._clock.samples += batch.total
         self._mine += len(batch.labels)
         number, steps = batch.number
         if number != steps and number % self._settings.log_steps:

@@ -39,6 +39,14 @@ class TpuGeneration:
     """Value of the node label `cloud.google.com/gke-tpu-accelerator`."""
     hosts: Mapping[int, tuple[str, int, float]]
     """Machine type, vCPUs and GiB of a host, by its number of chips."""
+    hbm_gib: int
+    """Memory of a chip, in GiB.
+
+    https://docs.cloud.google.com/tpu/docs/v4, https://docs.cloud.google.com/tpu/docs/v5e (16 GB) and
+    https://docs.cloud.google.com/tpu/docs/tpu7x (v5p, v6e and tpu7x)
+    """
+    devices_per_chip: int
+    """Devices that a program sees for a chip: https://docs.cloud.google.com/tpu/docs/tpu7x"""
     dimensions: int
     """Number of axes of a topology, 2 or 3."""
     max_cubes: int
@@ -115,6 +123,8 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                         4: ("ct4p-hightpu-4t", 240, 407),
                     }
                 ),
+                hbm_gib=32,
+                devices_per_chip=1,
                 dimensions=3,
                 max_cubes=64,
                 sorted_axes=False,
@@ -136,6 +146,8 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                         8: ("ct5lp-hightpu-8t", 224, 384),
                     }
                 ),
+                hbm_gib=16,
+                devices_per_chip=1,
                 dimensions=2,
                 max_cubes=0,
                 sorted_axes=True,
@@ -155,6 +167,8 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                         4: ("ct5p-hightpu-4t", 208, 448),
                     }
                 ),
+                hbm_gib=95,
+                devices_per_chip=1,
                 dimensions=3,
                 max_cubes=140,
                 sorted_axes=True,
@@ -176,6 +190,8 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                         8: ("ct6e-standard-8t", 180, 1440),
                     }
                 ),
+                hbm_gib=32,
+                devices_per_chip=1,
                 dimensions=2,
                 max_cubes=0,
                 sorted_axes=True,
@@ -199,6 +215,8 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                         4: ("tpu7x-standard-4t", 224, 960),
                     }
                 ),
+                hbm_gib=192,
+                devices_per_chip=2,
                 dimensions=3,
                 max_cubes=144,
                 sorted_axes=True,

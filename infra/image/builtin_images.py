@@ -82,6 +82,7 @@ BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
             sources=MappingProxyType(
                 {"images/trainer/network_check.py": "network_check.py", "trainer": "trainer"},
             ),
+            data=frozenset({"digits", "sotu"}),
             is_built_in_clouds=True,
             installs_packages=True,
         ),

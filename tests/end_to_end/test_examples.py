@@ -203,6 +203,16 @@ def test_example_mnist_spmd_trains_on_eight_devices(checkout: Checkout) -> None:
 
 
 @pytest.mark.long
+def test_example_language_spmd_shards_the_weights(checkout: Checkout) -> None:
+    text = checkout.run("make", "up", "JOB=language-spmd", seconds=2000)
+    for tensor, devices in (("tokens", "[8,1]"), ("embedding.weight", "[1,4,2]"), ("norm.weight", "[4,2]")):
+        line = rf"^sharding tensor={re.escape(tensor)} devices=\{{devices={re.escape(devices)}"
+        assert re.search(line, text, re.M), text[-3000:]
+    compiled = re.findall(r"^train .* compilations=(\d+)", text, re.M)
+    assert len(set(compiled[1:])) == 1, compiled
+
+
+@pytest.mark.long
 def test_example_mnist_xla_ddp_averages_gradients(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=mnist-xla-ddp", seconds=2000)
     losses = set()

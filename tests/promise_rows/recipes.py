@@ -88,6 +88,21 @@ ROWS = {
             f"{EXAMPLES}::test_example_interactive_hosts_train_by_hand",
         ),
     ),
+    "docs/recipes/language-spmd.md": (
+        (
+            "PyTorch/XLA partitions the program (SPMD)",
+            f"{EXAMPLES}::test_example_language_spmd_shards_the_weights",
+            "tests/trainer/test_xla.py::test_weights_and_optimizer_state_of_language_model_are_sharded",
+        ),
+        (
+            "The losses are those of one CPU process within 1e-5",
+            "tests/trainer/test_xla.py::test_sharded_language_model_has_losses_norms_and_sample_of_one_process",
+        ),
+        (
+            "13 of its 95 GiB by the estimate",
+            "tests/unit/test_language_rules.py::test_example_fits_a_v5p_slice_by_the_estimate",
+        ),
+    ),
     "docs/recipes/mnist-spmd.md": (
         (
             "The losses are identical to those of a single device.",

@@ -151,6 +151,37 @@ ROWS = {
             "tests/trainer/test_process_group.py::test_hosts_of_several_slices_are_numbered",
         ),
         (
+            "the devices of all hosts share a model of recipe `language`",
+            "tests/trainer/test_xla.py::test_weights_and_optimizer_state_of_language_model_are_sharded",
+        ),
+        (
+            "`shard` divides the model's `width`",
+            "tests/trainer/test_xla.py::test_what_xla_cannot_do_is_rejected",
+            "tests/unit/test_language_rules.py::test_groups_that_xla_cannot_form_are_rejected",
+        ),
+        (
+            "no `shard` with one process per chip",
+            "tests/unit/test_language_rules.py::test_shards_with_a_process_for_each_chip_are_rejected",
+        ),
+        (
+            "Training compiles two graphs",
+            "tests/trainer/test_xla.py::test_sharded_language_model_compiles_two_graphs",
+        ),
+        (
+            "resumes on CPUs and GPUs, and the other way round",
+            "tests/trainer/test_xla.py::test_checkpoint_of_xla_resumes_on_cpu",
+            "tests/trainer/test_xla.py::test_checkpoint_of_cpu_resumes_on_xla_with_accumulation_and_activation_checkpointing",
+            "tests/trainer/test_xla.py::test_xla_run_with_shards_resumes_to_the_bit",
+        ),
+        (
+            "Each host saves and reads the parts of its devices.",
+            "tests/trainer/test_xla.py::test_hosts_save_and_read_the_parts_of_their_devices",
+        ),
+        (
+            "The estimate of memory counts a score for each pair of a sample's tokens",
+            "tests/unit/test_language_rules.py::test_attention_on_xla_keeps_a_score_for_each_pair_of_tokens",
+        ),
+        (
             "the first step and the second (which has the optimizer state), then no more",
             "tests/trainer/test_xla.py::test_steps_after_the_third_compile_nothing",
         ),

@@ -30,7 +30,7 @@ def load(folder: Path) -> Digits:
 def test_valid_digit_files_are_loaded(tmp_path: Path) -> None:
     write(tmp_path, labels=bytes(index % 3 for index in range(20)))
     found = load(tmp_path)
-    assert (found.classes, found.side, found.num_samples, found.num_tests) == (10, 28, 16, 4)
+    assert (found.classes, found.sample_shape, found.num_samples, found.num_tests) == (10, (1, 28, 28), 16, 4)
 
 
 @pytest.mark.parametrize(

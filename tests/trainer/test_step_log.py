@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from trainer.config import DigitsConfig, ImagenetConfig
+from trainer.data.datasets import NO_LABEL
 from trainer.models import build_model
-from trainer.step_log import CPU_BATCHES, LazyMeter, Meter, StepClock, flops_per_sample
+from trainer.step_log import CPU_BATCHES, Meter, StepClock, flops_per_sample
 
 GIGA = 10**9
 PUBLISHED = {
@@ -37,10 +38,9 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
     return found
 
 
-@pytest.mark.parametrize("kind", [Meter, LazyMeter])
 @pytest.mark.parametrize("count", [1, 2, CPU_BATCHES, 2 * CPU_BATCHES + 3])
-def test_meter_counts_every_batch_once(kind: type[Meter], count: int) -> None:
-    meter = kind(torch.device("cpu"))
+def test_meter_counts_every_batch_once(count: int) -> None:
+    meter = Meter(torch.device("cpu"))
     expected = (0.0, 0, 0)
     for part in (batches(count), batches(count + 1)[count:]):
         for loss_sum, logits, labels in part:
@@ -57,9 +57,8 @@ def test_meter_counts_every_batch_once(kind: type[Meter], count: int) -> None:
         expected = (0.0, 0, 0)
 
 
-@pytest.mark.parametrize("kind", [Meter, LazyMeter])
-def test_meter_detects_loss_that_is_not_finite(kind: type[Meter]) -> None:
-    meter = kind(torch.device("cpu"))
+def test_meter_detects_loss_that_is_not_finite() -> None:
+    meter = Meter(torch.device("cpu"))
     for loss_sum, logits, labels in batches(3):
         meter.add(loss_sum, logits, labels)
     assert meter.is_finite()
@@ -68,12 +67,19 @@ def test_meter_detects_loss_that_is_not_finite(kind: type[Meter]) -> None:
 
 
 def test_meter_sums_stay_unchanged() -> None:
-    meter = LazyMeter(torch.device("cpu"))
+    meter = Meter(torch.device("cpu"))
     first, second = batches(2)
     meter.add(*first)
     sums = meter.sums()
     meter.add(*second)
     assert meter.take(sums)[1] == len(first[2])
+
+
+def test_meter_ignores_samples_without_label() -> None:
+    meter = Meter(torch.device("cpu"))
+    loss_sum, logits, labels = batches(1)[0]
+    meter.add(loss_sum, logits, torch.cat([labels[:-1], torch.tensor([NO_LABEL])]))
+    assert meter.take(meter.sums())[1] == len(labels) - 1
 
 
 @pytest.mark.parametrize("arch", PUBLISHED)

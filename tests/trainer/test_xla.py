@@ -6,12 +6,15 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import PROJECT, Ended, free_port
+from tests.trainer.language import GLOBAL_BATCH, MODEL, write_texts
+from tests.trainer.processes import PROJECT, Ended, free_port, json_lines
+from tests.trainer.processes import run as run_on_cpu
 
 PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 SECONDS = 550
@@ -31,24 +34,28 @@ def run(
     data: Path, *flags: str, devices: int = 1, words: tuple[str, ...] = ("-m", "trainer"), recipe: str = "digits"
 ) -> Ended:
     """Train on virtual CPU devices."""
+    done = start([*words, recipe, *flags], devices=devices, TRAINYARD_DATA=str(data))
+    output, _ = done.communicate(timeout=SECONDS)
+    return Ended([done.returncode], output)
+
+
+def start(words: list[str], *, devices: int, **variables: str) -> subprocess.Popen[str]:
+    """Start Python of PyTorch/XLA's environment with virtual CPU devices."""
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("TRAINYARD_")},
         "PJRT_DEVICE": "CPU",
         "CPU_NUM_DEVICES": str(devices),
         "OMP_NUM_THREADS": "1",
-        "TRAINYARD_DATA": str(data),
+        **variables,
     }
-    done = subprocess.run(
-        [str(PYTHON), *words, recipe, *flags],
+    return subprocess.Popen(
+        [str(PYTHON), *words],
         cwd=PROJECT,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=SECONDS,
-        check=False,
     )
-    return Ended([done.returncode], done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -175,3 +182,167 @@ def test_every_event_is_a_line_of_json(sharded: tuple[Ended, Path]) -> None:
     lines = (sharded[1] / "spmd" / "metrics" / "rank-0.jsonl").read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["compilations"] for event in events if event["event"] == "train"]
+
+
+LANGUAGE_STEPS, SAVED_STEP = 12, 5
+LANGUAGE = (*MODEL, "--log-steps=1", f"--batch-size={GLOBAL_BATCH}", "--seed=3", f"--checkpoint-steps={SAVED_STEP}")
+TOLERANCE = 1e-5
+STATE_PROGRAM = """
+import os, sys
+import torch_xla
+from trainer import loop
+from trainer.__main__ import main
+
+step = loop.Training.step
+
+def show(self, batch):
+    step(self, batch)
+    if self.state.step == 3:
+        for name, weight in self.state.model.named_parameters():
+            for key, tensor in self.state.optimizer.state[weight].items():
+                print("state", name, key, torch_xla._XLAC._get_xla_sharding_spec(tensor).replace(" ", "_"))
+
+loop.Training.step = show
+code = main()
+sys.stdout.flush()
+os._exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts of 12 steps."""
+    return write_texts(tmp_path_factory.mktemp("texts"), steps=LANGUAGE_STEPS)
+
+
+@pytest.fixture(scope="module")
+def on_cpu(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
+    """Return the run of one CPU process of the trainer's own environment, and its bucket."""
+    bucket = tmp_path_factory.mktemp("cpu")
+    flags = ("--device=cpu", f"--bucket=file://{bucket}", "--sample-tokens=3")
+    ended = run_on_cpu(*LANGUAGE, *flags, recipe="language", data=texts)
+    assert ended.codes == [0], ended.output
+    return ended, bucket
+
+
+@pytest.fixture(scope="module")
+def on_devices(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
+    """Return the run of two copies of four parts, and its bucket."""
+    bucket = tmp_path_factory.mktemp("devices")
+    flags = (f"--bucket=file://{bucket}", "--sample-tokens=3", "--parallelism=data=2,shard=4")
+    ended = run(texts, *LANGUAGE, *flags, devices=8, words=("-c", STATE_PROGRAM), recipe="language")
+    assert ended.codes == [0], ended.output
+    return ended, bucket
+
+
+def curve(bucket: Path, name: str = "loss") -> dict[tuple[str, int], float]:
+    """Return a measure of each step and evaluation."""
+    events = json_lines(bucket / "training" / "metrics" / "rank-0.jsonl")
+    return {(event["event"], event["global_step"]): event[name] for event in events if name in event}
+
+
+def copy_until(bucket: Path, step: int, to: Path) -> None:
+    """Copy a bucket without the checkpoints after a step, and without its metrics."""
+    shutil.copytree(bucket / "checkpoints", to / "checkpoints")
+    for folder in (to / "checkpoints" / "training").glob("step-*"):
+        if int(folder.name.removeprefix("step-")) > step:
+            shutil.rmtree(folder)
+
+
+def test_sharded_language_model_has_losses_norms_and_sample_of_one_process(
+    on_devices: tuple[Ended, Path], on_cpu: tuple[Ended, Path]
+) -> None:
+    (ended, bucket), (expected, cpu_bucket) = on_devices, on_cpu
+    assert len(curve(bucket)) == LANGUAGE_STEPS + 1
+    assert curve(bucket) == pytest.approx(curve(cpu_bucket), rel=TOLERANCE)
+    assert curve(bucket, "gradient_norm") == pytest.approx(curve(cpu_bucket, "gradient_norm"), rel=TOLERANCE)
+    assert [event["text"] for event in ended.events("sample")] == [event["text"] for event in expected.events("sample")]
+
+
+def test_sharded_language_model_compiles_two_graphs(on_devices: tuple[Ended, Path]) -> None:
+    assert [int(event["compilations"]) for event in on_devices[0].events("train")] == [1, *[2] * (LANGUAGE_STEPS - 1)]
+
+
+def test_weights_and_optimizer_state_of_language_model_are_sharded(on_devices: tuple[Ended, Path]) -> None:
+    ended, _ = on_devices
+    found = {event["tensor"]: event["devices"] for event in sharding_lines(ended)}
+    assert found["tokens"] == found["labels"] == "{devices=[8,1]0,1,2,3,4,5,6,7}"
+    parts = "0,4,1,5,2,6,3,7_last_tile_dim_replicate}"
+    assert found["embedding.weight"] == f"{{devices=[1,4,2]{parts}"
+    assert found["blocks.1.feed_forward.down.weight"] == f"{{devices=[4,1,2]{parts}"
+    assert found["norm.weight"] == f"{{devices=[4,2]{parts}"
+    states = re.findall(r"^state (\S+) (exp_avg\w*) (\S+)$", ended.output, re.MULTILINE)
+    assert len(states) == 2 * (len(found) - 2)
+    assert [state for state in states if state[2] != found[state[0]]] == []
+
+
+def test_xla_run_with_shards_resumes_to_the_bit(on_devices: tuple[Ended, Path], texts: Path, tmp_path: Path) -> None:
+    _, bucket = on_devices
+    copy_until(bucket, SAVED_STEP, tmp_path)
+    flags = (f"--bucket=file://{tmp_path}", "--sample-tokens=0", "--parallelism=data=2,shard=4")
+    ended = run(texts, *LANGUAGE, *flags, devices=8, recipe="language")
+    assert ended.codes == [0], ended.output
+    found = curve(tmp_path)
+    assert found == {place: loss for place, loss in curve(bucket).items() if place[1] > SAVED_STEP}
+    assert int(ended.events("train")[-1]["compilations"]) == 2
+
+
+def test_checkpoint_of_xla_resumes_on_cpu(on_devices: tuple[Ended, Path], texts: Path, tmp_path: Path) -> None:
+    _, bucket = on_devices
+    copy_until(bucket, SAVED_STEP, tmp_path)
+    flags = ("--device=cpu", "--sample-tokens=0", f"--bucket=file://{tmp_path}")
+    ended = run_on_cpu(*LANGUAGE, *flags, recipe="language", data=texts)
+    assert ended.codes == [0], ended.output
+    expected = {place: loss for place, loss in curve(bucket).items() if place[1] > SAVED_STEP}
+    assert curve(tmp_path) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_checkpoint_of_cpu_resumes_on_xla_with_accumulation_and_activation_checkpointing(
+    on_cpu: tuple[Ended, Path], texts: Path, tmp_path: Path
+) -> None:
+    _, bucket = on_cpu
+    copy_until(bucket, SAVED_STEP, tmp_path)
+    flags = ("--parallelism=shard=4", "--accumulate=2", "--activation-checkpointing=full", "--sample-tokens=0")
+    ended = run(texts, *LANGUAGE, *flags, f"--bucket=file://{tmp_path}", devices=4, recipe="language")
+    assert ended.codes == [0], ended.output
+    expected = {place: loss for place, loss in curve(bucket).items() if place[1] > SAVED_STEP}
+    assert curve(tmp_path) == pytest.approx(expected, rel=TOLERANCE)
+
+
+def test_language_replicas_have_the_losses_of_one_process(
+    on_cpu: tuple[Ended, Path], texts: Path, tmp_path: Path
+) -> None:
+    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", str(free_port()), "-m", "trainer")
+    flags = (f"--batch-size={GLOBAL_BATCH // 2}", "--sample-tokens=0", f"--bucket=file://{tmp_path}")
+    ended = run(texts, *LANGUAGE, *flags, words=words, recipe="language")
+    assert ended.codes == [0], ended.output
+    tests = {place: loss for place, loss in curve(tmp_path).items() if place[0] == "test"}
+    assert tests == pytest.approx({place: curve(on_cpu[1])[place] for place in tests}, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("--parallelism=shard=2,tensor=2", "allowed is data, and shard with one process per host, on XLA"),
+        ("--parallelism=shard=4 --width=66 --heads=3 --kv-heads=1", "allowed is a divisor of the width, 66"),
+        ("--activation-checkpointing=selective", "allowed is none or full on XLA"),
+    ],
+)
+def test_what_xla_cannot_do_is_rejected(flags: str, words: str, texts: Path) -> None:
+    ended = run(texts, *LANGUAGE, *flags.split(), devices=4, recipe="language")
+    assert ended.codes == [78], ended.output
+    assert words in ended.output
+
+
+def test_hosts_save_and_read_the_parts_of_their_devices(tmp_path: Path) -> None:
+    address = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    words = ["-m", "tests.trainer.xla_parts", f"file://{tmp_path}"]
+    hosts = [start(words, devices=8, RANK=str(rank), **address) for rank in range(2)]
+    outputs = [host.communicate(timeout=SECONDS)[0] for host in hosts]
+    for rank, (host, output) in enumerate(zip(hosts, outputs, strict=True)):
+        assert host.returncode == 0, output
+        for text in ("model.down (32, 96)", "model.up (96, 32)", "model.norm (32,)", "model.adapter (4, 96)"):
+            assert f"part {rank} {text}" in output
+    sizes = [path.stat().st_size for path in (tmp_path / "step-000000001").glob("*.tensors")]
+    assert len(sizes) == 2
+    assert min(sizes) > 0.9 * max(sizes)

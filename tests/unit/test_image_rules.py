@@ -142,6 +142,7 @@ def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
 def test_python_files_and_data_folders_of_images() -> None:
     assert python_files("etcd") == data_folders("etcd") == frozenset()
     assert data_folders(TRAINER) == {f"/opt/trainyard/{name}" for name in ("digits", "sotu", "tiny-imagenet")}
+    assert data_folders("xla") == {"/opt/trainyard/digits", "/opt/trainyard/sotu"}
     assert data_folders("horovod") == {"/opt/trainyard/digits"}
     for name in (TRAINER, "xla"):
         assert {"/opt/trainyard/network_check.py", "/opt/trainyard/trainer/__main__.py"} < python_files(name)

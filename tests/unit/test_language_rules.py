@@ -10,12 +10,14 @@ import yaml
 
 from infra.hardware.gpus import GPUS
 from stack.config import parse
+from stack.language_estimate import language_estimates
 from tests.problems import problems_of
 from tests.unit.stack_settings import job
 from trainer.config import LanguageConfig
 from trainer.config import parse as parse_trainer
 from trainer.exit_codes import ConfigurationError
 from trainer.language.sizes import PRESETS, check_tensor_size, divide_ranks
+from workloads.examples import yaml_blocks
 from workloads.language_model import GIB, estimated_memory, language_training, least_memory, model_sizes
 from workloads.spec import JobSpec
 from workloads.validation.conflicts import conflicts
@@ -90,8 +92,83 @@ def test_groups_of_an_elastic_job_fit_into_a_host() -> None:
         assert found(job) == [("job.parallelism.elastic", "flags.parallelism")]
 
 
-def test_language_model_on_xla_is_rejected() -> None:
-    assert ("job.recipe.not_on_xla", "recipe") in found(spec(hosts=1, processes=1, runtime="xla"))
+def on_tpus(flags: dict[str, Any], **keys: Any) -> list[tuple[str, str]]:
+    """Return the problems of a job on a v5p slice of four hosts with four chips each."""
+    return found(spec(hosts=4, processes=1, accelerator="v5p-32", flags=flags, **keys))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"parallelism": "shard=16"},
+        {"parallelism": "data=4,shard=4"},
+        {"parallelism": "shard=2"},
+        {"preset": "8b", "parallelism": "shard=16", "activation_checkpointing": "full", "amp": True},
+        {"parallelism": "shard=8", "lora_rank": 8, "init_from": "gs://team/llama"},
+    ],
+)
+def test_chips_of_a_slice_share_a_model(flags: dict[str, Any]) -> None:
+    assert on_tpus(flags) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "flag"),
+    [
+        ({"parallelism": "shard=32"}, "parallelism.product", "parallelism"),
+        ({"parallelism": "shard=8,tensor=2"}, "parallelism.tensor_on_xla", "parallelism"),
+        ({"parallelism": "tensor=auto"}, "parallelism.tensor_on_xla", "parallelism"),
+        ({"parallelism": "shard=16", "width": 24, "heads": 4}, "parallelism.shard_on_xla", "parallelism"),
+        ({"activation_checkpointing": "selective"}, "activation_checkpointing.on_xla", "activation_checkpointing"),
+    ],
+)
+def test_groups_that_xla_cannot_form_are_rejected(flags: dict[str, Any], code: str, flag: str) -> None:
+    assert (f"job.{code}", f"flags.{flag}") in on_tpus(flags)
+
+
+def test_shards_with_a_process_for_each_chip_are_rejected() -> None:
+    job = spec(hosts=4, processes=4, accelerator="v5p-32", flags={"parallelism": "shard=16"})
+    assert ("job.parallelism.shard_on_xla", "flags.parallelism") in found(job)
+    assert found(spec(hosts=4, processes=4, accelerator="v5p-32")) == []
+
+
+def test_virtual_devices_of_a_cpu_count_as_devices() -> None:
+    keys = {"runtime": "xla", "environment": {"CPU_NUM_DEVICES": "8"}, "flags": {"parallelism": "shard=8"}}
+    assert found(spec(hosts=1, processes=1, **keys)) == []
+    keys["environment"] = {}
+    assert found(spec(hosts=1, processes=1, **keys)) == [("job.parallelism.product", "flags.parallelism")]
+
+
+def test_model_that_exceeds_the_memory_of_chips_is_rejected_with_flags_that_fit() -> None:
+    job = spec(hosts=4, processes=1, accelerator="v5p-32", flags={**LLAMA, "batch_size": 4, "parallelism": ""})
+    (problem,) = conflicts(job)
+    assert problem.code == "job.preset.memory"
+    assert "a device of TPU v5p has 95.0 GiB; write `parallelism: shard=" in problem.message
+    changes = yaml.safe_load("\n".join(re.findall("`([^`]+)`", problem.message)))
+    assert on_tpus({**LLAMA, "batch_size": 4, **changes}) == []
+
+
+def test_example_fits_a_v5p_slice_by_the_estimate() -> None:
+    pool = {"name": "v5p", "accelerator": "v5p-32", "capacity": "spot"}
+    platform = {"kind": "gke", "project": "team-1", "zone": "us-east5-a", "pools": [pool]}
+    config = parse({"platform": platform, "jobs": yaml.safe_load(yaml_blocks("language-spmd")[1])})
+    (estimate,) = language_estimates(config)
+    assert (estimate.num_devices, estimate.device, estimate.memory_limit_gib) == (16, "a device of TPU v5p", 95)
+    assert estimate.memory_gib == pytest.approx(13, abs=0.5)
+    assert estimate.lines()[0].startswith("- language-spmd: 6,981.9 million weights.")
+
+
+def test_tpu7x_has_two_devices_a_chip() -> None:
+    training = language_training(spec(hosts=1, processes=1, accelerator="tpu7x-8", flags={"batch_size": 16}))
+    assert (training.data, training.batch_size) == (8, 2)
+
+
+def test_attention_on_xla_keeps_a_score_for_each_pair_of_tokens() -> None:
+    flags = {**LLAMA, "parallelism": "shard=16", "batch_size": 4}
+    training = language_training(spec(hosts=4, processes=1, accelerator="v5p-32", flags=flags))
+    assert training.rows == 1
+    assert estimated_memory(training).activations == 2 * (83_968 + 32 * 8192) * 32 * 8192
+    assert least_memory(training).activations == 2 * 83_968 * 32 * 8192
 
 
 def test_sizes_of_users_image_are_not_checked() -> None:

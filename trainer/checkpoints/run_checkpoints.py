@@ -72,7 +72,9 @@ class RunCheckpoints(Checkpoints):
             self._report.event("checkpoint_skipped", path=name, reason=reason.replace(" ", "_"))
 
         saved = self.load_newest(
-            check_compatible=self._state.check_compatible, skipped=skipped, sharded_like=self._state.sharded_like
+            check_compatible=self._state.check_compatible,
+            skipped=skipped,
+            sharded_like=lambda name: self._state.sharded_like(name, self._runtime),
         )
         if saved is None:
             return

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from trainer.checkpoints.checkpoint import SavedState
-from trainer.checkpoints.shards import local_part
 from trainer.data.sampler import EpochSampler
 from trainer.runtime.base import Runtime
 
@@ -97,7 +96,7 @@ class RunState:
         """Restore a saved state. The number of ranks and the device may differ."""
         tensors, facts = saved.tensors, saved.facts
         for name, tensor in self._model_tensors():
-            local_part(tensor).copy_(local_part(tensors[MODEL + name]))
+            runtime.restore(tensor, tensors[MODEL + name])
         optimizer_state = self.optimizer.state_dict()
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
@@ -111,7 +110,7 @@ class RunState:
             if tensor.shape == weight.shape:
                 # Use the weight's memory format: the fused update walks through both in parallel.
                 place = torch.empty_like(weight)
-                local_part(place).copy_(local_part(tensor))
+                runtime.restore(place, tensor)
                 tensor = place
             optimizer_state["state"].setdefault(numbers[id(weight)], {})[key] = tensor
         self.optimizer.load_state_dict(optimizer_state)
@@ -128,12 +127,12 @@ class RunState:
         if runtime.device.type == "cuda" and (cuda_state := own.get(f"{RANDOM_CUDA}{runtime.rank}")) is not None:
             torch.cuda.set_rng_state(cuda_state)
 
-    def sharded_like(self, name: str) -> torch.Tensor | None:
-        """Return the weight whose sharding a saved tensor must have on this rank, or None."""
-        weights = dict(self.model.named_parameters())
-        if name.startswith(OPTIMIZER):
-            return weights.get(name.removeprefix(OPTIMIZER).partition(".")[2])
-        return weights.get(name.removeprefix(MODEL)) if name.startswith(MODEL) else None
+    def sharded_like(self, name: str, runtime: Runtime) -> torch.Tensor | None:
+        """Return a tensor whose sharding a saved tensor must have on this rank, or None."""
+        kind, _, rest = name.partition(".")
+        weight_name = rest.partition(".")[2] if f"{kind}." == OPTIMIZER else rest
+        weight = dict(self.model.named_parameters()).get(weight_name)
+        return None if weight is None else runtime.host_like(weight)
 
     def _model_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield the tensors of the model that training changes by name, those with several names once."""

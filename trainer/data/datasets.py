@@ -64,6 +64,8 @@ class Data(Protocol):
     """Samples of the training set."""
     num_tests: int
     """Samples of the test set."""
+    sample_shape: tuple[int, ...]
+    """Sizes of an image (channels, height, width), or the number of tokens."""
 
     @property
     def broken(self) -> Sequence[str]:
@@ -81,14 +83,6 @@ class Data(Protocol):
         """Yield this rank's part of the test set. Every sample is in exactly one rank's part."""
 
 
-class ImageData(Data, Protocol):
-    """Images with a class each."""
-
-    channels: int
-    side: int
-    """Height and width of an image, in pixels."""
-
-
 def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return a host tensor on the device. On CUDA only the current stream waits for the copy, not the host."""
     if device.type != "cuda":
@@ -96,10 +90,10 @@ def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-class Digits(ImageData):
+class Digits(Data):
     """Handwritten digits, all in the device's memory. A fixed fifth of each class is the test set."""
 
-    channels = 1
+    sample_shape = (1, DIGIT_SIDE, DIGIT_SIDE)
 
     def __init__(self, config: DigitsConfig, device: torch.device) -> None:
         folder = Path(config.data_dir)
@@ -113,7 +107,7 @@ class Digits(ImageData):
                 f"least {TEST_EVERY} images of {DIGIT_SIDE} x {DIGIT_SIDE} pixels and as many labels from 0 to "
                 f"{DIGITS - 1}: create the files again"
             )
-        self.classes, self.side = DIGITS, DIGIT_SIDE
+        self.classes = DIGITS
         images = pixels.unsqueeze(1).float()
         images = ((images - images.mean()) / images.std()).to(device)
         by_class = labels.argsort(stable=True)
@@ -140,19 +134,19 @@ class Digits(ImageData):
             yield images[start : start + TEST_BATCH], labels[start : start + TEST_BATCH]
 
 
-class GeneratedImages(ImageData):
+class GeneratedImages(Data):
     """A batch of random images, generated once on the device and used at every step."""
-
-    channels = 3
 
     def __init__(self, config: ImagenetConfig, device: torch.device, *, rank: int, world: int) -> None:
         self.num_samples = config.steps_per_epoch * config.batch_size * world
         generator = torch.Generator(device).manual_seed(config.seed * 1_000_003 + rank)
-        shape = (config.batch_size, self.channels, config.image_size, config.image_size)
+        self.sample_shape = (3, config.image_size, config.image_size)
         layout = torch.channels_last if config.channels_last else torch.contiguous_format
-        self._images = torch.randn(shape, generator=generator, device=device).contiguous(memory_format=layout)
+        self._images = torch.randn(
+            config.batch_size, *self.sample_shape, generator=generator, device=device
+        ).contiguous(memory_format=layout)
         self._labels = torch.randint(config.num_classes, (config.batch_size,), generator=generator, device=device)
-        self.classes, self.side = config.num_classes, config.image_size
+        self.classes = config.num_classes
         self.num_tests = config.test_steps * config.batch_size * world
         self._test_steps = config.test_steps
 
@@ -168,7 +162,7 @@ class GeneratedImages(ImageData):
             yield self._images, self._labels
 
 
-def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> ImageData:
+def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
     """Return the data of a recipe. Raises DataError if files are missing or broken."""
     device, rank, world = runtime.data_device, runtime.rank, runtime.world
     if isinstance(config, DigitsConfig):

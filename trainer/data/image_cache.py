@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Pixels = npt.NDArray[np.uint8]
+Index = tuple[list[int], list[str]]
+"""Numbers of the images in a cache, in order, and names of the unreadable images, each with the reason."""
 INDEX = "index.json"
 """File that lists the images in the cache, written last."""
 LOCK = "lock"
@@ -40,7 +42,7 @@ POLL_SECONDS = 0.1
 """Seconds between two checks of a lock or of a cache that another process builds."""
 PIXELS = "pixels"
 """File of the decoded images."""
-VERSION = 3
+VERSION = 4
 """Version of the cache, raised if images are decoded differently. Older caches are then replaced."""
 GREY_LEVELS_RATIO = 257
 """Ratio of 16-bit grey to 8-bit grey: white is 65535 = 255 x 257."""
@@ -56,16 +58,6 @@ PARALLEL_READS = 16
 """Number of parallel reads: a bucket takes tens of milliseconds to answer each."""
 MIN_READ_IMAGES = 100
 """Least number of images to read before the share of broken images is judged."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Index:
-    """The images in a cache."""
-
-    good: list[int]
-    """Numbers of the images in the cache, in order."""
-    broken: list[str]
-    """Names of the unreadable images, each with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,13 +124,16 @@ def load_cached(
             heartbeat()
     except OSError as error:
         raise StorageError(f"{place} cannot be used: {error.strerror or error}; set --cache-dir") from None
-    if len(index.broken) > BROKEN_SHARE * len(images):
-        broken = f"{len(index.broken)} of {len(images)} images are broken"
-        raise DataError(f"{broken}, the first: {index.broken[0]}; look at the data set")
-    shape = (len(index.good), side, side, 3)
+    good, broken = index
+    if len(broken) > BROKEN_SHARE * len(images):
+        raise _broken_set(broken, len(images))
+    shape = (len(good), side, side, 3)
     pixels: Pixels = np.memmap(place / PIXELS, dtype=np.uint8, mode="r", shape=shape)
-    labels = np.array([images[one].label for one in index.good])
-    return DecodedImages(pixels=pixels, labels=labels, broken=index.broken)
+    return DecodedImages(pixels=pixels, labels=np.array([images[one].label for one in good]), broken=broken)
+
+
+def _broken_set(broken: Sequence[str], seen: int) -> DataError:
+    return DataError(f"{len(broken)} of {seen} images are broken, the first: {broken[0]}; look at the data set")
 
 
 @contextmanager
@@ -159,9 +154,8 @@ def _locked(folder: Path, heartbeat: Callable[[], None]) -> Iterator[None]:
 def _index(place: Path, side: int) -> Index | None:
     """Return a cache's index, or None if there is no complete cache."""
     try:
-        index = Index(**json.loads((place / INDEX).read_text(encoding="utf-8")))
-        needed = len(index.good) * side * side * 3
-        return index if (place / PIXELS).stat().st_size == needed else None
+        good, broken = json.loads((place / INDEX).read_text(encoding="utf-8"))
+        return (good, broken) if (place / PIXELS).stat().st_size == len(good) * side * side * 3 else None
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
         return None
 
@@ -183,7 +177,7 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, hear
     try:
         with (draft / PIXELS).open("wb") as file:
             index = _fill(file, source, images, side, heartbeat)
-        (draft / INDEX).write_text(json.dumps(asdict(index)), encoding="utf-8")
+        (draft / INDEX).write_text(json.dumps(index), encoding="utf-8")
         draft.rename(place)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -196,9 +190,8 @@ def _fill(file: IO[bytes], source: Folder, images: list[ImageFile], side: int, h
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         for start in range(0, len(images), HEARTBEAT_IMAGES):
             part = images[start : start + HEARTBEAT_IMAGES]
-            for number, found in enumerate(
-                threads.map(lambda image: try_decode(source, image, side), part), start=start
-            ):
+            decoded = threads.map(lambda image: try_decode(source, image, side), part)
+            for number, found in enumerate(decoded, start=start):
                 if isinstance(found, str):
                     broken.append(f"{images[number].name}: {found}")
                 else:
@@ -206,7 +199,7 @@ def _fill(file: IO[bytes], source: Folder, images: list[ImageFile], side: int, h
                     file.write(found.data)
             heartbeat()
     file.flush()
-    return Index(good=good, broken=broken)
+    return good, broken
 
 
 def try_decode(source: Folder, image: ImageFile, side: int) -> Pixels | str:
@@ -247,6 +240,5 @@ class StreamedImages:
             pixels.append(found)
             self._seen.add(index)
         if len(self.broken) > BROKEN_SHARE * max(len(self._seen), min(MIN_READ_IMAGES, len(self._images))):
-            broken = f"{len(self.broken)} of {len(self._seen)} images are broken"
-            raise DataError(f"{broken}, the first: {self.broken[0]}; look at the data set")
+            raise _broken_set(self.broken, len(self._seen))
         return pixels

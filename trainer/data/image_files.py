@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import tarfile
-from dataclasses import dataclass
 from fnmatch import fnmatch
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from trainer.exit_codes import DataError
 from trainer.reporter import warn
@@ -17,7 +16,8 @@ if TYPE_CHECKING:
     from trainer.runtime.base import Runtime
 
 IMAGE_ENDINGS = (
-    *(".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"),
+    *(".avif", ".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg"),
+    *(".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"),
 )
 """Lower-case endings of image files."""
 NOTES_ENDING = ".txt"
@@ -30,8 +30,7 @@ MAX_LABEL_BYTES = 2**20
 """Most bytes to read of a .cls or .json file."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageFile:
+class ImageFile(NamedTuple):
     """The location of one image's bytes in a data set's folder."""
 
     file: str
@@ -139,8 +138,7 @@ def _annotated(folder: Folder, files: dict[str, FileFacts], numbers: dict[str, i
 
 
 def _whole(folder: Folder, file: str, facts: FileFacts, label: int) -> ImageFile:
-    name = f"{folder.url}/{file}"
-    return ImageFile(file=file, start=0, size=facts.size, version=facts.version, name=name, label=label)
+    return ImageFile(file, 0, facts.size, facts.version, f"{folder.url}/{file}", label)
 
 
 def _in_shards(folder: Folder, shards: list[str], runtime: Runtime) -> list[ImageFile]:
@@ -194,15 +192,8 @@ def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFil
     if unknown:
         raise DataError(f"{where}: {images[unknown[0]].name} has no .cls or .json; create the shard again")
     return [
-        ImageFile(
-            file=shard,
-            start=member.offset_data,
-            size=member.size,
-            version=version,
-            name=f"{where}:{member.name}",
-            label=_parse_label(*labels[key]),
-        )
-        for key, member in images.items()
+        ImageFile(shard, one.offset_data, one.size, version, f"{where}:{one.name}", _parse_label(*labels[key]))
+        for key, one in images.items()
     ]
 
 

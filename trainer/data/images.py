@@ -56,10 +56,9 @@ class Crops(NamedTuple):
 class FolderImages:
     """ImageNet, Tiny-ImageNet or WebDataset images in a folder of a disk or a bucket."""
 
-    channels = 3
-
     def __init__(self, config: ImagenetConfig, runtime: Runtime) -> None:
         self.side = config.image_size
+        self.sample_shape: tuple[int, ...] = (3, self.side, self.side)
         self._stored_side = self.side + self.side // MARGIN_DIVISOR
         self._device = device = runtime.data_device
         self._seed, self._batch, self._epochs = config.seed, config.batch_size, config.epochs
@@ -162,5 +161,4 @@ class FolderImages:
 
     def _normalise(self, pixels: torch.Tensor) -> torch.Tensor:
         """Return float images, samples x channels x height x width, in channels-last memory like the files."""
-        images = pixels.permute(0, 3, 1, 2).float()
-        return images.sub_(self._mean).div_(self._deviation)
+        return pixels.permute(0, 3, 1, 2).float().sub_(self._mean).div_(self._deviation)

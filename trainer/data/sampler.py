@@ -34,8 +34,8 @@ class EpochSampler:
     """
 
     def __init__(self, num_samples: int, *, rank: int, world: int, batch_size: int, seed: int) -> None:
-        self.num_samples, self.rank, self.world, self.seed = num_samples, rank, world, seed
-        self.global_batch = batch_size * world
+        self.num_samples, self.seed = num_samples, seed
+        self.rank, self.world, self.global_batch = rank, world, batch_size * world
         self.epoch = self.position = 0
         self._order: tuple[int, torch.Tensor] | None = None
         self._resumed = (0, seed)
@@ -66,15 +66,9 @@ class EpochSampler:
         total = -(-(self.num_samples - position) // self.steps_left)
         start, end = (total * rank // self.world for rank in (self.rank, self.rank + 1))
         self.position += total
-        samples = self._epoch_order()[position : position + total]
-        return Share(
-            indices=samples[start:end],
-            all_indices=samples,
-            offset=start,
-            total=total,
-            epoch=self.epoch,
-            position=position,
-        )
+        every = self._epoch_order()[position : position + total]
+        own, epoch = every[start:end], self.epoch
+        return Share(indices=own, all_indices=every, offset=start, total=total, epoch=epoch, position=position)
 
     def next_epoch(self) -> None:
         """Start the next epoch."""

@@ -128,7 +128,7 @@ class Texts(Data):
         self.coder = load_coder(config, runtime, [part for part in train if isinstance(part, bytes)])
         self._train, self._test = (Tokens(parts, config.context, self.coder) for parts in (train, test))
         self._device, self._batch_size = runtime.data_device, config.batch_size
-        self.classes = config.vocabulary
+        self.classes, self.sample_shape = config.vocabulary, (config.context,)
         self.num_samples, self.num_tests = self._train.num_samples, self._test.num_samples
         self.test_bytes, self.test_targets = self._test.num_bytes, self._test.num_targets
         self.bytes_per_token = self._train.num_bytes / self._train.num_targets

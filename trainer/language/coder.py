@@ -136,11 +136,9 @@ def learn(documents: Sequence[bytes], size: int) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        special_tokens=[SEPARATOR_TEXT],
-        show_progress=False,
+        vocab_size=size, initial_alphabet=letters, special_tokens=[SEPARATOR_TEXT], show_progress=False
     )
     earlier_bytes = accumulate(map(len, documents), initial=0)
     learnt = takewhile(lambda pair: pair[1] < LEARNT_BYTES, zip(documents, earlier_bytes, strict=False))

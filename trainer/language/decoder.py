@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -93,6 +93,12 @@ class Block(nn.Module):
         """Return the hidden state after this block. The backward pass may compute parts of it again."""
         if self._checkpointing == "none" or not torch.is_grad_enabled():
             return self._run(hidden, rotation, mask)
+        if hidden.device.type == "xla":
+            # XLA would merge torch's second forward pass with the first. PyTorch/XLA's needs an input with a gradient.
+            from torch_xla.utils.checkpoint import checkpoint as separate
+
+            hidden = hidden if hidden.requires_grad else hidden.detach().requires_grad_()
+            return cast("torch.Tensor", separate(self._run, hidden, rotation, mask, preserve_rng_state=False))
         is_selective = self._checkpointing == "selective"
         keep: Any = {"context_fn": partial(create_selective_checkpoint_contexts, PRODUCTS)} if is_selective else {}
         found: torch.Tensor = checkpoint(

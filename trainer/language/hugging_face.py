@@ -27,18 +27,13 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
 BLOCK_NAMES = {
     **{"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"},
-    **{f"attention.{layer}": f"self_attn.{layer[0]}_proj" for layer in ("query", "key", "value", "out")},
-    **{f"feed_forward.{layer}": f"mlp.{layer}_proj" for layer in ("gate", "up", "down")},
+    **{f"attention.{name}": f"self_attn.{name[0]}_proj" for name in ("query", "key", "value", "out")},
+    **{f"feed_forward.{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")},
 }
 COMPARED = {
-    "num_hidden_layers": "layers",
-    "hidden_size": "width",
-    "num_attention_heads": "heads",
-    "num_key_value_heads": "kv_heads",
-    "intermediate_size": "hidden",
-    "vocab_size": "vocabulary",
-    "tie_word_embeddings": "output (tied)",
-    "rope_parameters": "rope_base and rope_factor",
+    **{"num_hidden_layers": "layers", "hidden_size": "width", "intermediate_size": "hidden"},
+    **{"num_attention_heads": "heads", "num_key_value_heads": "kv_heads", "vocab_size": "vocabulary"},
+    **{"tie_word_embeddings": "output (tied)", "rope_parameters": "rope_base and rope_factor"},
     **{key: key for key in ("model_type", "head_dim", "hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias")},
 }
 """Values of a configuration that the output depends on, with their flags if they have one."""
@@ -72,9 +67,8 @@ def describe(config: LanguageConfig, *, separator: int) -> dict[str, Any]:
         **{"bos_token_id": separator, "eos_token_id": separator},
         **{"num_hidden_layers": sizes.layers, "hidden_size": sizes.width, "intermediate_size": sizes.hidden},
         **{"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads, "head_dim": sizes.head_width},
-        "vocab_size": config.vocabulary,
+        **{"vocab_size": config.vocabulary, "tie_word_embeddings": sizes.is_tied},
         "max_position_embeddings": config.context,
-        "tie_word_embeddings": sizes.is_tied,
         # The first name is read by transformers 4, the second by 5.
         "rope_theta": config.rope_base,
         "rope_scaling": None if config.rope_factor == 1 else rope,

@@ -14,7 +14,6 @@ from trainer.config import LanguageConfig
 from trainer.data.datasets import NO_LABEL
 from trainer.data.texts import Texts
 from trainer.evaluation import Evaluation, run_test_set
-from trainer.exit_codes import ConfigurationError
 from trainer.language.decoder import Decoder, initialize
 from trainer.language.float8 import use_float8
 from trainer.language.hugging_face import PublishedModel, describe
@@ -34,20 +33,18 @@ PADDING = 64
 class LanguageTask(Task):
     """Training of a decoder on texts."""
 
-    data: Texts
     main_measure = "bits_per_byte"
     best = staticmethod(min)
 
     def __init__(self, config: LanguageConfig, runtime: Runtime) -> None:
         self._config, self._runtime = config, runtime
-        if runtime.device.type == "xla":
-            raise ConfigurationError("device is 'xla'; allowed are 'cpu' and 'cuda' with recipe language")
-        self._parallelism = divide_ranks(config.parallelism, runtime.world)
+        self._parallelism = divide_ranks(config.parallelism, runtime.num_devices)
         tensor = self._parallelism.tensor
         check_tensor_size(config.sizes, tensor, context=config.context, vocabulary=config.vocabulary)
-        runtime.tensor_size, runtime.is_lockstep = tensor, self._parallelism.is_sharded
+        runtime.divide_model(self._parallelism)
         self.units_per_sample, self.evaluate_steps = config.context, config.evaluate_steps
-        self.data = Texts(config, runtime)
+        self._texts = Texts(config, runtime)
+        self.data = runtime.feed(self._texts)
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Return the model on its device, with its first weights, and its optimiser."""
@@ -58,37 +55,40 @@ class LanguageTask(Task):
                 vocabulary=config.vocabulary,
                 rope_base=config.rope_base,
                 rope_factor=config.rope_factor,
-                separator=self.data.coder.separator,
+                separator=self._texts.coder.separator,
                 checkpointing=config.activation_checkpointing,
             )
             if config.lora_rank:
                 adapt(model, rank=config.lora_rank, scale=config.lora_scale)
             if config.float8 != "none":
                 use_float8(model, config.float8, runtime.device, tensor=self._parallelism.tensor)
-        if self._parallelism.is_sharded:
+        if self._parallelism.is_sharded and runtime.device.type != "xla":
             # Imported here because it takes a second to load, and ranks with whole copies do not need it.
             from trainer.language.sharding import shard_model
 
             shard_model(model, self._parallelism, runtime.device.type, dtype=runtime.precision)
-        model.to_empty(device=runtime.device)
+        # On XLA the host sends each weight to the devices that have a part of it.
+        model.to_empty(device=runtime.data_device)
         model.tie()
         initialize(model, seed=config.seed)
         if config.init_from:
             published = PublishedModel(config.init_from)
             published.check(config)
             published.load(model, runtime.heartbeat)
+        if runtime.data_device != runtime.device:
+            model.to(runtime.device).tie()
         return model, build_optimizer(config, optimizer_groups(config, model), betas=BETAS)
 
     def describe(self) -> dict[str, Any]:
         """Return the model in Hugging Face's form, its tokenizer, and the location of the weights that LoRA freezes."""
         config, base = self._config, self._config.init_from if self._config.lora_rank else ""
-        described = describe(config, separator=self.data.coder.separator)
+        described = describe(config, separator=self._texts.coder.separator)
         facts = {"config": described, "tokenizer": config.tokenizer}
         return facts | {"lora_base": base, "lora_scale": config.lora_scale}
 
     def meter(self) -> Meter:
         """Return the meter that sums up losses and norms of gradients."""
-        return TokenMeter(self._runtime.device, bytes_per_token=self.data.bytes_per_token)
+        return TokenMeter(self._runtime.device, bytes_per_token=self._texts.bytes_per_token)
 
     def flops_per_unit(self, model: nn.Module) -> float:
         """Return the operations of a training step per token."""
@@ -112,15 +112,15 @@ class LanguageTask(Task):
         def add(_inputs: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor) -> None:
             sums[0] += losses(scores, labels, z_loss=0)[1]
             sums[1] += (labels != NO_LABEL).sum()
+            runtime.flush()
 
         if not run_test_set(model, self.data, runtime, stop_requested, add):
             return None
         # The ranks of a tensor group have the same samples.
         loss, tokens = (runtime.sum(sums) / runtime.tensor_size).tolist()
-        assert int(tokens) == self.data.test_targets, f"{tokens} tokens were counted, not {self.data.test_targets}"
+        assert int(tokens) == self._texts.test_targets, f"{tokens} tokens were counted, not {self._texts.test_targets}"
         mean = loss / tokens
-        bits = bits_per_byte(mean, self.data.test_bytes / tokens)
-        return Evaluation({"loss": mean, "bits_per_byte": bits})
+        return Evaluation({"loss": mean, "bits_per_byte": bits_per_byte(mean, self._texts.test_bytes / tokens)})
 
     def after_evaluation(
         self, model: nn.Module, report: Reporter, step: int, stop_requested: Callable[[], bool]
@@ -140,10 +140,11 @@ class LanguageTask(Task):
         It ends early if a rank is preempted.
         """
         config, runtime = self._config, self._runtime
-        generator = torch.Generator(runtime.device).manual_seed(config.seed)
-        coder = self.data.coder
+        generator = torch.Generator().manual_seed(config.seed)
+        coder = self._texts.coder
         tokens = [coder.separator, *map(int, next(coder.encode([config.prompt.encode()])))]
-        unit = PADDING * runtime.tensor_size
+        # On XLA each length is a graph.
+        unit = config.context if runtime.device.type == "xla" else PADDING * runtime.tensor_size
         for _ in range(config.sample_tokens):
             if runtime.stop_requested(is_local=stop_requested()):
                 break
@@ -151,7 +152,9 @@ class LanguageTask(Task):
             length = min(config.context, -(-len(seen) // unit) * unit)
             padded = torch.tensor([seen + seen[-1:] * (length - len(seen))], device=runtime.device)
             with runtime.autocast():
-                scores = model(padded)[0, len(seen) - 1, : coder.size].float()
+                # On XLA a number would be part of the graph.
+                last = torch.tensor([len(seen) - 1], device=runtime.device)
+                scores = model(padded)[0].index_select(0, last)[0, : coder.size].float().cpu()
             scores[coder.separator] = -math.inf
             if config.temperature:
                 chances = (scores / config.temperature).softmax(dim=-1)

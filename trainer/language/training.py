@@ -71,31 +71,22 @@ class TokenMeter(Meter):
     """Sum up the losses of tokens and the norms of gradients on the device. Only reading the sums waits for it."""
 
     def __init__(self, device: torch.device, *, bytes_per_token: float) -> None:
-        super().__init__(device)
+        super().__init__(device, numbers=4)
         self._bytes_per_token = bytes_per_token
-        self._sums = torch.zeros(4, dtype=torch.float64, device=device)
-        self._before = torch.zeros(4, dtype=torch.float64)
 
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
         """Add the sum of the losses of a batch and the number of its labels."""
         del logits
-        self._sums[0] += loss_sum.detach()
-        self._sums[1] += (labels != NO_LABEL).sum()
+        found = torch.stack([loss_sum.detach().double(), (labels != NO_LABEL).sum().double()])
+        self._sums = self._sums + functional.pad(found, (0, 2))
 
     def add_norm(self, norm: torch.Tensor) -> None:
         """Add the norm of a step's gradient."""
-        self._sums[2] += norm
-        self._sums[3] += 1
-
-    def sums(self) -> torch.Tensor:
-        """Return the sums so far, without waiting for the device."""
-        return self._sums.clone()
+        self._sums = self._sums + functional.pad(torch.stack([norm.double(), torch.ones_like(norm).double()]), (2, 0))
 
     def take(self, sums: torch.Tensor) -> tuple[dict[str, float], int]:
         """Return the means since the sums of the last call by name, and the number of tokens."""
-        now = sums.cpu()
-        loss, tokens, norms, steps = (now - self._before).tolist()
-        self._before = now
+        loss, tokens, norms, steps = self.since(sums)
         mean = loss / max(tokens, 1)
         bits = bits_per_byte(mean, self._bytes_per_token)
         return {"loss": mean, "bits_per_byte": bits, "gradient_norm": norms / max(steps, 1)}, int(tokens)

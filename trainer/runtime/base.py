@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from enum import IntEnum
 from pathlib import Path
@@ -18,12 +18,14 @@ from torch import nn
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.checkpoints.shards import local_part
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError, HangError, PeerGoneError, TrainerError
 from trainer.process_group import init_process_group, launcher_number
 
 if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, ImageData
+    from trainer.data.datasets import Batch, Data
+    from trainer.language.sizes import Parallelism
 
 TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out exceeds ours, so that the watchdog reports a hang first."""
@@ -73,7 +75,7 @@ class Runtime:
     """True if ranks need each other in each forward pass, because no rank has the whole model or the whole graph."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.world = launcher_number("WORLD_SIZE", "1", least=1)
+        self.world = self.num_devices = launcher_number("WORLD_SIZE", "1", least=1)
         self.rank = launcher_number("RANK", "0", below=self.world)
         self.local_world = launcher_number("LOCAL_WORLD_SIZE", "1", least=1)
         self.local_rank = launcher_number("LOCAL_RANK", "0")
@@ -126,8 +128,11 @@ class Runtime:
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[object]:
         """Return a context in which a backward pass of a wrapped or sharded model only accumulates gradients."""
-        if hasattr(model, "set_requires_gradient_sync"):
-            return _without_sync(model)
+        if set_sync := getattr(model, "set_requires_gradient_sync", None):
+            set_sync(False)
+            context = ExitStack()
+            context.callback(set_sync, True)
+            return context
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -148,9 +153,13 @@ class Runtime:
         """The device on which batches are created and an evaluation counts."""
         return self.device
 
-    def feed(self, data: ImageData) -> ImageData:
+    def feed(self, data: Data) -> Data:
         """Return the data set with its batches on the device."""
         return data
+
+    def divide_model(self, sizes: Parallelism) -> None:
+        """Set how the devices share a decoder. Raises ConfigurationError if they cannot."""
+        self.tensor_size, self.is_lockstep = sizes.tensor, sizes.is_sharded
 
     def training(self, step: int) -> AbstractContextManager[object]:
         """Return a context for one optimiser step."""
@@ -176,6 +185,14 @@ class Runtime:
     def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the tensors in a form that a checkpoint can be written from."""
         return tensors
+
+    def host_like(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with the size and the sharding that the weight has in host memory."""
+        return weight
+
+    def restore(self, target: torch.Tensor, saved: torch.Tensor) -> None:
+        """Copy a saved tensor, or this rank's part of it, to one on the device."""
+        local_part(target).copy_(local_part(saved))
 
     def counts(self) -> dict[str, int]:
         """Return counters of this kind of device during training."""
@@ -316,16 +333,6 @@ class Runtime:
             raise
 
 
-@contextmanager
-def _without_sync(model: Any) -> Iterator[None]:
-    """Return a context in which torch's FSDP does not reduce gradients."""
-    model.set_requires_gradient_sync(False)
-    try:
-        yield
-    finally:
-        model.set_requires_gradient_sync(True)
-
-
 def _from_compiler(error: Exception) -> bool:
     # Imported here because it is slow to load and only compiled models need it.
     from torch._dynamo.exc import BackendCompilerFailed
@@ -342,21 +349,15 @@ def memory_problem(error: BaseException, config: TrainConfig) -> str | None:
             f"shared_memory: /dev/shm of this host is full ({line}); allowed is what NCCL needs for all ranks "
             "of a host; raise shared_memory, and resources.memory, which contains it"
         )
-    line = _line(GPU_MEMORY_TEXT, error)
-    if line or isinstance(error, torch.OutOfMemoryError):
-        return (
-            f"{batch}: the accelerator ran out of memory ({line or first_line}); allowed is a batch that fits "
-            "its memory; lower flags.batch_size, raise flags.accumulate, or use an accelerator with more memory: "
-            "resources.memory does not change it"
-        )
-    line = _line(HOST_MEMORY_TEXT, error)
-    if line or isinstance(error, MemoryError):
-        return (
-            f"{batch}: the host ran out of memory ({line or first_line}); allowed is what fits "
-            "resources.memory, which all ranks of the host share; raise resources.memory, lower flags.batch_size, "
-            "raise flags.accumulate, or lower processes_per_host"
-        )
-    return None
+    if (line := _line(GPU_MEMORY_TEXT, error)) or isinstance(error, torch.OutOfMemoryError):
+        place, allowed = "accelerator", "a batch that fits its memory; lower flags.batch_size, raise flags.accumulate"
+        remedy = "or use an accelerator with more memory: resources.memory does not change it"
+    elif (line := _line(HOST_MEMORY_TEXT, error)) or isinstance(error, MemoryError):
+        place, allowed = "host", "what fits resources.memory, which all ranks of the host share; raise resources.memory"
+        remedy = "lower flags.batch_size, raise flags.accumulate, or lower processes_per_host"
+    else:
+        return None
+    return f"{batch}: the {place} ran out of memory ({line or first_line}); allowed is {allowed}, {remedy}"
 
 
 def _line(pattern: re.Pattern[str], error: BaseException) -> str | None:

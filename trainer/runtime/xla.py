@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from trainer.config import TrainConfig
+from trainer.config import LanguageConfig, TrainConfig
 from trainer.exit_codes import ConfigurationError
 from trainer.process_group import rendezvous_environment
+from trainer.rules import invalid_setting
 from trainer.runtime.base import Runtime
 
 if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, ImageData
+    from trainer.data.datasets import Batch, Data
+    from trainer.language.sizes import Parallelism
 
 
 MIN_LEARNING_RATE = 1e-12
-"""Lowest learning rate."""
-CONV_AXES = ("data", "dim1", "dim2", "dim3")
-LINEAR_AXES = ("data", "model")
-
 
 try:
     import torch_xla
@@ -52,6 +50,10 @@ def start_xla(config: TrainConfig) -> XlaRuntime:
     if dist.is_torchelastic_launched():
         return ReplicaRuntime(config)
     os.environ.update(rendezvous_environment(os.environ))
+    if isinstance(config, LanguageConfig):
+        from trainer.runtime.xla_decoder import DecoderRuntime
+
+        return DecoderRuntime(config)
     return SpmdRuntime(config)
 
 
@@ -61,13 +63,17 @@ class XlaRuntime(Runtime):
     backend = "gloo"
     metrics_lag_steps = 2
     is_lockstep = True
+    local_devices = 1
+    """Devices of this process."""
+    inputs_spec: Any = None
+    labels_spec: Any = None
+    """Shardings of a batch over several devices."""
 
     def init_device(self, config: TrainConfig) -> None:
         """Use the device that $PJRT_DEVICE names."""
         if config.threads:
             torch.set_num_threads(config.threads)
         self._compiled_outside_steps = 0
-        self._select_devices()
         try:
             self.device = torch_xla.device()
         except RuntimeError as error:
@@ -79,10 +85,6 @@ class XlaRuntime(Runtime):
             # Keep a reference, because the server stops with the object.
             self._server = xp.start_server(config.profile_port + self.local_rank, only_on_master=False)
 
-    def _select_devices(self) -> None:
-        """Select the host's devices for this process, before the first one is used."""
-        raise NotImplementedError
-
     def half_dtype(self) -> torch.dtype | None:
         """Return bfloat16, the type in which TPUs multiply."""
         return torch.bfloat16
@@ -92,38 +94,38 @@ class XlaRuntime(Runtime):
         """The CPU: the host creates batches in parallel with the steps, and counts without a graph for each shape."""
         return torch.device("cpu")
 
-    def feed(self, data: ImageData) -> ImageData:
+    def feed(self, data: Data) -> Data:
         """Return the data set with its batches sent in advance."""
         from trainer.runtime.xla_feed import PrefetchedBatches
 
-        return PrefetchedBatches(data, self, batch_size=self.config.batch_size)
+        return PrefetchedBatches(data, self, batch_size=self.config.batch_size, accumulate=self.config.accumulate)
+
+    def divide_model(self, sizes: Parallelism) -> None:
+        """Reject what XLA cannot do: only SPMD divides weights, along one axis."""
+        if getattr(self.config, "activation_checkpointing", "") == "selective":
+            raise invalid_setting("activation_checkpointing", "selective", "none or full on XLA", "write full")
+        if sizes.tensor > 1 or (sizes.shard > 1 and dist.is_torchelastic_launched()):
+            remedy = "start one process per host, without torchrun, and write shard in place of tensor"
+            allowed = "data, and shard with one process per host, on XLA"
+            raise invalid_setting("parallelism", getattr(self.config, "parallelism", ""), allowed, remedy)
 
     def round_up_batch(self, samples: int) -> int:
         """Round a number of samples up so that the devices of this process can share it evenly."""
-        return samples
-
-    def max_over_ranks(self, count: int) -> int:
-        """Return the highest of all ranks' counts."""
-        if self.world == 1:
-            return count
-        counts = torch.tensor([count])
-        dist.all_reduce(counts, dist.ReduceOp.MAX)
-        return int(counts.item())
+        return -(-samples // self.local_devices) * self.local_devices
 
     def scale(self, scale: float) -> torch.Tensor:
         """Return the factor of the sum of losses, as a tensor on the device."""
         return self._scalar(scale)
 
-    def to_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return images and labels on the device."""
-        images, labels = xm.send_cpu_data_to_device([images, labels], self.device)
-        return images, labels
+    def to_device(self, inputs: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return inputs and labels on the device. With SPMD they are this host's part of the global batch."""
+        (sent_inputs,) = xm.send_cpu_data_to_device([inputs], self.device, self.inputs_spec)
+        (sent_labels,) = xm.send_cpu_data_to_device([labels], self.device, self.labels_spec)
+        return sent_inputs, sent_labels
 
-    @contextmanager
-    def training(self, step: int) -> Iterator[None]:
+    def training(self, step: int) -> AbstractContextManager[object]:
         """Return a context for one step, which is one graph and one span of a profile."""
-        with xp.StepTrace("train_step", step_num=step):
-            yield
+        return cast("AbstractContextManager[object]", xp.StepTrace("train_step", step_num=step))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -131,7 +133,7 @@ class XlaRuntime(Runtime):
 
         Its graphs are not counted as steps.
         """
-        with torch.no_grad(), self._outside_steps():
+        with torch.no_grad(), self.outside_steps():
             yield
 
     def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -148,7 +150,7 @@ class XlaRuntime(Runtime):
 
     def sync_buffers(self, model: nn.Module) -> None:
         """Copy rank 0's buffers to all ranks. Its graphs are not counted as steps."""
-        with self._outside_steps():
+        with self.outside_steps():
             super().sync_buffers(model)
             torch_xla.sync()
 
@@ -158,21 +160,25 @@ class XlaRuntime(Runtime):
 
     def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return copies in host memory."""
-        with self._outside_steps():
+        with self.outside_steps():
             torch_xla.sync()
-            return {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+            return {name: self.host_part(tensor.detach()) for name, tensor in tensors.items()}
+
+    def host_part(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the part of a tensor that this process saves."""
+        return tensor.cpu()
 
     def counts(self) -> dict[str, int]:
         """Return the number of graphs that the training steps have compiled."""
         return {"compilations": _compiled() - self._compiled_outside_steps}
 
     def _scalar(self, value: float) -> torch.Tensor:
-        (number,) = xm.send_cpu_data_to_device([torch.tensor(value)], self.device)
-        assert isinstance(number, torch.Tensor)
-        return number
+        numbers: list[torch.Tensor] = xm.send_cpu_data_to_device([torch.tensor(value)], self.device)
+        return numbers[0]
 
     @contextmanager
-    def _outside_steps(self) -> Iterator[None]:
+    def outside_steps(self) -> Iterator[None]:
+        """Return a context whose graphs are not counted as steps."""
         before = _compiled()
         try:
             yield
@@ -183,37 +189,43 @@ class XlaRuntime(Runtime):
 class SpmdRuntime(XlaRuntime):
     """XLA with one process per host. Every host runs the same program, which is split over all devices of all hosts."""
 
-    def _select_devices(self) -> None:
+    def init_device(self, config: TrainConfig) -> None:
         """Combine all devices into one. This must happen before the first tensor is created."""
         xr.use_spmd()
-
-    def init_device(self, config: TrainConfig) -> None:
-        """Arrange all devices in meshes."""
         super().init_device(config)
-        self._local_devices: int = xr.addressable_runtime_device_count()
-        devices = xr.global_runtime_device_count()
-        self._meshes = Meshes(devices) if devices > 1 else None
+        self.local_devices = xr.addressable_runtime_device_count()
+        self.num_devices = xr.global_runtime_device_count()
 
-    def round_up_batch(self, samples: int) -> int:
-        """Round up to a multiple of the number of this host's devices."""
-        return -(-samples // self._local_devices) * self._local_devices
+    def devices(self) -> list[int]:
+        """Return the numbers of all devices, host by host. Those of a host need not follow each other."""
+        native: Any = torch_xla._XLAC
+        own = [int(name.rpartition(":")[2]) for name in native._xla_get_runtime_devices()]
+        return [number for numbers in self.gather(own) for number in numbers]
 
     def scale(self, scale: float) -> torch.Tensor:
         """Divide by the number of hosts, because the sum is already that of all hosts."""
         return self._scalar(scale / self.world)
 
-    def to_device(self, images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return this host's samples as its devices' part of the global batch."""
-        if self._meshes is None:
-            return super().to_device(images, labels)
-        (sent_images,) = xm.send_cpu_data_to_device([images], self.device, self._meshes.images)
-        (sent_labels,) = xm.send_cpu_data_to_device([labels], self.device, self._meshes.labels)
-        return sent_images, sent_labels
-
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model with its weights spread over the devices, if requested."""
-        if self._meshes and getattr(self.config, "sharding", "") == "model":
-            self._meshes.spread(model)
+        """Arrange the devices for convolutions and for linear layers, and return the model.
+
+        If requested, spread its weights: the outputs of every layer, and the inputs of the last linear layer.
+        """
+        if (count := self.num_devices) == 1:
+            return model
+        numbers, second = np.array(self.devices()), 2 if count % 2 == 0 else 1
+        conv = xs.Mesh(numbers, (count // second, second, 1, 1), ("data", "dim1", "dim2", "dim3"))
+        linear = xs.Mesh(numbers, (count // second, second), ("data", "model"))
+        # A host provides its own samples. The first axes of both meshes number them in the order of the hosts.
+        self.inputs_spec = xs.ShardingSpec(conv, (("data", "dim1"), None, None, None), minibatch=True)
+        self.labels_spec = xs.ShardingSpec(linear, (("data", "model"),), minibatch=True)
+        layers = list(model.modules()) if getattr(self.config, "sharding", "") == "model" else []
+        last = [layer for layer in layers if isinstance(layer, nn.Linear)][-1:]
+        for layer in layers:
+            if isinstance(layer, nn.Conv2d):
+                xs.mark_sharding(layer.weight, conv, ("data", None, None, None))
+            elif isinstance(layer, nn.Linear):
+                xs.mark_sharding(layer.weight, linear, ("data", "model" if layer in last else None))
         return model
 
     def sync_buffers(self, model: nn.Module) -> None:
@@ -225,18 +237,21 @@ class SpmdRuntime(XlaRuntime):
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
         """Return how the batch and each weight are spread over the devices."""
-        if self._meshes is None:
+        if self.num_devices == 1:
             return {}
-        tensors = {"images": batch.inputs, "labels": batch.labels, **dict(model.named_parameters())}
-        return {name: sharding(tensor) for name, tensor in tensors.items()}
+        name = "tokens" if isinstance(self.config, LanguageConfig) else "images"
+        tensors = {name: batch.inputs, "labels": batch.labels, **dict(model.named_parameters())}
+        native: Any = torch_xla._XLAC
+        return {name: native._get_xla_sharding_spec(tensor).replace(" ", "_") for name, tensor in tensors.items()}
 
 
 class ReplicaRuntime(XlaRuntime):
     """XLA with one process per device, started by torchrun."""
 
-    def _select_devices(self) -> None:
+    def init_device(self, config: TrainConfig) -> None:
         """Select one chip of the host. This is the part of pytorch/xla's own launcher that torchrun does not do."""
         pjrt.initialize_multiprocess(self.local_rank, self.local_world)
+        super().init_device(config)
 
     def sync_gradients(self, model: nn.Module) -> None:
         """Average the gradients in the step's own graph. On CPU gloo does it, because XLA cannot communicate there."""
@@ -246,44 +261,12 @@ class ReplicaRuntime(XlaRuntime):
         if xr.device_type() != "CPU":
             xm.all_reduce(xm.REDUCE_SUM, gradients, scale=1 / self.world)
             return
-        flat = torch.cat([gradient.flatten() for gradient in gradients]).cpu()
-        dist.all_reduce(flat)
-        sizes = [gradient.numel() for gradient in gradients]
-        averages = torch.split((flat / self.world).to(self.device), sizes)
-        for gradient, average in zip(gradients, averages, strict=True):
-            gradient.copy_(average.view_as(gradient))
+        averages = self.sum(torch.cat([gradient.flatten() for gradient in gradients])) / self.world
+        parts = torch.split(averages.to(self.device), [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
 
 
 def _compiled() -> int:
     """Return the number of graphs that this process has compiled."""
-    found = xla_metrics.metric_data("CompileTime")
-    return int(found[0]) if found else 0
-
-
-class Meshes:
-    """All devices of all hosts, arranged for convolutions and for linear layers."""
-
-    def __init__(self, devices: int) -> None:
-        numbers = np.arange(devices)
-        second = 2 if devices % 2 == 0 else 1
-        self.conv = xs.Mesh(numbers, (devices // second, second, 1, 1), CONV_AXES)
-        self.linear = xs.Mesh(numbers, (devices // second, second), LINEAR_AXES)
-        # A host provides its own samples. The first axes of both meshes number them in the order of the hosts.
-        self.images = xs.ShardingSpec(self.conv, (("data", "dim1"), None, None, None), minibatch=True)
-        self.labels = xs.ShardingSpec(self.linear, (("data", "model"),), minibatch=True)
-
-    def spread(self, model: nn.Module) -> None:
-        """Spread the weights: the outputs of every layer, and the inputs of the last linear layer."""
-        linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-        for layer in model.modules():
-            if isinstance(layer, nn.Conv2d):
-                xs.mark_sharding(layer.weight, self.conv, ("data", None, None, None))
-            elif isinstance(layer, nn.Linear):
-                last = layer is linear[-1]
-                xs.mark_sharding(layer.weight, self.linear, ("data", "model" if last else None))
-
-
-def sharding(tensor: torch.Tensor) -> str:
-    """Return XLA's description of a tensor's sharding, or an empty string if it has none."""
-    native: Any = torch_xla._XLAC
-    return str(native._get_xla_sharding_spec(tensor)).replace(" ", "_")
+    return int((xla_metrics.metric_data("CompileTime") or [0])[0])

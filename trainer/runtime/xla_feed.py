@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainer.data.datasets import NO_LABEL, PREFETCH_STEPS, Batch, GeneratedImages, ImageData
+from trainer.data.datasets import NO_LABEL, PREFETCH_STEPS, Batch, Data, GeneratedImages
 from trainer.data.sampler import EpochSampler, Share
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ PreparedBatch = tuple[tuple[int, int], Batch]
 """A step's position (epoch, samples before it) and its batch."""
 
 
-class PrefetchedBatches:
+class PrefetchedBatches(Data):
     """A data set whose batches are on the device."""
 
-    def __init__(self, data: ImageData, runtime: XlaRuntime, *, batch_size: int) -> None:
-        self.classes, self.channels, self.side = data.classes, data.channels, data.side
+    def __init__(self, data: Data, runtime: XlaRuntime, *, batch_size: int, accumulate: int) -> None:
+        self.classes, self.sample_shape = data.classes, data.sample_shape
         self.num_samples, self.num_tests = data.num_samples, data.num_tests
         self._data, self._runtime = data, runtime
         # Generated images always have the same full batch, which is sent once.
         self._is_constant = isinstance(data, GeneratedImages)
-        self._size = runtime.round_up_batch(batch_size)
+        self._size = runtime.round_up_batch(-(-batch_size // accumulate)) * accumulate
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._prefetched: deque[Future[PreparedBatch | None]] = deque()
         self._sampler: EpochSampler | None = None
@@ -67,8 +67,8 @@ class PrefetchedBatches:
         batches = self._data.test_batches(rank=rank, world=world)
         size = 0
         while True:
-            images, labels = next(batches, (torch.empty(0, self.channels, self.side, self.side), torch.empty(0).long()))
-            most = self._runtime.max_over_ranks(len(labels))
+            images, labels = next(batches, (torch.empty(0, *self.sample_shape), torch.empty(0).long()))
+            most = max(self._runtime.gather(len(labels)))
             if not most:
                 return
             size = size or self._runtime.round_up_batch(most)
@@ -83,12 +83,12 @@ class PrefetchedBatches:
         place = (share.epoch, share.position)
         batch = self._data.batch(share, world=world)
         scale = self._runtime.scale(float(batch.scale))
-        if self._is_constant and self._kept and len(batch.labels) == self._size:
+        is_kept = self._is_constant and len(batch.labels) == self._size
+        if is_kept and self._kept:
             return place, replace(self._kept, scale=scale)
-        images, labels = self._send(batch.inputs, batch.labels, self._size)
-        sent = Batch(inputs=images, labels=labels, scale=scale)
-        if self._is_constant and len(batch.labels) == self._size:
-            self._kept = sent
+        inputs, labels = self._send(batch.inputs, batch.labels, self._size)
+        sent = Batch(inputs=inputs, labels=labels, scale=scale)
+        self._kept = sent if is_kept else self._kept
         return place, sent
 
     def _send(self, images: torch.Tensor, labels: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:

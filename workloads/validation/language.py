@@ -7,18 +7,21 @@ from math import prod
 
 from infra.hardware.gpus import GPUS
 from settings.problem import Problem
-from workloads.command import process_layout
 from workloads.language_model import (
     AUTO,
+    CHECKPOINTING,
     GIB,
     LANGUAGE,
     DeviceMemory,
     device_memory,
+    devices_per_process,
     group_sizes,
     language_training,
     least_memory,
     model_sizes,
+    num_devices,
     settings_that_fit,
+    shard_problem,
 )
 from workloads.spec import JobSpec
 from workloads.trainer_flags import FLAGS, flag_problems, value_of
@@ -34,14 +37,28 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
     """Yield the problems of a job that trains a language model with Trainyard's trainer."""
     if spec.recipe != LANGUAGE or spec.image is not None:
         return
-    if spec.on_xla:
-        message = "does not run on PyTorch/XLA; use GPUs or CPUs, or write another recipe"
-        yield Problem("job.recipe.not_on_xla", ("recipe",), message, spec.recipe)
-    elif not list(flag_problems(spec.recipe, spec.flags)):
+    if not list(flag_problems(spec.recipe, spec.flags)):
         sizes = model_sizes(spec)
-        problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes), *_adapters(spec), *_float8(spec)]
+        adapters, xla, float8 = _adapters(spec), _on_xla(spec), _float8(spec)
+        problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes), *adapters, *xla, *float8]
         # Groups that do not fit the ranks have no memory to check.
         yield from problems or _memory(spec)
+
+
+def _on_xla(spec: JobSpec) -> Iterator[Problem]:
+    """Yield a problem for activation checkpointing that XLA cannot do."""
+    value, path = value_of(LANGUAGE, spec.flags, CHECKPOINTING), ("flags", settings_key(spec, CHECKPOINTING))
+    if spec.on_xla and value == "selective":
+        message = "is not supported by PyTorch/XLA; write full, or none"
+        yield Problem("job.activation_checkpointing.on_xla", path, message, value)
+
+
+def _units(spec: JobSpec) -> str:
+    """Return the number of processes or devices that groups divide, and what it follows from."""
+    per_process = devices_per_process(spec)
+    if per_process > 1:
+        return f"devices, {num_devices(spec)} (hosts x {per_process} of each host)"
+    return f"processes, {num_devices(spec)} (hosts x processes_per_host)"
 
 
 def _adapters(spec: JobSpec) -> Iterator[Problem]:
@@ -97,7 +114,7 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
         message = "must have each size once, at most one of them auto; remove one of them"
         yield Problem("job.parallelism.twice", path, message, text)
         return
-    ranks = spec.processes_per_host if spec.elastic else process_layout(spec).world_size
+    ranks = num_devices(spec)
     product = prod(size for size in groups.values() if size != AUTO)
     is_exact = AUTO not in groups.values() and "data" in groups
     if spec.elastic and text and (is_exact or ranks % product):
@@ -109,11 +126,18 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     elif text and (product != ranks if is_exact else ranks % product):
         relation = "be" if is_exact else "divide"
         message = (
-            f"has the product {product}, which must {relation} the number of processes, {ranks} (hosts x "
-            "processes_per_host); change a size, or the number of hosts"
+            f"has the product {product}, which must {relation} the number of {_units(spec)}; change a size, or the "
+            "number of hosts"
         )
         yield Problem("job.parallelism.product", path, message, text)
-    tensor = groups.get("tensor", 1) or ranks // product
+    tensor, shard = (groups.get(name, 1) or max(1, ranks // product) for name in ("tensor", "shard"))
+    if spec.on_xla:
+        if tensor > 1:
+            message = f"has tensor={tensor}, which PyTorch/XLA does not support here; write data and shard alone"
+            yield Problem("job.parallelism.tensor_on_xla", path, message, text)
+        elif message := shard_problem(spec, shard, sizes["width"]):
+            yield Problem("job.parallelism.shard_on_xla", path, message, text)
+        return
     for name in _DIVIDED:
         if tensor and sizes[name] % tensor:
             message = f"has tensor={tensor}, which must divide {name}, {sizes[name]}; write a divisor of it"
@@ -135,7 +159,7 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
         value: object = value_of(LANGUAGE, spec.flags, name) or FLAGS[LANGUAGE][name].default
     else:
         name = "context" if training.rows == 1 else "batch_size"
-        value = training.context if name == "context" else training.batch_size
+        value = training.context if name == "context" else value_of(LANGUAGE, spec.flags, name) or training.batch_size
     fitting = settings_that_fit(spec, limit)
     remedy = f"write {fitting}" if fitting else "use devices with more memory, or more hosts"
     message = (
