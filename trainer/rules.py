@@ -16,9 +16,7 @@ MAX_PORT = 2**16 - 1
 MAX_COUNT = 10**9
 """Upper bound of all counts of a run."""
 MAX_CLASSES = 1_000_000
-"""Upper bound of the number of classes."""
 MAX_THREADS = 1024
-"""Upper bound of the number of threads."""
 MAX_TIMEOUT_SECONDS = 366 * 24 * 3600
 """A year, in seconds."""
 MAX_FACTOR = 1e37
@@ -26,7 +24,6 @@ MAX_FACTOR = 1e37
 FLOAT8_MULTIPLE = 16
 """Divisor of the sizes of a float8 product on a GPU: https://github.com/pytorch/pytorch/pull/108308."""
 MAX_NAME_BYTES = 255
-"""Most bytes of a file name."""
 _BUCKET_URL = (
     r"(gs://[a-z0-9]([-._a-z0-9]*[a-z0-9])?(/|$)|s3://[a-z0-9]([-.a-z0-9]*[a-z0-9])?(/|$))"
     r"[^?#\x00-\x1f\x7f]*(?<!\s)"
@@ -115,16 +112,9 @@ FolderName = Annotated[
     ),
 ]
 StepRange = Annotated[
-    str,
-    Text(
-        "([0-9]{1,10}-[0-9]{1,10})?",
-        f"A-B with 1 <= A <= B <= {MAX_COUNT}, such as 10-15",
-        "give the first and the last step",
-    ),
+    str, Text("([0-9]{1,10}-[0-9]{1,10})?", f"A-B with 1 <= A <= B <= {MAX_COUNT}, such as 10-15", "give two steps")
 ]
-DigitsFolder = Annotated[
-    str, Text(r"(?!.*://).+", "a folder with the digits, not a URL", "give --data-dir a folder on a disk")
-]
+DigitsFolder = Annotated[str, Text(r"(?!.*://).+", "a folder with the digits, not a URL", "give --data-dir a folder")]
 ImagesFolder = Annotated[
     str,
     Text(
@@ -143,11 +133,7 @@ TokenizerName = Annotated[
 ]
 ModelName = Annotated[
     str,
-    Text(
-        r"[a-z0-9_/]+(\.\S+)?",
-        "a classifier of torchvision or timm, such as resnet50",
-        "give --arch a name in small letters",
-    ),
+    Text(r"[a-z0-9_/]+(\.\S+)?", "a classifier of torchvision or timm, such as resnet50", "give --arch such a name"),
     tyro.conf.arg(aliases=("--model",)),
 ]
 

@@ -74,9 +74,8 @@ class ImageTask(Task):
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Return the model and its optimiser."""
         config = self._config
-        model = build_model(config, classes=self.data.classes, channels=self.data.sample_shape[0]).to(
-            self._runtime.device
-        )
+        model = build_model(config, classes=self.data.classes, channels=self.data.sample_shape[0])
+        model.to(self._runtime.device)
         if config.channels_last:
             model = model.to(memory_format=torch.channels_last)
         return model, build_optimizer(config, list(model.parameters()), betas=(0.9, 0.999))
