@@ -282,10 +282,8 @@ def with_status(command: Callable[[], int], *, as_json: bool) -> int:
 
 def document(found: Snapshot | str) -> dict[str, Any]:
     """Return the state of the stack for `--json`."""
-    stack = {"stack": os.environ.get("STACK", DEFAULT_STACK)}
-    return (
-        {**stack, "up": False, "problem": found} if isinstance(found, str) else {**stack, "up": True, **found.as_json()}
-    )
+    state = {"up": False, "problem": found} if isinstance(found, str) else {"up": True, **found.as_json()}
+    return {"stack": os.environ.get("STACK", DEFAULT_STACK), **state}
 
 
 def read_snapshot() -> Snapshot | str:

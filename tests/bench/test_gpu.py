@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from bench import trainer, trainer_rank
+from bench import trainer
 from bench.measure import compare, time_rounds
 from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_config, gpu_loops
 from bench.trainer import GPU_GOALS, gpu_rates
@@ -22,31 +21,15 @@ SMALL = dataclasses.replace(
 )
 
 
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Stop the watchdog of a training. Otherwise it would treat the test as a hang and end this process."""
-    started: list[Watchdog] = []
-
-    class Ended(Watchdog):
-        def __enter__(self) -> Watchdog:
-            started.append(self)
-            return super().__enter__()
-
-    monkeypatch.setattr(trainer_rank, "Watchdog", Ended)
-    yield
-    for each in started:
-        each.__exit__(None, None, None)
-    assert len(started) == 3
-
-
 def test_gpu_config_batch_is_power_of_two_that_fits_twice() -> None:
     sizes = {gib: gpu_config(gib * 2**30).batch_size for gib in (1, 16, 24, 79, 140)}
     assert sizes == {1: 2, 16: 32, 24: 32, 79: 128, 140: LARGEST_BATCH}
     assert gpu_config(16 * 2**30).steps_per_epoch == GPU_STEPS
 
 
-@pytest.mark.usefixtures("watched")
-def test_gpu_blocks_run_epochs_in_their_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_blocks_run_epochs_in_their_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watchdogs: list[Watchdog]
+) -> None:
     made: list[str] = []
     monkeypatch.setattr(torch.nn.Module, "compile", lambda model: made.append(type(model).__name__))
     ours = gpu_blocks(SMALL, tmp_path)
@@ -77,6 +60,7 @@ def test_gpu_blocks_run_epochs_in_their_precision(tmp_path: Path, monkeypatch: p
         "plain": fast,
         "timm": half,
     }
+    assert len(watchdogs) == 3
 
 
 def test_time_rounds_alternates_sides_without_first_round() -> None:

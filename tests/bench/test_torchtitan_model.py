@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from bench.trainer_rank import GPU_RUNGS, KINDS, ladder_config, language_blocks
 from trainer.config import LanguageConfig
 from trainer.language.decoder import Decoder, initialize
 from trainer.language.sizes import Sizes
-from trainer.watchdog import Watchdog
 
 CPU = torch.device("cpu")
 SMALL = LanguageConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96, context=32, batch_size=2, bucket="")
@@ -65,23 +63,7 @@ def test_float8_converts_the_layers_of_blocks() -> None:
     assert found == {"wqkv", "wo", "w1", "w2", "w3"}
 
 
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Stop the watchdog of a training. Otherwise it would treat the test as a hang and end this process."""
-    started: list[Watchdog] = []
-
-    class Ended(Watchdog):
-        def __enter__(self) -> Watchdog:
-            started.append(self)
-            return super().__enter__()
-
-    monkeypatch.setattr(trainer_rank, "Watchdog", Ended)
-    yield
-    for each in started:
-        each.__exit__()
-
-
-@pytest.mark.usefixtures("watched")
+@pytest.mark.usefixtures("watchdogs")
 @pytest.mark.parametrize("with_torchtitan", [True, False])
 def test_both_sides_train_on_all_tokens(
     with_torchtitan: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

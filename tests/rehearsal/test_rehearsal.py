@@ -43,10 +43,10 @@ def rehearse(stack: str, *words: str, fails: bool = False) -> dict[str, Any]:
     return report
 
 
-def assert_nothing_is_left() -> None:
-    settings = cluster_settings(NAME, None)
+def assert_nothing_is_left(name: str = NAME) -> None:
+    settings = cluster_settings(name, None)
     assert leftovers.find(settings.folder, settings.cgroup) == []
-    assert not rehearsal_folder(NAME).exists()
+    assert not rehearsal_folder(name).exists()
 
 
 def variables(report: dict[str, Any], name: str) -> list[str]:
@@ -240,16 +240,18 @@ k8s.batch.v1.Job("train", metadata={"annotations": {"pulumi.com/skipAwait": "tru
 
 
 def test_pod_that_no_node_fits_fails_the_rehearsal(tmp_path: Path) -> None:
+    # Another worker may run the other rehearsals of this file at the same time.
+    name = f"{NAME}-too-much"
     runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
     (tmp_path / "Pulumi.yaml").write_text(json.dumps({"name": "too-much", "runtime": runtime}))
     (tmp_path / "__main__.py").write_text(TOO_MUCH)
     report: Report = Rehearsal(
         subject=Subject(stack="test", project=tmp_path, settings=None, jobs={}),
-        folder=rehearsal_folder(NAME),
-        cluster=cluster_settings(NAME, None),
+        folder=rehearsal_folder(name),
+        cluster=cluster_settings(name, None),
         verbose=False,
     ).run()
-    assert_nothing_is_left()
+    assert_nothing_is_left(name)
     assert not report.passed
     [problem] = report.problems
     assert "stays pending" in problem

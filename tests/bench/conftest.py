@@ -1,0 +1,26 @@
+"""Fixtures of the tests of the bench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench import trainer_rank
+from trainer.watchdog import Watchdog
+
+
+@pytest.fixture
+def watchdogs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Watchdog]]:
+    """Yield the watchdogs that trainings start, and stop them. Otherwise they would treat the test as a hang."""
+    started: list[Watchdog] = []
+
+    class Ended(Watchdog):
+        def __enter__(self) -> Watchdog:
+            started.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr(trainer_rank, "Watchdog", Ended)
+    yield started
+    for each in started:
+        each.__exit__()
