@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from tests.trainer.processes import run
+from trainer.config import parse
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError, PeerGoneError, TrainerError
-from trainer.runtime import Runtime
+from trainer.runtime import Runtime, start_runtime
 from trainer.runtime.base import Decision
 
 STEPS = """
@@ -103,7 +104,8 @@ def test_translate_errors_keeps_errors_other_than_out_of_memory(runtime: Runtime
         fail(torch.distributed.DistBackendError(f"{NCCL}Cuda failure 719 'unspecified launch failure'"))()
 
 
-def test_translate_errors_after_first_step_allows_a_restart(runtime: Runtime) -> None:
+def test_translate_errors_after_first_step_allows_a_restart() -> None:
+    runtime = start_runtime(parse(["digits", "--device=cpu"]))
     runtime.all_reduce_decision(Decision.CONTINUE)
     with pytest.raises(TrainerError, match=HOST_LIMIT.format("")) as raised, runtime.translate_errors():
         torch.empty(2**60)
