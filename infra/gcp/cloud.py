@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from infra.capacity import PoolNodes
 from infra.cloud import ProvisionedCloud, Quota, quotas
 from infra.cost import Line
-from infra.gcp import inventory, permissions, pools, quota_and_prices, rules
+from infra.gcp import inventory, pools, rules
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
 from infra.image.builtin_images import JobLayer, built_in_clouds
@@ -41,13 +41,13 @@ class Gke(ProvisionedCloud):
         return pools.pool_nodes(self.config)
 
     def quota(self) -> tuple[Quota, ...]:
-        return quotas(quota_and_prices.quota_needs(self.config), self.config.region)
+        return quotas(pools.quota_needs(self.config), self.config.region)
 
     def quota_left(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
-        return quota_and_prices.quota_left(self.config, run_json)
+        return pools.quota_left(self.config, run_json)
 
     def price_lines(self) -> Iterator[Line]:
-        return quota_and_prices.price_lines(self.config)
+        return pools.price_lines(self.config)
 
     def accelerator_scheduling(
         self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
@@ -63,10 +63,10 @@ class Gke(ProvisionedCloud):
         return inventory.generated_names(self.config.name, planned)
 
     def permissions(self, planned: Iterable[PlannedResource]) -> dict[str, Any]:
-        return permissions.permissions(self.config.project, planned)
+        return inventory.permissions(self.config.project, planned)
 
     def declare(self) -> None:
-        from infra.gcp.components import build_components
+        from infra.gcp.platform import build_components
 
         build_components(self.config)
 
