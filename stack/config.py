@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from infra.cloud import Cloud
 from infra.clouds import PlatformConfig, cloud_of
 from infra.image.builtin_images import ImageRef, JobLayer
-from policy.config import PolicyConfig
+from policy.catalogue import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
 from settings.problems import ConfigError, problems_of
@@ -34,9 +34,8 @@ from stack.validation import (
     settings_in_clear,
     unusable_secrets,
 )
-from workloads.examples import example_jobs
 from workloads.kinds import operators_of
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, example_jobs
 
 if TYPE_CHECKING:
     import pulumi

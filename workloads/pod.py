@@ -40,7 +40,7 @@ from settings.kubernetes_values import format_cpu, format_memory
 from workloads.command import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH, Command, FieldReference
 from workloads.job_data import DATA_PATH, DATA_VARIABLE
 from workloads.spec import JobSpec
-from workloads.user_script import FOLDER_IN_POD
+from workloads.user_files import FOLDER_IN_POD
 
 CONTAINER = "trainer"
 USER = 1000

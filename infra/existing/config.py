@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from settings.problem import Invalid
-from settings.secret_scan import token_kind
+from settings.problem import Invalid, token_kind
 from settings.types import DnsLabel, ExistingClusterNamespace, Image, Memory, Section
 
 

@@ -13,7 +13,7 @@ import yaml
 from infra.local.config import LocalConfig
 from settings.problems import ConfigError
 from stack.config import StackConfig, load_file, main, parse, with_examples
-from workloads.examples import example_jobs, example_names
+from workloads.spec import example_jobs, example_names
 
 PROJECT = Path(__file__).parents[2]
 GKE = {"kind": "gke", "project": "some-project"}

@@ -19,11 +19,11 @@ from settings.problem import UNDEFINED, Problem
 from workloads.command import BUCKET_PATH, is_below, uses_torchrun
 from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import OPEN_MPI
-from workloads.kinds.mx_job import MXNET
 from workloads.kinds.ray_job import RAY
+from workloads.kinds.training_operator import MXNET
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
-from workloads.user_script import checkout_path, is_in_checkout
+from workloads.user_files import checkout_path, is_in_checkout
 from workloads.validation.flags import settings_key
 
 PROJECT = Path(__file__).resolve().parents[2]

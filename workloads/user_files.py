@@ -1,8 +1,4 @@
-"""User scripts: Python files of the project that a ConfigMap copies into the pods, without an image build.
-
-In a project outside of the checkout, the source files next to the script are sent with it. Files that are too large for
-a ConfigMap become a layer of the job's image.
-"""
+"""The user's files that a job gets: its script, which a ConfigMap copies into the pods, and its requirements. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from infra.project import CHECKOUT
-from settings.problem import Invalid
+from settings.problem import Invalid, token_kind
 
 CHECKOUT_PREFIXES = ("./", "../")
 """Prefixes of the path of a file in the checkout. Any other path is in the image or in a mounted bucket."""
 EXAMPLE_SCRIPTS = CHECKOUT / "images"
 """Folder of the scripts that docs/recipes names. A project outside of the checkout needs no copies of them."""
 FOLDER_IN_POD = "/opt/script"
-MAX_BYTES = 900_000
+MAX_SCRIPT_BYTES = 900_000
 """Maximum size of a script with its neighbours in a ConfigMap, which holds 1 MiB with its metadata:
 https://kubernetes.io/docs/concepts/configuration/configmap/"""
 MAX_LAYER_BYTES = 50_000_000
@@ -39,7 +37,11 @@ SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py
 
 @dataclass(frozen=True, kw_only=True)
 class UserScript:
-    """Script of a user."""
+    """Script of a user: a Python file of the project that a ConfigMap copies into the pods, without an image build.
+
+    In a project outside of the checkout, the source files next to the script are sent with it. Files that are too large
+    for a ConfigMap become a layer of the job's image.
+    """
 
     name: str
     """Name of the file."""
@@ -61,7 +63,7 @@ class UserScript:
     @property
     def needs_layer(self) -> bool:
         """True if the files are too large for a ConfigMap."""
-        return self.num_bytes > MAX_BYTES
+        return self.num_bytes > MAX_SCRIPT_BYTES
 
     def size_error(self, limit: int, holder: str) -> Invalid:
         """Return the error of files that are too large. `holder` holds at most `limit` bytes."""
@@ -150,7 +152,7 @@ def checkout_path(script: str, checkout: Path) -> str | None:
     return f"./{path.resolve().relative_to(checkout.resolve())}"
 
 
-def read(script: str, checkout: Path) -> UserScript:
+def read_script(script: str, checkout: Path) -> UserScript:
     """Return the script. Raises Invalid with the problem of the file and the remedy."""
     if not (checkout / script).exists() and (CHECKOUT / script).resolve().is_relative_to(EXAMPLE_SCRIPTS):
         checkout = CHECKOUT
@@ -206,3 +208,90 @@ def _is_left_out(folder: Path) -> bool:
         return True
     ignored = folder / ".gitignore"
     return ignored.is_file() and "*" in ignored.read_text(encoding="utf-8", errors="replace").split()
+
+
+MAX_REQUIREMENTS_BYTES = 64_000
+"""Maximum size. A list with hashes of hundreds of packages is smaller."""
+_REMEDY = "write a path relative to the folder of the stack's file, such as requirements.txt"
+_OTHER_FILE = re.compile(r"-[rce]|--(requirement|constraint|editable)\b|\.{0,2}/|\.$|file:|.*@\s*file:")
+"""Line that refers to another file, which is not in the build of the image."""
+_COMMENT = re.compile(r"(^|\s)#.*")
+_OPTION = re.compile(r"\s-")
+"""Beginning of an option after a package, such as `--hash`."""
+_PACKAGE = re.compile(r"[A-Za-z0-9]")
+"""Beginning of a line with a package. Other lines are options."""
+
+
+def read_requirements(requirements: str, project: Path) -> str:
+    """Return the content of a requirements file. Raises Invalid with the problem of the file and the remedy."""
+    if "://" in requirements or requirements.startswith("~"):
+        raise Invalid("requirements_url", f"is not the path of a file of the project; {_REMEDY}")
+    path = project / requirements
+    if not path.resolve().is_relative_to(project.resolve()):
+        raise Invalid("requirements_outside", f"is outside of {project}; copy the file there, and {_REMEDY}")
+    try:
+        content = path.read_bytes()
+        text = content.decode()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise Invalid("requirements_absent", f"is not a file of {project}; {_REMEDY}") from error
+    except OSError as error:
+        raise Invalid(
+            "requirements_unreadable", f"cannot be read ({error.strerror}); make the file readable"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise Invalid(
+            "requirements_not_utf8", "is not UTF-8 text; write one package a line, such as einops==0.8.1"
+        ) from error
+    if len(content) > MAX_REQUIREMENTS_BYTES:
+        raise Invalid(
+            "requirements_too_large",
+            f"has {len(content):,} bytes; at most {MAX_REQUIREMENTS_BYTES:,} are allowed; list fewer packages",
+        )
+    _check_lines(text)
+    return text
+
+
+def _check_lines(text: str) -> None:
+    lines = [_COMMENT.sub("", line).strip() for line in text.splitlines()]
+    for number, line in enumerate(lines, start=1):
+        if "\0" in line:
+            raise Invalid("requirements_control_character", f"line {number} contains a control character; remove it")
+        if _OTHER_FILE.match(line):
+            raise Invalid(
+                "requirements_other_file",
+                f"line {number} refers to another file, which is not in the image; write packages instead",
+            )
+    if noun := token_kind(text):
+        raise Invalid(
+            "requirements_secret",
+            f"contains {noun} in plain text; install the package in an image of your own (`image`)",
+        )
+    for number, line in _packages(lines):
+        _check_package(number, line)
+    if not any(_PACKAGE.match(line) for line in lines):
+        raise Invalid("requirements_empty", "lists no package; add one a line, such as einops==0.8.1, or remove it")
+
+
+def _packages(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """Yield number and text of each line with a package, without its options and with the lines that continue it."""
+    first, parts = 0, list[str]()
+    for number, line in enumerate(lines, start=1):
+        first = first if parts else number
+        parts.append(line.removesuffix("\\").strip())
+        if line.endswith("\\"):
+            continue
+        text = _OPTION.split(" ".join(parts), maxsplit=1)[0].strip()
+        parts.clear()
+        # pip also takes URLs and variables, which are checked in the build.
+        if _PACKAGE.match(text) and "://" not in text and "${" not in text:
+            yield first, text
+
+
+def _check_package(number: int, line: str) -> None:
+    try:
+        Requirement(line)
+    except InvalidRequirement as error:
+        raise Invalid(
+            "requirements_syntax",
+            f"line {number} is {line[:60]!r}, which is not a package in pip's format; write it as in einops==0.8.1",
+        ) from error
