@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from infra.builtin_images import JobLayer
 from infra.cloud import Cloud
 from infra.hardware import this_machine
-from infra.image.builtin_images import JobLayer
 from infra.make_command import make_command
 from infra.project import project_folder
 from settings.problem import Invalid, Problem, looks_random, secrets_in_variables, token_kind
 from stack.placement import Jobs, local_capacity_problems, unschedulable_jobs
 from workloads import user_files
 from workloads.command import BUCKET_PATH
-from workloads.job_data import DataSource, bucket_source, folder_source
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
+from workloads.user_files import DataSource, bucket_source, folder_source
 from workloads.validation.conflicts import conflicts
 from workloads.validation.flags import bucket_conflicts
 from workloads.validation.images import ImageSources, image_conflicts, package_conflicts

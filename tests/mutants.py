@@ -35,7 +35,7 @@ PRELOADED = ("pytest", "pulumi", "pulumi_gcp", "pulumi_kubernetes", "pydantic", 
 MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "infra/capacity.py": ("tests/unit/test_capacity.py", "tests/unit/test_gke_node_pools.py"),
-        "infra/hardware/capacity.py": ("tests/unit/test_capacity.py", "tests/unit/test_node_capacity.py"),
+        "infra/hardware/__init__.py": ("tests/unit/test_capacity.py", "tests/unit/test_node_capacity.py"),
         "infra/hardware/node_capacity.py": ("tests/unit/test_node_capacity.py",),
         "infra/hardware/tpus.py": ("tests/unit/test_capacity.py", "tests/unit/test_hardware_tables.py"),
         "infra/hardware/gce.py": (

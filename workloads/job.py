@@ -27,14 +27,15 @@ from workloads import user_files
 from workloads.command import ETCD_PORT, etcd_name
 from workloads.kinds import KINDS
 from workloads.kinds.kind import COORDINATOR
-from workloads.objects import UNAWAITED, secondary_metadata
-from workloads.pod import (
+from workloads.objects import (
     CONTAINER_SECURITY,
     POD_SECURITY,
+    UNAWAITED,
     Placement,
     fixed_resources,
     lost_node_tolerations,
     port_probe,
+    secondary_metadata,
 )
 from workloads.spec import JobSpec
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from infra.builtin_images import TRAINER, ImageRef
 from infra.hardware import Capacity, PodGroup, gpus
-from infra.hardware.accelerators import is_accelerator, unknown_accelerator
+from infra.hardware.gpus import is_accelerator, unknown_accelerator
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
-from infra.image.builtin_images import TRAINER, ImageRef
 from settings.kubernetes_values import parse_cpu, parse_memory
 from settings.problem import Invalid
 from settings.types import (
@@ -40,7 +40,7 @@ Recipe = Literal["digits", "imagenet", "language"]
 Computation = Literal["torch", "xla"]
 
 XLA_IMAGE = "xla"
-"""Trainyard's image with PyTorch/XLA, by its name in infra.image.builtin_images."""
+"""Trainyard's image with PyTorch/XLA, by its name in infra.builtin_images."""
 CUDA_12_IMAGE = "cuda12"
 """Trainyard's image with torch on CUDA 12."""
 ETCD_IMAGE = "etcd"

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from infra.aws import inventory, pools, rules
 from infra.aws.config import EksConfig
 from infra.aws.rules import cluster_in, deployed_cluster, update_problems
-from infra.capacity import PoolNodes
+from infra.builtin_images import JobLayer, built_in_clouds
+from infra.capacity import PoolNodes, Scheduling
 from infra.cloud import Cloud, ProvisionedCloud, Quota, documentation_ranges, quotas
 from infra.cost import Line
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import JobLayer, built_in_clouds
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
-from infra.scheduling import Scheduling
 from settings.problem import Problem
 
 if TYPE_CHECKING:

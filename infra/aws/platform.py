@@ -42,13 +42,12 @@ from infra.aws.network import Network, NetworkArgs
 from infra.aws.node_pool import NodeGroup, NodeGroupArgs
 from infra.aws.pools import NodeGroupPlan, node_groups
 from infra.aws.storage import CheckpointBucket, CheckpointBucketArgs, ImageRepository, ImageRepositoryArgs
+from infra.builtin_images import JobLayer
+from infra.cloud_image import trainer_images
 from infra.hardware.ec2 import ec2_machine
-from infra.image.builtin_images import JobLayer
-from infra.image.cloud_image import trainer_images
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
-from infra.namespace import SERVICE_ACCOUNT, TrainingNamespace, TrainingNamespaceArgs
 from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels, stack_labels
-from infra.platform import Platform, kubeconfig_path
+from infra.platform import SERVICE_ACCOUNT, Platform, TrainingNamespace, TrainingNamespaceArgs, kubeconfig_path
 
 NODE_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly")
 """Managed policies of the nodes' role: https://docs.aws.amazon.com/eks/latest/userguide/create-node-role.html

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.capacity import SYSTEM, PoolNodes, without_daemon_requests
+from infra.capacity import EFA_RESOURCE, SYSTEM, PoolNodes, Scheduling, in_pool, tolerate, without_daemon_requests
 from infra.cloud import QuotaNeeds
 from infra.cost import Line, price_line
 from infra.hardware import gpus
@@ -18,7 +18,6 @@ from infra.hardware.machines import ProvisioningModel
 from infra.hardware.node_capacity import eks_allocatable, eks_pods
 from infra.inventory import RunCommand
 from infra.naming import ACCELERATOR_LABEL
-from infra.scheduling import EFA_RESOURCE, Scheduling, in_pool, tolerate
 
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""

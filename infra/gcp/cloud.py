@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from infra.capacity import PoolNodes
+from infra.builtin_images import JobLayer, built_in_clouds
+from infra.capacity import PoolNodes, Scheduling
 from infra.cloud import ProvisionedCloud, Quota, quotas
 from infra.cost import Line
 from infra.gcp import inventory, pools, rules
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import JobLayer, built_in_clouds
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
-from infra.scheduling import Scheduling
 from settings.problem import Problem
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ import pulumi_kubernetes
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
+from infra.builtin_images import JobLayer
+from infra.cloud_image import trainer_images
 from infra.gcp.cluster import (
     GkeCluster,
     GkeClusterArgs,
@@ -33,12 +35,17 @@ from infra.gcp.node_pool import AcceleratorNodePool, AcceleratorNodePoolArgs, Sy
 from infra.gcp.pools import Fabric, NodePoolPlan, fabric_of, machine_fabric, node_pools
 from infra.gcp.storage import CheckpointBucket, CheckpointBucketArgs, ImageRepository, ImageRepositoryArgs
 from infra.hardware.machines import ProvisioningModel
-from infra.image.builtin_images import JobLayer
-from infra.image.cloud_image import trainer_images
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
-from infra.namespace import SERVICE_ACCOUNT, HostFolder, HostFolderArgs, TrainingNamespace, TrainingNamespaceArgs
 from infra.naming import stack_labels
-from infra.platform import Platform, kubeconfig_path
+from infra.platform import (
+    SERVICE_ACCOUNT,
+    HostFolder,
+    HostFolderArgs,
+    Platform,
+    TrainingNamespace,
+    TrainingNamespaceArgs,
+    kubeconfig_path,
+)
 
 ClusterAndNodes = tuple[GkeCluster, SystemNodePool, Mapping[str, AcceleratorNodePool]]
 

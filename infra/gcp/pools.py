@@ -12,20 +12,18 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from types import MappingProxyType
 
-from infra.capacity import SYSTEM, PoolNodes, without_daemon_requests
+from infra.capacity import SYSTEM, PoolNodes, Scheduling, in_pool, slice_labels, tolerate, without_daemon_requests
 from infra.cloud import QuotaNeeds
 from infra.cost import Line, price_line
 from infra.gcp.config import GkeConfig, GkePoolConfig
 from infra.hardware import Capacity, gpus, tpus
-from infra.hardware.accelerators import NO_E2_ZONES
 from infra.hardware.gce import GceFamily, disk_quota, gce_family, gce_machine, gpus_on
-from infra.hardware.gpus import GPUS
+from infra.hardware.gpus import GPUS, NO_E2_ZONES
 from infra.hardware.machines import MachineType, NcclEnvironmentScript, ProvisioningModel
 from infra.hardware.node_capacity import gke_allocatable
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
 from infra.inventory import RunCommand
 from infra.naming import COMPUTE_CLASS_LABEL, QUEUED_LABEL
-from infra.scheduling import Scheduling, in_pool, slice_labels, tolerate
 
 SUBNET_PREFIX = 20
 """Prefix length of each additional subnet. A /20 has addresses for 4,092 nodes."""

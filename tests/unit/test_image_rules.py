@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
+from infra.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
 from infra.project import PROJECT_VARIABLE
 from stack.config import StackConfig, parse
 from stack.validation import configuration_conflicts

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from images.layer.install import changed_packages, conflict
-from infra.image.builtin_images import JobLayer
+from infra.builtin_images import JobLayer
 from infra.local import provider
-from infra.local.layer_image import (
+from infra.local.trainer_image import (
     LayerError,
     explanation,
     layer_inputs,
@@ -30,9 +30,8 @@ from stack.validation import data_source
 from tests.problems import problems_of
 from tests.unit.stack_settings import CLUSTER, KUBECONFIG, error_lines, job
 from workloads.command import program
-from workloads.job_data import DATA_PATH, HIDDEN_FOLDERS, USER, DataSource
 from workloads.spec import JobSpec
-from workloads.user_files import MAX_REQUIREMENTS_BYTES, read_requirements
+from workloads.user_files import DATA_PATH, HIDDEN_FOLDERS, MAX_REQUIREMENTS_BYTES, USER, DataSource, read_requirements
 from workloads.user_files import MAX_SCRIPT_BYTES as SCRIPT_BYTES
 
 GKE = {"kind": "gke", "project": "some-project", "pools": [{"name": "cpu", "machine_type": "n2-standard-8"}]}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
     from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
 
-    from workloads.pod import Placement
+    from workloads.objects import Placement
     from workloads.spec import JobSpec
 
 INDEX_LABEL = "training.kubeflow.org/replica-index"
@@ -157,8 +157,7 @@ class PyTorchJob(Kind):
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the PyTorchJob."""
         from workloads.command import host_command, process_layout
-        from workloads.objects import CREATED_IS_READY, custom_job, metadata
-        from workloads.pod import Pod, pod_template
+        from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata, pod_template
 
         layout = process_layout(spec)
         pod = Pod(
@@ -267,8 +266,7 @@ class MXJob(Kind):
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the MXJob."""
         from workloads.command import host_command, process_layout
-        from workloads.objects import CREATED_IS_READY, custom_job, metadata
-        from workloads.pod import Pod, pod_template
+        from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata, pod_template
 
         command = host_command(spec, process_layout(spec))
         counts = {"scheduler": SCHEDULERS, "server": spec.parameter_servers, "worker": spec.hosts}

@@ -9,7 +9,6 @@ from math import prod
 from infra.hardware.gpus import GPUS
 from settings.problem import UNDEFINED, Path, Problem
 from workloads.command import BUCKET_PATH, HOST_FOLDERS, is_below, uses_torchrun
-from workloads.job_data import generates_images
 from workloads.language_model import (
     AUTO,
     CHECKPOINTING,
@@ -28,6 +27,7 @@ from workloads.language_model import (
 )
 from workloads.spec import JobSpec
 from workloads.trainer_flags import FLAGS, flag_problems, value_of
+from workloads.user_files import generates_images
 
 
 def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
