@@ -13,6 +13,7 @@ import pytest
 
 from infra.local import image_builder, trainer_image
 from infra.local.image_builder import Build, BuildahBuilder
+from infra.project import CHECKOUT
 
 REFERENCE = "trainyard.local/test:1"
 LARGE_CONTENT, SMALL_CONTENT = (f"sha256:{digit * 64}" for digit in "ab")
@@ -114,9 +115,7 @@ def test_an_image_of_our_own_is_named_by_its_folder_and_the_installer(
 
 def test_a_changed_file_changes_the_image() -> None:
     # buildah 1.28 reuses a cached step even if the content of a file that it mounts has changed.
-    files = sorted(trainer_image.CHECKOUT.glob("*/Dockerfile*")) + sorted(
-        trainer_image.CHECKOUT.glob("images/*/Docker*")
-    )
+    files = sorted(CHECKOUT.glob("*/Dockerfile*")) + sorted(CHECKOUT.glob("images/*/Docker*"))
     assert len(files) >= 2
     for file in files:
         assert "--mount=type=bind,source=" not in file.read_text(encoding="utf-8"), file
