@@ -13,11 +13,10 @@ gc.disable()
 
 import pulumi
 
+from infra.capacity import Scheduling
 from infra.naming import JOB_LABEL, KUEUE, stack_labels
-from infra.operators.operators import install_operators
-from infra.platform import Platform
+from infra.operators import install_operators
 from infra.project import project_folder
-from infra.scheduling import Scheduling
 from stack import config as stack_config
 from stack.placement import pools_of_jobs, queue_capacity
 from stack.run_record import run_records
@@ -26,6 +25,7 @@ from workloads.kinds import KINDS
 from workloads.spec import ETCD_IMAGE, JobSpec
 
 if TYPE_CHECKING:
+    from infra.platform import Platform
     from workloads.job import TrainingJob
 
 
@@ -39,7 +39,7 @@ def submit(
     """Create the resources of one job, which start after the dependencies."""
     # Import here: the platform imports the Kubernetes types while its cluster starts.
     from workloads.job import TrainingJob, TrainingJobArgs
-    from workloads.pod import PUBLIC_ETCD_IMAGE, Placement
+    from workloads.objects import PUBLIC_ETCD_IMAGE, Placement
 
     data = data_source(config.cloud, spec)
     placement = Placement(
@@ -66,7 +66,7 @@ def submit(
 def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Output[str]:
     """Create a volume of a folder of this machine. Return its claim, whose name changes with the folder."""
     # Import here: the platform imports the Kubernetes types while its cluster starts.
-    from infra.namespace import HostFolder, HostFolderArgs
+    from infra.platform import HostFolder, HostFolderArgs
 
     claim = f"{spec.name}-data-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"
     args = HostFolderArgs(namespace=platform.namespace, claim=claim, folder=str(folder))

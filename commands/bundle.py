@@ -26,7 +26,7 @@ from commands.stack import outputs, pulumi
 from infra.local.settings import stack_cluster
 from infra.make_command import DEFAULT_STACK
 from infra.project import CHECKOUT
-from settings.secret_scan import TOKEN_PATTERNS, secrets_in_variables
+from settings.problem import TOKEN_PATTERNS, secrets_in_variables
 
 MASK = "[masked]"
 LOG_LINES = 500

@@ -24,7 +24,7 @@ from commands.stack import (
     recover,
     save_kubeconfig,
 )
-from infra.image.builtin_images import TRAINER
+from infra.builtin_images import TRAINER
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title, make_command
@@ -32,7 +32,7 @@ from infra.project import CHECKOUT
 from stack import config as stack_config
 
 CLUSTER_RESOURCE = "::local-processes"
-"""End of the URN of a local cluster's resource (infra/local/cluster.py)."""
+"""End of the URN of a local cluster's resource (infra/local/provider.py)."""
 
 
 def main(*, is_confirmed: bool = False) -> int:

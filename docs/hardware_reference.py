@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from infra.aws import quota_and_prices as aws
+from infra.aws import pools as aws
 from infra.cost import Line, Price, price_line
-from infra.gcp import quota_and_prices as gcp
+from infra.gcp import pools as gcp
 from infra.hardware.ec2 import EC2_MACHINES, Ec2Machine
 from infra.hardware.gce import GCE_FAMILIES, gce_family, gce_machine
 from infra.hardware.gpus import GPUS

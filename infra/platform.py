@@ -1,4 +1,7 @@
-"""Platform: outputs of the provisioned platform that jobs and users need."""
+"""Platform: what jobs and users need of a provisioned platform. TrainingNamespace: the jobs' objects in it.
+
+HostFolder is a volume of a host folder, which pods mount as a claim.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pulumi
+from pulumi_kubernetes.core.v1 import (
+    HostPathVolumeSourceArgs,
+    Namespace,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpecArgs,
+    PersistentVolumeSpecArgs,
+    ServiceAccount,
+    VolumeResourceRequirementsArgs,
+)
+from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+
+from infra.naming import stack_labels
 
 if TYPE_CHECKING:
     import pulumi_kubernetes
@@ -66,3 +82,177 @@ class Platform:
 def kubeconfig_path(context: str) -> str:
     """Return the path of a cloud cluster's kubeconfig, relative to the checkout. `make up` writes the file."""
     return f".trainyard/{context}.kubeconfig"
+
+
+SERVICE_ACCOUNT = "trainer"
+BUCKET_CLAIM = "bucket"
+PLACEHOLDER_SIZE = {"storage": "1Gi"}
+"""The API requires a size, but a host folder has none."""
+READ_ONLY = "ReadOnlyMany"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketClaim:
+    """Persistent volume claim of the bucket."""
+
+    size: str
+    """Requested storage, a Kubernetes quantity."""
+    access_mode: str
+    """Kubernetes access mode."""
+    storage_class: pulumi.Input[str] | None = None
+    """Storage class; None for the cluster's default."""
+    folder: str | None = None
+    """Folder of every node that holds the volume. None for a volume of the storage class."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingNamespaceArgs:
+    """Arguments of a training namespace."""
+
+    namespace: str
+    """Name of the namespace in the cluster."""
+    is_present: bool = False
+    """True if the namespace already exists. The stack then does not manage or delete it."""
+    bucket: BucketClaim | None = None
+    """Volume of the bucket, or None for an object store."""
+    account_annotations: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
+    """Annotations of the pods' service account, such as its cloud identity."""
+
+
+class TrainingNamespace(pulumi.ComponentResource):
+    """Namespace with the objects that all its jobs share.
+
+    A namespace that the stack creates enforces the `restricted` Pod Security Standard. All of Trainyard's pods satisfy
+    it.
+    """
+
+    namespace: pulumi.Output[str]
+    """Name of the namespace, known when it exists."""
+    service_account: pulumi.Output[str]
+    """Name of the pods' service account, which has no Kubernetes permissions and no token."""
+    bucket_claim: pulumi.Output[str] | None
+    """Name of the bucket's persistent volume claim, or None for an object store."""
+
+    def __init__(self, name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:infra:TrainingNamespace", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        self.namespace = pulumi.Output.from_input(args.namespace) if args.is_present else _namespace(name, args, child)
+        account = ServiceAccount(
+            f"{name}-account",
+            metadata=self._metadata(SERVICE_ACCOUNT, args.account_annotations or None),
+            automount_service_account_token=False,
+            opts=child,
+        )
+        self.service_account = account.metadata.name
+        self.bucket_claim = None if args.bucket is None else self._claim(f"{name}-bucket", args, args.bucket, child)
+        self.register_outputs(
+            {
+                "namespace": self.namespace,
+                "service_account": self.service_account,
+                "bucket_claim": self.bucket_claim,
+            }
+        )
+
+    def _metadata(self, name: str, annotations: Mapping[str, pulumi.Input[str]] | None = None) -> ObjectMetaArgs:
+        return ObjectMetaArgs(name=name, namespace=self.namespace, labels=stack_labels(), annotations=annotations)
+
+    def _claim(
+        self, name: str, args: TrainingNamespaceArgs, bucket: BucketClaim, opts: pulumi.ResourceOptions
+    ) -> pulumi.Output[str]:
+        volume = None if bucket.folder is None else _volume(f"{name}-volume", args.namespace, bucket, opts)
+        claim = PersistentVolumeClaim(
+            name,
+            # Do not wait: many storage classes bind a claim only after its first pod exists.
+            metadata=self._metadata(BUCKET_CLAIM, {"pulumi.com/skipAwait": "true"}),
+            spec=PersistentVolumeClaimSpecArgs(
+                access_modes=[bucket.access_mode],
+                storage_class_name=bucket.storage_class if volume is None else volume,
+                volume_name=volume,
+                resources=VolumeResourceRequirementsArgs(requests={"storage": bucket.size}),
+            ),
+            opts=opts,
+        )
+        return claim.metadata.name
+
+
+def _namespace(name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
+    pod_security = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+    namespace = Namespace(
+        f"{name}-namespace",
+        metadata=ObjectMetaArgs(name=args.namespace, labels={**stack_labels(), **pod_security}),
+        opts=opts,
+    )
+    return namespace.metadata.name
+
+
+def _volume(name: str, namespace: str, bucket: BucketClaim, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
+    """Create a volume on the nodes' folder. Return its name, which is also its storage class.
+
+    Each namespace has a separate volume. After its claim is deleted, the volume keeps its data and is not bound again.
+    """
+    volume_name = f"{namespace}-bucket"
+    volume = PersistentVolume(
+        name,
+        metadata=ObjectMetaArgs(name=volume_name, labels=stack_labels()),
+        spec=PersistentVolumeSpecArgs(
+            capacity={"storage": bucket.size},
+            access_modes=[bucket.access_mode],
+            persistent_volume_reclaim_policy="Retain",
+            storage_class_name=volume_name,
+            host_path=HostPathVolumeSourceArgs(path=bucket.folder or "", type="Directory"),
+        ),
+        opts=opts,
+    )
+    return volume.metadata.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostFolderArgs:
+    """Inputs of `HostFolder`."""
+
+    namespace: pulumi.Input[str]
+    """Namespace of the pods."""
+    claim: str
+    """Name of the claim and suffix of the volume's name."""
+    folder: str
+    """Host folder. On nodes without it, pods with the claim do not start, and their events report the reason."""
+
+
+class HostFolder(pulumi.ComponentResource):
+    """Volume of a host folder and its claim.
+
+    The `restricted` Pod Security Standard rejects host paths in pods and allows claims.
+    """
+
+    claim: pulumi.Output[str]
+    """Name of the claim."""
+
+    def __init__(self, name: str, args: HostFolderArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:infra:HostFolder", name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        volume_name = pulumi.Output.concat(args.namespace, "-", args.claim)
+        volume = PersistentVolume(
+            f"{name}-volume",
+            metadata=ObjectMetaArgs(name=volume_name, labels=stack_labels()),
+            spec=PersistentVolumeSpecArgs(
+                capacity=PLACEHOLDER_SIZE,
+                access_modes=[READ_ONLY],
+                persistent_volume_reclaim_policy="Retain",
+                storage_class_name=volume_name,
+                host_path=HostPathVolumeSourceArgs(path=args.folder, type="Directory"),
+            ),
+            opts=child,
+        )
+        claim = PersistentVolumeClaim(
+            f"{name}-claim",
+            metadata=ObjectMetaArgs(name=args.claim, namespace=args.namespace, labels=stack_labels()),
+            spec=PersistentVolumeClaimSpecArgs(
+                access_modes=[READ_ONLY],
+                storage_class_name=volume.metadata.name,
+                volume_name=volume.metadata.name,
+                resources=VolumeResourceRequirementsArgs(requests=PLACEHOLDER_SIZE),
+            ),
+            opts=child,
+        )
+        self.claim = claim.metadata.name
+        self.register_outputs({"claim": self.claim})

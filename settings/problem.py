@@ -1,15 +1,117 @@
-"""Problem: an error in a configuration, with a stable code. Settings, jobs, policy and rehearsals report problems."""
+"""Problem: an error in a configuration, with a stable code. Detection of secrets, which its text hides.
+
+`make check` searches the repository itself with detect-secrets, for the tokens of many more issuers.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pydantic_core import PydanticUndefined
 
-from settings.secret_scan import may_be_secret
+TOKEN_PATTERNS: Mapping[str, re.Pattern[str]] = MappingProxyType(
+    {
+        "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
+        "an AWS access key": re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{16}\b"),
+        "a Google API key": re.compile(r"\bAIza[\w-]{35}"),
+        "a GitHub token": re.compile(r"\b(gh[opsur]_\w{36}|github_pat_\w{22})"),
+        "a Hugging Face token": re.compile(r"\bhf_[A-Za-z0-9]{30}"),
+        "a Weights & Biases API key": re.compile(r"\bwandb_v\d_\w{32}"),
+        "an address with a password": re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@]*:(?![{<%*])[^\s/@$]+@"),
+    }
+)
+"""Noun -> format of a token, or of a URL with a password."""
+_SECRET_NAME = re.compile(
+    r"(.*_)?((API|ACCESS|AUTH|SECRET|PRIVATE|SSH|ACCOUNT)_?KEY|(HF|HUB|API|ACCESS|AUTH|BEARER|GITHUB)_?TOKEN|SECRET)"
+    r"|TOKEN|(.*_)?(PASS|PWD|AUTHORIZATION)|.*(PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+)
+"""Names of secrets, in capitals and with `_` instead of `-`."""
+_KEY_NAME = re.compile(r"(.*_)?(KEY|TOKEN)|WANDB")
+"""Names that some secrets have, such as SORT_KEY and PAD_TOKEN. Only a random value counts as a secret."""
+_RANDOM_TEXT = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.*[A-Za-z0-9+]{16})[\w+/=-]{20,}")
+"""Generated keys: long texts of letters and digits. Paths and labels, which consist of short words, do not match."""
+_NOT_SECRET = re.compile(
+    r"/[\w./-]+|[\w./-]+\.(json|pem|key|crt|txt|ya?ml)|true|false|none|null|<[^>]*>|\[\w{1,16}\]|\$[({].*|\d{1,3}|",
+    re.IGNORECASE,
+)
+"""Values that are not secrets under any name: paths, YAML words, a tokenizer's special tokens, references, counts."""
+_ASSIGNMENT = re.compile(r"""(?<![\w.+-])([\w.+-]+)(?:=|["']\s*:\s*)(?=["']?(?![\[{])((?:\$\{[^}]*\}|[^\s"';&,}])+))""")
+"""Name and value inside a text: `password=hunter2`, or `"password": "hunter2"` in JSON."""
+_LOGIN = re.compile(r"\b(?i:authorization|x-api-key)\s*:\s*(?![$<{])\S|\bBearer\s+(?=\S*\d)\S")
+"""HTTP header with credentials."""
+_USER_INFO = re.compile(r"(?<![^\s/:@])[^\s/:@]+:[^\s/@]+@(?!sha256:)")
+"""User and password before a host, without a scheme."""
+_SECRET_WORD = re.compile(
+    r"(?i)(passw\w*|passphrase|(?<![a-z])(pass|pwd)|key|token|secret\w*|credentials?|bearer)(_\d+)?[\"']?[\s=:]+\S"
+)
+"""Word for a secret, followed by a value."""
+_CLOUD_ID = re.compile(r"[a-z]+-[0-9a-f]{8,17}")
+
+
+def token_kind(text: str) -> str | None:
+    """Return the noun of the first token in a text, such as "a GitHub token", or None."""
+    return next((noun for noun, pattern in TOKEN_PATTERNS.items() if pattern.search(text)), None)
+
+
+def looks_random(text: str) -> bool:
+    """Return True if a text looks like a generated key."""
+    return bool(_RANDOM_TEXT.fullmatch(text))
+
+
+def secrets_in_variables(variables: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each variable with a secret in plain text, and the secret's noun."""
+    for name, value in variables.items():
+        if isinstance(value, str) and (noun := token_kind(value) or _named_secret(name, value)):
+            yield name, noun
+
+
+def secrets_in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield the index of each argument with a secret in plain text, and the secret's noun."""
+    option = ""
+    for index, argument in enumerate(arguments):
+        name = "" if argument.startswith("--") else option
+        if noun := token_kind(argument) or _named_secret(name, argument):
+            yield index, noun
+        option = argument if argument.startswith("-") and "=" not in argument else ""
+
+
+def may_be_secret(value: object, name: str = "") -> bool:
+    """Return True if a message should not show a value; `name` is its key.
+
+    A value at the wrong key may be a secret. This function therefore hides more than `secrets_in_variables` and
+    `secrets_in_arguments` reject.
+    """
+    text = _flatten(value)
+    is_random = looks_random(text) and not _CLOUD_ID.fullmatch(text)
+    return bool(is_random or token_kind(text) or _USER_INFO.search(text) or _SECRET_WORD.search(f"{name}: {text}"))
+
+
+def _flatten(value: object) -> str:
+    """Return a value's keys and values as one text."""
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}: {_flatten(item)}" for key, item in value.items())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " ".join(map(_flatten, value))
+    return str(value)
+
+
+def _named_secret(name: str, value: str) -> str | None:
+    """Return "a secret" if the name is one of a secret, or if the value assigns a text to such a name."""
+    pairs = [(name, value), *(match.groups() for match in _ASSIGNMENT.finditer(value))]
+    return "a secret" if _LOGIN.search(value) or any(_is_secret(*pair) for pair in pairs) else None
+
+
+def _is_secret(name: str, value: str) -> bool:
+    # `--wandb.api-key` and `API_KEY_2` both become `API_KEY`.
+    plain = re.sub(r"_\d+$", "", name.rpartition(".")[2].strip("-+").replace("-", "_")).upper()
+    if _NOT_SECRET.fullmatch(value):
+        return False
+    return bool(_SECRET_NAME.fullmatch(plain) or (_KEY_NAME.fullmatch(plain) and looks_random(value)))
+
 
 MAX_VALUE_CHARACTERS = 60
 """Characters of a value that a message shows."""

@@ -15,8 +15,7 @@ from typing import Any
 
 import yaml
 
-from settings.problem import Path, Problem
-from settings.secret_scan import may_be_secret
+from settings.problem import Path, Problem, may_be_secret
 
 MAX_VALUES = 50_000
 """Maximum number of values in a file. The values of an alias count at each use."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from infra.local.program_image import is_stored, program_reference, store_program
-from infra.operators.releases import OperatorObjects, Release, needed_releases, objects_file, save_objects
+from infra.local.image_store import is_stored, program_reference, store_program
+from infra.operator_releases import OperatorObjects, Release, needed_releases, objects_file, save_objects
 from setup.go_programs import MODULES, GoProgram, build_all
 from setup.progress import Step
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from infra.local.image_store import stored_references
 from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS
 from infra.local.trainer_image import builtin_image_reference, ensure_stored, trainer_image_reference
-from infra.operators.releases import needed_releases
+from infra.operator_releases import needed_releases
 from setup import datasets, debian, go_programs, pulumi_cli, releases
 from setup import operators as operator_steps
 from setup.progress import Step

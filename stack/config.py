@@ -1,4 +1,4 @@
-"""StackConfig: the configuration of a stack. This is the only module that calls pulumi.Config.
+"""StackConfig: the configuration of a stack. CLOUDS: registry of platforms. Only this module calls pulumi.Config.
 
 `python -m stack.config Pulumi.<stack>.yaml` checks a file without Pulumi. The exit status is 0, or 1 with one line per
 problem.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
@@ -17,10 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from infra.aws.cloud import Eks
+from infra.aws.config import EksConfig
+from infra.builtin_images import ImageRef, JobLayer
 from infra.cloud import Cloud
-from infra.clouds import PlatformConfig, cloud_of
-from infra.image.builtin_images import ImageRef, JobLayer
-from policy.config import PolicyConfig
+from infra.existing import Existing, KubeconfigConfig
+from infra.gcp.cloud import Gke
+from infra.gcp.config import GkeConfig
+from infra.local.cloud import Local, LocalConfig
+from policy.catalogue import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
 from settings.problems import ConfigError, problems_of
@@ -34,9 +39,8 @@ from stack.validation import (
     settings_in_clear,
     unusable_secrets,
 )
-from workloads.examples import example_jobs
 from workloads.kinds import operators_of
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, example_jobs
 
 if TYPE_CHECKING:
     import pulumi
@@ -48,6 +52,17 @@ EXAMPLES_VARIABLE = "JOB"
 """Environment variable with names of examples, separated by commas, that replace the stack's jobs."""
 MAX_TTL_HOURS = 8760
 """Hours of a year."""
+PlatformConfig = Annotated[LocalConfig | KubeconfigConfig | GkeConfig | EksConfig, Field(discriminator="kind")]
+"""Settings of one kind of platform."""
+CLOUDS: Mapping[str, Callable[[Any], Cloud]] = MappingProxyType(
+    {"local": Local, "kubeconfig": Existing, "gke": Gke, "eks": Eks}
+)
+"""Cloud class for each `kind` of platform settings."""
+
+
+def cloud_of(platform: PlatformConfig) -> Cloud:
+    """Return the Cloud of a platform's settings."""
+    return CLOUDS[platform.kind](platform)
 
 
 class StackConfig(Section):

@@ -20,7 +20,7 @@ from workloads.language_model import (
     num_devices,
 )
 from workloads.spec import JobSpec
-from workloads.validation.language import memory_parts
+from workloads.validation.flags import memory_parts
 
 BILLION = 1e9
 """Tokens that a price is for."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from infra.capacity import assign_pools, remaining_capacity, unschedulable
 from infra.cloud import Cloud
 from infra.hardware import Capacity, PodGroup, PoolCapacity, first_that_does_not_fit, hosts_that_fit, this_machine
-from infra.operators.releases import left_for_jobs, needed_releases
+from infra.operator_releases import left_for_jobs, needed_releases
 from settings.problem import UNDEFINED, Problem
 from settings.types import Section
 from workloads.kinds import operators_of

@@ -15,12 +15,11 @@ from typing import Any
 
 from infra.capacity import SYSTEM, PoolNodes
 from infra.cost import CostEstimate
-from infra.project import project_folder
+from infra.project import CHECKOUT, project_folder
 from stack.config import StackConfig
-from workloads import requirements_file, user_script
+from workloads import user_files
 from workloads.spec import JobSpec
 
-PROJECT = Path(__file__).resolve().parents[1]
 SOURCES = ("--", ".", ":!Pulumi.*.yaml")
 """Arguments for git: all files of the checkout except stack settings."""
 
@@ -38,7 +37,7 @@ class SourceState:
 
 
 @cache
-def source_state(folder: Path = PROJECT) -> SourceState:
+def source_state(folder: Path = CHECKOUT) -> SourceState:
     """Return the state of a checkout.
 
     New files count unless git ignores them. Settings files do not count: the plan's digest covers them, and Pulumi
@@ -86,13 +85,13 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
 def _sent(spec: JobSpec) -> dict[str, str]:
     """Return the digest of the user's files that the job gets, and the commit of the program that sends them."""
     found = {}
-    if spec.script and user_script.is_in_checkout(spec.script):
-        found["script_digest"] = f"sha256:{user_script.read(spec.script, project_folder()).digest}"
+    if spec.script and user_files.is_in_checkout(spec.script):
+        found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"
     if spec.requirements:
-        text = requirements_file.read(spec.requirements, project_folder())
+        text = user_files.read_requirements(spec.requirements, project_folder())
         found["requirements_digest"] = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-    if project_folder() != PROJECT:
-        found["trainyard_commit"] = source_state(PROJECT).commit
+    if project_folder() != CHECKOUT:
+        found["trainyard_commit"] = source_state(CHECKOUT).commit
     return found
 
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from infra.builtin_images import JobLayer
 from infra.cloud import Cloud
 from infra.hardware import this_machine
-from infra.image.builtin_images import JobLayer
 from infra.make_command import make_command
 from infra.project import project_folder
-from settings.problem import Invalid, Problem
-from settings.secret_scan import looks_random, secrets_in_variables, token_kind
+from settings.problem import Invalid, Problem, looks_random, secrets_in_variables, token_kind
 from stack.placement import Jobs, local_capacity_problems, unschedulable_jobs
-from workloads import requirements_file, user_script
+from workloads import user_files
 from workloads.command import BUCKET_PATH
-from workloads.job_data import DataSource, bucket_source, folder_source
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
 from workloads.trainer_flags import value_of
+from workloads.user_files import DataSource, bucket_source, folder_source
 from workloads.validation.conflicts import conflicts
 from workloads.validation.flags import bucket_conflicts
 from workloads.validation.images import ImageSources, image_conflicts, package_conflicts
@@ -190,12 +189,12 @@ def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
 
 def job_layer(job: JobSpec, built_images: frozenset[str]) -> JobLayer | None:
     """Return the layer over a job's image: its packages, and its script if that is too large. Raises Invalid."""
-    requirements = requirements_file.read(job.requirements, project_folder()) if job.requirements else ""
+    requirements = user_files.read_requirements(job.requirements, project_folder()) if job.requirements else ""
     files: tuple[tuple[str, str], ...] = ()
-    if job.script and user_script.is_in_checkout(job.script):
-        script = user_script.read(job.script, project_folder())
+    if job.script and user_files.is_in_checkout(job.script):
+        script = user_files.read_script(job.script, project_folder())
         if script.needs_layer and job.image_ref.builtin not in built_images:
-            raise script.size_error(user_script.MAX_BYTES, "a ConfigMap")
+            raise script.size_error(user_files.MAX_SCRIPT_BYTES, "a ConfigMap")
         files = tuple(sorted(script.files.items())) if script.needs_layer else ()
     base = job.image_ref.builtin
     return JobLayer(base=base, requirements=requirements, files=files) if base and (requirements or files) else None
@@ -207,13 +206,13 @@ def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
     for index, job in enumerate(jobs):
         if job.script is None:
             continue
-        if not user_script.is_in_checkout(job.script):
-            if job.image is None and (path := user_script.checkout_path(job.script, project_folder())):
+        if not user_files.is_in_checkout(job.script):
+            if job.image is None and (path := user_files.checkout_path(job.script, project_folder())):
                 message = f"is a file of this checkout, not of the image; write {path}"
                 problems.append(Problem("job.script.without_dot", ("jobs", index, "script"), message, job.script))
             continue
         try:
-            for path, text in user_script.read(job.script, project_folder()).files.items():
+            for path, text in user_files.read_script(job.script, project_folder()).files.items():
                 if noun := token_kind(text):
                     message = f"{path} contains {noun} in plain text"
                     raise Invalid("secret", f"{message}; read it from a variable, and write `secrets:` in the job")
@@ -230,7 +229,7 @@ def unreadable_requirements(jobs: Jobs) -> list[Problem]:
         if job.requirements is None:
             continue
         try:
-            requirements_file.read(job.requirements, project_folder())
+            user_files.read_requirements(job.requirements, project_folder())
         except Invalid as error:
             path = ("jobs", index, "requirements")
             problems.append(Problem(f"job.requirements.{error.code}", path, str(error), job.requirements))

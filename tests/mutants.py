@@ -35,7 +35,7 @@ PRELOADED = ("pytest", "pulumi", "pulumi_gcp", "pulumi_kubernetes", "pydantic", 
 MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "infra/capacity.py": ("tests/unit/test_capacity.py", "tests/unit/test_gke_node_pools.py"),
-        "infra/hardware/capacity.py": ("tests/unit/test_capacity.py", "tests/unit/test_node_capacity.py"),
+        "infra/hardware/__init__.py": ("tests/unit/test_capacity.py", "tests/unit/test_node_capacity.py"),
         "infra/hardware/node_capacity.py": ("tests/unit/test_node_capacity.py",),
         "infra/hardware/tpus.py": ("tests/unit/test_capacity.py", "tests/unit/test_hardware_tables.py"),
         "infra/hardware/gce.py": (
@@ -51,8 +51,12 @@ MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "infra/hardware/versions.py": ("tests/unit/test_kubernetes_versions.py",),
         "infra/hardware/machines.py": ("tests/unit/test_hardware_tables.py", "tests/unit/test_node_capacity.py"),
         "infra/cost.py": ("tests/unit/test_cost.py",),
-        "infra/gcp/quota_and_prices.py": ("tests/unit/test_quota.py", "tests/unit/test_cost.py"),
-        "infra/aws/quota_and_prices.py": ("tests/unit/test_quota.py", "tests/unit/test_cost.py"),
+        "infra/gcp/pools.py": (
+            "tests/unit/test_gke_node_pools.py",
+            "tests/unit/test_quota.py",
+            "tests/unit/test_cost.py",
+        ),
+        "infra/aws/pools.py": ("tests/unit/test_capacity.py", "tests/unit/test_quota.py", "tests/unit/test_cost.py"),
         "workloads/command.py": ("tests/unit/test_command.py",),
         "workloads/trainer_flags.py": ("tests/unit/test_trainer_flags.py",),
         "trainer/data/sampler.py": ("tests/trainer/test_sampler.py",),

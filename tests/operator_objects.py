@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.operators.releases import RELEASES, OperatorObjects, Release, save_objects
+from infra.operator_releases import RELEASES, OperatorObjects, Release, save_objects
 
 
 def save_operator_objects() -> None:

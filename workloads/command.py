@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.hardware.machines import NcclEnvironmentScript
-from workloads.job_data import data_flags
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
-from workloads.user_script import path_in_pod
+from workloads.user_files import data_flags, path_in_pod
 
 if TYPE_CHECKING:
     from workloads.spec import JobSpec

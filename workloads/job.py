@@ -1,4 +1,4 @@
-"""TrainingJob component: the resources of one job of any kind."""
+"""TrainingJob component: the resources of one job of any kind, and the etcd of its rendezvous."""
 
 from __future__ import annotations
 
@@ -7,13 +7,36 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pulumi
-from pulumi_kubernetes.core.v1 import ConfigMap, Secret
+from pulumi_kubernetes.core.v1 import (
+    ConfigMap,
+    ContainerArgs,
+    EmptyDirVolumeSourceArgs,
+    PodSpecArgs,
+    PodTemplateSpecArgs,
+    Secret,
+    Service,
+    ServicePortArgs,
+    ServiceSpecArgs,
+    VolumeArgs,
+    VolumeMountArgs,
+)
+from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
-from infra.naming import secret_name
-from workloads import user_script
+from infra.naming import COMPONENT_LABEL, JOB_LABEL, job_labels, secret_name
+from workloads import user_files
+from workloads.command import ETCD_PORT, etcd_name
 from workloads.kinds import KINDS
-from workloads.objects import secondary_metadata
-from workloads.pod import Placement
+from workloads.kinds.kind import COORDINATOR
+from workloads.objects import (
+    CONTAINER_SECURITY,
+    POD_SECURITY,
+    UNAWAITED,
+    Placement,
+    fixed_resources,
+    lost_node_tolerations,
+    port_probe,
+    secondary_metadata,
+)
 from workloads.spec import JobSpec
 
 
@@ -46,8 +69,8 @@ class TrainingJob(pulumi.ComponentResource):
         dependencies = list(args.after)
         child = pulumi.ResourceOptions(parent=self, depends_on=dependencies)
         script = None
-        if spec.script and user_script.is_in_checkout(spec.script):
-            script = user_script.read(spec.script, args.checkout)
+        if spec.script and user_files.is_in_checkout(spec.script):
+            script = user_files.read_script(spec.script, args.checkout)
         if script and not script.needs_layer:
             config_map = ConfigMap(
                 f"{name}-script",
@@ -67,10 +90,70 @@ class TrainingJob(pulumi.ComponentResource):
             )
             dependencies = [*dependencies, secret]
         if spec.rendezvous_backend == "etcd":
-            # Import here: its types take 0.1 s to import, and most jobs use another rendezvous.
-            from workloads.etcd import render_etcd
-
-            render_etcd(name, spec, placement, child)
+            _render_etcd(name, spec, placement, child)
         render = KINDS[spec.kind].render
         self.name = render(name, spec, placement, pulumi.ResourceOptions(parent=self, depends_on=dependencies))
         self.register_outputs({"name": self.name})
+
+
+ETCD_DATA = "/var/lib/etcd"
+
+
+def _render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> None:
+    """Create an etcd with one member and its Service. Its data does not outlive the job.
+
+    torchrun uses etcd's v2 API, which must be enabled: https://github.com/pytorch/pytorch/issues/158326.
+    """
+    # Import here: these types take 0.1 s to import, and most jobs use another rendezvous.
+    from pulumi_kubernetes.apps.v1 import Deployment, DeploymentSpecArgs, DeploymentStrategyArgs
+
+    # Without the job label, `make up` and `make status` do not treat the pod as a host of the job.
+    labels = {key: value for key, value in job_labels(spec.name, spec.recipe).items() if key != JOB_LABEL}
+    selector = {"app.kubernetes.io/instance": spec.name, COMPONENT_LABEL: "rendezvous"}
+    meta = ObjectMetaArgs(name=etcd_name(spec), namespace=placement.namespace, labels=labels, annotations=UNAWAITED)
+    ports = [ServicePortArgs(name="client", port=ETCD_PORT)]
+    Service(f"{name}-etcd-address", metadata=meta, spec=ServiceSpecArgs(selector=selector, ports=ports), opts=opts)
+    Deployment(
+        f"{name}-etcd",
+        metadata=meta,
+        spec=DeploymentSpecArgs(
+            replicas=1,
+            strategy=DeploymentStrategyArgs(type="Recreate"),
+            selector=LabelSelectorArgs(match_labels=selector),
+            template=PodTemplateSpecArgs(
+                metadata=ObjectMetaArgs(labels={**labels, **selector}), spec=_etcd_pod(spec, placement)
+            ),
+        ),
+        opts=opts,
+    )
+
+
+def _etcd_pod(spec: JobSpec, placement: Placement) -> PodSpecArgs:
+    address = f"http://{etcd_name(spec)}:{ETCD_PORT}"
+    return PodSpecArgs(
+        service_account_name=placement.service_account,
+        automount_service_account_token=False,
+        enable_service_links=False,
+        priority_class_name=spec.priority_class,
+        security_context=POD_SECURITY,
+        tolerations=lost_node_tolerations(),
+        containers=[
+            ContainerArgs(
+                name="etcd",
+                image=placement.etcd_image,
+                image_pull_policy="IfNotPresent",
+                command=["etcd"],
+                args=[
+                    f"--data-dir={ETCD_DATA}",
+                    f"--listen-client-urls=http://0.0.0.0:{ETCD_PORT}",
+                    f"--advertise-client-urls={address}",
+                    "--enable-v2=true",
+                ],
+                resources=fixed_resources(COORDINATOR),
+                security_context=CONTAINER_SECURITY,
+                readiness_probe=port_probe(ETCD_PORT),
+                volume_mounts=[VolumeMountArgs(name="data", mount_path=ETCD_DATA)],
+            )
+        ],
+        volumes=[VolumeArgs(name="data", empty_dir=EmptyDirVolumeSourceArgs())],
+    )

@@ -1,6 +1,10 @@
-"""Builders that several kinds share: metadata, the failure policy, and the custom resource of a job."""
+"""Kubernetes objects of jobs: metadata, failure policy, custom resources, and the one pod template of all kinds."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pulumi
 from pulumi_kubernetes.apiextensions import CustomResource
@@ -10,12 +14,40 @@ from pulumi_kubernetes.batch.v1 import (
     PodFailurePolicyOnPodConditionsPatternArgs,
     PodFailurePolicyRuleArgs,
 )
-from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
+from pulumi_kubernetes.core.v1 import (
+    CapabilitiesArgs,
+    ConfigMapVolumeSourceArgs,
+    ContainerArgs,
+    EmptyDirVolumeSourceArgs,
+    EnvVarArgs,
+    EnvVarSourceArgs,
+    KeyToPathArgs,
+    ObjectFieldSelectorArgs,
+    PersistentVolumeClaimVolumeSourceArgs,
+    PodSecurityContextArgs,
+    PodSpecArgs,
+    PodTemplateSpecArgs,
+    ProbeArgs,
+    ResourceRequirementsArgs,
+    SeccompProfileArgs,
+    SecretKeySelectorArgs,
+    SecurityContextArgs,
+    TCPSocketActionArgs,
+    TolerationArgs,
+    TopologySpreadConstraintArgs,
+    VolumeArgs,
+    VolumeMountArgs,
+)
+from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
-from infra.naming import QUEUE_LABEL, job_labels
+from infra.hardware import Capacity
+from infra.hardware.machines import NcclEnvironmentScript
+from infra.naming import COMPONENT_LABEL, QUEUE_LABEL, job_labels, job_selector, secret_name
+from settings.kubernetes_values import format_cpu, format_memory
+from workloads.command import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH, Command, FieldReference
 from workloads.kinds.kind import Resource, Schema
-from workloads.pod import Placement
 from workloads.spec import JobSpec
+from workloads.user_files import DATA_PATH, DATA_VARIABLE, FOLDER_IN_POD
 
 FINAL_EXIT_CODES = (65, 66, 69, 78)
 """Exit codes of errors that a restart would repeat: diverged, data error, slow link, bad configuration."""
@@ -112,3 +144,251 @@ def name_of(resource: CustomResource) -> pulumi.Output[str]:
     """Return the name of a custom resource. Its class declares no property for the metadata."""
     metadata: pulumi.Output[dict[str, str]] = vars(resource)["metadata"]
     return metadata["name"]
+
+
+CONTAINER = "trainer"
+USER = 1000
+"""User and group of every process of a job."""
+LOST_NODE_SECONDS = 30
+"""Seconds that a pod stays on an unreachable node before it is replaced. Kubernetes' default is 300."""
+MAX_STARTUP_FAILURES = 150
+"""Failed startup probes after which a pod fails: five minutes."""
+PUBLIC_ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
+"""Kubernetes' image of etcd 3.5."""
+POD_SECURITY = PodSecurityContextArgs(
+    run_as_non_root=True,
+    run_as_user=USER,
+    run_as_group=USER,
+    fs_group=USER,
+    fs_group_change_policy="OnRootMismatch",
+    seccomp_profile=SeccompProfileArgs(type="RuntimeDefault"),
+)
+CONTAINER_SECURITY = SecurityContextArgs(
+    allow_privilege_escalation=False,
+    read_only_root_filesystem=True,
+    capabilities=CapabilitiesArgs(drop=["ALL"]),
+)
+WORKER = "worker"
+"""Role of the pods that train."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The platform's values for a job's pods, known after the platform exists."""
+
+    namespace: pulumi.Input[str]
+    """Kubernetes namespace."""
+    service_account: pulumi.Input[str]
+    """Service account of the pods."""
+    image: pulumi.Input[str]
+    """Trainer image."""
+    bucket_url: pulumi.Input[str]
+    """URL of the bucket in a pod, which fsspec opens."""
+    bucket_claim: pulumi.Input[str] | None = None
+    """Persistent volume claim to mount as the bucket; None for an object store."""
+    data_location: str | None = None
+    """Path or URL of the job's data in a pod; None without data."""
+    data_claim: pulumi.Input[str] | None = None
+    """Persistent volume claim to mount read-only as the data; None for data in a bucket."""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the nodes that have the job's accelerators."""
+    tolerations: Sequence[Mapping[str, str]] = ()
+    """Tolerations of the taints of those nodes, in Kubernetes' format."""
+    accelerator_resource: str | None = None
+    """Kubernetes resource of the accelerators, such as `nvidia.com/gpu`; None without accelerators."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of the pods, such as the networks of their accelerators."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """Other Kubernetes resources of each host and their number, such as its network adapters."""
+    script: str | None = None
+    """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
+    script_paths: Mapping[str, str] = field(default_factory=dict)
+    """Path of each file of that ConfigMap by its key; empty if they are the same."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the trainer's image needs on the nodes. Jobs with a user's image do not get them, because that
+    image may need other values."""
+    nccl_environment: NcclEnvironmentScript | None = None
+    """NCCL environment script that commands source first, if the hosts have one."""
+    etcd_image: pulumi.Input[str] = PUBLIC_ETCD_IMAGE
+    """Image with `etcd` 3.5 or older: torch uses its v2 API, which 3.6 removed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """Properties of a pod that depend on its job's kind and its role."""
+
+    command: Command
+    """Command of its container."""
+    role: str = WORKER
+    """Its role in its job."""
+    capacity: Capacity | None = None
+    """Requests of a pod that starts or coordinates training; None for those of a host."""
+    container: str = CONTAINER
+    """Name of its container, which some operators prescribe."""
+    subdomain: str | None = None
+    """Service of its host name; None if the operator sets it."""
+    restart_policy: str | None = "Never"
+    """Restart policy of its container; None if the operator sets it."""
+    port: int | None = None
+    """TCP port that accepts connections after the program has started; None without a startup probe."""
+
+
+def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSpecArgs:
+    """Return the pod of one role of a job. It satisfies the `restricted` Pod Security Standard.
+
+    Rules: https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
+    """
+    return PodTemplateSpecArgs(
+        metadata=ObjectMetaArgs(
+            labels={**job_labels(spec.name, spec.recipe), COMPONENT_LABEL: pod.role},
+            annotations={"kubectl.kubernetes.io/default-container": pod.container, **placement.annotations},
+        ),
+        spec=PodSpecArgs(
+            subdomain=pod.subdomain,
+            restart_policy=pod.restart_policy,
+            service_account_name=placement.service_account,
+            automount_service_account_token=False,
+            enable_service_links=False,
+            priority_class_name=spec.priority_class,
+            termination_grace_period_seconds=spec.grace_seconds,
+            security_context=POD_SECURITY,
+            node_selector=(dict(placement.node_selector) or None) if _uses_accelerators(pod.role) else None,
+            tolerations=_tolerations(placement, pod.role),
+            topology_spread_constraints=[
+                TopologySpreadConstraintArgs(
+                    max_skew=1,
+                    topology_key="kubernetes.io/hostname",
+                    when_unsatisfiable="DoNotSchedule",
+                    node_taints_policy="Honor",
+                    label_selector=LabelSelectorArgs(
+                        match_labels={**job_selector(spec.name), COMPONENT_LABEL: pod.role}
+                    ),
+                )
+            ],
+            containers=[_container(spec, placement, pod)],
+            volumes=_volumes(spec, placement, pod.role),
+        ),
+    )
+
+
+def _uses_accelerators(role: str) -> bool:
+    """Return True if pods of this role get the job's accelerators."""
+    return role == WORKER
+
+
+def _tolerations(placement: Placement, role: str) -> list[TolerationArgs]:
+    """Return tolerations. Only pods that need accelerators tolerate the taints of nodes with accelerators."""
+    accelerator_tolerations = placement.tolerations if _uses_accelerators(role) else ()
+    return [
+        *lost_node_tolerations(),
+        *(TolerationArgs(**cast(dict[str, Any], toleration)) for toleration in accelerator_tolerations),
+    ]
+
+
+def lost_node_tolerations() -> list[TolerationArgs]:
+    """Return tolerations that make Kubernetes replace the pods of a lost node after LOST_NODE_SECONDS."""
+    return [
+        TolerationArgs(
+            key=f"node.kubernetes.io/{condition}",
+            operator="Exists",
+            effect="NoExecute",
+            toleration_seconds=LOST_NODE_SECONDS,
+        )
+        for condition in ("not-ready", "unreachable")
+    ]
+
+
+def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
+    program, *arguments = pod.command.argv
+    nccl = _nccl_environment(placement, pod.role)
+    return ContainerArgs(
+        name=pod.container,
+        image=placement.image,
+        image_pull_policy="IfNotPresent",
+        command=[program],
+        args=arguments,
+        env=_environment(spec, placement, pod.command),
+        resources=_resources(spec, placement, pod),
+        security_context=CONTAINER_SECURITY,
+        # Use a startup probe: a readiness probe would make sshd log a line every period.
+        startup_probe=None if pod.port is None else port_probe(pod.port, failures=MAX_STARTUP_FAILURES),
+        volume_mounts=[
+            VolumeMountArgs(name="dshm", mount_path=SHARED_MEMORY_PATH),
+            VolumeMountArgs(name="scratch", mount_path=SCRATCH_PATH),
+            *([] if placement.bucket_claim is None else [VolumeMountArgs(name="bucket", mount_path=BUCKET_PATH)]),
+            *([] if placement.data_claim is None else [_data_mount()]),
+            *([] if placement.script is None else [VolumeMountArgs(name="script", mount_path=FOLDER_IN_POD)]),
+            *([] if nccl is None else [VolumeMountArgs(name="profile", mount_path=nccl.mount, read_only=True)]),
+        ],
+    )
+
+
+def _data_mount() -> VolumeMountArgs:
+    return VolumeMountArgs(name="data", mount_path=DATA_PATH, read_only=True)
+
+
+def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequirementsArgs:
+    """Return the resources of a pod. Requests equal limits, so that a host does not share its resources."""
+    if pod.capacity is not None:
+        return fixed_resources(pod.capacity)
+    resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
+    if _uses_accelerators(pod.role) and placement.accelerator_resource is not None and spec.accelerators:
+        resources[placement.accelerator_resource] = str(spec.accelerators)
+        resources |= placement.devices
+    return ResourceRequirementsArgs(requests=resources, limits=resources)
+
+
+def port_probe(port: int, failures: int | None = None) -> ProbeArgs:
+    """Return a probe that succeeds when the port accepts connections. It fails after `failures` attempts."""
+    return ProbeArgs(tcp_socket=TCPSocketActionArgs(port=port), period_seconds=2, failure_threshold=failures)
+
+
+def fixed_resources(capacity: Capacity) -> ResourceRequirementsArgs:
+    """Return resources whose requests and limits are `capacity`."""
+    resources = {"cpu": format_cpu(capacity.millicores), "memory": format_memory(capacity.memory)}
+    return ResourceRequirementsArgs(requests=resources, limits=resources)
+
+
+def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[EnvVarArgs]:
+    """Return the variables of the pod and the platform, then the command's environment, then the job's secrets."""
+    variables = [EnvVarArgs(name="TRAINYARD_BUCKET", value=placement.bucket_url)]
+    if placement.data_location is not None:
+        variables.append(EnvVarArgs(name=DATA_VARIABLE, value=placement.data_location))
+    # Libraries keep their caches in the home directory, and the root file system is read-only.
+    node_environment = placement.environment if spec.image_ref.builtin else {}
+    for name, value in {"HOME": SCRATCH_PATH, **node_environment, **command.environment}.items():
+        if isinstance(value, FieldReference):
+            source = EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path=value.path))
+            variables.append(EnvVarArgs(name=name, value_from=source))
+        else:
+            variables.append(EnvVarArgs(name=name, value=value))
+    for name in spec.secrets:
+        key = SecretKeySelectorArgs(name=secret_name(spec.name), key=name)
+        variables.append(EnvVarArgs(name=name, value_from=EnvVarSourceArgs(secret_key_ref=key)))
+    return variables
+
+
+def _nccl_environment(placement: Placement, role: str) -> NcclEnvironmentScript | None:
+    return placement.nccl_environment if _uses_accelerators(role) else None
+
+
+def _volumes(spec: JobSpec, placement: Placement, role: str) -> list[VolumeArgs]:
+    shared_memory = EmptyDirVolumeSourceArgs(medium="Memory", size_limit=spec.shared_memory)
+    volumes = [
+        VolumeArgs(name="dshm", empty_dir=shared_memory),
+        VolumeArgs(name="scratch", empty_dir=EmptyDirVolumeSourceArgs()),
+    ]
+    if placement.bucket_claim is not None:
+        claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=placement.bucket_claim)
+        volumes.append(VolumeArgs(name="bucket", persistent_volume_claim=claim))
+    if placement.data_claim is not None:
+        claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=placement.data_claim, read_only=True)
+        volumes.append(VolumeArgs(name="data", persistent_volume_claim=claim))
+    if placement.script is not None:
+        items = [KeyToPathArgs(key=key, path=path) for key, path in placement.script_paths.items()] or None
+        source = ConfigMapVolumeSourceArgs(name=placement.script, items=items)
+        volumes.append(VolumeArgs(name="script", config_map=source))
+    if nccl_environment := _nccl_environment(placement, role):
+        claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=nccl_environment.claim, read_only=True)
+        volumes.append(VolumeArgs(name="profile", persistent_volume_claim=claim))
+    return volumes

@@ -1,4 +1,4 @@
-"""JobSpec: description of a job, as in the stack's YAML. No Pulumi."""
+"""JobSpec: description of a job, as in the stack's YAML. Examples: jobs that are ready to run. No Pulumi."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from infra.builtin_images import TRAINER, ImageRef
 from infra.hardware import Capacity, PodGroup, gpus
-from infra.hardware.accelerators import is_accelerator, unknown_accelerator
+from infra.hardware.gpus import is_accelerator, unknown_accelerator
 from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
-from infra.image.builtin_images import TRAINER, ImageRef
 from settings.kubernetes_values import parse_cpu, parse_memory
 from settings.problem import Invalid
 from settings.types import (
@@ -30,7 +31,6 @@ from settings.types import (
     VariableName,
     match_pattern,
 )
-from workloads.examples import example_names
 from workloads.kinds import KINDS
 from workloads.kinds.kind import COORDINATOR, Rendezvous
 from workloads.trainer_flags import FLAGS
@@ -40,7 +40,7 @@ Recipe = Literal["digits", "imagenet", "language"]
 Computation = Literal["torch", "xla"]
 
 XLA_IMAGE = "xla"
-"""Trainyard's image with PyTorch/XLA, by its name in infra.image.builtin_images."""
+"""Trainyard's image with PyTorch/XLA, by its name in infra.builtin_images."""
 CUDA_12_IMAGE = "cuda12"
 """Trainyard's image with torch on CUDA 12."""
 ETCD_IMAGE = "etcd"
@@ -302,3 +302,29 @@ class JobSpec(Section):
         groups = tuple(replace(group, is_queued=bool(self.queue), is_suspended=self.suspend) for group in groups)
         etcd = PodGroup(count=1, per_pod=COORDINATOR, key="rendezvous", role="etcd")
         return (*groups, etcd) if self.rendezvous_backend == "etcd" else groups
+
+
+EXAMPLES_FOLDER = Path(__file__).resolve().parents[1] / "docs" / "recipes"
+_YAML_BLOCK = re.compile(r"^```yaml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def example_names() -> list[str]:
+    """Return the names of all examples: jobs that are ready to run, each the first YAML block of its page."""
+    return sorted(path.stem for path in EXAMPLES_FOLDER.glob("*.md") if path.stem != "README")
+
+
+def yaml_blocks(name: str) -> list[str]:
+    """Return the YAML blocks of an example's page: the job, then its variants for other platforms."""
+    page = (EXAMPLES_FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    return [match["text"] for match in _YAML_BLOCK.finditer(page)]
+
+
+def example_jobs(name: str) -> list[dict[str, Any]]:
+    """Return the jobs of an example in plain values. Raises ValueError for an unknown name."""
+    # Import here: a stack without examples does not need it.
+    import yaml
+
+    if name not in example_names():
+        raise ValueError(f"is not an example; write one of {', '.join(example_names())}, or the keys of a job")
+    jobs: list[dict[str, Any]] = yaml.safe_load(yaml_blocks(name)[0])
+    return jobs

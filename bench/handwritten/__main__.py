@@ -10,7 +10,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from infra.local.cluster import LocalCluster, LocalClusterArgs
+from infra.local.provider import LocalCluster, LocalClusterArgs
 
 config = pulumi.Config()
 common = {"app.kubernetes.io/part-of": "trainyard", "app.kubernetes.io/managed-by": "pulumi"}

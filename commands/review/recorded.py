@@ -26,7 +26,7 @@ from pulumi.runtime.proto import resource_pb2, source_pb2
 
 from commands.affected_stacks import changed_paths, is_named, is_program
 from commands.environment import PROJECT
-from infra.image import cloud_image
+from infra import cloud_image
 from infra.local import lifecycle
 from infra.local.trainer_image import trainer_image_reference
 from infra.project import CHECKOUT

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from infra.aws import inventory, permissions, pools, quota_and_prices, rules
+from infra.aws import inventory, pools, rules
 from infra.aws.config import EksConfig
 from infra.aws.rules import cluster_in, deployed_cluster, update_problems
-from infra.capacity import PoolNodes
+from infra.builtin_images import JobLayer, built_in_clouds
+from infra.capacity import PoolNodes, Scheduling
 from infra.cloud import Cloud, ProvisionedCloud, Quota, documentation_ranges, quotas
 from infra.cost import Line
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import JobLayer, built_in_clouds
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
-from infra.scheduling import Scheduling
 from settings.problem import Problem
 
 if TYPE_CHECKING:
@@ -59,13 +58,13 @@ class Eks(ProvisionedCloud):
         return pools.pool_nodes(self.config)
 
     def quota(self) -> tuple[Quota, ...]:
-        return quotas(quota_and_prices.quota_needs(self.config), self.config.region)
+        return quotas(pools.quota_needs(self.config), self.config.region)
 
     def quota_left(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
-        return quota_and_prices.quota_left(self.config, run_json)
+        return pools.quota_left(self.config, run_json)
 
     def price_lines(self) -> Iterator[Line]:
-        return quota_and_prices.price_lines(self.config)
+        return pools.price_lines(self.config)
 
     def accelerator_scheduling(
         self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
@@ -81,10 +80,10 @@ class Eks(ProvisionedCloud):
         return inventory.generated_names(self.config.name)
 
     def permissions(self, planned: Iterable[PlannedResource]) -> dict[str, Any]:
-        return permissions.permissions(self.config.region, planned)
+        return inventory.permissions(self.config.region, planned)
 
     def declare(self) -> None:
-        from infra.aws.components import build_components
+        from infra.aws.platform import build_components
 
         build_components(self.config)
 

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from infra.cloud import ImageConfig
 from infra.hardware.ec2 import AWS_ZONES, AWS_ZONES_BY_ACCOUNT
 from infra.hardware.machines import ProvisioningModel
 from infra.hardware.versions import DEFAULT_EKS_VERSION
-from infra.image.config import ImageConfig
 from settings.problem import Invalid
 from settings.types import BUCKET_NAME_HINT, ONE_OR_MANY, Cidr, ClientCidr, NamespaceName, Section, match_pattern
 

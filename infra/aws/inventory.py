@@ -1,13 +1,22 @@
-"""Inventory of AWS: the resource kinds that an EKS stack could leave behind, as `aws` lists them."""
+"""AWS resource kinds: how `aws` lists those that an EKS stack could leave behind, and the permissions they need.
+
+The permissions are the actions that the provider, or AWS on behalf of the caller, uses to create, import, change or
+delete a resource: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html
+
+They are the calls of hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in
+`simulation/facts/__main__.py`, without calls for inputs that Trainyard does not set.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from infra.aws.config import EksConfig
-from infra.inventory import CloudResource, Listing, Ownership, RunCommand, labels_from, resources_in
+from infra.inventory import CloudResource, Listing, Ownership, PlannedResource, RunCommand, labels_from, resources_in
 from infra.naming import CLUSTER_LABEL
 
 
@@ -209,3 +218,189 @@ def generated_names(cluster: str) -> Mapping[str, str]:
         "security group": rf"eks-cluster-sg-{name}-\d+",
         "log group": f"/aws/(eks|containerinsights)/{name}/.*",
     }
+
+
+Document = dict[str, Any]
+
+_INTERFACES = "ec2:DescribeNetworkInterfaces ec2:DetachNetworkInterface ec2:DeleteNetworkInterface"
+"""Actions that delete leftover network interfaces before their subnet or security group is deleted.
+
+Source: internal/service/ec2/vpc_security_group.go and vpc_subnet.go, deleteLingeringENIs.
+"""
+_TAGS = "ec2:CreateTags ec2:DeleteTags"
+_S3_READ = """
+s3:ListBucket s3:GetBucketLocation s3:GetBucketTagging s3:GetBucketAcl s3:GetBucketCORS s3:GetBucketWebsite
+s3:GetBucketVersioning s3:GetAccelerateConfiguration s3:GetBucketRequestPayment s3:GetBucketLogging
+s3:GetBucketPolicy s3:GetLifecycleConfiguration s3:GetReplicationConfiguration s3:GetEncryptionConfiguration
+s3:GetBucketObjectLockConfiguration
+"""
+
+ACTIONS: Mapping[str, Sequence[str]] = {
+    kind: actions.split()
+    for kind, actions in {
+        "aws:cloudwatch/logGroup:LogGroup": """logs:CreateLogGroup logs:DeleteLogGroup logs:DescribeLogGroups
+            logs:PutRetentionPolicy logs:DeleteRetentionPolicy logs:ListTagsForResource logs:TagResource
+            logs:UntagResource""",
+        "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": f"""ec2:DescribeSecurityGroups
+            ec2:DescribeSecurityGroupRules ec2:AuthorizeSecurityGroupIngress ec2:AuthorizeSecurityGroupEgress
+            ec2:RevokeSecurityGroupIngress ec2:RevokeSecurityGroupEgress {_TAGS}""",
+        "aws:ec2/eip:Eip": """ec2:AllocateAddress ec2:ReleaseAddress ec2:DescribeAddresses
+            ec2:DescribeAddressesAttribute ec2:DisassociateAddress ec2:CreateTags ec2:DeleteTags""",
+        "aws:ec2/internetGateway:InternetGateway": f"""ec2:CreateInternetGateway ec2:AttachInternetGateway
+            ec2:DetachInternetGateway ec2:DeleteInternetGateway ec2:DescribeInternetGateways {_TAGS}""",
+        "aws:ec2/launchTemplate:LaunchTemplate": """ec2:CreateLaunchTemplate ec2:CreateLaunchTemplateVersion
+            ec2:ModifyLaunchTemplate ec2:DeleteLaunchTemplate ec2:DescribeLaunchTemplates
+            ec2:DescribeLaunchTemplateVersions""",
+        "aws:ec2/natGateway:NatGateway": "ec2:CreateNatGateway ec2:DeleteNatGateway ec2:DescribeNatGateways",
+        "aws:ec2/placementGroup:PlacementGroup": """ec2:CreatePlacementGroup ec2:DeletePlacementGroup
+            ec2:DescribePlacementGroups""",
+        "aws:ec2/routeTable:RouteTable": """ec2:CreateRouteTable ec2:DeleteRouteTable ec2:DescribeRouteTables
+            ec2:CreateRoute ec2:ReplaceRoute ec2:DeleteRoute ec2:DisassociateRouteTable""",
+        "aws:ec2/routeTableAssociation:RouteTableAssociation": """ec2:AssociateRouteTable
+            ec2:ReplaceRouteTableAssociation ec2:DisassociateRouteTable ec2:DescribeRouteTables""",
+        "aws:ec2/securityGroup:SecurityGroup": f"""ec2:CreateSecurityGroup ec2:DeleteSecurityGroup
+            ec2:DescribeSecurityGroups ec2:DescribeSecurityGroupRules ec2:AuthorizeSecurityGroupIngress
+            ec2:AuthorizeSecurityGroupEgress ec2:RevokeSecurityGroupIngress ec2:RevokeSecurityGroupEgress
+            {_INTERFACES}""",
+        "aws:ec2/subnet:Subnet": f"""ec2:CreateSubnet ec2:DeleteSubnet ec2:DescribeSubnets ec2:ModifySubnetAttribute
+            {_INTERFACES}""",
+        "aws:ec2/vpc:Vpc": """ec2:CreateVpc ec2:DeleteVpc ec2:DescribeVpcs ec2:ModifyVpcAttribute
+            ec2:DescribeVpcAttribute ec2:DescribeNetworkAcls ec2:DescribeRouteTables ec2:DescribeSecurityGroups""",
+        "aws:ec2/vpcEndpoint:VpcEndpoint": """ec2:CreateVpcEndpoint ec2:ModifyVpcEndpoint ec2:DeleteVpcEndpoints
+            ec2:DescribeVpcEndpoints ec2:DescribePrefixLists ec2:DescribeNetworkInterfaces
+            route53:AssociateVPCWithHostedZone route53:DisassociateVPCFromHostedZone""",
+        "aws:ecr/lifecyclePolicy:LifecyclePolicy": """ecr:PutLifecyclePolicy ecr:GetLifecyclePolicy
+            ecr:DeleteLifecyclePolicy""",
+        "aws:ecr/repository:Repository": """ecr:CreateRepository ecr:DeleteRepository ecr:DescribeRepositories
+            ecr:PutImageTagMutability ecr:PutImageScanningConfiguration ecr:ListTagsForResource ecr:TagResource
+            ecr:UntagResource""",
+        "aws:eks/accessEntry:AccessEntry": """eks:CreateAccessEntry eks:DescribeAccessEntry eks:UpdateAccessEntry
+            eks:DeleteAccessEntry""",
+        "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": """eks:AssociateAccessPolicy
+            eks:DisassociateAccessPolicy eks:ListAssociatedAccessPolicies""",
+        "aws:eks/addon:Addon": """eks:CreateAddon eks:DescribeAddon eks:UpdateAddon eks:DeleteAddon eks:DescribeUpdate
+            eks:CreatePodIdentityAssociation eks:DescribePodIdentityAssociation eks:UpdatePodIdentityAssociation
+            eks:DeletePodIdentityAssociation iam:PassRole iam:GetRole""",
+        "aws:eks/cluster:Cluster": """eks:CreateCluster eks:DescribeCluster eks:UpdateClusterConfig
+            eks:UpdateClusterVersion eks:DescribeUpdate eks:DeleteCluster eks:TagResource eks:UntagResource
+            iam:PassRole iam:CreateServiceLinkedRole kms:DescribeKey kms:CreateGrant""",
+        "aws:eks/nodeGroup:NodeGroup": """eks:CreateNodegroup eks:DescribeNodegroup eks:UpdateNodegroupConfig
+            eks:UpdateNodegroupVersion eks:DescribeUpdate eks:DeleteNodegroup iam:PassRole
+            iam:CreateServiceLinkedRole ec2:RunInstances ec2:CreateTags ec2:DescribeSubnets""",
+        "aws:eks/podIdentityAssociation:PodIdentityAssociation": """eks:CreatePodIdentityAssociation
+            eks:DescribePodIdentityAssociation eks:UpdatePodIdentityAssociation eks:DeletePodIdentityAssociation
+            iam:PassRole iam:GetRole""",
+        "aws:iam/role:Role": """iam:CreateRole iam:GetRole iam:UpdateRole iam:UpdateAssumeRolePolicy iam:DeleteRole
+            iam:TagRole iam:UntagRole iam:ListRolePolicies iam:ListAttachedRolePolicies
+            iam:ListInstanceProfilesForRole iam:GetRolePolicy""",
+        "aws:iam/rolePolicy:RolePolicy": "iam:PutRolePolicy iam:GetRolePolicy iam:DeleteRolePolicy",
+        "aws:iam/rolePolicyAttachment:RolePolicyAttachment": """iam:AttachRolePolicy iam:DetachRolePolicy
+            iam:ListAttachedRolePolicies""",
+        "aws:kms/key:Key": """kms:CreateKey kms:DescribeKey kms:GetKeyPolicy kms:PutKeyPolicy kms:EnableKeyRotation
+            kms:GetKeyRotationStatus kms:ListResourceTags kms:TagResource kms:UntagResource
+            kms:UpdateKeyDescription kms:DisableKeyRotation kms:ScheduleKeyDeletion""",
+        "aws:s3/bucket:Bucket": f"""s3:CreateBucket s3:DeleteBucket s3:PutBucketTagging {_S3_READ}
+            s3:ListBucketVersions s3:DeleteObject s3:DeleteObjectVersion
+            s3:TagResource s3:UntagResource s3:ListTagsForResource""",
+        "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": """s3:PutLifecycleConfiguration
+            s3:GetLifecycleConfiguration""",
+        "aws:s3/bucketOwnershipControls:BucketOwnershipControls": """s3:PutBucketOwnershipControls
+            s3:GetBucketOwnershipControls""",
+        "aws:s3/bucketPolicy:BucketPolicy": "s3:PutBucketPolicy s3:GetBucketPolicy s3:DeleteBucketPolicy",
+        "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": """s3:PutBucketPublicAccessBlock
+            s3:GetBucketPublicAccessBlock""",
+        "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": """
+            s3:PutEncryptionConfiguration s3:GetEncryptionConfiguration""",
+        "aws:s3/bucketVersioning:BucketVersioning": "s3:PutBucketVersioning s3:GetBucketVersioning",
+    }.items()
+}
+"""Actions for each Pulumi type."""
+
+PUSH_ACTIONS = (
+    "ecr:GetAuthorizationToken",
+    "ecr:BatchCheckLayerAvailability",
+    "ecr:BatchGetImage",
+    "ecr:GetDownloadUrlForLayer",
+    "ecr:InitiateLayerUpload",
+    "ecr:UploadLayerPart",
+    "ecr:CompleteLayerUpload",
+    "ecr:PutImage",
+    "ecr:ListImages",
+    "ecr:BatchDeleteImage",
+)
+"""Actions to push images, and to delete them with their repository.
+
+https://docs.aws.amazon.com/AmazonECR/latest/userguide/image-push-iam.html
+"""
+READ_ACTIONS = (
+    "sts:GetCallerIdentity",
+    "kms:DescribeKey",
+    "servicequotas:GetServiceQuota",
+    "cloudwatch:GetMetricStatistics",
+    "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeImages",
+)
+"""Additional actions of the provider, the quota check of a preview, and `make verify-empty`."""
+
+IAM_SERVICES = {
+    "elb": "elasticloadbalancing",
+    "elbv2": "elasticloadbalancing",
+    "resourcegroupstaggingapi": "tag",
+    "s3api": "s3",
+}
+"""Service in the AWS CLI -> service in IAM, if the names differ."""
+IAM_ACTIONS = {
+    "s3:ListBuckets": "s3:ListAllMyBuckets",
+    "iam:ListOpenIdConnectProviders": "iam:ListOpenIDConnectProviders",
+    "iam:ListOpenIdConnectProviderTags": "iam:ListOpenIDConnectProviderTags",
+}
+"""Action from the command's name -> action in IAM, if the names differ."""
+READ_PREFIXES = ("Describe", "Get", "List", "BatchGet", "BatchCheck")
+
+
+def iam_action(command: Sequence[str]) -> str:
+    """Return the IAM action of an `aws` command: `aws ec2 describe-vpcs` is `ec2:DescribeVpcs`."""
+    _, service, verb, *_ = command
+    name = f"{IAM_SERVICES.get(service, service)}:{''.join(part.capitalize() for part in verb.split('-'))}"
+    return IAM_ACTIONS.get(name, name)
+
+
+def permissions(region: str, planned: Iterable[PlannedResource]) -> Document:
+    """Return the IAM policy to preview, create, destroy and list resources in a region."""
+    planned = list(planned)
+    actions = {action for record in planned for action in ACTIONS.get(record.type, ())} | set(PUSH_ACTIONS)
+    commands = [command for listing in LISTINGS for command in (listing.command, listing.tags) if command]
+    read = {action for action in actions if action.partition(":")[2].startswith(READ_PREFIXES)}
+    read |= {*map(iam_action, commands), *READ_ACTIONS}
+    pass_role, create_linked_role = "iam:PassRole", "iam:CreateServiceLinkedRole"
+    change = actions - read - {pass_role, create_linked_role}
+    change_roles = {action for action in change if action.startswith("iam:")}
+    # Route 53 has no regions. For an endpoint with private names, AWS calls it with the caller's permissions:
+    # https://docs.aws.amazon.com/service-authorization/latest/reference/list_amazonec2.html, CreateVpcEndpoint
+    change_names = {action for action in change if action.startswith("route53:")}
+    roles = [f"arn:aws:iam::*:role/{record.name}-*" for record in planned if record.type == "aws:iam/role:Role"]
+    in_region = {"StringEquals": {"aws:RequestedRegion": region}}
+    to_services = {"StringEquals": {"iam:PassedToService": sorted(_trusted_services(planned))}}
+    for_services = {"StringEquals": {"iam:AWSServiceName": ["eks.amazonaws.com", "eks-nodegroup.amazonaws.com"]}}
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            _statement("Read", read),
+            _statement("Change", change - change_names - change_roles, Condition=in_region),
+            _statement("AssociateEndpointNames", change_names),
+            _statement("ChangeStackRoles", change_roles, roles),
+            _statement("PassStackRoles", [pass_role], roles, Condition=to_services),
+            _statement("CreateServiceLinkedRoles", [create_linked_role], Condition=for_services),
+        ],
+    }
+
+
+def _trusted_services(planned: Iterable[PlannedResource]) -> set[str]:
+    """Return the services that may assume the stack's roles."""
+    trusts = [json.loads(record.inputs["assumeRolePolicy"]) for record in planned if record.type == "aws:iam/role:Role"]
+    return {statement["Principal"]["Service"] for trust in trusts for statement in trust["Statement"]}
+
+
+def _statement(sid: str, actions: Iterable[str], resources: Sequence[str] = ("*",), **more: Any) -> Document:
+    return {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": sorted(resources), **more}

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from infra.capacity import PoolNodes
+from infra.builtin_images import JobLayer, built_in_clouds
+from infra.capacity import PoolNodes, Scheduling
 from infra.cloud import ProvisionedCloud, Quota, quotas
 from infra.cost import Line
-from infra.gcp import inventory, permissions, pools, quota_and_prices, rules
+from infra.gcp import inventory, pools, rules
 from infra.gcp.config import GkeConfig
 from infra.hardware.tpus import TpuSlice
-from infra.image.builtin_images import JobLayer, built_in_clouds
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
-from infra.scheduling import Scheduling
 from settings.problem import Problem
 
 if TYPE_CHECKING:
@@ -41,13 +40,13 @@ class Gke(ProvisionedCloud):
         return pools.pool_nodes(self.config)
 
     def quota(self) -> tuple[Quota, ...]:
-        return quotas(quota_and_prices.quota_needs(self.config), self.config.region)
+        return quotas(pools.quota_needs(self.config), self.config.region)
 
     def quota_left(self, run_json: RunCommand) -> Mapping[tuple[str, str], int]:
-        return quota_and_prices.quota_left(self.config, run_json)
+        return pools.quota_left(self.config, run_json)
 
     def price_lines(self) -> Iterator[Line]:
-        return quota_and_prices.price_lines(self.config)
+        return pools.price_lines(self.config)
 
     def accelerator_scheduling(
         self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
@@ -63,10 +62,10 @@ class Gke(ProvisionedCloud):
         return inventory.generated_names(self.config.name, planned)
 
     def permissions(self, planned: Iterable[PlannedResource]) -> dict[str, Any]:
-        return permissions.permissions(self.config.project, planned)
+        return inventory.permissions(self.config.project, planned)
 
     def declare(self) -> None:
-        from infra.gcp.components import build_components
+        from infra.gcp.platform import build_components
 
         build_components(self.config)
 

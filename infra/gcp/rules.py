@@ -11,8 +11,8 @@ from itertools import combinations
 from infra.cloud import open_to_internet_problems
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
 from infra.gcp.pools import NodePoolPlan, fabric_of, hardware_of, num_nodes, pool_plans, slice_of, system_machine
-from infra.hardware.accelerators import GCP_REGIONS, GCP_ZONES, GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.hardware.gce import GCE_FAMILIES, gce_machine
+from infra.hardware.gpus import GCP_REGIONS, GCP_ZONES, GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.hardware.machines import HardwareError
 from infra.hardware.versions import gke_version_error, minor_of
 from settings.problem import Path, Problem
@@ -162,7 +162,7 @@ def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) ->
 
 
 def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
-    """Require zones in the cluster's region that have the accelerator; sources in infra/hardware/accelerators.py."""
+    """Require zones in the cluster's region that have the accelerator; sources in infra/hardware/gpus.py."""
     plan = plans[0]
     zones = pool.zones or (config.zone,)
     if len(set(zones)) != len(zones):

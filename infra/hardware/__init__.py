@@ -1,27 +1,135 @@
-"""Hardware tables and arithmetic: capacities, GPUs, TPUs and machine types."""
+"""Hardware tables, and the arithmetic of capacities: Capacity, PodGroup, and the nodes of one machine. Pure."""
 
-from infra.hardware.capacity import (
-    KUBELET_EVICTION_BYTES,
-    MEBIBYTE,
-    Capacity,
-    PodGroup,
-    PoolCapacity,
-    first_that_does_not_fit,
-    hosts_that_fit,
-    node_share,
-    reserved_for_other_nodes,
-    this_machine,
-)
+from __future__ import annotations
 
-__all__ = [
-    "KUBELET_EVICTION_BYTES",
-    "MEBIBYTE",
-    "Capacity",
-    "PodGroup",
-    "PoolCapacity",
-    "first_that_does_not_fit",
-    "hosts_that_fit",
-    "node_share",
-    "reserved_for_other_nodes",
-    "this_machine",
-]
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from settings.kubernetes_values import format_cpu, format_memory
+
+if TYPE_CHECKING:
+    from infra.hardware.tpus import TpuSlice
+
+MEBIBYTE = 2**20
+KUBELET_EVICTION_BYTES = 100 * MEBIBYTE
+"""Memory that the kubelet reserves: evictionHard memory.available.
+
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#hard-eviction-thresholds
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """CPUs and memory of a machine, of a node, or requested by one host of a job."""
+
+    millicores: int
+    """Thousandths of a CPU."""
+    memory: int
+    """Bytes."""
+
+    def __str__(self) -> str:
+        return f"{format_cpu(self.millicores)} CPU and {format_memory(self.memory)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolCapacity:
+    """Capacity of identical nodes, minus the requests of jobs without a queue."""
+
+    name: str
+    """Name of the pool."""
+    free: Capacity
+    """CPUs and memory that queued jobs can request."""
+    devices: Mapping[str, int] = field(default_factory=dict)
+    """Accelerators and network adapters, by Kubernetes resource."""
+    node_labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the nodes, by which pods select this pool."""
+    on_request: bool = False
+    """True if the cloud creates nodes only on request, all nodes of a job at once."""
+    taint: str | None = None
+    """Key of the taint of the nodes, which only pods that request accelerators tolerate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodGroup:
+    """Identical pods of a job, and the requests of each."""
+
+    job: int = 0
+    """Index of the job in its stack."""
+    count: int
+    """Number of pods, spread evenly over the nodes."""
+    per_pod: Capacity
+    """CPUs and memory of each pod."""
+    accelerator: str | None = None
+    """GPU model, TPU type or generation; None for pods on CPU."""
+    tpu: TpuSlice | None = None
+    """TPU slice of the job."""
+    accelerators: int = 0
+    """GPUs or TPU chips of each pod."""
+    key: str = "hosts"
+    """Key of the job that sets the number of pods."""
+    role: str = ""
+    """Name of pods that are not hosts, such as `parameter servers`; empty for hosts.
+
+    These pods may run on any node without accelerators, in several pools.
+    """
+    is_queued: bool = False
+    """True if a queue admits the job, which may then wait until earlier jobs are done."""
+    is_suspended: bool = False
+    """True if the job does not run now. It must fit on an empty platform, but not next to other jobs."""
+
+    @property
+    def runs(self) -> bool:
+        """True if the job starts at once."""
+        return not (self.is_queued or self.is_suspended)
+
+
+def this_machine() -> Capacity:
+    """Return the CPUs that this process may use and the memory of this machine."""
+    return Capacity(
+        millicores=len(os.sched_getaffinity(0)) * 1000,
+        memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+    )
+
+
+def reserved_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
+    """Return the machine's capacity that each of `num_nodes` equal nodes must reserve for the other nodes."""
+    return Capacity(
+        millicores=machine.millicores - machine.millicores // num_nodes,
+        memory=machine.memory - machine.memory // num_nodes,
+    )
+
+
+def node_share(machine: Capacity, num_nodes: int) -> Capacity:
+    """Return the capacity for pods of each of `num_nodes` equal nodes on one machine."""
+    reserved = reserved_for_other_nodes(machine, num_nodes)
+    return Capacity(
+        millicores=machine.millicores - reserved.millicores,
+        memory=max(0, machine.memory - reserved.memory - KUBELET_EVICTION_BYTES),
+    )
+
+
+def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
+    """Return the number of a job's hosts that one node can run."""
+    return min(node.millicores // per_host.millicores, node.memory // per_host.memory)
+
+
+def first_that_does_not_fit(groups: Sequence[PodGroup], node: Capacity, num_nodes: int) -> int | None:
+    """Return the index of the first group that does not fit, or None if all can run at once.
+
+    Each pod goes to the emptiest node, as the scheduler spreads pods.
+    """
+    free = [node] * num_nodes
+    for position, group in enumerate(groups):
+        used = [0] * num_nodes
+        for _ in range(group.count):
+            target = min(range(num_nodes), key=lambda i: (used[i], -free[i].millicores, -free[i].memory))
+            if hosts_that_fit(group.per_pod, free[target]) < 1:
+                return position
+            used[target] += 1
+            free[target] = Capacity(
+                millicores=free[target].millicores - group.per_pod.millicores,
+                memory=free[target].memory - group.per_pod.memory,
+            )
+    return None

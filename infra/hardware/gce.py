@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from infra.hardware.accelerators import unknown_accelerator
-from infra.hardware.gpus import GPUS
+from infra.hardware.gpus import GPUS, unknown_accelerator
 from infra.hardware.machines import BootDisks, HardwareError, MachineType, find
 from infra.hardware.tpus import GENERATIONS, TpuGeneration
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from infra.hardware.capacity import Capacity
+from infra.hardware import Capacity
 
 GIBIBYTE = 2**30
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.hardware.capacity import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
+from infra.hardware import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
 from infra.hardware.machines import GIBIBYTE, MachineType, reserved_millicores
 

@@ -23,7 +23,7 @@ from infra.local.settings import (
     node_address,
     pod_subnet,
 )
-from infra.operators.releases import system_reserved
+from infra.operator_releases import system_reserved
 
 READY_URL = f"https://{CONTROL_PLANE_ADDRESS}:{API_PORT}/readyz"
 CNI_PLUGINS = "/usr/lib/cni"

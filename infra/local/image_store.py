@@ -1,21 +1,26 @@
-"""Store of the images that nodes start with. Set-up imports each image once; each node is a clone made of hard links.
+"""Store of the images that nodes start with, and the images of operators. Each node is a clone made of hard links.
 
-The store is a containerd root folder. Image layers never change, so a clone needs directory entries but no disk space.
+The store is a containerd root folder. Set-up imports each image once. Image layers never change, so a clone needs
+directory entries but no disk space.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import io
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from infra.local.control_plane import UNSHARE
 from infra.local.settings import (
@@ -26,12 +31,12 @@ from infra.local.settings import (
     cache_folder,
 )
 from infra.make_command import make_command
+from infra.project import CHECKOUT
 
 DATABASES = ("io.containerd.metadata.v1.bolt/meta.db", "io.containerd.snapshotter.v1.overlayfs/metadata.db")
 """Files that containerd changes in place. Each clone gets its own copies."""
 INGEST_FOLDER = "io.containerd.content.v1.content/ingest"
 """Folder of interrupted imports. containerd writes to these files in place, so clones must not share them."""
-PROJECT = Path(__file__).resolve().parents[2]
 
 Writer = Callable[[IO[bytes]], None]
 """Function that writes an image archive to a stream."""
@@ -89,8 +94,8 @@ def run_with_archive(command: Sequence[str], reference: str, write: Writer | Non
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": str(CHECKOUT)},
     )
     if process.stdin is None:
         raise AssertionError("Popen did not open a pipe")
@@ -167,6 +172,113 @@ def main(store: str, changes: str) -> None:
         ctr("leases", "delete", "--sync", "collect")
     daemon.terminate()
     daemon.wait(timeout=30)
+
+
+MODULES = CHECKOUT / "setup" / "go"
+PREFIX = "trainyard.local/operator-"
+USER = 65532
+"""User id of the program."""
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+def program_reference(name: str) -> str:
+    """Return the image name of the program in the Go module setup/go/<name>. Equal sources have equal names."""
+    digest = hashlib.sha256()
+    for path in sorted((MODULES / name).glob("*")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return f"{_repository(name)}:{digest.hexdigest()[:16]}"
+
+
+def is_program(reference: str) -> bool:
+    """Return True if this module creates the image."""
+    return reference.startswith(PREFIX)
+
+
+def stored_writer(reference: str) -> Writer:
+    """Return the function that writes a stored image as an archive.
+
+    Raise RuntimeError if set-up has not created this image.
+    """
+    name = reference.removeprefix(PREFIX).partition(":")[0]
+    program = cache_folder() / "bin" / name / name
+    if reference != program_reference(name) or not is_stored(name) or not program.is_file():
+        raise RuntimeError(
+            f"image {reference} is not set up; run {make_command('up')}, or `python -m setup --operator={name}`"
+        )
+    return lambda target: write_archive(reference, program, target)
+
+
+def is_stored(name: str) -> bool:
+    """Return True if the image store has the program's image with its current sources."""
+    return program_reference(name) in stored_references()
+
+
+def store_program(name: str, program: Path) -> None:
+    """Add the image of the built `program` to the image store, and remove its earlier images."""
+    reference = program_reference(name)
+    with (cache_folder() / "images" / "lock").open("w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        prefix = f"{_repository(name)}:"
+        stale = [stored for stored in stored_references() if stored.startswith(prefix) and stored != reference]
+        change_store(reference, lambda target: write_archive(reference, program, target), remove=stale)
+
+
+def write_archive(reference: str, program: Path, target: IO[bytes]) -> None:
+    """Write an image with the program as its entrypoint and no other files, as an archive for containerd."""
+    layer = _layer(program)
+    architecture = ARCHITECTURES[platform.machine()]
+    config = {
+        "architecture": architecture,
+        "os": "linux",
+        "config": {"User": f"{USER}:{USER}", "Entrypoint": [f"/{program.name}"]},
+        "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
+    }
+    kind = "application/vnd.oci.image"
+    blobs = [layer, json.dumps(config).encode()]
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{kind}.manifest.v1+json",
+        "config": _descriptor(f"{kind}.config.v1+json", blobs[1]),
+        "layers": [_descriptor(f"{kind}.layer.v1.tar", layer)],
+    }
+    blobs.append(json.dumps(manifest).encode())
+    entry = {
+        **_descriptor(manifest["mediaType"], blobs[2]),
+        "platform": {"architecture": architecture, "os": "linux"},
+        "annotations": {"io.containerd.image.name": reference},
+    }
+    with tarfile.open(fileobj=target, mode="w|") as archive:
+        _add(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+        _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode())
+        for blob in blobs:
+            _add(archive, f"blobs/sha256/{_digest(blob).partition(':')[2]}", blob)
+
+
+def _repository(name: str) -> str:
+    return f"{PREFIX}{name}"
+
+
+def _layer(program: Path) -> bytes:
+    """Return a layer with one file. Its bytes depend only on the program's name and content."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as layer:
+        _add(layer, program.name, program.read_bytes(), mode=0o755)
+    return buffer.getvalue()
+
+
+def _descriptor(media_type: Any, blob: bytes) -> dict[str, Any]:
+    return {"mediaType": media_type, "digest": _digest(blob), "size": len(blob)}
+
+
+def _digest(blob: bytes) -> str:
+    return f"sha256:{hashlib.sha256(blob).hexdigest()}"
+
+
+def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    entry.mode = mode
+    archive.addfile(entry, io.BytesIO(content))
 
 
 if __name__ == "__main__":

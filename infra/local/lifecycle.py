@@ -17,10 +17,11 @@ from pathlib import Path
 
 from infra.local import leftovers
 from infra.local.api import ApiUnavailable, apply, base_objects, ready_nodes, request
-from infra.local.cgroups import end_cgroups
 from infra.local.key_files import has_keys, write_kubeconfigs
+from infra.local.leftovers import end_cgroups
 from infra.local.settings import BUCKET_UID, PROGRAMS, ClusterSettings, built_programs, cache_folder, clusters_folder
 from infra.make_command import make_command
+from infra.project import CHECKOUT
 
 START_SECONDS = 120.0
 PORTS = range(16443, 16743)
@@ -28,7 +29,6 @@ PORTS = range(16443, 16743)
 
 Linux uses higher ports for outgoing connections (32768 and above).
 """
-PROJECT = Path(__file__).resolve().parents[2]
 
 Progress = Callable[[str], None]
 
@@ -200,8 +200,8 @@ def _launch(settings: ClusterSettings, program: str, listener: socket.socket) ->
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd=PROJECT,
-            env={**os.environ, leftovers.CLUSTER_VARIABLE: str(settings.folder), "PYTHONPATH": str(PROJECT)},
+            cwd=CHECKOUT,
+            env={**os.environ, leftovers.CLUSTER_VARIABLE: str(settings.folder), "PYTHONPATH": str(CHECKOUT)},
             pass_fds=[listener.fileno()],
             start_new_session=True,
         )

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from infra.local import components
-from infra.local.cgroups import empty_cgroups, make_cgroup
 from infra.local.components import NODE_ROOT
+from infra.local.leftovers import empty_cgroups, make_cgroup
 from infra.local.settings import (
     CONTROL_PLANE_ADDRESS,
     NODE_NETWORK,

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 import pulumi
 import pulumi_kubernetes
 
-from infra.image.builtin_images import TRAINER, JobLayer
+from infra.builtin_images import TRAINER, JobLayer
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.local import lifecycle
-from infra.local.cluster import LocalCluster, LocalClusterArgs
+from infra.local.cloud import LocalConfig
 from infra.local.components import BUCKET_IN_NODE
-from infra.local.config import LocalConfig
-from infra.local.layer_image import layer_inputs, layer_reference
-from infra.local.program_image import program_reference
+from infra.local.image_store import program_reference
+from infra.local.provider import LocalCluster, LocalClusterArgs
 from infra.local.settings import PAUSE_IMAGE, TAKE_OVER_VARIABLE, ClusterSettings
-from infra.local.trainer_image import builtin_image_reference, trainer_image_reference
-from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
-from infra.operators.releases import needed_releases
-from infra.platform import CLAIM_URL, Platform
+from infra.local.trainer_image import builtin_image_reference, layer_inputs, layer_reference, trainer_image_reference
+from infra.operator_releases import needed_releases
+from infra.platform import CLAIM_URL, BucketClaim, Platform, TrainingNamespace, TrainingNamespaceArgs
 
 
 @dataclass(frozen=True, kw_only=True)

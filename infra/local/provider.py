@@ -1,4 +1,4 @@
-"""Dynamic Pulumi resources of the local cluster: its processes, and the images on its nodes.
+"""LocalCluster component, and its dynamic resources: the cluster's processes, and the images on its nodes.
 
 The images are a separate resource, because the outputs of a changed resource are unknown in a preview. If the images
 were inputs of the processes, the preview of every change of the trainer would show a new cluster with all its objects.
@@ -13,19 +13,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pulumi
 from pulumi import dynamic
 
-from infra.image.builtin_images import LOCAL_PREFIX
+from infra.builtin_images import LOCAL_PREFIX
 from infra.local import leftovers, lifecycle
 from infra.local.components import in_node
-from infra.local.image_store import run_with_archive
+from infra.local.image_store import is_program, run_with_archive, stored_writer
 from infra.local.key_files import has_kubeconfigs
-from infra.local.program_image import is_program, stored_writer
 from infra.local.settings import ClusterSettings
 from infra.make_command import make_command
 from infra.project import project_folder
@@ -54,8 +55,7 @@ def load_images(
     job_layers: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> None:
     """Load each locally built image into each node that lacks it. `job_layers` has the layers of some."""
-    from infra.local.layer_image import build_layer, layer_of_inputs
-    from infra.local.trainer_image import ensure_stored
+    from infra.local.trainer_image import build_layer, ensure_stored, layer_of_inputs
 
     for index, reference in missing_images(settings, references):
         layers = partial(_layers, settings, index)
@@ -231,7 +231,7 @@ class NodeImagesProvider(dynamic.ResourceProvider):
         return dynamic.DiffResult(changes=changed or bool(missing_images(settings_of(news), news["images"])))
 
     def _load(self, props: Properties) -> Properties:
-        from infra.local.layer_image import LayerError
+        from infra.local.trainer_image import LayerError
 
         try:
             load_images(settings_of(props), props["images"], print_progress, props.get("layers", {}))
@@ -240,3 +240,107 @@ class NodeImagesProvider(dynamic.ResourceProvider):
             sys.tracebacklimit = 0
             raise RuntimeError(str(error)) from None
         return props
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalClusterArgs:
+    """Arguments of a local cluster."""
+
+    owner: str
+    """Folder of the checkout that owns the cluster."""
+    stack: str
+    """Name of the stack that owns the cluster."""
+    name: pulumi.Input[str] = "local"
+    """Prefix of the nodes' names, and name of the cluster in kubeconfigs."""
+    nodes: pulumi.Input[int] = 2
+    """Number of nodes."""
+    port: pulumi.Input[int] = 0
+    """Port on 127.0.0.1 for the API server; 0 chooses a free one."""
+    images: pulumi.Input[Sequence[str]] = ()
+    """References of the images that every node must have."""
+    layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Reference -> inputs of the layer (layer_inputs) of each of these images that has one."""
+
+
+class _ClusterProcesses(dynamic.Resource):
+    """Processes of the cluster, started and stopped by LocalClusterProvider."""
+
+    uid: pulumi.Output[str]
+    kubeconfig: pulumi.Output[str]
+    kubeconfig_path: pulumi.Output[str]
+    bucket_path: pulumi.Output[str]
+    node_names: pulumi.Output[list[str]]
+
+    def __init__(self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
+        outputs = ("uid", "kubeconfig", "kubeconfig_path", "bucket_path", "node_names")
+        super().__init__(LocalClusterProvider(), name, {**props, **dict.fromkeys(outputs)}, opts)
+
+
+class _NodeImages(dynamic.Resource):
+    """Images of the nodes, loaded by NodeImagesProvider."""
+
+    def __init__(self, name: str, props: dict[str, Any], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(NodeImagesProvider(), name, props, opts)
+
+
+class LocalCluster(pulumi.ComponentResource):
+    """Kubernetes cluster on this machine. Each node has its own network namespace, kubelet and containerd."""
+
+    kubeconfig: pulumi.Output[str]
+    """Kubeconfig of the administrator (secret)."""
+    kubeconfig_path: pulumi.Output[str]
+    """Path of the same kubeconfig on this machine, readable only by its owner."""
+    uid: pulumi.Output[str]
+    """Id of the cluster's data. It changes only after a loss of all data."""
+    bucket_path: pulumi.Output[str]
+    """Folder of this machine that pods mount as their bucket."""
+    node_names: pulumi.Output[list[str]]
+    """Names of the nodes in order."""
+    processes: dynamic.Resource
+    """Resource whose deletion ends everything in the cluster. Pass it as `deleted_with`."""
+    images: dynamic.Resource
+    """Resource that exists once every node has its images. Resources that start pods depend on it."""
+
+    def __init__(self, name: str, args: LocalClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:local:LocalCluster", name, None, opts)
+        settings = {
+            "owner": args.owner,
+            "stack": args.stack,
+            "name": args.name,
+            "nodes": args.nodes,
+            "port": args.port,
+        }
+        processes = _ClusterProcesses(
+            f"{name}-processes",
+            settings,
+            pulumi.ResourceOptions(
+                parent=self,
+                additional_secret_outputs=["kubeconfig"],
+                custom_timeouts=pulumi.CustomTimeouts(create="15m", update="15m", delete="5m"),
+            ),
+        )
+        self.processes = processes
+        self.images = _NodeImages(
+            f"{name}-images",
+            {**settings, "images": args.images, **({"layers": args.layers} if args.layers else {})},
+            pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[processes],
+                deleted_with=processes,
+                custom_timeouts=pulumi.CustomTimeouts(create="15m", update="15m"),
+            ),
+        )
+        self.kubeconfig = processes.kubeconfig
+        self.kubeconfig_path = processes.kubeconfig_path
+        self.uid = processes.uid
+        self.bucket_path = processes.bucket_path
+        self.node_names = processes.node_names
+        self.register_outputs(
+            {
+                "kubeconfig": self.kubeconfig,
+                "kubeconfig_path": self.kubeconfig_path,
+                "uid": self.uid,
+                "bucket_path": self.bucket_path,
+                "node_names": self.node_names,
+            }
+        )

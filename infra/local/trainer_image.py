@@ -1,23 +1,35 @@
-"""Images of the local cluster: base, job and pause images. The tag of an image is a hash of its sources."""
+"""Images built on this machine: base, trainer, builtin and pause images, and jobs' layers. Tags hash the sources."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from infra.image.builtin_images import BUILTIN_IMAGES, LOCAL_PREFIX, TRAINER_IMAGE, BuiltinImage
+from infra.builtin_images import (
+    BUILTIN_IMAGES,
+    LAYER_FILES,
+    LAYER_FOLDER,
+    LOCAL_PREFIX,
+    TRAINER,
+    TRAINER_IMAGE,
+    BuiltinImage,
+    JobLayer,
+)
 from infra.local.image_builder import PRIVATE_MOUNTS, Build, Builder, find_builder
 from infra.local.image_store import Writer, change_store, stored_references
 from infra.local.settings import PAUSE_IMAGE, cache_folder
 from infra.make_command import make_command
+from infra.project import CHECKOUT
 
 OFFICIAL_BASE = "docker.io/library/python:3.11-slim-bookworm"
 REGISTRY = "registry-1.docker.io"
@@ -81,8 +93,7 @@ def _build_debian(builder: Builder) -> None:
     shutil.rmtree(folder)
 
 
-PROJECT = Path(__file__).resolve().parents[2]
-TRAINER = PROJECT / "trainer"
+TRAINER_FOLDER = CHECKOUT / "trainer"
 TRAINER_REPOSITORY = f"{LOCAL_PREFIX}trainer"
 KEPT_TRAINER_IMAGES = 3
 """Number of trainer images that the store keeps, including the newest."""
@@ -130,17 +141,17 @@ def builtin_image_reference(name: str) -> str:
 
 
 def _sources(image: BuiltinImage) -> list[Path]:
-    paths = [PROJECT / each for each in (image.folder, *image.sources)]
+    paths = [CHECKOUT / each for each in (image.folder, *image.sources)]
     files = {file for path in paths for file in (path, *path.rglob("*")) if file.is_file()}
     files = {file for file in files if "__pycache__" not in file.parts and not file.name.endswith((".pyc", ".in"))}
-    return sorted({*files, *(TRAINER / each for each in ("uv.txt", *image.trainer_files))})
+    return sorted({*files, *(TRAINER_FOLDER / each for each in ("uv.txt", *image.trainer_files))})
 
 
 def _reference(repository: str, sources: list[Path]) -> str:
     digest = hashlib.sha256()
     for path in sources:
         content = path.read_bytes()
-        digest.update(f"{path.relative_to(PROJECT)} {len(content)}\n".encode())
+        digest.update(f"{path.relative_to(CHECKOUT)} {len(content)}\n".encode())
         digest.update(content)
     return f"{repository}:{digest.hexdigest()[:16]}"
 
@@ -190,7 +201,7 @@ def _build_pause(builder: Builder) -> None:
     context = cache_folder() / "images" / "pause"
     context.mkdir(parents=True, exist_ok=True)
     shutil.copy(program, context / "pause")
-    dockerfile = PROJECT / "setup" / "go" / "pause" / "Dockerfile"
+    dockerfile = CHECKOUT / "setup" / "go" / "pause" / "Dockerfile"
     builder.build(Build(reference=PAUSE_IMAGE, context=context, dockerfile=dockerfile, arguments={}, mounts={}))
     shutil.rmtree(context)
 
@@ -200,7 +211,7 @@ def build_from_base(builder: Builder, reference: str, progress: Progress) -> Non
     repository = reference.partition(":")[0]
     name = {f"{LOCAL_PREFIX}{name}": name for name in BUILTIN_IMAGES}.get(repository)
     sources = _sources(BUILTIN_IMAGES[name] if name else TRAINER_IMAGE)
-    dockerfile = PROJECT / BUILTIN_IMAGES[name].dockerfile if name else TRAINER / "Dockerfile"
+    dockerfile = CHECKOUT / BUILTIN_IMAGES[name].dockerfile if name else TRAINER_FOLDER / "Dockerfile"
     if reference != _reference(repository, sources):
         raise RuntimeError(f"image {reference}: the sources changed during the update; run `pulumi up` again")
     base = base_image(builder, progress)
@@ -240,7 +251,7 @@ def _context(sources: list[Path]) -> Path:
     if context.exists():
         shutil.rmtree(context)
     for path in sources:
-        target = context / path.relative_to(PROJECT)
+        target = context / path.relative_to(CHECKOUT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     copy_data(context)
@@ -256,3 +267,123 @@ def build_mounts() -> dict[Path, str]:
     if Path(certificates).is_file():
         mounts[Path(certificates)] = "/certs/ca.crt"
     return mounts
+
+
+LAYER_SOURCES = CHECKOUT / LAYER_FOLDER
+LAYER_REPOSITORY = f"{LOCAL_PREFIX}layer"
+KEPT_IMAGES = 4
+"""Number of these images that the store keeps, including the newest."""
+KEPT_SECONDS = 86_400
+"""Seconds that the source files of a layer are kept after the last program that used them."""
+FILES_FOLDER = "project"
+"""Folder of the source files in the build context."""
+_EXPLANATION = re.compile(r"^(?:#\d+ )?(?:[\d.]+ )?(requirements: .*)$", re.MULTILINE)
+"""Line that explains a failed build (images/layer/install.py), after BuildKit's step and seconds."""
+
+_UV_PREAMBLE = re.compile(r"(?<=it says: )(Using Python \S+ environment at: \S+ )?(error: )?")
+"""Beginning of uv's output before the reason."""
+
+
+class LayerError(RuntimeError):
+    """The packages of a job do not fit its image; the message is one sentence for its user."""
+
+
+def base_reference(layer: JobLayer) -> str:
+    """Return the reference of the builtin image below the layer."""
+    return trainer_image_reference() if layer.base == TRAINER else builtin_image_reference(layer.base)
+
+
+def layer_reference(layer: JobLayer) -> str:
+    """Return the reference of the image with the layer, with the digests of its content in its tag.
+
+    It also changes with the image below and with the installer.
+    """
+    digest = hashlib.sha256(base_reference(layer).encode())
+    for name in LAYER_FILES:
+        digest.update((LAYER_SOURCES / name).read_bytes())
+    return f"{LAYER_REPOSITORY}:{layer.base}-{digest.hexdigest()[:16]}-{layer.digests}"
+
+
+def build_layer(layer: JobLayer, builder: Builder, reference: str, progress: Progress) -> None:
+    """Build and store the image of a layer. Raise LayerError if the packages do not fit."""
+    if reference != layer_reference(layer):
+        raise RuntimeError(f"image {reference}: the sources changed during the update; run `pulumi up` again")
+    base = base_reference(layer)
+    if not builder.has(base):
+        build_from_base(builder, base, progress)
+    contents = [
+        *(["the packages of `requirements`"] if layer.requirements else []),
+        *(["files"] if layer.files else []),
+    ]
+    progress(f"building {reference} with {' and '.join(contents)}")
+    context = write_context(layer, cache_folder() / "images" / "layer")
+    build = Build(
+        reference=reference,
+        context=context,
+        dockerfile=context / "Dockerfile",
+        arguments={"BASE_IMAGE": base},
+        mounts=build_mounts(),
+    )
+    try:
+        builder.build(build)
+    except RuntimeError as error:
+        if message := explanation(str(error)):
+            raise LayerError(message) from None
+        raise
+    finally:
+        shutil.rmtree(context)
+    store_built(builder, reference, progress, kept=KEPT_IMAGES)
+
+
+def explanation(output: str) -> str:
+    """Return the line of a build's output that explains a failure, or an empty text."""
+    lines = _EXPLANATION.findall(output)
+    return _UV_PREAMBLE.sub("", str(lines[-1])) if lines else ""
+
+
+def write_context(layer: JobLayer, folder: Path) -> Path:
+    """Write the build context of a layer into a folder, which it replaces. Return the folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in LAYER_FILES:
+        shutil.copyfile(LAYER_SOURCES / name, folder / name)
+    (folder / "requirements.txt").write_text(layer.requirements, encoding="utf-8")
+    _write_files(layer.files, folder / FILES_FOLDER)
+    return folder
+
+
+def _write_files(files: Iterable[tuple[str, str]], folder: Path) -> None:
+    folder.mkdir()
+    for path, text in files:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8", newline="")
+
+
+def layer_inputs(layer: JobLayer) -> dict[str, str]:
+    """Return a layer as inputs of a resource. Its source files are too large for the state: they go to a folder."""
+    found = {"base": layer.base, "requirements": layer.requirements}
+    if not layer.files:
+        return found
+    folder = cache_folder() / "images" / "projects" / layer.digests
+    if folder.exists():
+        os.utime(folder)
+    else:
+        draft = folder.with_suffix(".new")
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        _write_files(layer.files, draft)
+        draft.rename(folder)
+    for other in folder.parent.iterdir():
+        # Another program may remove it at the same time.
+        with suppress(FileNotFoundError):
+            if other.stat().st_mtime < time.time() - KEPT_SECONDS:
+                shutil.rmtree(other, ignore_errors=True)
+    return {**found, "files": str(folder)}
+
+
+def layer_of_inputs(inputs: Mapping[str, str]) -> JobLayer:
+    """Return the layer of a resource's inputs."""
+    folder = Path(inputs["files"]) if "files" in inputs else None
+    paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder else []
+    files = tuple((str(path.relative_to(folder)), path.read_bytes().decode()) for path in paths if folder)
+    return JobLayer(base=inputs["base"], requirements=inputs["requirements"], files=files)

@@ -24,7 +24,7 @@ from typing import Any
 from infra.local.api import JSON, STRATEGIC_MERGE
 from infra.local.node import join_cluster
 from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSettings, cache_folder, node_address
-from infra.operators.releases import RELEASES
+from infra.operator_releases import RELEASES
 from simulation.cluster.kubelet import cluster_client
 
 ACCOUNT_FOLDER = Path("/run/secrets/kubernetes.io/serviceaccount")

@@ -10,9 +10,9 @@ from commands.review.recorded import run
 from commands.verify_empty import ownership
 from infra.aws.config import EksConfig
 from infra.cloud import ProvisionedCloud
-from infra.clouds import cloud_of
 from infra.gcp.config import GkeConfig
 from infra.inventory import Listing, Ownership
+from stack.config import cloud_of
 
 
 def gke(name: str, **more: Any) -> GkeConfig:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from commands.review.recorded import run
-from infra.gcp.components import build_components
-from infra.gcp.permissions import ROLES as ROLES_BY_TYPE
-from infra.gcp.permissions import VIEWER_ROLES
+from infra.gcp.inventory import ROLES as ROLES_BY_TYPE
+from infra.gcp.inventory import VIEWER_ROLES
+from infra.gcp.platform import build_components
 from tests.commands.google_calls import CALLS, PERMISSIONS, ROLES
 from tests.commands.platforms import gke, permissions_of
 from tests.components.google_requests import methods

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from infra.aws.permissions import ACTIONS
-from infra.gcp.permissions import ROLES
+from infra.aws.inventory import ACTIONS
+from infra.gcp.inventory import ROLES
 from setup.stores import s3_server
 from simulation.cloud.kinds import KINDS
 from tests.commands.platforms import eks, gke, permissions_of

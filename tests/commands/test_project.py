@@ -23,9 +23,9 @@ from infra.make_command import COMMAND_VARIABLE, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE, project_folder
 from stack.config import load_file
 from stack.run_record import run_records
-from workloads import user_script
-from workloads.examples import example_jobs, example_names
-from workloads.user_script import is_in_checkout, read
+from workloads import user_files
+from workloads.spec import example_jobs, example_names
+from workloads.user_files import is_in_checkout, read_script
 
 
 @pytest.fixture
@@ -111,46 +111,46 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 def test_script_takes_the_source_files_of_its_folder_along(tmp_path: Path) -> None:
     write(tmp_path, FILES)
-    script = read("./train.py", tmp_path)
+    script = read_script("./train.py", tmp_path)
     assert set(script.files) == {"train.py", "helper.py", "inner/more.py", "settings.json"}
     (key,) = [key for key, path in script.paths.items() if path == "inner/more.py"]
     assert "/" not in key
     before = script.config_map("mine")
     write(tmp_path, {"inner/more.py": "VALUE = 3\n"})
-    assert read("./train.py", tmp_path).config_map("mine") != before
+    assert read_script("./train.py", tmp_path).config_map("mine") != before
 
 
 def test_script_of_the_checkout_is_sent_alone() -> None:
-    assert set(read("./images/trainer/network_check.py", CHECKOUT).files) == {"network_check.py"}
+    assert set(read_script("./images/trainer/network_check.py", CHECKOUT).files) == {"network_check.py"}
 
 
 def test_examples_need_no_copy_of_their_script_in_a_project(tmp_path: Path) -> None:
     scripts = [job["script"] for name in example_names() for job in example_jobs(name) if "script" in job]
     ours = [script for script in scripts if is_in_checkout(script)]
     assert "./images/frameworks/hf_trainer.py" in ours
-    assert [read(script, tmp_path) for script in ours] == [read(script, CHECKOUT) for script in ours]
+    assert [read_script(script, tmp_path) for script in ours] == [read_script(script, CHECKOUT) for script in ours]
 
 
 def test_script_of_a_project_is_preferred_to_that_of_an_example(tmp_path: Path) -> None:
     write(tmp_path, {"images/frameworks/hf_trainer.py": "print(1)\n"})
-    assert read("./images/frameworks/hf_trainer.py", tmp_path).text == "print(1)\n"
+    assert read_script("./images/frameworks/hf_trainer.py", tmp_path).text == "print(1)\n"
 
 
 @pytest.mark.parametrize("script", ["./bench/measure.py", "./images/../__main__.py"])
 def test_other_file_of_the_checkout_is_not_a_script_of_a_project(script: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not a file of"):
-        read(script, tmp_path)
+        read_script(script, tmp_path)
 
 
 def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"train.py": "", "big.json": "1" * 1000, "small.py": "1"})
-    monkeypatch.setattr(user_script, "MAX_LAYER_BYTES", 1001)
-    assert read("./train.py", tmp_path).num_bytes == 1001
-    monkeypatch.setattr(user_script, "MAX_LAYER_BYTES", 1000)
+    monkeypatch.setattr(user_files, "MAX_LAYER_BYTES", 1001)
+    assert read_script("./train.py", tmp_path).num_bytes == 1001
+    monkeypatch.setattr(user_files, "MAX_LAYER_BYTES", 1000)
     with pytest.raises(
         ValueError, match=r"has source files next to it of 1,001 bytes.*largest are big\.json, small\.py"
     ):
-        read("./train.py", tmp_path)
+        read_script("./train.py", tmp_path)
 
 
 def test_run_record_has_the_digest_of_the_files_sent(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

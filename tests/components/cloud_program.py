@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.image import cloud_image
+from infra import cloud_image
 from tests.components.test_program import program
 from tests.recording import RecordingEngine
 

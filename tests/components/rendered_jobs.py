@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from tests.golden.manifests import EVERY_KEY, ON_CLAIM, SCRIPT, manifests
 from workloads.kinds import KINDS as ALL_KINDS
-from workloads.pod import Placement
+from workloads.objects import Placement
 from workloads.spec import JobKind, JobSpec
 
 KINDS: tuple[JobKind, ...] = get_args(JobKind)

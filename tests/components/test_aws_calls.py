@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.aws.permissions import ACTIONS, IAM_ACTIONS, IAM_SERVICES
+from infra.aws.inventory import ACTIONS, IAM_ACTIONS, IAM_SERVICES
 from setup.stores import s3_server
 from tests.components.aws_calls import CREATES, Call, calls_of, upgrade
 from tests.components.cloud_program import graph

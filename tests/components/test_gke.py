@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.image import cloud_image
+from infra import cloud_image
 from infra.project import PROJECT_VARIABLE
 from tests.components.cloud_program import A3, cluster, gke, graph, pool
 from tests.recording import Record, RecordingEngine

@@ -12,8 +12,8 @@ import pytest
 from pulumi_kubernetes.core.v1 import Namespace
 
 from infra.hardware import Capacity
-from infra.operators.operators import Operators, OperatorsArgs
-from infra.operators.releases import RELEASES, REQUEST, save_objects
+from infra.operator_releases import RELEASES, REQUEST, save_objects
+from infra.operators import Operators, OperatorsArgs
 from settings.kubernetes_values import parse_cpu, parse_memory
 from settings.types import OPERATORS_NAMESPACE
 from tests.operator_objects import objects_of, save_operator_objects

@@ -11,7 +11,7 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra.image import cloud_image
+from infra import cloud_image
 from infra.local import lifecycle
 from tests.components.cloud_program import graph
 from tests.components.test_program import JOBS, LOCAL, PROJECT, program

@@ -11,9 +11,9 @@ import pulumi
 import pytest
 from pulumi.runtime import rpc
 
-from infra.existing.config import ClaimConfig, KubeconfigConfig, UrlConfig
+from infra.existing import ClaimConfig, KubeconfigConfig, UrlConfig
 from infra.local import lifecycle
-from infra.local.config import LocalConfig
+from infra.local.cloud import LocalConfig
 from infra.project import PROJECT_VARIABLE
 from tests.operator_objects import save_operator_objects
 from tests.recording import RecordingEngine, run

@@ -9,7 +9,7 @@ from infra.gcp.pools import GIB
 from tests.components.rendered_jobs import main_object, spec, workers
 from tests.golden.manifests import GPU, ON_CLAIM, ON_GPUS, SCRIPT, engine
 from workloads.kinds.ray_job import HEAD, OWN_COMMAND
-from workloads.pod import Placement
+from workloads.objects import Placement
 
 ONE = {**SCRIPT, "kind": "ray-job", "queue": None}
 

@@ -28,8 +28,7 @@ from tests.recording import run
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.kinds import operators_of
 from workloads.kinds.indexed_job import backoff_limit
-from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES
-from workloads.pod import Placement
+from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, Placement
 from workloads.spec import JobKind, JobSpec
 
 

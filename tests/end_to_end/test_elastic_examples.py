@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.end_to_end.conftest import Checkout
-from workloads.examples import yaml_blocks
+from workloads.spec import yaml_blocks
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 

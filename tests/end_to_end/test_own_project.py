@@ -12,7 +12,7 @@ import pytest
 
 from infra.local.settings import ClusterSettings
 from tests.end_to_end.conftest import Checkout
-from workloads.user_script import MAX_BYTES
+from workloads.user_files import MAX_SCRIPT_BYTES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
@@ -92,7 +92,7 @@ def project(checkout: Checkout, tmp_path: Path) -> Iterator[Project]:
 
 
 def test_job_of_a_project_gets_its_packages_and_data_on_each_host(project: Project) -> None:
-    for version, table_bytes in (("6.1", 0), ("6.0", MAX_BYTES)):
+    for version, table_bytes in (("6.1", 0), ("6.0", MAX_SCRIPT_BYTES)):
         digest = project.require(f"{PACKAGE}=={version}")
         if table_bytes:
             (project.folder / "table.json").write_text("1" * table_bytes, encoding="utf-8")

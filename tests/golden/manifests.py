@@ -20,7 +20,7 @@ from tests.golden.differences import difference
 from tests.recording import RecordingEngine, run
 from workloads.job import TrainingJob, TrainingJobArgs
 from workloads.kinds import KINDS
-from workloads.pod import Placement
+from workloads.objects import Placement
 from workloads.queues import Queues, QueuesArgs
 from workloads.spec import JobKind, JobSpec
 

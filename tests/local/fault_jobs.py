@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from infra.naming import COMPONENT_LABEL
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import manifests
-from workloads.pod import Placement
+from workloads.objects import Placement
 from workloads.spec import JobKind, JobSpec
 
 JobCause = Literal["deleted", "evicted", "memory", "exit-1", "exit-78", "no-image", "no-capacity"]

@@ -140,9 +140,9 @@ import sys
 sys.path.insert(0, {project!r})
 
 from infra.hardware import Capacity
-from infra.local.program_image import program_reference
-from infra.operators.releases import RELEASES
-from infra.operators.operators import Operators, OperatorsArgs
+from infra.local.image_store import program_reference
+from infra.operator_releases import RELEASES
+from infra.operators import Operators, OperatorsArgs
 from infra.hardware import PoolCapacity
 from tests.local.operator_jobs import jobs, queued, two_in_queue
 from workloads.queues import Queues, QueuesArgs

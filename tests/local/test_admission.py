@@ -13,7 +13,7 @@ import pytest
 
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings
-from infra.operators.releases import RELEASES, load_objects
+from infra.operator_releases import RELEASES, load_objects
 from setup.operators import steps
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import rendered

@@ -19,7 +19,7 @@ import pytest
 
 from infra.local import leftovers, lifecycle
 from infra.local.api import ApiUnavailable, ready_nodes, request
-from infra.local.cgroups import cgroup_folders
+from infra.local.leftovers import cgroup_folders
 from infra.local.settings import (
     KUBERNETES_VERSION,
     PAUSE_IMAGE,
@@ -27,7 +27,7 @@ from infra.local.settings import (
     ClusterSettings,
     built_programs,
 )
-from infra.operators.releases import TOTAL_REQUEST
+from infra.operator_releases import TOTAL_REQUEST
 from setup.steps import CONTAINERD_VERSION, RUNC_VERSION
 from tests.local.conftest import Kubectl, wait_for
 

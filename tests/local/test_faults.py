@@ -18,11 +18,11 @@ from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState, latest_by_place
 from commands.status import read_notes
 from infra.local import lifecycle
-from infra.local.program_image import program_reference
+from infra.local.image_store import program_reference
 from infra.local.provider import load_images
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
-from infra.operators.releases import RELEASES
+from infra.operator_releases import RELEASES
 from setup import operators as operator_steps
 from setup.progress import run_steps
 from tests.golden.manifests import ON_CLAIM
@@ -42,11 +42,11 @@ PROGRAM = """
 import sys
 sys.path.insert(0, {project!r})
 
-from infra.local.program_image import program_reference
+from infra.local.image_store import program_reference
 from infra.local.components import BUCKET_IN_NODE
-from infra.namespace import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
-from infra.operators.releases import RELEASES
-from infra.operators.operators import Operators, OperatorsArgs
+from infra.platform import BucketClaim, TrainingNamespace, TrainingNamespaceArgs
+from infra.operator_releases import RELEASES
+from infra.operators import Operators, OperatorsArgs
 
 on_cluster = pulumi.ResourceOptions(providers={{"kubernetes": cluster}})
 images = {{name: program_reference(name) for name in RELEASES}}

@@ -14,8 +14,15 @@ from typing import IO, Any
 import pytest
 
 from infra.local import image_store
-from infra.local.image_store import DATABASES, INGEST_FOLDER, change_store, clone_store, store_folder, stored_references
-from infra.local.program_image import write_archive
+from infra.local.image_store import (
+    DATABASES,
+    INGEST_FOLDER,
+    change_store,
+    clone_store,
+    store_folder,
+    stored_references,
+    write_archive,
+)
 from infra.local.settings import built_programs
 from infra.local.trainer_image import _remove_new_folder
 

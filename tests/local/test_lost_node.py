@@ -22,7 +22,7 @@ from infra.local.repair import TAINT
 from infra.local.settings import ClusterSettings
 from tests.local.fault_jobs import KINDS, PODS, NodeCause, job_name
 from tests.local.test_faults import NAMESPACE, Faults, place_of, running_jobs, wait_for
-from workloads.pod import LOST_NODE_SECONDS
+from workloads.objects import LOST_NODE_SECONDS
 from workloads.spec import JobKind
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from infra.local.cgroups import cgroup_folders, empty_cgroups, end_cgroups, make_cgroup
+from infra.local.leftovers import cgroup_folders, empty_cgroups, end_cgroups, make_cgroup
 from infra.local.repair import MAX_SILENT_SECONDS, TAINT, Step, step_for
-from workloads.pod import LOST_NODE_SECONDS
+from workloads.objects import LOST_NODE_SECONDS
 
 NOW = datetime(2026, 11, 23, 4, 0, 0, tzinfo=UTC)
 UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}

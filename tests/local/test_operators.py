@@ -12,11 +12,11 @@ import pytest
 
 from commands.monitor.cluster import Cluster
 from infra.local import lifecycle
-from infra.local.program_image import program_reference
+from infra.local.image_store import program_reference
 from infra.local.provider import load_images
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
-from infra.operators.releases import RELEASES
+from infra.operator_releases import RELEASES
 from settings.types import OPERATORS_NAMESPACE
 from setup import operators as operator_steps
 from setup.progress import run_steps

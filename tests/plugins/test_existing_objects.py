@@ -12,8 +12,7 @@ from commands import existing_objects, up
 from commands.existing_objects import existing, identities, in_state
 from commands.review.recorded import ensure_operator_objects, record_file
 from commands.stack import PulumiFailed
-from infra.existing.cloud import Existing
-from infra.existing.config import KubeconfigConfig
+from infra.existing import Existing, KubeconfigConfig
 from stack import config as stack_config
 from tests.plugins.api_server import ApiServer
 from tests.plugins.stack import Stack

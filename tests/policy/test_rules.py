@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from commands.review.recorded import ensure_operator_objects
-from policy.catalogue import RULES
-from policy.config import PolicyConfig
+from policy.catalogue import RULES, PolicyConfig
 from policy.rules import Rule, Settings, findings, pods
 from settings.problem import dotted
 from stack.config import parse

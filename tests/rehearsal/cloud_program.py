@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.aws.config import EksConfig
-from infra.clouds import cloud_of
 from infra.gcp.config import GkeConfig
+from stack.config import cloud_of
 
 
 def platform_of(settings: Mapping[str, Any]) -> GkeConfig | EksConfig:

@@ -13,6 +13,7 @@ import pytest
 
 from infra.local import image_builder, trainer_image
 from infra.local.image_builder import Build, BuildahBuilder
+from infra.project import CHECKOUT
 
 REFERENCE = "trainyard.local/test:1"
 LARGE_CONTENT, SMALL_CONTENT = (f"sha256:{digit * 64}" for digit in "ab")
@@ -86,8 +87,8 @@ def test_the_image_is_named_by_its_sources(tmp_path: Path, monkeypatch: pytest.M
     sources.mkdir()
     (sources / "uv.txt").touch()
     (sources / "loop.py").write_text("a = 1\n", encoding="ascii")
-    monkeypatch.setattr(trainer_image, "PROJECT", tmp_path)
-    monkeypatch.setattr(trainer_image, "TRAINER", sources)
+    monkeypatch.setattr(trainer_image, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(trainer_image, "TRAINER_FOLDER", sources)
     first = trainer_image.trainer_image_reference()
     (sources / "__pycache__").mkdir()
     (sources / "__pycache__" / "loop.pyc").write_bytes(b"x")
@@ -101,8 +102,8 @@ def test_an_image_of_our_own_is_named_by_its_folder_and_the_installer(
 ) -> None:
     (tmp_path / "trainer").mkdir()
     (tmp_path / "images" / "horovod").mkdir(parents=True)
-    monkeypatch.setattr(trainer_image, "PROJECT", tmp_path)
-    monkeypatch.setattr(trainer_image, "TRAINER", tmp_path / "trainer")
+    monkeypatch.setattr(trainer_image, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(trainer_image, "TRAINER_FOLDER", tmp_path / "trainer")
     names = set()
     for file in ("trainer/uv.txt", "images/horovod/Dockerfile", "trainer/loop.py"):
         (tmp_path / "trainer" / "uv.txt").touch()
@@ -114,7 +115,7 @@ def test_an_image_of_our_own_is_named_by_its_folder_and_the_installer(
 
 def test_a_changed_file_changes_the_image() -> None:
     # buildah 1.28 reuses a cached step even if the content of a file that it mounts has changed.
-    files = sorted(trainer_image.PROJECT.glob("*/Dockerfile*")) + sorted(trainer_image.PROJECT.glob("images/*/Docker*"))
+    files = sorted(CHECKOUT.glob("*/Dockerfile*")) + sorted(CHECKOUT.glob("images/*/Docker*"))
     assert len(files) >= 2
     for file in files:
         assert "--mount=type=bind,source=" not in file.read_text(encoding="utf-8"), file

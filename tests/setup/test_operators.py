@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.local import program_image
-from infra.operators.releases import JOBSET, RELEASES, Release, Webhooks, load_objects, objects_file, save_objects
+from infra.local import image_store
+from infra.operator_releases import JOBSET, RELEASES, Release, Webhooks, load_objects, objects_file, save_objects
 from setup import operators
 
 RELEASE = Release(
@@ -135,7 +135,7 @@ def test_program_image_has_only_the_program(tmp_path: Path) -> None:
     program = tmp_path / "jobset"
     program.write_bytes(b"program")
     packed = io.BytesIO()
-    program_image.write_archive("trainyard.local/operator-jobset:1", program, packed)
+    image_store.write_archive("trainyard.local/operator-jobset:1", program, packed)
     packed.seek(0)
     with tarfile.open(fileobj=packed) as archive:
         content = {name: opened.read() for name in archive.getnames() if (opened := archive.extractfile(name))}
@@ -161,17 +161,17 @@ def test_program_image_has_only_the_program(tmp_path: Path) -> None:
 def test_an_image_is_named_by_the_sources_of_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jobset").mkdir()
     (tmp_path / "jobset" / "go.mod").write_text("module a\n", encoding="ascii")
-    monkeypatch.setattr(program_image, "MODULES", tmp_path)
-    first = program_image.program_reference("jobset")
-    assert program_image.is_program(first)
+    monkeypatch.setattr(image_store, "MODULES", tmp_path)
+    first = image_store.program_reference("jobset")
+    assert image_store.is_program(first)
     (tmp_path / "jobset" / "go.mod").write_text("module b\n", encoding="ascii")
-    assert program_image.program_reference("jobset") != first
+    assert image_store.program_reference("jobset") != first
 
 
 def test_an_image_that_is_not_set_up_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(RuntimeError, match="is not set up; run `make up`, or"):
-        program_image.stored_writer(program_image.program_reference(JOBSET.name))
+        image_store.stored_writer(image_store.program_reference(JOBSET.name))
 
 
 def test_steps_are_only_those_that_a_stack_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.processes import PROJECT, Printed, descendants
-from workloads.examples import example_jobs
+from workloads.spec import example_jobs
 
 pytestmark = pytest.mark.timeout(900)
 

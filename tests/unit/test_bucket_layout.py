@@ -6,7 +6,7 @@ import pytest
 
 from infra.aws.config import EksBucketConfig
 from infra.aws.storage import lifecycle
-from infra.local.config import LocalConfig
+from infra.local.cloud import LocalConfig
 from stack.config import StackConfig, parse
 from stack.run_record import run_records
 from stack.validation import SHARED_FOLDERS

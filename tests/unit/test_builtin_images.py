@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.image.builtin_images import BUILTIN_IMAGES
+from infra.builtin_images import BUILTIN_IMAGES
 
 PROJECT = Path(__file__).parents[2]
 SHARING = [name for name, image in BUILTIN_IMAGES.items() if image.trainer_files]

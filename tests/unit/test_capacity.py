@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from infra.capacity import without_daemon_requests
+from infra.capacity import Scheduling, without_daemon_requests
 from infra.hardware import Capacity, PoolCapacity
 from infra.hardware.tpus import tpu_slice
-from infra.scheduling import Scheduling
 from settings.problems import ConfigError
 from stack.config import StackConfig, parse
 from stack.placement import advice, pools_of_jobs, queue_capacity

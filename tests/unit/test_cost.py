@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from infra.clouds import PlatformConfig, cloud_of
 from infra.cost import PRICES, CostEstimate, over_budget
 from infra.hardware.ec2 import EC2_MACHINES
 from infra.hardware.gce import GCE_MACHINES, gce_family
 from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import GENERATIONS
-from stack.config import parse
+from stack.config import PlatformConfig, cloud_of, parse
 
 
 def cost_estimate(platform: PlatformConfig) -> CostEstimate:

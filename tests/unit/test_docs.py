@@ -28,8 +28,7 @@ from tests.unit.test_eks_rules import EKS_PROBLEMS
 from tests.unit.test_gke_rules import GKE_PROBLEMS
 from trainer.config import parse as parse_flags
 from workloads.command import program
-from workloads.examples import FOLDER, example_jobs, example_names, yaml_blocks
-from workloads.spec import JobSpec
+from workloads.spec import EXAMPLES_FOLDER, JobSpec, example_jobs, example_names, yaml_blocks
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = pages()
@@ -214,8 +213,10 @@ def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
 
 
 def test_examples_index_lists_every_page() -> None:
-    assert {path.stem for path in FOLDER.glob("*.md")} == {*example_names(), "README"}
-    listed = re.findall(r"^\| \[([a-z0-9-]+)\]\(\1\.md\)", (FOLDER / "README.md").read_text(encoding="utf-8"), re.M)
+    assert {path.stem for path in EXAMPLES_FOLDER.glob("*.md")} == {*example_names(), "README"}
+    listed = re.findall(
+        r"^\| \[([a-z0-9-]+)\]\(\1\.md\)", (EXAMPLES_FOLDER / "README.md").read_text(encoding="utf-8"), re.M
+    )
     assert sorted(listed) == example_names()
 
 
@@ -232,7 +233,7 @@ def test_example_block_is_valid_job(name: str, place: int, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", example_names())
 def test_example_page_has_name_and_command_of_its_job(name: str) -> None:
     assert example_jobs(name)[0]["name"] == name
-    assert f"`make up JOB={name}`" in (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    assert f"`make up JOB={name}`" in (EXAMPLES_FOLDER / f"{name}.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", example_names())

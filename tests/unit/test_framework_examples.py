@@ -10,7 +10,7 @@ import yaml
 
 from stack.config import parse
 from workloads.command import program
-from workloads.examples import FOLDER, example_jobs
+from workloads.spec import EXAMPLES_FOLDER, example_jobs
 
 PROJECT = Path(__file__).resolve().parents[2]
 EXAMPLES = ["deepspeed", "hf-trainer", "trl-sft"]
@@ -19,7 +19,7 @@ STACK = "Pulumi.local.yaml"
 
 def difference(name: str) -> list[str]:
     """Return the lines of the page's difference to the stack's file."""
-    page = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    page = (EXAMPLES_FOLDER / f"{name}.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```diff\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return str(block).splitlines()
 

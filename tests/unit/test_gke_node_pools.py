@@ -7,11 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.clouds import cloud_of
 from infra.gcp.config import POOL_NAME_LIMIT
 from infra.gcp.pools import MAX_RUN_HOURS, node_pools, num_nodes
 from settings.problems import ConfigError
-from stack.config import parse
+from stack.config import cloud_of, parse
 
 ZONES = ["us-central1-a", "us-central1-b", "us-central1-c"]
 CAPACITY = ["on-demand", "spot", "flex-start", "queued", "reservation:r"]

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.gcp.pools import FABRICS
-from infra.hardware.accelerators import GCP_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.hardware.ec2 import AWS_ZONES, EC2_FAMILIES, EC2_MACHINES, Ec2Family, Ec2Machine, ec2_machine
 from infra.hardware.gce import GCE_FAMILIES, GCE_MACHINES, GceFamily, gce_machine, gpus_on
-from infra.hardware.gpus import GPUS, Gpu
+from infra.hardware.gpus import GCP_ZONES, GPUS, TPU_FLEX_START_ZONES, TPU_ZONES, Gpu
 from infra.hardware.machines import HardwareError
 from infra.hardware.tpus import GENERATIONS, TpuGeneration, is_tpu, tpu_slice
 from tests.unit.stack_settings import code_ids

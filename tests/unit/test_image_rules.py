@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
-from infra.project import PROJECT_VARIABLE
+from infra.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER
+from infra.project import CHECKOUT, PROJECT_VARIABLE
 from stack.config import StackConfig, parse
 from stack.validation import configuration_conflicts
 from tests.problems import problems_of
 from tests.unit.stack_settings import CLUSTER, KUBECONFIG, cloud, code_ids, error_lines, job
-from workloads.validation.images import IMAGE_SOFTWARE, PROJECT, data_folders, python_files
+from workloads.validation.images import IMAGE_SOFTWARE, data_folders, python_files
 
 MPI_JOB = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
 MXNET_JOB = {**MPI_JOB, "kind": "mx-job"}
@@ -126,7 +126,7 @@ def test_image_contents_are_known_for_every_image() -> None:
 @pytest.mark.parametrize("name", [TRAINER, *BUILTIN_IMAGES])
 def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
     image = BUILTIN_IMAGES.get(name, TRAINER_IMAGE)
-    lines = (PROJECT / image.dockerfile).read_text(encoding="utf-8").rpartition("\nFROM ")[2].splitlines()
+    lines = (CHECKOUT / image.dockerfile).read_text(encoding="utf-8").rpartition("\nFROM ")[2].splitlines()
     copied = {
         line
         for line in lines

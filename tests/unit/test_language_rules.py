@@ -17,9 +17,8 @@ from trainer.config import LanguageConfig
 from trainer.config import parse as parse_trainer
 from trainer.exit_codes import ConfigurationError
 from trainer.language.sizes import PRESETS, check_tensor_size, divide_ranks
-from workloads.examples import yaml_blocks
 from workloads.language_model import GIB, estimated_memory, language_training, least_memory, model_sizes
-from workloads.spec import JobSpec
+from workloads.spec import JobSpec, yaml_blocks
 from workloads.validation.conflicts import conflicts
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from images.layer.install import changed_packages, conflict
-from infra.image.builtin_images import JobLayer
+from infra.builtin_images import JobLayer
 from infra.local import provider
-from infra.local.layer_image import (
+from infra.local.trainer_image import (
     LayerError,
     explanation,
     layer_inputs,
@@ -30,10 +30,9 @@ from stack.validation import data_source
 from tests.problems import problems_of
 from tests.unit.stack_settings import CLUSTER, KUBECONFIG, error_lines, job
 from workloads.command import program
-from workloads.job_data import DATA_PATH, HIDDEN_FOLDERS, USER, DataSource
-from workloads.requirements_file import MAX_BYTES, read
 from workloads.spec import JobSpec
-from workloads.user_script import MAX_BYTES as SCRIPT_BYTES
+from workloads.user_files import DATA_PATH, HIDDEN_FOLDERS, MAX_REQUIREMENTS_BYTES, USER, DataSource, read_requirements
+from workloads.user_files import MAX_SCRIPT_BYTES as SCRIPT_BYTES
 
 GKE = {"kind": "gke", "project": "some-project", "pools": [{"name": "cpu", "machine_type": "n2-standard-8"}]}
 PREBUILT = {**GKE, "image": {"prebuilt": f"example.com/a@sha256:{'1' * 64}"}}
@@ -80,7 +79,7 @@ def test_requirements_of_every_platform_that_builds_images_are_accepted(project:
         ("cow\0say\n", "requirements_control_character"),
         ("cowsay = 6.1\n", "requirements_syntax"),
         ("cowsay==6.1\nplease install it\n", "requirements_syntax"),
-        ("a" * (MAX_BYTES + 1), "requirements_too_large"),
+        ("a" * (MAX_REQUIREMENTS_BYTES + 1), "requirements_too_large"),
         ("--index-url https://me:hunter2@example.com/simple\ncowsay\n", "requirements_secret"),
     ],
 )
@@ -104,7 +103,7 @@ def test_requirements_file_that_cannot_be_installed_has_code(project: Path, text
 def test_path_of_requirements_that_is_no_text_of_the_project_has_code(project: Path, path: str, code: str) -> None:
     (project / "latin.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(Invalid) as caught:
-        read(path, project)
+        read_requirements(path, project)
     assert caught.value.code == code
 
 
@@ -114,7 +113,7 @@ def test_requirements_may_name_urls_versions_and_markers(project: Path) -> None:
         + "cowsay[all]>=6,<7; python_version > '3'\nmine @ https://example.com/m.whl\n-i https://example.com\n"
     )
     (project / "requirements.txt").write_text(text, encoding="utf-8")
-    assert read("./requirements.txt", project) == text
+    assert read_requirements("./requirements.txt", project) == text
 
 
 @pytest.mark.usefixtures("project")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from settings.problem import dotted
+from settings.problem import dotted, token_kind
 from settings.problems import ConfigError
-from settings.secret_scan import token_kind
 from stack.config import parse
 from tests.unit.stack_settings import cloud
 

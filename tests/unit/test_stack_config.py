@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.local.config import LocalConfig
+from infra.local.cloud import LocalConfig
 from settings.problems import ConfigError
 from stack.config import StackConfig, load_file, main, parse, with_examples
-from workloads.examples import example_jobs, example_names
+from workloads.spec import example_jobs, example_names
 
 PROJECT = Path(__file__).parents[2]
 GKE = {"kind": "gke", "project": "some-project"}

@@ -11,10 +11,9 @@ from workloads.kinds.indexed_job import IndexedJob
 from workloads.kinds.jobset import JobSet
 from workloads.kinds.kind import Kind
 from workloads.kinds.mpi_job import MPIJob
-from workloads.kinds.mx_job import MXJob
-from workloads.kinds.pytorch_job import PyTorchJob
 from workloads.kinds.ray_job import RayJob
 from workloads.kinds.train_job import TrainJob
+from workloads.kinds.training_operator import MXJob, PyTorchJob
 
 if TYPE_CHECKING:
     from workloads.spec import JobSpec

@@ -21,7 +21,7 @@ from workloads.kinds.kind import COMPLETION_INDEX, Kind
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
 
-    from workloads.pod import Placement
+    from workloads.objects import Placement
     from workloads.spec import JobSpec
 
 
@@ -47,14 +47,16 @@ class IndexedJob(Kind):
 
         from workloads.command import RENDEZVOUS_PORT, host_command, process_layout, restarts_in_place
         from workloads.objects import (
+            CONTAINER,
             CREATED_IS_READY,
             QUEUE_PATH,
             UNAWAITED,
+            Pod,
             failure_policy,
             metadata,
+            pod_template,
             secondary_metadata,
         )
-        from workloads.pod import CONTAINER, Pod, pod_template
 
         Service(
             f"{name}-hosts",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pulumi_kubernetes.batch.v1 import JobTemplateSpecArgs
 
     from workloads.command import ProcessLayout
-    from workloads.pod import Placement, Pod
+    from workloads.objects import Placement, Pod
     from workloads.spec import JobSpec
 
 SLICES = "worker"
@@ -119,8 +119,7 @@ class JobSet(Kind):
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the JobSet."""
         from workloads.command import host_command, process_layout
-        from workloads.objects import CREATED_IS_READY, custom_job, metadata
-        from workloads.pod import Pod
+        from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata
 
         layout = process_layout(spec)
         pod = Pod(command=host_command(spec, layout, placement.nccl_environment))
@@ -159,8 +158,7 @@ def job_template(
     from pulumi_kubernetes.batch.v1 import JobSpecArgs, JobTemplateSpecArgs
     from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
-    from workloads.objects import failure_policy
-    from workloads.pod import CONTAINER, pod_template
+    from workloads.objects import CONTAINER, failure_policy, pod_template
 
     return JobTemplateSpecArgs(
         metadata=ObjectMetaArgs(labels={**job_labels(spec.name, spec.recipe), **(labels or {})}),

@@ -20,7 +20,7 @@ from settings.problem import Problem
 if TYPE_CHECKING:
     from pulumi import Output, ResourceOptions
 
-    from workloads.pod import Placement
+    from workloads.objects import Placement
     from workloads.spec import JobSpec
 
 Rendezvous = Literal["static", "c10d", "etcd"]
@@ -73,7 +73,7 @@ class Kind(ABC):
     name: str
     """Value of `kind` in a job's settings."""
     operators: frozenset[str] = frozenset()
-    """Operators that its jobs need, named as in infra/operators/releases.py."""
+    """Operators that its jobs need, named as in infra/operator_releases.py."""
     resource: Resource | None = None
     """The custom resource that is a job; None for a Job of Kubernetes."""
     rendezvous: tuple[Rendezvous, ...] = ()

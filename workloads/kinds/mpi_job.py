@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from infra.hardware.machines import NcclEnvironmentScript
     from workloads.command import Command, ProcessLayout
-    from workloads.pod import Placement
+    from workloads.objects import Placement
     from workloads.spec import JobSpec
 
 OPEN_MPI = "OpenMPI, sshd and ssh"
@@ -124,8 +124,7 @@ class MPIJob(Kind):
     def render(self, name: str, spec: JobSpec, placement: Placement, opts: ResourceOptions) -> Output[str]:
         """Create the MPIJob."""
         from workloads.command import host_command, process_layout
-        from workloads.objects import CREATED_IS_READY, custom_job, metadata
-        from workloads.pod import Pod, pod_template
+        from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata, pod_template
 
         layout = process_layout(spec)
         host = host_command(spec, layout)
@@ -171,7 +170,7 @@ def launcher_command(
 ) -> Command:
     """Return mpirun on all workers, in the hosts' environment. An interactive job waits for its user to start it."""
     from workloads.command import IDLE, NAMESPACE, POD_VARIABLES, program, with_nccl_environment
-    from workloads.job_data import DATA_VARIABLE
+    from workloads.user_files import DATA_VARIABLE
 
     slots = slots_per_worker(spec, layout)
     # Other references are to the launcher's own pod.

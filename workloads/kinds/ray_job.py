@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pulumi_kubernetes.core.v1 import PodTemplateSpecArgs
 
     from workloads.command import Command
-    from workloads.pod import Placement
+    from workloads.objects import Placement
     from workloads.spec import JobSpec
 
 RAY = "Ray"
@@ -216,8 +216,7 @@ class RayJob(Kind):
         from pulumi import ResourceOptions
 
         from workloads.command import JOIN_SECONDS, SHUTDOWN_MARGIN_SECONDS, host_command, process_layout
-        from workloads.objects import CREATED_IS_READY, custom_job, metadata
-        from workloads.pod import Pod, pod_template
+        from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata, pod_template
 
         host = host_command(spec, process_layout(spec))
         seconds = {
@@ -257,7 +256,7 @@ def _submit(spec: JobSpec) -> tuple[str, ...]:
 def _cluster(spec: JobSpec, placement: Placement, host: Command) -> RayClusterSpec:
     """Return the Ray cluster. Drivers run in the head, tasks and actors only on the hosts."""
     from workloads.command import with_nccl_environment
-    from workloads.pod import Pod, pod_template
+    from workloads.objects import Pod, pod_template
 
     start = ("sh", "-c", START)
     # Without a restart policy, Kubernetes restarts Ray in the pod. The operator would recreate a failed pod at once.

@@ -18,7 +18,7 @@ from workloads.kinds.kind import COMPLETION_INDEX, RANDOM_SUFFIX, Kind, Resource
 if TYPE_CHECKING:
     from pulumi import Input, Output, ResourceOptions
 
-    from workloads.pod import Placement
+    from workloads.objects import Placement
     from workloads.spec import JobSpec
 
 NODES = "node"
@@ -114,8 +114,15 @@ class TrainJob(Kind):
         from pulumi_kubernetes.apiextensions import CustomResource
 
         from workloads.command import host_command, process_layout, uses_torchrun
-        from workloads.objects import CREATED_IS_READY, UNAWAITED, custom_job, metadata, name_of, secondary_metadata
-        from workloads.pod import Pod
+        from workloads.objects import (
+            CREATED_IS_READY,
+            UNAWAITED,
+            Pod,
+            custom_job,
+            metadata,
+            name_of,
+            secondary_metadata,
+        )
 
         layout = process_layout(spec)
         pod = Pod(command=host_command(spec, layout, placement.nccl_environment), container=NODES)

@@ -6,16 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 
 from settings.kubernetes_values import LABEL_LIMIT, format_memory, parse_memory
-from settings.problem import UNDEFINED, Path, Problem
-from settings.secret_scan import secrets_in_arguments, secrets_in_variables
+from settings.problem import UNDEFINED, Path, Problem, secrets_in_arguments, secrets_in_variables
 from workloads.command import NEW_STORE_PER_ROUND, POD_VARIABLES, uses_torchrun
-from workloads.job_data import data_conflicts
 from workloads.kinds import KINDS, kinds_where
 from workloads.spec import JobSpec, default_hosts
 from workloads.trainer_flags import flag_problems, value_of
-from workloads.user_script import path_error
-from workloads.validation.flags import device_conflicts, folder_conflicts, unused_flags
-from workloads.validation.language import language_conflicts
+from workloads.user_files import data_conflicts, path_error
+from workloads.validation.flags import device_conflicts, folder_conflicts, language_conflicts, unused_flags
 
 MIN_MEMORY_BYTES = 200 * 2**20
 """Minimum memory of a recipe's process. torch alone uses 290 MiB after its import."""

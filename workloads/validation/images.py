@@ -10,23 +10,22 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from types import MappingProxyType
 
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER, builtin_image
-from infra.project import project_folder
+from infra.builtin_images import BUILTIN_IMAGES, TRAINER, TRAINER_IMAGE, WORK_FOLDER, builtin_image
+from infra.project import CHECKOUT, project_folder
 from settings.problem import UNDEFINED, Problem
 from workloads.command import BUCKET_PATH, is_below, uses_torchrun
 from workloads.kinds import KINDS
 from workloads.kinds.mpi_job import OPEN_MPI
-from workloads.kinds.mx_job import MXNET
 from workloads.kinds.ray_job import RAY
+from workloads.kinds.training_operator import MXNET
 from workloads.spec import CUDA_12_IMAGE, XLA_IMAGE, JobSpec
 from workloads.trainer_flags import value_of
-from workloads.user_script import checkout_path, is_in_checkout
+from workloads.user_files import checkout_path, is_in_checkout
 from workloads.validation.flags import settings_key
 
-PROJECT = Path(__file__).resolve().parents[2]
 FOLDER_FLAGS, TOKENIZERS = ("data_dir", "init_from", "tokenizer"), ("bytes", "bpe")
 """Flags with a path, and tokenizers that are not one."""
 PACKAGE_FOLDERS = ("/usr", f"{WORK_FOLDER}/venv")
@@ -43,7 +42,7 @@ def python_files(image: str) -> frozenset[str]:
     """Return the paths of the Python files in an image, without those of packages."""
     paths = set()
     for source, target in BUILTIN_IMAGES.get(image, TRAINER_IMAGE).sources.items():
-        source_path = PROJECT / source
+        source_path = CHECKOUT / source
         files = [source_path] if source_path.suffix == ".py" else source_path.rglob("*.py")
         paths |= {absolute_path(str(PurePosixPath(target) / file.relative_to(source_path))) for file in files}
     return frozenset(paths)

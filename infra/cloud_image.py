@@ -9,16 +9,14 @@ from pathlib import Path
 import pulumi
 import pulumi_docker_build as docker
 
-from infra.image.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer
-from infra.image.config import ImageConfig, ImagePlatform
-from infra.local.layer_image import write_context
-from infra.local.trainer_image import copy_data, trainer_sources
-from infra.project import project_folder
+from infra.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer
+from infra.cloud import ImageConfig, ImagePlatform
+from infra.local.trainer_image import copy_data, trainer_sources, write_context
+from infra.project import CHECKOUT, project_folder
 
-PROJECT = Path(__file__).resolve().parents[2]
-CONTEXT = PROJECT / ".trainyard" / "image"
+CONTEXT = CHECKOUT / ".trainyard" / "image"
 """Build context. It contains only the trainer's sources and the data."""
-LAYER_CONTEXTS = PROJECT / ".trainyard" / "layers"
+LAYER_CONTEXTS = CHECKOUT / ".trainyard" / "layers"
 """Folder of the build contexts of the images with jobs' layers."""
 
 X86_64_ONLY: tuple[ImagePlatform, ...] = ("linux/amd64",)
@@ -129,7 +127,7 @@ def _location(path: Path) -> str:
 
     The program of a project outside of the checkout runs in another folder.
     """
-    return str(path.relative_to(PROJECT) if project_folder() == PROJECT else path)
+    return str(path.relative_to(CHECKOUT) if project_folder() == CHECKOUT else path)
 
 
 def trainer_images(
@@ -158,7 +156,7 @@ def prepare_context() -> None:
     """Copy the current sources to the build context. Raises RuntimeError if set-up has not run."""
     shutil.rmtree(CONTEXT, ignore_errors=True)
     for path in trainer_sources():
-        target = CONTEXT / path.relative_to(PROJECT)
+        target = CONTEXT / path.relative_to(CHECKOUT)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     copy_data(CONTEXT)

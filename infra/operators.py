@@ -48,7 +48,7 @@ from pulumi_kubernetes.rbac.v1 import (
 )
 
 from infra.naming import stack_labels
-from infra.operators.releases import REQUEST, OperatorObjects, Release, Webhooks, load_objects, needed_releases
+from infra.operator_releases import REQUEST, OperatorObjects, Release, Webhooks, load_objects, needed_releases
 from infra.platform import Platform
 from settings.kubernetes_values import format_cpu, format_memory
 from settings.types import OPERATORS_NAMESPACE

@@ -1,1 +1,0 @@
-"""Platform on an existing cluster, which the stack neither creates nor deletes."""

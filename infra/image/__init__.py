@@ -1,1 +1,0 @@
-"""Images of jobs: their sources, builds and references."""

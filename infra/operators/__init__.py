@@ -1,1 +1,0 @@
-"""Job operators: their releases, components and capacity."""
