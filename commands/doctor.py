@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from commands.command_line import default_stack, find_project, stacks_of
-from commands.credentials import missing_credentials
+from commands.confirmation import missing_credentials
 from infra.hardware import this_machine
 from infra.local import leftovers, lifecycle
 from infra.local.settings import cache_folder, stack_cluster

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from commands.adopt_orphans import adopt_pending
+from commands.cloud_inventory import adopt_pending
 from commands.environment import PROJECT, STATE, StateBroken
 from commands.interrupts import CommandError, finish_unless_repeated, run_command, set_closing
 from commands.locks import only_command

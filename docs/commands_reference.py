@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from commands.cli import cli
-from commands.exit_status import MEANINGS
+from commands.interrupts import MEANINGS
 
 INTRODUCTION = """\
 # Commands

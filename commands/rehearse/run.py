@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from commands.adopt_orphans import adopt, find_in_cloud
+from commands.cloud_inventory import adopt, find_in_cloud, ownership, simulated, verify
 from commands.down import JOBS_TARGET
 from commands.interrupts import hold_signals
 from commands.locks import end_orphans
@@ -24,7 +24,6 @@ from commands.rehearse.folder import first_errors, run_program
 from commands.rehearse.report import Node, Report, longest_chain, reversed_graph
 from commands.stack import settings_without_salt
 from commands.state_files import StateFiles, project_name
-from commands.verify_empty import ownership, simulated, verify
 from infra.cloud import ProvisionedCloud
 from infra.local import leftovers
 from infra.local.settings import ClusterSettings

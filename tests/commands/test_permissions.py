@@ -125,7 +125,11 @@ def test_gke_permissions_without_fabric_omit_security_admin() -> None:
 )
 def test_permissions_command_prints_policy_or_error(stack: str, code: int, expected_text: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "commands.permissions", stack], cwd=PROJECT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "commands.workflows", "permissions", stack],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == code
     assert expected_text in (done.stdout if code == 0 else done.stderr)
