@@ -469,7 +469,7 @@ def bundle(output: Path | None) -> int:
     Example:
       trainyard bundle --stack dev
     """
-    from commands import bundle as command
+    from commands import doctor as command
 
     return command.bundle(output)
 

@@ -31,8 +31,8 @@ from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title
 from infra.naming import CLUSTER_LABEL
-from simulation.cloud.state import Record as CloudRecord
-from simulation.cloud.state import read_state
+from simulation.cloud.model import Record as CloudRecord
+from simulation.cloud.model import read_state
 from stack.config import load_file
 
 NAME_KEYS = ("name", "bucket", "repositoryId", "member")

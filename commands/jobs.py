@@ -16,13 +16,13 @@ from commands.confirmation import confirm
 from commands.down import JOBS_TARGET
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import STILL_RUNNING, CommandError, set_closing
-from commands.locks import only_command
 from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, job_named, outputs_with, stack_outputs
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Event, LogStreams, looks_like_an_error, parse_event
 from commands.monitor.pod_state import PodState, latest_by_place
 from commands.monitor.screen import Screen
 from commands.stack import pulumi
+from commands.stack_files import only_command
 from commands.up import prepare
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import StackConfig, load_file

@@ -14,7 +14,6 @@ from commands.cloud_inventory import adopt_pending
 from commands.down import JOBS_TARGET
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
-from commands.locks import only_command
 from commands.pulumi_output import is_verbose
 from commands.stack import (
     PulumiFailed,
@@ -24,6 +23,7 @@ from commands.stack import (
     recover,
     save_kubeconfig,
 )
+from commands.stack_files import only_command
 from infra.image.builtin_images import TRAINER
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster

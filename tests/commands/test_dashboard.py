@@ -18,7 +18,7 @@ from commands.monitor.cluster import Forbidden, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import Object, PodState
 from commands.run_times import CAUSES, RunTimes, seconds_per_unit, speeds
-from commands.state_files import StateFiles
+from commands.stack_files import StateFiles
 from infra.local.settings import ClusterSettings
 from tests.commands.dashboard_state import BEGUN, EVENTS, NOW, event, node, observed, pod, stamp, train
 

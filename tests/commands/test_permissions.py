@@ -13,8 +13,8 @@ import pytest
 
 from infra.aws.permissions import ACTIONS
 from infra.gcp.permissions import ROLES
-from setup.stores import s3_server
-from simulation.cloud.kinds import KINDS
+from simulation.cloud.checking import KINDS
+from simulation.object_store import s3_server
 from tests.commands.platforms import eks, gke, permissions_of
 
 PROJECT = Path(__file__).resolve().parents[2]

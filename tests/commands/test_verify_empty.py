@@ -20,8 +20,8 @@ from infra.gcp.inventory import LISTINGS as GOOGLE
 from infra.inventory import CloudResource
 from infra.naming import cloud_labels
 from simulation.cloud import checking
-from simulation.cloud.kinds import KINDS
-from simulation.cloud.state import Record, edit_state, new_state
+from simulation.cloud.checking import KINDS
+from simulation.cloud.model import Record, edit_state, new_state
 from tests.commands.platforms import cloud, eks, gke, known
 
 UNLISTED_TYPES = {

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.locks import RUN_VARIABLE
+from commands.stack_files import RUN_VARIABLE
 from infra.local.leftovers import environment_value
 from tests.conftest import SOAK
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from commands.cloud_inventory import adopt, find_in_cloud, ownership, simulated, verify
-from commands.state_files import StateFiles
-from simulation.cloud.state import edit_state, read_state
+from commands.stack_files import StateFiles
+from simulation.cloud.model import edit_state, read_state
 from tests.commands.platforms import cloud
 from tests.conftest import SOAK
 from tests.rehearsal.cloud_program import platform_of

@@ -16,8 +16,8 @@ from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS
 from infra.inventory import ID_TEMPLATES, CloudResource, Lister, known_id, resources_in
-from simulation.cloud.kind import rendered
-from simulation.cloud.kinds import KINDS
+from simulation.cloud.checking import KINDS
+from simulation.cloud.model import rendered
 from tests.commands.platforms import cloud
 
 CLOUD = cloud(EksConfig(kind="eks", name="dist"))
