@@ -11,7 +11,7 @@ PYTHON := $(BLOCK) .venv/bin/python
 # The targets of a stack are aliases of the program `trainyard`. Each prints the command that it stands for.
 define run
 @setup/python .venv requirements.txt
-@$(PYTHON) -m commands $(1)
+@$(PYTHON) -m commands.cli $(1)
 endef
 DEV := .venv-dev/bin
 PREFIX ?= $(HOME)/.local

@@ -583,3 +583,7 @@ def run_set_up(*words: str) -> int:
 def main(arguments: list[str]) -> int:
     """Run the command line. Return the exit status."""
     return run_group(cli, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -17,11 +17,10 @@ from infra.local.api import NotFound, annotate, apply, request
 from infra.local.settings import ClusterSettings
 from infra.naming import JOB_LABEL
 from simulation.cloud.gcp import NODE_POOL, most_nodes
-from simulation.cloud.state import CloudState, Record, read_state
+from simulation.cloud.model import CloudState, Record, read_state
 from simulation.cluster.control_plane import settings_of
-from simulation.cluster.effects import scale, with_topology
+from simulation.cluster.effects import GKE_POOL_LABEL, gke_nodes, scale, with_topology
 from simulation.cluster.init import MAY_END_ANNOTATION
-from simulation.cluster.nodes import GKE_POOL_LABEL, gke_nodes
 
 REJECTED_SECONDS = 3.0
 """Seconds without a change after which `wait_for_pods` returns, if the scheduler has rejected each pending pod."""

@@ -97,7 +97,7 @@ def _send(checkout: Checkout, target: str, make: int, terminal: int, way: str) -
 def _is_command(pid: int, folder: Path, name: bytes) -> bool:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return words[1:4] == [b"-m", b"commands", name] and Path(f"/proc/{pid}/cwd").readlink() == folder
+        return words[1:4] == [b"-m", b"commands.cli", name] and Path(f"/proc/{pid}/cwd").readlink() == folder
     except OSError:
         return False
 
