@@ -1,4 +1,4 @@
-"""Files of a stack's bucket: list, copy and delete them. A cloud's bucket is read with `gcloud` or `aws`.
+"""Files of a stack's bucket: list, delete and copy them, and `fetch` a job's results. Clouds need `gcloud` or `aws`.
 
 Only buckets that are folders of this machine have been tested.
 """

@@ -324,7 +324,7 @@ def tensorboard(job: str | None, port: int) -> int:
     if status := run_set_up("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt"):
         return status
     os.environ.update(JOB=job or "", PORT=str(port))
-    return command.main()
+    return command.serve_tensorboard()
 
 
 @cli.command(cls=ClusterCommand)

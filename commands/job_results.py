@@ -1,4 +1,4 @@
-"""Jobs of `make up`: follow them to their end, report their results, and write their run records.
+"""Jobs of `make up`: follow them to their end, show their results in a box, and write their run records.
 
 `make up` imports this module late: importing the Kubernetes client takes a while.
 """

@@ -1,4 +1,4 @@
-"""Page about a rank's trace of torch.profiler: the time of each operation, and a time line."""
+"""Profiles and curves of jobs: a page about a rank's trace of torch.profiler, and TensorBoard on the stack's bucket."""
 
 from __future__ import annotations
 
@@ -245,8 +245,8 @@ def command_line(bucket: str, job: str, port: str) -> list[str]:
     ]
 
 
-def main() -> int:
-    """Serve until Ctrl-C. Return the exit status."""
+def serve_tensorboard() -> int:
+    """Serve TensorBoard until Ctrl-C. Return the exit status."""
     set_closing(STILL_RUNNING)
     found = outputs_with(os.environ.get("STACK", "local"), "bucket_url")
     command = command_line(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))

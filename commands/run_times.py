@@ -1,4 +1,4 @@
-"""Time of a run by cause: waiting, set-up, training, evaluating, saving and lost work, from rank 0's events. Pure."""
+"""Time of a run by cause, from rank 0's events, and the speed of each rank compared with the others. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Set-up steps that a stack needs on this machine before `pulumi up`, in order."""
+"""Set-up steps that a stack needs on this machine before `pulumi up`, in order, and its Debian packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Web server of the dashboard: the page, its updates as server-sent events, and logs. Loopback only, read-only.
+"""`make dashboard`: the web server of its page, with updates as server-sent events and logs. Loopback only, read-only.
 
 Every path begins with a secret token, and the Host header must name this machine. Another page in the browser can then
 neither read the dashboard nor guess its address, also not with a DNS name that it points to 127.0.0.1.

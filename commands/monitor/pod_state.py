@@ -1,4 +1,4 @@
-"""States of pods and nodes, from the Kubernetes API: a pod's place in a job, its state and reason, and lost nodes."""
+"""States of pods and nodes, from the Kubernetes API: place in a job, state, reason, exit codes, and lost nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output of a followed job: its hosts' lines, reasons for waiting and result. Plain text without a terminal."""
+"""Output of a followed job: hosts' lines, reasons for waiting, result, and on a terminal a live line."""
 
 from __future__ import annotations
 

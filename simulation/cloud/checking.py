@@ -1,4 +1,4 @@
-"""Check and Diff of a resource's inputs: defaults, invalid inputs, updates in place and replacements."""
+"""Kinds of resources by type token, and Check and Diff of their inputs: defaults, problems, updates, replacements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Kubelet for the operators' pods: it gives each pod an address and starts its real program."""
+"""Kubelet for the operators' pods, and process 1 of each: it mounts files, runs and probes the real program.
+
+A pod sees the machine's file system, with empty folders over /etc, /run and /tmp. Its mount namespace disappears with
+it. Instead of the image, it runs the program that set-up built from the operator's module.
+"""
 
 from __future__ import annotations
 

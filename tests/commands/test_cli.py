@@ -109,7 +109,7 @@ def test_make_variables_are_options_and_the_command_is_printed(
     environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: Record = []
-    environment.setattr(profile, "main", record(calls))
+    environment.setattr(profile, "serve_tensorboard", record(calls))
     environment.setattr(command_line, "run_set_up", lambda *_words: 0)
     for name, value in {"STACK": "dev", "JOB": "digits", "PORT": "7000"}.items():
         environment.setenv(name, value)

@@ -99,9 +99,9 @@ def test_ctrl_c_in_tensorboard_prints_one_line_and_exits_130(tmp_path: Path) -> 
     program.write_text("#!/bin/sh\necho serves\nexec sleep 600\n", encoding="utf-8")
     program.chmod(0o755)
     script = (
-        "import pathlib, sys; from commands import profile; "
-        f"tensorboard.PROGRAM = pathlib.Path({str(program)!r}); "
-        "sys.exit(profile.run_command('make tensorboard', profile.main))"
+        "import pathlib, sys; from commands import interrupts, profile; "
+        f"profile.PROGRAM = pathlib.Path({str(program)!r}); "
+        "sys.exit(interrupts.run_command('make tensorboard', profile.serve_tensorboard))"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script],
