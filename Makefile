@@ -4,14 +4,14 @@
 SHELL := /bin/sh
 STACK ?= local
 export STACK
-# Block Ctrl-C until setup/interrupted.py handles it. Otherwise Ctrl-C during the start of Python prints a traceback. GNU
+# Block Ctrl-C until setup/__init__.py handles it. Otherwise Ctrl-C during the start of Python prints a traceback. GNU
 # env has the option since 8.31.
 BLOCK := $(shell env --block-signal=INT true 2> /dev/null && echo env --block-signal=INT)
 PYTHON := $(BLOCK) .venv/bin/python
 # The targets of a stack are aliases of the program `trainyard`. Each prints the command that it stands for.
 define run
 @setup/python .venv requirements.txt
-@$(PYTHON) -m commands $(1)
+@$(PYTHON) -m commands.cli $(1)
 endef
 DEV := .venv-dev/bin
 PREFIX ?= $(HOME)/.local

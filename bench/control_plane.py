@@ -22,7 +22,7 @@ from commands.rehearse.folder import environment
 from commands.stack import WITHOUT_SNAPSHOTS
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
 from infra.local.trainer_image import trainer_image_reference
-from simulation.cloud.state import new_state
+from simulation.cloud.model import new_state
 from stack.config import load_file
 
 STACK = "bench-ours"

@@ -15,10 +15,10 @@ from bench.measure import PAIRS, PROJECT, Measure
 from bench.programs import BenchStack, kubectl, removed_afterwards, wait_until
 from infra.local.api import request
 from infra.local.settings import ClusterSettings
-from setup.interrupted import descendants
-from simulation.cloud.state import new_state
+from setup import descendants
+from simulation.cloud.model import new_state
 from simulation.cluster import control_plane
-from simulation.cluster.nodes import GKE_POOL_LABEL, gke_nodes
+from simulation.cluster.effects import GKE_POOL_LABEL, gke_nodes
 
 HOSTS = 1024
 WARM_UP_HOSTS = 64

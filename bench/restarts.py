@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bench.measure import PROJECT, WITHOUT_GPU, BenchError, Measure, free_port
 from bench.trainer_rank import write_digits
-from setup.interrupted import descendants
+from setup import descendants
 
 HOSTS = (2, 4, 8)
 PAIRS = 3

@@ -1,5 +1,5 @@
 """Commands of `trainyard` and of the make targets."""
 
-from setup.interrupted import install
+from setup import install
 
 install()

@@ -156,7 +156,7 @@ def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool
       trainyard fetch digits --to results/digits --all
     """
     os.environ["JOB"] = ""
-    from commands import fetch as command
+    from commands import bucket as command
 
     return command.fetch(job or "", to, should_copy_all=should_copy_all, as_json=as_json)
 
@@ -234,9 +234,9 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
       trainyard exec --rank 1 -- nvidia-smi
     """
     os.environ.update(JOB=job or "", RANK=rank)
-    from commands import exec as module
+    from commands import jobs
 
-    return module.main(list(command))
+    return jobs.open_shell(command)
 
 
 @cli.command(cls=StackCommand)
@@ -318,13 +318,13 @@ def tensorboard(job: str | None, port: int) -> int:
       trainyard tensorboard
       trainyard tensorboard digits --port 7000
     """
-    from commands import tensorboard as command
+    from commands import profile as command
 
     command.check_port(port)
     if status := run_set_up("setup/python", ".venv-tensorboard", "requirements-tensorboard.txt"):
         return status
     os.environ.update(JOB=job or "", PORT=str(port))
-    return command.main()
+    return command.serve_tensorboard()
 
 
 @cli.command(cls=ClusterCommand)
@@ -355,7 +355,7 @@ def dashboard(only: bool, port: int, opens: bool | None) -> int:
       trainyard dashboard
       trainyard dashboard --stack dev --only --port 7000 --no-open
     """
-    from commands.dashboard import command
+    from commands.dashboard import server as command
 
     return command.main(port=port, only=only, opens=opens)
 
@@ -373,7 +373,7 @@ def verify_empty() -> int:
     Example:
       trainyard verify-empty --stack dev
     """
-    from commands import verify_empty as command
+    from commands import cloud_inventory as command
 
     return command.main([])
 
@@ -469,7 +469,7 @@ def bundle(output: Path | None) -> int:
     Example:
       trainyard bundle --stack dev
     """
-    from commands import bundle as command
+    from commands import doctor as command
 
     return command.bundle(output)
 
@@ -490,7 +490,7 @@ def config(as_json: bool, action: str, words: tuple[str, ...]) -> int:
       trainyard config set --path 'trainyard:jobs[0].hosts' 4
       trainyard config set --secret secrets:wandb
     """
-    from commands import config as command
+    from commands import stack_settings as command
 
     return command.show(as_json=as_json) if action == "show" else command.pulumi_config([action, *words])
 
@@ -518,7 +518,7 @@ def init(project: Path | None, stack: str, **given: str | int | None) -> int:
     """
     folder = (project or Path.cwd()).resolve()
     os.environ.update({"STACK": stack, PROJECT_VARIABLE: str(folder)})
-    from commands import init as command
+    from commands import stack_settings as command
 
     return run_command(command_title("init"), lambda: command.init(folder, stack, given))
 
@@ -583,3 +583,7 @@ def run_set_up(*words: str) -> int:
 def main(arguments: list[str]) -> int:
     """Run the command line. Return the exit status."""
     return run_group(cli, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

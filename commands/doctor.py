@@ -1,29 +1,41 @@
-"""Checks of this machine and of the stacks of a project, each with its result and a remedy."""
+"""Checks of this machine and of a project's stacks, and a bundle of their settings, state and logs for a bug report."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import tarfile
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from commands import pulumi_output
 from commands.command_line import default_stack, find_project, stacks_of
-from commands.credentials import missing_credentials
+from commands.confirmation import missing_credentials
+from commands.environment import PROJECT, PulumiFailed
+from commands.interrupts import CommandError
+from commands.monitor.cluster import StackOutputs, Unreachable
+from commands.stack import outputs, pulumi
 from infra.hardware import this_machine
 from infra.local import leftovers, lifecycle
 from infra.local.settings import cache_folder, stack_cluster
-from infra.make_command import make_command
+from infra.make_command import DEFAULT_STACK, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE
+from settings.problem import TOKEN_PATTERNS, secrets_in_variables
 
 if TYPE_CHECKING:
     from stack.config import StackConfig
@@ -209,3 +221,181 @@ def _table(found: list[Finding]) -> Table:
             text.append(f"\n{each.remedy}", style="dim" if each.state == "ok" else STYLES[each.state])
         table.add_row(each.name, Text(each.state, style=STYLES[each.state]), text)
     return table
+
+
+MASK = "[masked]"
+LOG_LINES = 500
+"""Maximum number of lines of each log."""
+PULUMI_LOGS = 5
+"""Number of Pulumi's last commands whose output is packed."""
+MAX_PODS = 32
+"""Maximum number of pods whose logs are packed. The newest come first."""
+SECRET_KEYS = ("ciphertext", "secure", "encryptionsalt", "kubeconfig", "plaintext")
+"""Keys in settings and states whose values are left out, encrypted or not."""
+PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+WEB_TOKEN = re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*")
+"""JSON web tokens, such as those of service accounts: https://datatracker.ietf.org/doc/html/rfc7519"""
+BEARER = re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{12,}")
+LOGIN_HEADER = re.compile(r"""(?i)\b((?:authorization|x-api-key)\\?["']?\s*:\s*\\?["']?)[^\s"'][^\n"']*""")
+ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,80})\\?["']?\s{0,8}[=:]\s{0,8}""")
+"""Name of a variable, before its value. The bounds keep the search linear."""
+VALUE = re.compile(r"""\\?"[^"\n]*(?:"|$)|'[^'\n]*(?:'|$)|[^\s"']+""", re.MULTILINE)
+"""Value up to the end of its quotation, or else to the next blank or quotation mark."""
+VALUE_START = 200
+"""Characters of a value that are searched for a secret."""
+
+Parts = Iterator[tuple[str, str]]
+
+
+def mask(text: str) -> str:
+    """Return a text without tokens, private keys, and values of variables whose names suggest secrets."""
+    text = LOGIN_HEADER.sub(rf"\1{MASK}", WEB_TOKEN.sub(MASK, PRIVATE_KEY.sub(MASK, text)))
+    for pattern in TOKEN_PATTERNS.values():
+        text = pattern.sub(MASK, text)
+    return _mask_assigned(BEARER.sub(rf"\1{MASK}", text))
+
+
+def _mask_assigned(text: str) -> str:
+    """Return a text without the values that are assigned to variables whose names suggest secrets."""
+    parts, place = [], 0
+    while found := ASSIGNMENT.search(text, place):
+        end, masked = found.end(), ""
+        if start := VALUE.match(text, end, end + VALUE_START):
+            # An assignment inside the value has its own name, and the search continues there.
+            value = re.sub("[=:]", "-", start[0].strip("\\\"',;}&"))
+            if any(secrets_in_variables({found[1]: value})) and (whole := VALUE.match(text, end)):
+                end, masked = whole.end(), MASK
+        parts += [text[place : found.end()], masked]
+        place = end
+    return "".join([*parts, text[place:]])
+
+
+def without_secrets(value: Any) -> Any:
+    """Return nested values without those of SECRET_KEYS, and with masked texts."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("name"), str) and "value" in value:  # a variable of a container
+            value = {**value, "value": _named(value["name"], value["value"])}
+        return {
+            key: MASK if key in SECRET_KEYS and each else without_secrets(_named(str(key), each))
+            for key, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [without_secrets(each) for each in value]
+    return mask(value) if isinstance(value, str) else value
+
+
+def _named(name: str, value: Any) -> Any:
+    """Return the value of a key, masked if the key's name suggests a secret."""
+    return MASK if isinstance(value, str) and any(secrets_in_variables({name: value})) else value
+
+
+def parts(stack: str) -> Parts:
+    """Yield name and text of each file of the bundle. The file of a part that cannot be read contains the error."""
+    yield "versions.json", _json(_versions())
+    yield "doctor.json", _part(lambda: _json(without_secrets([asdict(each) for each in findings(PROJECT)])))
+    yield f"Pulumi.{stack}.yaml", _part(lambda: _settings(stack))
+    yield "plan.json", _part(lambda: _json(without_secrets(_outputs(stack))))
+    yield "state.json", _part(lambda: _json(without_secrets(_deployment(stack))))
+    yield "history.json", _part(lambda: _json(_history(stack)))
+    for file in pulumi_output.logs(stack)[-PULUMI_LOGS:]:
+        yield f"pulumi/{file.name}", _part(partial(_tail, file))
+    yield from _cluster_parts(stack)
+    yield from _local_logs(stack)
+
+
+def _part(read: Callable[[], str]) -> str:
+    try:
+        return read()
+    except (PulumiFailed, CommandError, OSError, ValueError, KeyError) as error:
+        return f"cannot be read: {mask(str(error))}\n"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, default=str) + "\n"
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    names = ("pulumi", "pulumi-kubernetes", "pulumi-gcp", "pulumi-aws", "kubernetes", "pydantic")
+    return {
+        "trainyard": commit(CHECKOUT),
+        "project": "the checkout" if PROJECT == CHECKOUT else commit(PROJECT),
+        "python": platform.python_version(),
+        "system": " ".join((os.uname().sysname, os.uname().release, os.uname().machine)),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **{name: version(name) for name in names},
+    }
+
+
+def _settings(stack: str) -> str:
+    text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
+    return yaml.safe_dump(without_secrets(yaml.safe_load(text)), sort_keys=False)
+
+
+def _outputs(stack: str) -> dict[str, Any]:
+    return outputs(stack)
+
+
+def _deployment(stack: str) -> Any:
+    return json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
+
+
+def _history(stack: str) -> list[dict[str, Any]]:
+    found = json.loads(pulumi("stack", "history", "--json", "--stack", stack, quiet=True))
+    kept = ("kind", "startTime", "endTime", "result", "resourceChanges")
+    return [{key: each.get(key) for key in kept} for each in found]
+
+
+def _cluster_parts(stack: str) -> Parts:
+    """Yield the states of nodes, jobs and pods, the events, and the last lines of each pod's log."""
+    from commands.status import take_snapshot
+
+    try:
+        found = StackOutputs.of(stack, outputs(stack))
+        cluster = found.cluster()
+        yield "cluster/status.json", _json(without_secrets(take_snapshot(cluster, found.jobs).as_json()))
+        yield "cluster/events.json", _json(without_secrets(cluster.events()))
+        pods = sorted(cluster.pods(found.jobs), key=lambda pod: pod.created, reverse=True)
+    except (CommandError, KeyError) as error:
+        yield "cluster/problem.txt", f"the cluster cannot be queried: {mask(str(error))}\n"
+        return
+    for pod in pods[:MAX_PODS]:
+        try:
+            lines = cluster.log(pod, LOG_LINES)
+        except Unreachable as error:
+            lines = [f"cannot be read: {error}"]
+        yield f"logs/{pod.job}/{pod.name}.log", mask("\n".join(lines)) + "\n"
+
+
+def _local_logs(stack: str) -> Parts:
+    """Yield the last lines of the logs of a local cluster's programs."""
+    folder = stack_cluster(str(PROJECT), stack).folder
+    for file in sorted([*folder.glob("cluster.log"), *folder.glob("logs/*.log"), *folder.glob("node-*/logs/*.log")]):
+        yield f"local/{file.relative_to(folder)}", _part(partial(_tail, file))
+
+
+def _tail(file: Path) -> str:
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:]
+    return mask("\n".join(lines)) + "\n"
+
+
+def bundle(output: Path | None) -> int:
+    """Write the archive. Print its path and size."""
+    stack = os.environ.get("STACK", DEFAULT_STACK)
+    name = f"trainyard-{stack}-{time.strftime('%Y%m%d-%H%M%S')}"
+    file = output or Path(f"{name}.tar.gz")
+    try:
+        with tarfile.open(file, "w:gz") as archive:
+            for path, text in parts(stack):
+                content = text.encode()
+                entry = tarfile.TarInfo(f"{name}/{path}")
+                entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644
+                archive.addfile(entry, io.BytesIO(content))
+                print(f"  {path}: {len(content):,} bytes")
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CommandError(f"{file} cannot be written ({error.strerror}); name another file with `--output`") from error
+    print(f"{file.resolve()}: {file.stat().st_size:,} bytes; secrets are masked, but read it before you publish it")
+    return 0

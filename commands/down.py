@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from commands.adopt_orphans import adopt_pending
+from commands.cloud_inventory import adopt_pending
 from commands.environment import PROJECT, STATE, StateBroken
 from commands.interrupts import CommandError, finish_unless_repeated, run_command, set_closing
-from commands.locks import only_command
 from commands.stack import (
     BACKEND_VARIABLE,
     PulumiFailed,
@@ -25,6 +24,7 @@ from commands.stack import (
     reset_state,
     stack_exists,
 )
+from commands.stack_files import only_command
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import command_title, make_command

@@ -29,11 +29,10 @@ from commands.monitor.cluster import (
     Untrusted,
     stack_outputs,
 )
-from commands.monitor.exit_codes import STOP_CODES
 from commands.monitor.job_state import JobState
-from commands.monitor.live_line import Training, live_line
 from commands.monitor.logs import LogStreams, Progress
 from commands.monitor.pod_state import (
+    STOP_CODES,
     STUCK_REASONS,
     PodState,
     latest_by_place,
@@ -45,9 +44,11 @@ from commands.monitor.screen import (
     Detail,
     JsonScreen,
     Screen,
+    Training,
     describe,
     describe_many,
     format_seconds,
+    live_line,
     restart_reason,
     restarts_of,
     result_text,

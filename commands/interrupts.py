@@ -1,5 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP: pass each to the child program once, wait for its end, print a closing sentence.
 
+The error that ends a command and the exit statuses of all commands are here too.
+
 Pulumi 3.245 handles SIGINT in github.com/pulumi/pulumi, pkg/backend/cancellation_scope.go. The first SIGINT cancels: no
 new operation begins, running ones end, Pulumi saves the state and releases the lock. The second one terminates: running
 operations are abandoned and stay in the state as pending. Pulumi listens only while the engine runs
@@ -24,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from types import FrameType
 from typing import IO, TextIO
@@ -59,10 +62,35 @@ _second_raises = False
 _closing = ""
 
 
+class ExitStatus(IntEnum):
+    """Exit status of a command."""
+
+    SUCCESS = 0
+    FAILURE = 1
+    USAGE = 2
+    NOT_CONFIRMED = 3
+    HANGUP = 129
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+MEANINGS: dict[ExitStatus, str] = {
+    ExitStatus.SUCCESS: "the command succeeded; `up`, `rerun`, `resume` and `logs`: all followed jobs are complete",
+    ExitStatus.FAILURE: "the command failed, a followed job failed, `preview` found a reason not to merge, `doctor` "
+    "found invalid settings, `verify-empty` found leftovers, or a program such as `head` closed the output",
+    ExitStatus.USAGE: "wrong arguments, or settings that `preview` cannot read",
+    ExitStatus.NOT_CONFIRMED: "a question was answered with no, or could not be asked: no terminal and no `--yes`",
+    ExitStatus.HANGUP: "the terminal closed (SIGHUP)",
+    ExitStatus.INTERRUPTED: "Ctrl-C (SIGINT)",
+    ExitStatus.TERMINATED: "the command was terminated (SIGTERM)",
+}
+"""Meaning of each exit status. docs/commands.md has them as a table."""
+
+
 class CommandError(RuntimeError):
     """An error that ends a command. The message says what is wrong and what to do."""
 
-    status = 1
+    status: int = ExitStatus.FAILURE
     """Exit status of the command."""
 
 

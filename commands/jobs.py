@@ -1,28 +1,28 @@
-"""Commands that change one job: stop it after a checkpoint, resume it, run it again."""
+"""Commands about one job: stop it after a checkpoint, resume it, run it again, open a shell in one of its pods."""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from commands import job_results, price_question
+from commands import confirmation, job_results
 from commands.bucket import Bucket
-from commands.confirm import confirm
+from commands.confirmation import confirm
 from commands.down import JOBS_TARGET
 from commands.environment import PROJECT, stack_environment
-from commands.exec import job_named
-from commands.interrupts import CommandError, set_closing
-from commands.locks import only_command
-from commands.monitor.cluster import Cluster, StackOutputs, outputs_with
+from commands.interrupts import STILL_RUNNING, CommandError, set_closing
+from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, job_named, outputs_with, stack_outputs
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Event, LogStreams, looks_like_an_error, parse_event
-from commands.monitor.pod_state import PodState
+from commands.monitor.pod_state import PodState, latest_by_place
 from commands.monitor.screen import Screen
 from commands.stack import pulumi
+from commands.stack_files import only_command
 from commands.up import prepare
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import StackConfig, load_file
@@ -38,6 +38,8 @@ DELETE_SECONDS = 900.0
 _SIGNAL = re.compile(r"\bProcess \d+ got signal: 15\b")
 """torchrun's line about the SIGTERM of a stop, which reads like an error."""
 OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
+SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
+"""Shell of a pod: bash if the image has it."""
 
 
 class JobError(CommandError):
@@ -184,11 +186,11 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
     question = rerun_question(stack.job, state, bucket.location(folder), saved)
     if question:
         confirm(question, is_confirmed=is_confirmed)
-    left = price_question.check_account(stack.name, config) if config.cloud.provisioned else {}
+    left = confirmation.check_account(stack.name, config) if config.cloud.provisioned else {}
     with only_command(stack.name, make_command("rerun", STACK=stack.name)):
         prepare(stack.name, config)
         if config.cloud.provisioned:
-            price_question.ask(stack.name, config, left, is_confirmed=is_confirmed)
+            confirmation.ask(stack.name, config, left, is_confirmed=is_confirmed)
         set_closing(f"the job may be deleted; {stack.command('rerun')} creates it again")
         _delete(stack, state)
         # A job that ends saves a last checkpoint.
@@ -262,3 +264,34 @@ def _follow(stack: Stack, config: StackConfig, before: str) -> int:
     os.environ.update(stack_environment())
     status, _ = job_results.follow_jobs(stack.name, config, stack.outputs, before, (stack.job,))
     return status
+
+
+def pod_of(pods: Sequence[PodState], rank: str) -> PodState:
+    """Return the running pod of a rank, or of a role such as `launcher`. Raises StackNotFound if none runs."""
+    running = [pod for pod in latest_by_place(pods) if pod.state == "running"]
+    for pod in running:
+        if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):
+            return pod
+    listed = ", ".join(pod.label for pod in running) or "none"
+    raise StackNotFound(f"RANK={rank}: no pod of this rank is running; running: {listed}")
+
+
+def kubectl_command(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:
+    """Return the kubectl command that runs `command` in the pod; a shell if `command` is empty."""
+    context = ["--context", found.context] if found.context else []
+    terminal = ["--stdin", "--tty"] if sys.stdin.isatty() else ["--stdin"]
+    kubectl = ["kubectl", *context, "--namespace", found.namespace, "exec", *terminal, pod.name, "--"]
+    return [*kubectl, *(command or SHELL)]
+
+
+def open_shell(command: Sequence[str]) -> int:
+    """Open a shell in the pod of a rank, or run a command there. Return the exit status of kubectl."""
+    set_closing(STILL_RUNNING)
+    found = stack_outputs()
+    name = job_named(found, os.environ.get("JOB", ""))
+    pod = pod_of(found.cluster().pods([name]), os.environ.get("RANK") or "0")
+    environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
+    # The signal ends kubectl, not the program in the pod: the Kubernetes API has no call for that.
+    again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
+    set_closing(f"job {name} and the programs in its pod continue; {again} opens a shell again")
+    return subprocess.run(kubectl_command(found, pod, command), env=environment, check=False).returncode

@@ -27,11 +27,9 @@ from commands.environment import PROJECT
 from commands.interrupts import run_command
 from commands.monitor.cluster import StackOutputs, Unreachable
 from commands.monitor.pod_state import PodState
-from commands.review.difference import difference
-from commands.review.drawing import drawing
 from commands.review.official import PluginReview, review_by_plugins
-from commands.review.page import page
-from commands.review.plan import Step, steps_of
+from commands.review.page import drawing, page
+from commands.review.plan import Step, difference, steps_of
 from commands.review.recorded import Record, ensure_operator_objects, record_file, records_before
 from commands.review.report import NO_REHEARSAL, Report, as_json, comment, invalid_settings, markdown, removal, verdict
 from commands.stack import ensure_stack, outputs, pulumi, stack_exists

@@ -1,4 +1,4 @@
-"""Page about a rank's trace of torch.profiler: the time of each operation, and a time line."""
+"""Profiles and curves of jobs: a page about a rank's trace of torch.profiler, and TensorBoard on the stack's bucket."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import gzip
 import json
 import os
 import re
+import socket
+import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,10 +17,10 @@ from typing import Any
 
 from commands.bucket import Bucket
 from commands.environment import PROJECT
-from commands.exec import job_named
-from commands.interrupts import CommandError
-from commands.monitor.cluster import StackOutputs, outputs_with
+from commands.interrupts import STILL_RUNNING, CommandError, set_closing
+from commands.monitor.cluster import StackOutputs, job_named, outputs_with
 from infra.make_command import DEFAULT_STACK, make_command
+from infra.project import CHECKOUT
 from stack.config import load_file
 
 OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
@@ -206,3 +208,46 @@ def page(title: str, events: Iterable[Mapping[str, Any]]) -> str:
     # The name of an event could contain `</script>`, which would end the page's script.
     text = json.dumps(content, separators=(",", ":")).replace("</", "<\\/")
     return TEMPLATE.read_text(encoding="utf-8").replace(CONTENT, text)
+
+
+PROGRAM = CHECKOUT / ".venv-tensorboard" / "bin" / "tensorboard"
+PORT = "6006"
+"""TensorBoard's default port; `PORT=` sets another."""
+
+
+def check_port(port: int) -> None:
+    """Raise CommandError if this machine cannot serve on a port."""
+    try:
+        socket.create_server(("localhost", port)).close()
+    except OSError as error:
+        # The error's own text repeats the address.
+        reason, other = os.strerror(error.errno or 0), port + 1 if port < 65535 else 6007
+        raise CommandError(
+            f"--port {port}: cannot be used ({reason}); name a free port, such as `--port {other}`"
+        ) from error
+
+
+def log_folder(bucket: str, job: str) -> str:
+    """Return the location of the events: a path on this machine, or a URL that TensorBoard opens by fsspec."""
+    root = bucket.removeprefix("file://").rstrip("/")
+    return f"{root}/{job}" if job else root
+
+
+def command_line(bucket: str, job: str, port: str) -> list[str]:
+    """Return the command. The server is reachable only from this machine."""
+    # The fast loader reads only disks and GCS, and gives no error for other locations.
+    return [
+        str(PROGRAM),
+        f"--logdir={log_folder(bucket, job)}",
+        "--host=localhost",
+        f"--port={port}",
+        "--load_fast=false",
+    ]
+
+
+def serve_tensorboard() -> int:
+    """Serve TensorBoard until Ctrl-C. Return the exit status."""
+    set_closing(STILL_RUNNING)
+    found = outputs_with(os.environ.get("STACK", "local"), "bucket_url")
+    command = command_line(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
+    return subprocess.run(command, check=False).returncode

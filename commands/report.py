@@ -19,10 +19,9 @@ import yaml
 from commands.bucket import Bucket
 from commands.dashboard.metrics import last_train_event
 from commands.environment import PROJECT
-from commands.exec import job_named
 from commands.interrupts import CommandError
 from commands.job_results import complete_record
-from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, outputs_with
+from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, job_named, outputs_with
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from commands.monitor.pod_state import latest_by_place

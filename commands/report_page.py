@@ -8,11 +8,9 @@ from html import escape
 from string import Template
 from typing import Any
 
-from commands.html_page import document
-from commands.monitor.rank_speed import SLOW, speeds
+from commands.html import Attempt, Bar, Series, clock, curves, document, number, rank_grid, time_line
 from commands.report import JobReport
-from commands.run_times import MEANINGS, goodput, without_short
-from commands.svg_chart import Attempt, Bar, Series, clock, curves, number, rank_grid, time_line
+from commands.run_times import MEANINGS, SLOW, goodput, speeds, without_short
 
 CHARTS = (
     ("Loss", "loss", (("train", "loss", "training"), ("test", "loss", "test"))),

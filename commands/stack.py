@@ -16,13 +16,20 @@ from typing import Any
 
 import yaml
 
-from commands import locks
+from commands import stack_files
 from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, program_folder, stack_environment
 from commands.environment import PulumiFailed as PulumiFailed
 from commands.interrupts import Child, Interrupted, hold_signals, run_child
-from commands.locks import RUN_VARIABLE, end_orphans, only_command, run_mark
 from commands.pulumi_output import EVENTS_VARIABLE, VERBS, FoldedOutput, is_verbose, short_path
-from commands.state_files import StateFiles, backend_folder, project_name
+from commands.stack_files import (
+    RUN_VARIABLE,
+    StateFiles,
+    backend_folder,
+    end_orphans,
+    only_command,
+    project_name,
+    run_mark,
+)
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.make_command import make_command
 from infra.project import CHECKOUT
@@ -72,8 +79,8 @@ def pulumi(*words: str, quiet: bool = False) -> str:
             detail = f":\n{done.stderr.strip()}" if quiet else ""
         if done.is_stopped:
             _raise_interrupted(words, stack, done)
-    if owners := locks.owners_in(done.stderr):
-        raise StackBusy(locks.explain(stack, owners, run_mark(PROJECT, stack)))
+    if owners := stack_files.owners_in(done.stderr):
+        raise StackBusy(stack_files.explain(stack, owners, run_mark(PROJECT, stack)))
     if done.status != 0:
         raise PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
     return done.stdout
@@ -279,7 +286,7 @@ def recover(stack: str) -> None:
         print(f"stack {stack}: ended {count} process(es) that a dead `pulumi` had left", flush=True)
     if files := _state_files(stack):
         is_shared = BACKEND_VARIABLE in os.environ
-        for each in locks.free_locks(files.folder, files.project, stack, mark, is_shared=is_shared):
+        for each in stack_files.free_locks(files.folder, files.project, stack, mark, is_shared=is_shared):
             print(each, flush=True)
         _repair(files)
 

@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from commands import price_question
-from commands.adopt_orphans import adopt_pending
+from commands import confirmation
+from commands.cloud_inventory import adopt_pending
 from commands.down import JOBS_TARGET
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
-from commands.locks import only_command
 from commands.pulumi_output import is_verbose
 from commands.stack import (
     PulumiFailed,
@@ -24,6 +23,7 @@ from commands.stack import (
     recover,
     save_kubeconfig,
 )
+from commands.stack_files import only_command
 from infra.builtin_images import TRAINER
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
@@ -49,11 +49,11 @@ def main(*, is_confirmed: bool = False) -> int:
     if problems := config.cloud.up_problems(str(PROJECT), stack):
         print(*problems, sep="\n", file=sys.stderr)
         return 1
-    left = price_question.check_account(stack, config) if config.cloud.provisioned else {}
+    left = confirmation.check_account(stack, config) if config.cloud.provisioned else {}
     with only_command(stack, make_command("up", STACK=stack)):
         if (status := set_up(config)) != 0:
             return status
-        found = bring_up(stack, config, lambda: price_question.ask(stack, config, left, is_confirmed=is_confirmed))
+        found = bring_up(stack, config, lambda: confirmation.ask(stack, config, left, is_confirmed=is_confirmed))
     os.environ.update(stack_environment())
     # Import late: importing the Kubernetes client takes a while, and the job has begun.
     from commands import job_results

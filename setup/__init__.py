@@ -1,5 +1,91 @@
-"""Set-up of this machine for Trainyard: pinned tools, built once into a cache, and images for the local cluster."""
+"""Set-up of this machine for Trainyard: pinned tools, built once into a cache, and images for the local cluster.
 
-from setup.interrupted import install
+The import of this package makes an interrupted process end with a line instead of a traceback, even while it imports
+its modules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType, TracebackType
+
+CLEAR_LINE = "\r\033[K"
+SIGNAL_STATUS_OFFSET = 128
+"""Offset of a signal's number in the exit status of a command that it ended."""
+GRACE_SECONDS = 3.0
+"""Seconds that the programs of set-up have to end after each signal."""
+EXIT_SECONDS = 5
+"""Seconds that the steps then have to clean up."""
+
+
+def install() -> None:
+    """Install the hook. Python then ends by SIGINT, so that a shell sees status 130.
+
+    The Makefile starts Python with SIGINT blocked. A SIGINT since then is delivered here.
+    """
+    sys.excepthook = _hook
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def end_children_on_signals() -> None:
+    """On Ctrl-C or SIGTERM, end all child processes and then this process, with one line of output."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _on_signal)
+
+
+def _on_signal(number: int, _frame: FrameType | None) -> None:
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, _at_once)
+    if sys.stderr.isatty():
+        print(CLEAR_LINE, end="", file=sys.stderr)
+    print("set-up stopped: finished steps are kept; the next run continues from there", file=sys.stderr, flush=True)
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        _end(descendants(os.getpid()), each)
+    # A step cleans up when its program fails, such as the step that installs packages. Do not wait for other steps.
+    signal.signal(signal.SIGALRM, _at_once)
+    signal.alarm(EXIT_SECONDS)
+    sys.exit(SIGNAL_STATUS_OFFSET + number)
+
+
+def _at_once(_number: int, _frame: FrameType | None) -> None:
+    _end(descendants(os.getpid()), signal.SIGKILL)
+    os._exit(SIGNAL_STATUS_OFFSET + signal.SIGINT)
+
+
+def _end(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    deadline = time.monotonic() + GRACE_SECONDS
+    while time.monotonic() < deadline and set(pids) & set(descendants(os.getpid())):
+        time.sleep(0.05)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the descendants of a process, except zombies."""
+    children: dict[int, list[int]] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent, *_ = file.read_bytes().rpartition(b") ")[2].split()
+            if state != b"Z":
+                children.setdefault(int(parent), []).append(int(file.parent.name))
+    found = list(children.get(pid, []))
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+def _hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        print("stopped", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
 
 install()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from setup import end_children_on_signals
 from setup.go_programs import remove_objects
-from setup.interrupted import end_children_on_signals
 from setup.progress import run_steps
 from setup.steps import rehearsal_steps, steps
 

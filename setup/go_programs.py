@@ -132,6 +132,10 @@ class GoProgram:
         draft.rename(self.folder)
 
 
+GCS_SERVER = GoProgram(module="fake-gcs-server", package="github.com/fsouza/fake-gcs-server", binary="fake-gcs-server")
+"""Server of Cloud Storage's API, for rehearsals and tests."""
+
+
 def build_all(programs: Sequence[GoProgram]) -> None:
     """Build the programs that are not built. Their modules and objects stay until `remove_objects`."""
     if all(program.is_built() for program in programs):

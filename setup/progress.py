@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from infra.local.settings import cache_folder
-from setup.interrupted import CLEAR_LINE
+from setup import CLEAR_LINE
 
 MAX_CONCURRENT_STEPS = 2
 """Number of concurrent steps. One that compiles and one that downloads and unpacks use two cores well."""

@@ -1,19 +1,40 @@
-"""Set-up steps that a stack needs on this machine before `pulumi up`, in order."""
+"""Set-up steps that a stack needs on this machine before `pulumi up`, in order, and its Debian packages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from infra.local.image_store import stored_references
 from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS
 from infra.local.trainer_image import builtin_image_reference, ensure_stored, trainer_image_reference
 from infra.operator_releases import needed_releases
-from setup import datasets, debian, go_programs, pulumi_cli, releases
+from setup import datasets, go_programs, pulumi_cli, releases
 from setup import operators as operator_steps
 from setup.progress import Step
 from setup.releases import DownloadError, Downloads
-from setup.stores import GCS_SERVER
 
+PACKAGES = {
+    "iptables": "iptables",
+    "conntrack": "conntrack",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "mount": "mount",
+    "debootstrap": "debootstrap",
+}
+"""Debian package of each program."""
+C_PACKAGES = {"gcc": "gcc", "pkg-config": "pkgconf"}
+"""Debian package of each program for the build of runc, which is partly written in C."""
+CNI_FILES = {Path("/usr/lib/cni/bridge"): "containernetworking-plugins"}
+"""Debian package of each file."""
+C_FILES = {Path("/usr/include/seccomp.h"): "libseccomp-dev", Path("/usr/include/stdio.h"): "libc6-dev"}
+"""Debian package of each C header for runc."""
+POLICY_FILE = Path("/usr/sbin/policy-rc.d")
 KUBERNETES = go_programs.GoProgram(
     module="kubernetes",
     package=".",
@@ -106,11 +127,55 @@ def steps(
     ]
 
 
+def missing_packages(*, compiler: bool = False) -> list[str]:
+    """Return the Debian packages to install. `compiler` adds the compiler for runc."""
+    from infra.local.image_builder import find_builder
+
+    programs, files = (PACKAGES | C_PACKAGES, CNI_FILES | C_FILES) if compiler else (PACKAGES, CNI_FILES)
+    missing = {package for program, package in programs.items() if not shutil.which(program)}
+    missing |= {package for path, package in files.items() if not path.exists()}
+    try:
+        find_builder()
+    except RuntimeError:
+        missing |= {"buildah", "ca-certificates"}
+    return sorted(missing)
+
+
+def install_packages(packages: list[str]) -> None:
+    """Install `packages` without starting their services. Raises RuntimeError if there is no apt-get."""
+    if not shutil.which("apt-get"):
+        raise RuntimeError(
+            f"no apt-get: install the programs of these Debian packages and run this again: {' '.join(packages)}"
+        )
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    with _without_services():
+        # Complete an interrupted installation before the next one.
+        install = ["apt-get", "--quiet=2", "install", "--yes", "--no-install-recommends", *packages]
+        for words in (["dpkg", "--configure", "--pending"], ["apt-get", "--quiet=2", "update"], install):
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise RuntimeError(f"{' '.join(words)} failed:\n{(done.stdout + done.stderr)[-2000:]}")
+
+
+@contextmanager
+def _without_services() -> Iterator[None]:
+    """Prevent Debian from starting services on installation, by a policy-rc.d file."""
+    if POLICY_FILE.exists():
+        yield
+        return
+    POLICY_FILE.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
+    POLICY_FILE.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY_FILE.unlink()
+
+
 def _debian() -> Step:
     return Step(
         name=DEBIAN,
-        is_done=lambda: not debian.missing_packages(),
-        do=lambda _progress: debian.install(debian.missing_packages()),
+        is_done=lambda: not missing_packages(),
+        do=lambda _progress: install_packages(missing_packages()),
     )
 
 
@@ -131,8 +196,8 @@ def _get_runtime(downloads: Downloads, progress: Callable[[str], None]) -> None:
     try:
         releases.install(RUNTIME, releases.runtime_releases(CONTAINERD_VERSION, RUNC_VERSION), downloads)
     except DownloadError as error:
-        if packages := debian.missing_packages(compiler=True):
-            debian.install(packages)
+        if packages := missing_packages(compiler=True):
+            install_packages(packages)
         _build(RUNTIME, error, downloads, progress)
 
 
@@ -185,7 +250,7 @@ def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = Fal
     A rehearsal neither builds nor pulls images. `image` adds the files from which a trainer image would be built.
     """
     programs = [KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
-    programs += [GCS_SERVER] if scheme == "gs" else []
+    programs += [go_programs.GCS_SERVER] if scheme == "gs" else []
     downloads = Downloads()
     return [
         _debian(),

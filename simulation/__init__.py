@@ -1,5 +1,5 @@
 """Simulated clouds, and simulated clusters with real Kubernetes control planes and kwok nodes."""
 
-from setup.interrupted import install
+from setup import install
 
 install()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,11 +17,15 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 from xml.etree import ElementTree
 
-from setup.stores import gcs_server, s3_server
-from simulation.cloud.state import Properties
+from infra.project import CHECKOUT
+from setup.go_programs import GCS_SERVER
+from simulation.cloud.model import Properties
 
 HOST = "127.0.0.1"
 START_SECONDS = 60.0
+S3_ENVIRONMENT = ".venv-stores"
+"""Python environment of moto, which simulates S3."""
+S3_REQUIREMENTS = "images/stores/requirements.txt"
 SETTINGS_KEY = "object_store"
 """Key of the cloud settings that hold the store's URL scheme and port."""
 AUTHORIZATION = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
@@ -146,6 +151,18 @@ def _response(request: Request) -> bytes:
     except HTTPError as error:
         text = " ".join(error.read().decode(errors="replace").split())
         raise StoreError(f"{error.code}: {text[:300]}") from error
+
+
+def s3_server() -> Path:
+    """Return the S3 server's program. Installs it if it is missing, with progress on standard error."""
+    words = [str(CHECKOUT / "setup" / "python"), S3_ENVIRONMENT, S3_REQUIREMENTS]
+    subprocess.run(words, cwd=CHECKOUT, check=True, stdout=sys.stderr)
+    return CHECKOUT / S3_ENVIRONMENT / "bin" / "moto_server"
+
+
+def gcs_server() -> Path:
+    """Return the program of fake-gcs-server, which set-up builds."""
+    return GCS_SERVER.folder / GCS_SERVER.binary
 
 
 STORES: Mapping[str, Callable[[int], ObjectStore]] = {"gs": GoogleStore, "s3": AmazonStore}

@@ -20,9 +20,8 @@ from commands.monitor.pod_state import (
     node_line,
     silent_since,
 )
-from commands.monitor.rank_speed import SLOW, speeds
 from commands.report_page import CHARTS
-from commands.run_times import CAUSES, RunTimes, goodput, without_short
+from commands.run_times import CAUSES, SLOW, RunTimes, goodput, speeds, without_short
 from infra.naming import POOL_LABEL
 
 STATES = ("none", "pending", "creating", "running", "succeeded", "failed", "ending")

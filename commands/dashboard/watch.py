@@ -23,7 +23,7 @@ from commands.monitor.pod_state import WORKER, Object, PodState, latest_by_place
 from commands.report import OUTPUTS, event_of_line
 from commands.report_page import CHARTS
 from commands.run_times import RunTimes
-from commands.state_files import StateFiles, backend_folder
+from commands.stack_files import StateFiles, backend_folder
 from commands.status import TAIL_LINES, read_notes
 from infra.local.lifecycle import saved_settings
 from infra.local.settings import clusters_folder

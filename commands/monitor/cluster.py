@@ -94,6 +94,19 @@ class StackOutputs:
         return Cluster(self.kubeconfig_path, self.namespace, self.context)
 
 
+def job_named(found: StackOutputs, name: str, target: str = "exec") -> str:
+    """Return the job that a command names, or the only one. Raises StackNotFound for an unknown or ambiguous name."""
+    if not name and len(found.jobs) == 1:
+        return found.jobs[0]
+    if name in found.jobs:
+        return name
+    if not found.jobs:
+        raise StackNotFound("the stack has no jobs")
+    problem = f"{name}: the stack has no such job" if name else "the stack has several jobs"
+    example = make_command(target, JOB=found.jobs[0])
+    raise StackNotFound(f"{problem}; name one of {', '.join(found.jobs)}, as in {example}")
+
+
 def outputs_with(stack: str, *names: str) -> dict[str, Any]:
     """Return the outputs of a stack, including the named ones.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from commands.environment import PROJECT
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from commands.rehearse.folder import cluster_settings, rehearsal_folder
-from commands.rehearse.page import page
+from commands.rehearse.report import page
 from commands.rehearse.run import Rehearsal, Subject
 from infra.make_command import make_command
 from infra.project import CHECKOUT

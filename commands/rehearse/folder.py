@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from commands import locks
+from commands import stack_files
 from commands.environment import PROJECT, stack_environment
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.local.settings import ClusterSettings, cache_folder
@@ -105,7 +105,7 @@ def backend_folder(folder: Path) -> Path:
 
 def run_mark(folder: Path) -> str:
     """Return the mark of the processes that a rehearsal's `pulumi` runs start."""
-    return locks.run_mark(folder, "rehearsal")
+    return stack_files.run_mark(folder, "rehearsal")
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -128,7 +128,7 @@ def environment(folder: Path) -> dict[str, str]:
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "SSL_CERT_FILE": str(folder / "authorities.pem"),
         "TRAINYARD_REHEARSAL": str(folder),
-        locks.RUN_VARIABLE: run_mark(folder),
+        stack_files.RUN_VARIABLE: run_mark(folder),
     }
 
 

@@ -14,26 +14,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from commands.adopt_orphans import adopt, find_in_cloud
+from commands.cloud_inventory import adopt, find_in_cloud, ownership, simulated, verify
 from commands.down import JOBS_TARGET
 from commands.interrupts import hold_signals
-from commands.locks import end_orphans
 from commands.pulumi_output import EVENTS_VARIABLE, VERBS, FoldedOutput, is_verbose
 from commands.rehearse import folder as folders
 from commands.rehearse.folder import first_errors, run_program
 from commands.rehearse.report import Node, Report, longest_chain, reversed_graph
 from commands.stack import settings_without_salt
-from commands.state_files import StateFiles, project_name
-from commands.verify_empty import ownership, simulated, verify
+from commands.stack_files import StateFiles, end_orphans, project_name
 from infra.cloud import ProvisionedCloud
 from infra.local import leftovers
 from infra.local.settings import ClusterSettings
-from simulation import autoscaler, placement
+from simulation import placement
+from simulation.cloud.checking import is_known_type, kind_of
 from simulation.cloud.fact_check import unchecked
 from simulation.cloud.fact_table import fact_table
-from simulation.cloud.kinds import is_known_type, kind_of
 from simulation.cloud.lifecycle import quota_used
-from simulation.cloud.state import CloudState, Properties, new_state, read_state
+from simulation.cloud.model import CloudState, Properties, new_state, read_state
 from simulation.cluster import control_plane
 from simulation.cluster.effects import BUCKETS
 from simulation.object_store import StoreError, running, store_of
@@ -209,8 +207,8 @@ class Rehearsal:
 
     def _add_nodes(self, pending: list[placement.Pod]) -> bool:
         """Add nodes for a provisioning request or a pending pod. Return True if nodes were added."""
-        asked = bool(self.subject.queued) and autoscaler.grant_requests(self.folder)
-        return asked or autoscaler.grow(self.folder, pending)
+        asked = bool(self.subject.queued) and placement.grant_requests(self.folder)
+        return asked or placement.grow(self.folder, pending)
 
     def _durations(self, report: Report, state: CloudState) -> None:
         waits_for: dict[str, list[str]] = {}

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from commands.review.difference import with_unknown_outputs, without_ignored
-from commands.review.plan import Action, Step, is_selected, is_within, value_at
+from commands.review.plan import Action, Step, is_selected, is_within, value_at, with_unknown_outputs, without_ignored
 from commands.review.plugin import (
     Plugin,
     PluginDied,

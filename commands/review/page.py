@@ -1,17 +1,110 @@
-"""The HTML page of a preview: the report, and the stack's architecture coloured by what changes. Pure."""
+"""Drawings of a stack's architecture, coloured by what changes: Mermaid for GitHub, and the HTML page of a preview.
+
+GitHub draws Mermaid in comments: https://mermaid.js.org/syntax/flowchart.html. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from markdown_it import MarkdownIt
 
-from commands.html_page import document
-from commands.review.drawing import CLUSTERS, LEGEND, NETWORKS, REGISTRIES, is_part, name_of, nodes_of, of_type
-from commands.review.plan import BUCKETS, POOLS, Step, name_in_cloud
+from commands.html import document
+from commands.review.plan import BUCKETS, POOLS, Step, name_in_cloud, value_at
 from stack.config import StackConfig
 from stack.placement import pools_of_jobs
+
+NETWORKS = ("compute/network:Network", "ec2/vpc:Vpc")
+CLUSTERS = ("container/cluster:Cluster", "eks/cluster:Cluster")
+REGISTRIES = ("artifactregistry/repository:Repository", "ecr/repository:Repository")
+MACHINES = ("nodeConfig.machineType", "instanceTypes[0]")
+"""Inputs of a pool with its machine type."""
+NAMES = ("repositoryId", "tags.Name")
+"""Inputs of repositories and networks with their names."""
+COUNTS = (
+    ("scalingConfig.minSize", "scalingConfig.maxSize"),
+    ("autoscaling.totalMinNodeCount", "autoscaling.totalMaxNodeCount"),
+    ("autoscaling.minNodeCount", "autoscaling.maxNodeCount"),
+    ("nodeCount", "nodeCount"),
+    ("initialNodeCount", "initialNodeCount"),
+)
+"""Inputs of a pool with its minimum and maximum number of nodes."""
+COLOURS = {
+    "replace": "fill:#ffd7d5,stroke:#cf222e,color:#1f2328",
+    "delete": "fill:#ffd7d5,stroke:#cf222e,color:#1f2328,stroke-dasharray:4",
+    "create": "fill:#dafbe1,stroke:#1a7f37,color:#1f2328",
+    "update": "fill:#fff8c5,stroke:#9a6700,color:#1f2328",
+}
+"""Style of each action. Unchanged resources have the default style of the page."""
+LEGEND = "Red: replaced, or deleted if dashed. Green: created. Yellow: updated. Other resources do not change."
+
+
+def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
+    """Return a drawing as lines of Markdown; an empty list if the stack creates no cluster in a cloud."""
+    steps = [each for each in steps if not each.component]
+    clusters = list(of_type(steps, CLUSTERS))
+    if not clusters:
+        return []
+    pools = {name_in_cloud(each): each for each in of_type(steps, POOLS)}
+    networks = ", ".join(_text(name_of(each)) for each in of_type(steps, NETWORKS))
+    lines = ["flowchart LR", f'  subgraph network["network {networks}"]', *_boxes("cluster", clusters)]
+    lines += [*_boxes("pool", pools.values()), "  end"]
+    buckets, registries = list(of_type(steps, BUCKETS)), list(of_type(steps, REGISTRIES))
+    lines += [*_boxes("bucket", buckets), *_boxes("images", registries)]
+    lines += [f"  cluster0 --- pool{place}" for place in range(len(pools))]
+    lines += [f"  images{place} -- image --> cluster0" for place in range(len(registries))]
+    places = {pool: place for place, pool in enumerate(pools)}
+    for number, (job, pool) in enumerate(pools_of_jobs(config.cloud, config.jobs).items()):
+        hosts = next(each.hosts for each in config.jobs if each.name == job)
+        lines.append(f'  job{number}(["job {_text(job)}: {hosts} host{"s" * (hosts != 1)}"])')
+        # A pool in the settings can be several in the cloud, named after it.
+        lines += [f"  job{number} --> pool{place}" for name, place in places.items() if is_part(name, pool)]
+        lines += [f"  job{number} -- files --> bucket{place}" for place in range(len(buckets))]
+    lines += [f"  classDef {action} {style}" for action, style in COLOURS.items()]
+    return ["", "Architecture:", "", "```mermaid", *lines, "```", "", LEGEND]
+
+
+def of_type(steps: Iterable[Step], types: tuple[str, ...]) -> Iterator[Step]:
+    """Yield the steps of resources of these types."""
+    return (each for each in steps if each.type.endswith(types))
+
+
+def _boxes(kind: str, steps: Iterable[Step]) -> Iterator[str]:
+    """Yield a box for each resource, with its colour."""
+    for place, step in enumerate(steps):
+        nodes = nodes_of(step)
+        text = f"{kind} {_text(name_of(step))}{f'<br>{_text(nodes)}' if nodes else ''}"
+        style = f":::{step.action}" if step.action in COLOURS else ""
+        yield f'    {kind}{place}["{text}"]{style}'
+
+
+def nodes_of(step: Step) -> str:
+    """Return number and machine type of a pool's nodes; empty for other resources."""
+    machine = next((found for path in MACHINES if (found := value_at(step.inputs, path))), "")
+    for least, most in COUNTS if step.type.endswith(POOLS) else ():
+        bounds = value_at(step.inputs, least), value_at(step.inputs, most)
+        if bounds[1] is not None:
+            count = f"{int(bounds[1])}" if bounds[0] in (None, bounds[1]) else f"{int(bounds[0])} to {int(bounds[1])}"
+            return f"{count} x {machine}"
+    return ""
+
+
+def name_of(step: Step) -> str:
+    """Return the name by which users know a resource."""
+    found = next((found for key in NAMES if (found := value_at(step.inputs, key))), None)
+    return found if isinstance(found, str) else name_in_cloud(step)
+
+
+def is_part(name: str, pool: str | None) -> bool:
+    """Return True if a pool in the cloud is the pool of the settings or one of its parts."""
+    return pool is not None and (name == pool or name.startswith(f"{pool}-"))
+
+
+def _text(text: str) -> str:
+    """Return a text for a label, without characters that end one."""
+    return text.replace('"', "'").replace("\n", " ")
+
 
 STYLE = """\
 :root { --replace: #ffd7d5; --create: #dafbe1; --update: #fff8c5; --edge: #cf222e; }
@@ -38,12 +131,12 @@ def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> s
     """Return the page of a report in Markdown. It loads nothing from a network."""
     heading, _, rest = text.partition("\n")
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render
-    drawn = "".join(_drawing(config, [each for each in steps if not each.component]))
+    drawn = "".join(_html_drawing(config, [each for each in steps if not each.component]))
     body = f"{render(heading)}\n{drawn}\n{render(rest)}\n"
     return document(f"Preview of stack {stack}", style=STYLE, body=body)
 
 
-def _drawing(config: StackConfig, steps: Sequence[Step]) -> Iterable[str]:
+def _html_drawing(config: StackConfig, steps: Sequence[Step]) -> Iterable[str]:
     """Yield the drawing: jobs in their pools, pools and cluster in the network, images and bucket next to it."""
     clusters = list(of_type(steps, CLUSTERS))
     if not clusters:

@@ -21,7 +21,7 @@ from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, prov
 from commands.environment import stack_environment
 from commands.review.recorded import Record
 from infra.make_command import make_command
-from setup.plugin_protocol import CHANNEL_OPTIONS
+from setup.plugin_process import CHANNEL_OPTIONS
 from setup.pulumi_cli import RELEASE_URL, has_cli
 from setup.releases import DownloadError, Downloads
 from simulation.cloud.values import from_wire, reveal, to_wire

@@ -24,8 +24,8 @@ import yaml
 from pulumi.runtime.mocks import MockCallArgs, MockMonitor, MockResourceArgs, Mocks
 from pulumi.runtime.proto import resource_pb2, source_pb2
 
-from commands.affected_stacks import changed_paths, is_named, is_program
 from commands.environment import PROJECT
+from commands.workflows import changed_paths, is_named, is_program
 from infra import cloud_image
 from infra.local import lifecycle
 from infra.local.trainer_image import trainer_image_reference

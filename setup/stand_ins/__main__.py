@@ -27,7 +27,7 @@ def main(engine_address: str) -> None:
 
     from pulumi.runtime.proto import language_pb2_grpc
 
-    from setup.plugin_protocol import serve
+    from setup.plugin_process import serve
     from setup.stand_ins.host import PythonLanguageHost
 
     host = PythonLanguageHost(engine_address=engine_address)

@@ -18,7 +18,7 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
 
-from setup import attached
+from setup import plugin_process
 
 ROOT = Path(__file__).resolve().parents[2]
 EXECUTE = Path(__file__).with_name("execute.py")
@@ -198,7 +198,7 @@ def _version(python: Path) -> str:
 
 
 def _attached_command(python: Path) -> list[str]:
-    return [str(python), "-u", attached.__file__]
+    return [str(python), "-u", plugin_process.__file__]
 
 
 def _python_or_abort(info: language_pb2.ProgramInfo, context: grpc.ServicerContext) -> Path:

@@ -21,11 +21,11 @@ from google.rpc import status_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from settings.problem import dotted
-from setup.plugin_protocol import serve
+from setup.plugin_process import serve
 from simulation.cloud import checking
 from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
+from simulation.cloud.model import Properties, Record, read_state, without_internal
 from simulation.cloud.schema import UnknownType
-from simulation.cloud.state import Properties, Record, read_state, without_internal
 from simulation.cloud.values import UNKNOWN, from_wire, reveal, to_wire
 
 

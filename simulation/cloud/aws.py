@@ -7,8 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from infra.hardware.ec2 import EC2_MACHINES, Ec2Machine
-from simulation.cloud.kind import Autoname, Errors, Kind, Reference, parse_network, rule, value_at
-from simulation.cloud.state import CloudState, Properties
+from simulation.cloud.model import (
+    Autoname,
+    CloudState,
+    Errors,
+    Kind,
+    Properties,
+    Reference,
+    parse_network,
+    rule,
+    value_at,
+)
 
 VPC = "aws:ec2/vpc:Vpc"
 SUBNET = "aws:ec2/subnet:Subnet"

@@ -1,4 +1,4 @@
-"""Check and Diff of a resource's inputs: defaults, invalid inputs, updates in place and replacements."""
+"""Kinds of resources by type token, and Check and Diff of their inputs: defaults, problems, updates, replacements."""
 
 from __future__ import annotations
 
@@ -12,10 +12,47 @@ from typing import Any
 
 from settings.problem import Problem
 from simulation.cloud import fact_check, schema
+from simulation.cloud.aws import KINDS as AWS
 from simulation.cloud.fact_table import FactTable, converted, fact_table, parts
-from simulation.cloud.kinds import kind_of
-from simulation.cloud.state import Properties, without_internal
+from simulation.cloud.gcp import KINDS as GCP
+from simulation.cloud.model import Autoname, Kind, Properties, without_internal
 from simulation.cloud.values import Unknown
+
+
+def _input_digest(found: Properties) -> str:
+    """Return a digest of the inputs, in place of the image's digest."""
+    text = json.dumps(without_internal(found), sort_keys=True, default=str)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _image_reference(found: Properties) -> str:
+    """Return the image reference: the first tag and the digest."""
+    return f"{(found.get('tags') or ['image'])[0]}@{_input_digest(found)}"
+
+
+IMAGE = Kind(
+    type="docker-build:index:Image",
+    id="{number}",
+    outputs={"digest": _input_digest, "ref": _image_reference, "contextHash": _input_digest},
+    seconds=300,
+    delete_seconds=1,
+)
+"""Simulated image build, which neither builds nor pushes."""
+KINDS: Mapping[str, Kind] = {**GCP, **AWS, IMAGE.type: IMAGE}
+"""Kinds of resources, by type token."""
+
+
+def kind_of(token: str) -> Kind:
+    """Return the kind of a type, or a default kind for an unknown type."""
+    return KINDS.get(token) or Kind(
+        type=token, id=f"{token.rpartition(':')[2].lower()}/{{number}}", autoname=Autoname()
+    )
+
+
+def is_known_type(token: str) -> bool:
+    """Return True if the simulated clouds have a kind for a type."""
+    return token in KINDS
+
 
 DEFAULTS_KEY = "__defaults"
 """Name of the input that lists the defaults filled in by the provider."""

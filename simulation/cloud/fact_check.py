@@ -12,8 +12,7 @@ from typing import Any
 
 from settings.problem import Problem
 from simulation.cloud.fact_table import DESCRIPTIONS, FactTable, converted, parts
-from simulation.cloud.kind import problem, values_at
-from simulation.cloud.state import Properties
+from simulation.cloud.model import Properties, problem, values_at
 from simulation.cloud.values import Unknown
 
 _LABEL = r"[a-z](?:[-a-z0-9]{%d,%d}[a-z0-9])"

@@ -10,8 +10,17 @@ from infra.hardware.gce import GCE_MACHINES, disk_quota, gce_family
 from infra.hardware.gpus import GPUS
 from infra.hardware.machines import MachineType
 from infra.hardware.tpus import GENERATIONS, TpuSlice, tpu_slice
-from simulation.cloud.kind import Autoname, Errors, Kind, Reference, parse_network, rule, value_at
-from simulation.cloud.state import CloudState, Properties
+from simulation.cloud.model import (
+    Autoname,
+    CloudState,
+    Errors,
+    Kind,
+    Properties,
+    Reference,
+    parse_network,
+    rule,
+    value_at,
+)
 
 NETWORK = "gcp:compute/network:Network"
 SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"

@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from settings.problem import dotted
-from simulation.cloud.checking import counted_outputs, new_outputs
-from simulation.cloud.kind import Kind, hex_digits, references_of, rendered
-from simulation.cloud.kinds import kind_of
-from simulation.cloud.state import (
+from simulation.cloud.checking import counted_outputs, kind_of, new_outputs
+from simulation.cloud.model import (
     CloudState,
+    Kind,
     Operation,
     Properties,
     Record,
     edit_state,
+    hex_digits,
     key,
     read_state,
+    references_of,
+    rendered,
     without_internal,
 )
 

@@ -14,8 +14,7 @@ from typing import Any, Union, get_args, get_origin
 from pulumi import _types
 
 from settings.problem import Problem
-from simulation.cloud.kind import problem
-from simulation.cloud.state import Properties
+from simulation.cloud.model import Properties, problem
 from simulation.cloud.values import Unknown
 
 SOURCE = "https://www.pulumi.com/registry/packages"

@@ -19,7 +19,7 @@ from infra.local import lifecycle
 from infra.local.api import FIELD_MANAGER, JSON, Client, apply
 from infra.local.certificates import make_keys
 from infra.local.settings import CONTROL_PLANE_ADDRESS, ClusterSettings
-from simulation.cloud.state import Properties, edit_state
+from simulation.cloud.model import Properties, edit_state
 from simulation.cluster.init import WEBHOOK_PORT
 
 PROGRAM = "simulation.cluster.init"

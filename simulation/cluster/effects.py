@@ -1,21 +1,222 @@
-"""Effects of simulated clusters, node pools and buckets: a control plane, nodes, and buckets of the object store."""
+"""Effects of simulated clusters, node pools and buckets: a control plane, nodes as in GKE and EKS, stored objects."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from infra.hardware import Capacity
+from infra.hardware.ec2 import Ec2Machine
+from infra.hardware.machines import MachineType
+from infra.hardware.node_capacity import eks_allocatable, eks_capacity, eks_pods, gke_allocatable, gke_capacity
+from infra.local.settings import KUBERNETES_VERSION
 from simulation.cloud.aws import CLUSTER as EKS_CLUSTER
-from simulation.cloud.aws import NODE_GROUP, SUBNET, TEMPLATE, machine_of
+from simulation.cloud.aws import NODE_GROUP, SUBNET, TEMPLATE
+from simulation.cloud.aws import machine_of as machine_of_group
 from simulation.cloud.gcp import CLUSTER as GKE_CLUSTER
-from simulation.cloud.gcp import NODE_POOL, POLICY, gpus_of, nodes_per_zone, zones_of
-from simulation.cloud.kind import value_at
+from simulation.cloud.gcp import NODE_POOL, POLICY, gpus_of, machine_of, nodes_per_zone, slice_of, zones_of
 from simulation.cloud.lifecycle import Effects, Rejected
-from simulation.cloud.state import CloudState, Properties, Record, read_state
+from simulation.cloud.model import CloudState, Properties, Record, read_state, value_at
 from simulation.cluster import control_plane
 from simulation.cluster.control_plane import set_nodes, settings_of
-from simulation.cluster.nodes import EKS_GROUP_LABEL, GKE_POOL_LABEL, eks_nodes, gke_nodes
 from simulation.object_store import StoreError, store_of
+
+GKE_POOL_LABEL = "cloud.google.com/gke-nodepool"
+EKS_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
+_KUBELET_VERSION = f"v{KUBERNETES_VERSION}"
+_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
+"""Effect of a taint in the clouds' APIs -> effect in Kubernetes."""
+
+
+def gke_labels(pool: Properties) -> dict[str, str]:
+    """Return the labels of each node of a pool, except for those with its zone and its name.
+
+    https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools, .../how-to/gpus, .../how-to/tpus, .../spot-vms
+    """
+    config = pool.get("nodeConfig") or {}
+    machine = config.get("machineType") or "e2-medium"
+    found = {
+        GKE_POOL_LABEL: str(pool["name"]),
+        "node.kubernetes.io/instance-type": machine,
+        "cloud.google.com/machine-family": machine.partition("-")[0],
+        "cloud.google.com/gke-os-distribution": "cos",
+        "cloud.google.com/gke-container-runtime": "containerd",
+        "cloud.google.com/gke-boot-disk": config.get("diskType") or "pd-balanced",
+        "cloud.google.com/gke-max-pods-per-node": str(pool.get("maxPodsPerNode") or 110),
+        "cloud.google.com/gke-provisioning": "spot" if config.get("spot") else "standard",
+    }
+    if value_at(config, "workloadMetadataConfig.mode") == "GKE_METADATA":
+        found["iam.gke.io/gke-metadata-server-enabled"] = "true"
+    for key, name in (("spot", "gke-spot"), ("flexStart", "gke-flex-start"), ("preemptible", "gke-preemptible")):
+        if config.get(key):
+            found[f"cloud.google.com/{name}"] = "true"
+    if reserved := value_at(config, "reservationAffinity.values"):
+        found["cloud.google.com/reservation-name"] = str(reserved[0]).split("/")[0]
+    gpu, _ = gpus_of(pool)
+    if gpu:
+        driver = value_at(config, "guestAccelerators.gpuDriverInstallationConfig.gpuDriverVersion") or "DEFAULT"
+        found |= {"cloud.google.com/gke-accelerator": gpu, "cloud.google.com/gke-gpu-driver-version": driver.lower()}
+    if tpu := slice_of(pool):
+        found |= {
+            "cloud.google.com/gke-tpu-accelerator": tpu.gke_accelerator,
+            "cloud.google.com/gke-tpu-topology": tpu.topology_label,
+            "cloud.google.com/gke-accelerator-count": str(tpu.chips_per_host),
+        }
+    return {**found, **(config.get("labels") or {})}
+
+
+def gke_taints(pool: Properties, *, only_accelerators: bool) -> list[dict[str, str]]:
+    """Return the taints of the pool's settings, and GKE's taints for accelerators.
+
+    GKE adds no GPU taint if all pools have GPUs:
+    https://github.com/GoogleCloudPlatform/container-engine-accelerators/issues/703
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/gpus
+    """
+    given = value_at(pool, "nodeConfig.taints") or []
+    found = [{"key": each["key"], "value": each["value"], "effect": _EFFECTS[each["effect"]]} for each in given]
+    machine = machine_of(pool)
+    if gpus_of(pool)[0] and not only_accelerators:
+        found.append({"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"})
+    if machine and machine.tpu_chips:
+        found.append({"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"})
+    return found
+
+
+def gke_nodes(pool: Properties, count: int, *, only_accelerators: bool = False) -> list[dict[str, Any]]:
+    """Return `count` Node objects of a pool, spread over its zones."""
+    machine = machine_of(pool)
+    if machine is None:
+        raise ValueError(f"machine type {value_at(pool, 'nodeConfig.machineType')} is not in the hardware table")
+    _, gpus = gpus_of(pool)
+    accelerators = {"nvidia.com/gpu": gpus, "google.com/tpu": machine.tpu_chips}
+    cluster = str(pool["cluster"]).rpartition("/")[2]
+    found = []
+    zones = zones_of(pool)
+    for place, zone in enumerate(zones):
+        for index in range(len(range(place, count, len(zones)))):
+            found.append(
+                _node(
+                    name=f"gke-{cluster}-{pool['name']}-{zone.rpartition('-')[2]}-{index}",
+                    labels=gke_labels(pool),
+                    zone=zone,
+                    region=zone.rpartition("-")[0],
+                    provider_id=f"gce://{pool['project']}/{zone}/gke-{cluster}-{pool['name']}-{index}",
+                    taints=gke_taints(pool, only_accelerators=only_accelerators),
+                    machine=machine,
+                    capacity=gke_capacity(machine),
+                    allocatable=gke_allocatable(machine),
+                    pods=int(pool.get("maxPodsPerNode") or 110),
+                    disk_gb=int(value_at(pool, "nodeConfig.diskSizeGb") or 100),
+                    accelerators={key: value for key, value in accelerators.items() if value},
+                )
+            )
+    return found
+
+
+def eks_nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adapters: int) -> list[dict[str, Any]]:
+    """Return the Node objects of a group, in turn in each of its zones.
+
+    `adapters` is the number of EFA adapters in the group's launch template.
+
+    https://docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html
+    """
+    labels = {
+        EKS_GROUP_LABEL: str(group["nodeGroupName"]),
+        "eks.amazonaws.com/capacityType": str(group.get("capacityType") or "ON_DEMAND"),
+        "node.kubernetes.io/instance-type": machine.name,
+        **(group.get("labels") or {}),
+    }
+    taints = [
+        {"key": each["key"], "value": each.get("value") or "", "effect": _EFFECTS[each["effect"]]}
+        for each in group.get("taints") or []
+    ]
+    accelerators = {"nvidia.com/gpu": machine.gpus, "vpc.amazonaws.com/efa": adapters}
+    found = []
+    for index in range(int((group.get("scalingConfig") or {}).get("desiredSize") or 0)):
+        zone = zones[index % len(zones)]
+        name = f"{group['clusterName']}-{group['nodeGroupName']}-{index}.{zone[:-1]}.compute.internal"
+        found.append(
+            _node(
+                name=name,
+                labels=labels,
+                zone=zone,
+                region=zone[:-1],
+                provider_id=f"aws:///{zone}/i-{index:017x}",
+                taints=taints,
+                machine=machine,
+                capacity=eks_capacity(machine),
+                allocatable=eks_allocatable(machine, fabric=adapters > 0),
+                pods=eks_pods(machine),
+                disk_gb=100,
+                accelerators={key: value for key, value in accelerators.items() if value},
+            )
+        )
+    return found
+
+
+def _node(
+    *,
+    name: str,
+    labels: Mapping[str, str],
+    zone: str,
+    region: str,
+    provider_id: str,
+    taints: Sequence[Mapping[str, str]],
+    machine: MachineType,
+    capacity: Capacity,
+    allocatable: Capacity,
+    pods: int,
+    disk_gb: int,
+    accelerators: Mapping[str, int],
+) -> dict[str, Any]:
+    """Return a ready Node with the machine's capacity and allocatable: cpu, memory, pods, disk and accelerators."""
+    architecture = "arm64" if machine.name.startswith(("a4x", "t2a", "c4a", "g5g", "m7g", "p6e")) else "amd64"
+    all_labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": architecture,
+        "topology.kubernetes.io/zone": zone,
+        "topology.kubernetes.io/region": region,
+        "type": "kwok",
+        **labels,
+    }
+    extended = {key: str(count) for key, count in accelerators.items()}
+    disk = disk_gb * 10**9
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": all_labels},
+        "spec": {"providerID": provider_id, "taints": list(taints)},
+        "status": {
+            "capacity": {**_amounts(capacity, pods, disk), **extended},
+            "allocatable": {**_amounts(allocatable, pods, disk * 9 // 10), **extended},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            "nodeInfo": {
+                "architecture": architecture,
+                "operatingSystem": "linux",
+                "kubeletVersion": _KUBELET_VERSION,
+                "kubeProxyVersion": _KUBELET_VERSION,
+                "containerRuntimeVersion": "containerd://2.0",
+                "kernelVersion": "6.6",
+                "osImage": machine.name,
+                "bootID": "",
+                "machineID": "",
+                "systemUUID": "",
+            },
+        },
+    }
+
+
+def _amounts(capacity: Capacity, pods: int, disk: int) -> dict[str, str]:
+    return {
+        "cpu": f"{capacity.millicores}m",
+        "memory": str(capacity.memory),
+        "pods": str(pods),
+        "ephemeral-storage": str(disk),
+    }
+
 
 BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
 CLOUD_NAMES = {GKE_CLUSTER: "gke", EKS_CLUSTER: "eks"}
@@ -65,7 +266,7 @@ class ClusterEffects(Effects):
 def nodes_of_group(state: CloudState, record: Record) -> list[dict[str, Any]]:
     """Return the nodes of an EKS node group. Raises Rejected for an unknown instance type."""
     group = record.inputs
-    machine = machine_of(group, state)
+    machine = machine_of_group(group, state)
     if machine is None:
         raise Rejected(f"node group {group['nodeGroupName']}: its instance type is not in the hardware table")
     subnets = [state.find(each, SUBNET) for each in group["subnetIds"]]

@@ -6,8 +6,8 @@ import functools
 import json
 from typing import Any
 
+from commands.cloud_inventory import ownership
 from commands.review.recorded import run
-from commands.verify_empty import ownership
 from infra.aws.config import EksConfig
 from infra.cloud import ProvisionedCloud
 from infra.gcp.config import GkeConfig

@@ -14,7 +14,7 @@ import grpc
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc, provider_pb2, provider_pb2_grpc
 
-from setup.plugin_protocol import serve
+from setup.plugin_process import serve
 from simulation.cloud.values import Unknown, from_wire
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
-from commands.review.difference import difference
+from commands.review.plan import difference
 from commands.review.recorded import record_program
 from commands.review.report import Report, markdown
 from policy.catalogue import RULES

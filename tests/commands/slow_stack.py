@@ -42,15 +42,15 @@ Slow("second", pulumi.ResourceOptions(depends_on=[first]))
 COMMAND = """
 import sys
 from pathlib import Path
-from commands import interrupts, locks, pulumi_output, stack
+from commands import interrupts, stack_files, pulumi_output, stack
 stack.PROJECT = Path(sys.argv[1])
 stack.program_folder = lambda: stack.PROJECT
-locks.STATE = pulumi_output.STATE = stack.PROJECT / "own"
+stack_files.STATE = pulumi_output.STATE = stack.PROJECT / "own"
 interrupts.REPORT_SECONDS = 0.5
 
 def main():
     try:
-        with locks.only_command("dev", "`make up`"):
+        with stack_files.only_command("dev", "`make up`"):
             stack.recover("dev")
             stack.ensure_stack("dev")
             stack.pulumi("up", "--yes", "--skip-preview", "--stack", "dev")

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from commands.affected_stacks import PROGRAM_PATHS, affected, removed
 from commands.environment import PROJECT
+from commands.workflows import PROGRAM_PATHS, affected, removed
 
 STACKS = {"eks": "jobs: [elastic]", "dev": "jobs: [{script: ./train.py}, elastic-lightning]"}
 PRINT_LOADED_FILES = """

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.bucket import Bucket, BucketError
-from commands.fetch import copy_results
+from commands.bucket import Bucket, BucketError, copy_results
 
 RECORD = {"checkpoints": "checkpoints/digits", "bucket_prefix": "digits"}
 

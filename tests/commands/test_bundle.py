@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from commands import bundle, pulumi_output
-from commands.bundle import MASK, mask, without_secrets
-from commands.doctor import Finding
+from commands import doctor, pulumi_output
+from commands.doctor import MASK, Finding, mask, without_secrets
 from commands.environment import PulumiFailed
 from commands.interrupts import CommandError
 from commands.monitor.cluster import StackOutputs, Unreachable
@@ -95,11 +94,11 @@ def stack_of(monkeypatch: pytest.MonkeyPatch, folder: Path, cluster: Any) -> Non
     (logs / "20260101-000000-up.log").write_text(f"error: {AWS_KEY} is not valid\n", encoding="utf-8")
     monkeypatch.setattr(pulumi_output, "STATE", folder / ".trainyard")
     outputs = {"kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits"], "kubeconfig": "secret text"}
-    monkeypatch.setattr(bundle, "PROJECT", folder)
-    monkeypatch.setattr(bundle, "outputs", lambda _stack: outputs)
+    monkeypatch.setattr(doctor, "PROJECT", folder)
+    monkeypatch.setattr(doctor, "outputs", lambda _stack: outputs)
     invalid = Finding(name="stack dev", state="error", found="settings are invalid", remedy=f"{AWS_KEY} is unknown")
-    monkeypatch.setattr(bundle, "findings", lambda _folder: [invalid])
-    monkeypatch.setattr(bundle, "stack_cluster", lambda *_names: SimpleNamespace(folder=folder / "local"))
+    monkeypatch.setattr(doctor, "findings", lambda _folder: [invalid])
+    monkeypatch.setattr(doctor, "stack_cluster", lambda *_names: SimpleNamespace(folder=folder / "local"))
     monkeypatch.setattr(StackOutputs, "cluster", lambda _self: cluster)
 
     def pulumi(*words: str, **_options: Any) -> str:
@@ -107,13 +106,13 @@ def stack_of(monkeypatch: pytest.MonkeyPatch, folder: Path, cluster: Any) -> Non
             raise PulumiFailed("no history")
         return '{"deployment": {"resources": [{"inputs": {"password": {"ciphertext": "v1:abc"}}}]}}'
 
-    monkeypatch.setattr(bundle, "pulumi", pulumi)
+    monkeypatch.setattr(doctor, "pulumi", pulumi)
     monkeypatch.setenv("STACK", "dev")
 
 
 def packed(folder: Path) -> dict[str, str]:
     """Return the files of the archive by name, without its top folder."""
-    assert bundle.bundle(folder / "b.tar.gz") == 0
+    assert doctor.bundle(folder / "b.tar.gz") == 0
     with tarfile.open(folder / "b.tar.gz") as archive:
         return {
             member.name.partition("/")[2]: opened.read().decode()
@@ -156,7 +155,7 @@ def test_bundle_has_every_part_without_secrets(monkeypatch: pytest.MonkeyPatch, 
 
 def test_bundle_into_a_missing_folder_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"cannot be written .*; name another file with `--output`"):
-        bundle.bundle(tmp_path / "missing" / "b.tar.gz")
+        doctor.bundle(tmp_path / "missing" / "b.tar.gz")
 
 
 def test_bundle_without_a_cluster_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

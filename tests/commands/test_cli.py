@@ -16,9 +16,8 @@ import click
 import pytest
 
 from commands import cli as command_line
-from commands import follow, tensorboard, up
-from commands.exit_status import MEANINGS, ExitStatus
-from commands.interrupts import CommandError
+from commands import follow, profile, up
+from commands.interrupts import MEANINGS, CommandError, ExitStatus
 from infra.make_command import COMMAND_VARIABLE, make_command
 from tests.unit.test_makefile import make
 
@@ -110,7 +109,7 @@ def test_make_variables_are_options_and_the_command_is_printed(
     environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls: Record = []
-    environment.setattr(tensorboard, "main", record(calls))
+    environment.setattr(profile, "serve_tensorboard", record(calls))
     environment.setattr(command_line, "run_set_up", lambda *_words: 0)
     for name, value in {"STACK": "dev", "JOB": "digits", "PORT": "7000"}.items():
         environment.setenv(name, value)

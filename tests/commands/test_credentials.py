@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from commands import credentials
-from commands.credentials import missing_credentials
+from commands import confirmation
+from commands.confirmation import missing_credentials
 
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a home folder of a machine in no cloud, without `gcloud` and `aws`."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(credentials, "PRODUCT", tmp_path / "product")
-    monkeypatch.setattr(credentials, "VENDOR", tmp_path / "vendor")
+    monkeypatch.setattr(confirmation, "PRODUCT", tmp_path / "product")
+    monkeypatch.setattr(confirmation, "VENDOR", tmp_path / "vendor")
     (tmp_path / "bin").mkdir()
     return tmp_path
 

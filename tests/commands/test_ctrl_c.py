@@ -63,11 +63,22 @@ def deployed_stack_environment(port: int, folder: Path) -> dict[str, str]:
     return environment
 
 
-@pytest.mark.parametrize("module", ["status", "follow", "exec"])
-def test_ctrl_c_during_a_cluster_request_prints_one_line_and_exits_130(tmp_path: Path, module: str) -> None:
+EXEC = """
+import sys
+from commands.interrupts import run_command
+from commands.jobs import open_shell
+
+sys.exit(run_command("make exec", lambda: open_shell([])))
+"""
+
+
+@pytest.mark.parametrize("program", [("-m", "commands.status"), ("-m", "commands.follow"), ("-c", EXEC)])
+def test_ctrl_c_during_a_cluster_request_prints_one_line_and_exits_130(
+    tmp_path: Path, program: tuple[str, str]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         environment = deployed_stack_environment(server.getsockname()[1], tmp_path)
-        words = [sys.executable, "-m", f"commands.{module}"]
+        words = [sys.executable, *program]
         with subprocess.Popen(
             words, cwd=PROJECT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         ) as process:
@@ -88,9 +99,9 @@ def test_ctrl_c_in_tensorboard_prints_one_line_and_exits_130(tmp_path: Path) -> 
     program.write_text("#!/bin/sh\necho serves\nexec sleep 600\n", encoding="utf-8")
     program.chmod(0o755)
     script = (
-        "import pathlib, sys; from commands import tensorboard; "
-        f"tensorboard.PROGRAM = pathlib.Path({str(program)!r}); "
-        "sys.exit(tensorboard.run_command('make tensorboard', tensorboard.main))"
+        "import pathlib, sys; from commands import interrupts, profile; "
+        f"profile.PROGRAM = pathlib.Path({str(program)!r}); "
+        "sys.exit(interrupts.run_command('make tensorboard', profile.serve_tensorboard))"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script],

@@ -17,9 +17,8 @@ from commands.dashboard.watch import JobFeed, Source, StackGone, StackWatcher, s
 from commands.monitor.cluster import Forbidden, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import Object, PodState
-from commands.monitor.rank_speed import seconds_per_unit, speeds
-from commands.run_times import CAUSES, RunTimes
-from commands.state_files import StateFiles
+from commands.run_times import CAUSES, RunTimes, seconds_per_unit, speeds
+from commands.stack_files import StateFiles
 from infra.local.settings import ClusterSettings
 from tests.commands.dashboard_state import BEGUN, EVENTS, NOW, event, node, observed, pod, stamp, train
 

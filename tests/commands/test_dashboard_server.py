@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from commands.dashboard import command
+from commands.dashboard import server as command
 from commands.dashboard.document import document
 from commands.dashboard.server import MAX_LISTENERS, PAGE, Hub, Server, content_policy, message, serve, stop
 from commands.environment import PROJECT
@@ -166,7 +166,7 @@ def test_dashboard_without_a_stack_says_what_to_do(monkeypatch: pytest.MonkeyPat
 
 PROGRAM = """\
 import pathlib, sys
-from commands.dashboard import command
+from commands.dashboard import server as command
 from commands.dashboard.watch import Source, StackGone
 from commands.interrupts import run_command
 from commands.monitor.cluster import Unreachable

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from commands.exec import job_named, kubectl_command, pod_of
-from commands.monitor.cluster import StackNotFound, StackOutputs
+from commands.jobs import kubectl_command, pod_of
+from commands.monitor.cluster import StackNotFound, StackOutputs, job_named
 from commands.monitor.pod_state import PodState
 
 OUTPUTS = StackOutputs(kubeconfig_path="/k", namespace="training", jobs=("a", "b"), context="c")

@@ -1,4 +1,4 @@
-"""Comparison of the roles that `commands.permissions` prints for GKE with the calls of Google's provider."""
+"""Comparison of the roles that `commands.workflows permissions` prints for GKE with the calls of Google's provider."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.locks import orphans_of, run_mark
+from commands.stack_files import orphans_of, run_mark
 from tests.commands.slow_stack import Slow
 from tests.end_to_end.conftest import is_pulumi_in, processes
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from commands import jobs
-from commands.confirm import NotConfirmed, confirm
-from commands.exit_status import ExitStatus
+from commands.confirmation import NotConfirmed, confirm
 from commands.follow import Follower
+from commands.interrupts import ExitStatus
 from commands.job_results import finished_lines, report_stopped
 from commands.jobs import JobError, rerun_question, stopped_lines
 from commands.monitor.cluster import Cluster, NotFound

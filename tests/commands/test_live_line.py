@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from commands.monitor.live_line import BLOCKS, Training, live_line, spark_line
 from commands.monitor.logs import parse_event
+from commands.monitor.screen import BLOCKS, Training, live_line, spark_line
 
 
 def training(*lines: str, epochs: int = 0) -> Training:

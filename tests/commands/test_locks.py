@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from commands import locks
+from commands import stack_files
 from commands.environment import StackBusy
-from commands.locks import explain, free_locks, only_command, owners_in
+from commands.stack_files import explain, free_locks, only_command, owners_in
 
 MARK = "/checkout:dev"
 SINCE = "2026-11-24T10:00:00Z"
@@ -126,9 +126,9 @@ def test_explain_of_a_dead_owner_on_a_shared_backend_names_the_command() -> None
 HOLDER_PROGRAM = """
 import sys, time
 from pathlib import Path
-from commands import locks
-locks.STATE = Path(sys.argv[1])
-with locks.only_command("dev", "`make up`"):
+from commands import stack_files
+stack_files.STATE = Path(sys.argv[1])
+with stack_files.only_command("dev", "`make up`"):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -137,7 +137,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "STATE", tmp_path)
+    monkeypatch.setattr(stack_files, "STATE", tmp_path)
 
 
 def test_only_command_held_by_another_process_names_its_holder(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_only_command_held_by_another_process_names_its_holder(tmp_path: Path) -
 
 
 def test_only_command_with_an_unreadable_holder_fails_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "READ_SECONDS", 0.0)
+    monkeypatch.setattr(stack_files, "READ_SECONDS", 0.0)
     with only_command("dev", "make up"):
         (tmp_path / "locks" / "dev").write_text('{"command": "ma', encoding="utf-8")
         with pytest.raises(StackBusy, match="another command is working on it"), only_command("dev", "make down"):

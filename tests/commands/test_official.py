@@ -12,7 +12,6 @@ import pytest
 from pulumi.runtime.proto import provider_pb2
 
 from commands.review import plugin
-from commands.review.difference import difference
 from commands.review.official import (
     PlannedChange,
     PluginReview,
@@ -21,7 +20,7 @@ from commands.review.official import (
     planned_changes,
     review_by_plugins,
 )
-from commands.review.plan import value_at
+from commands.review.plan import difference, value_at
 from commands.review.recorded import Record, record_program
 from commands.review.report import as_json, markdown
 from simulation.cloud.values import UNKNOWN

@@ -13,8 +13,8 @@ import pytest
 
 from infra.aws.inventory import ACTIONS
 from infra.gcp.inventory import ROLES
-from setup.stores import s3_server
-from simulation.cloud.kinds import KINDS
+from simulation.cloud.checking import KINDS
+from simulation.object_store import s3_server
 from tests.commands.platforms import eks, gke, permissions_of
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -125,7 +125,11 @@ def test_gke_permissions_without_fabric_omit_security_admin() -> None:
 )
 def test_permissions_command_prints_policy_or_error(stack: str, code: int, expected_text: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "commands.permissions", stack], cwd=PROJECT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "commands.workflows", "permissions", stack],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == code
     assert expected_text in (done.stdout if code == 0 else done.stderr)

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from commands.monitor.exit_codes import FINAL_CODES, TRAINER_CODES, explain_exit
 from commands.monitor.job_state import job_state
 from commands.monitor.pod_state import (
+    FINAL_CODES,
     STUCK_REASONS,
+    TRAINER_CODES,
     PodState,
     count_restarts,
     exit_codes_of_pods,
+    explain_exit,
     latest_by_place,
     pod_state,
     seconds_between,

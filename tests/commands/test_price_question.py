@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from commands import price_question
-from commands.confirm import NotConfirmed
-from commands.price_question import NotAffordable, ask, check_account, missing_quota, plan_lines
+from commands import confirmation
+from commands.confirmation import NotAffordable, NotConfirmed, ask, check_account, missing_quota, plan_lines
 from stack.config import parse
 from tests.commands.pull_requests import STACK
 
@@ -41,7 +40,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def set_plan(monkeypatch: pytest.MonkeyPatch, *steps: tuple[str, str]) -> None:
-    monkeypatch.setattr(price_question, "pulumi", lambda *_words, **_options: preview(*steps))
+    monkeypatch.setattr(confirmation, "pulumi", lambda *_words, **_options: preview(*steps))
 
 
 def test_ask_shows_plan_price_and_quota_before_the_question(
@@ -102,7 +101,7 @@ def set_history(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any], resu
     config = {f"trainyard:{key}": {"value": json.dumps(value), "objectValue": value} for key, value in values.items()}
     history = json.dumps([{"kind": "update", "result": result, "config": config}])
     plan = preview(("same", "gcp:compute/network:Network"), ("update", POOL))
-    monkeypatch.setattr(price_question, "pulumi", lambda *words, **_options: history if words[1] == "history" else plan)
+    monkeypatch.setattr(confirmation, "pulumi", lambda *words, **_options: history if words[1] == "history" else plan)
 
 
 @pytest.mark.parametrize(("left", "is_enough"), [(16, True), (15, False)])
@@ -146,7 +145,7 @@ def set_account(monkeypatch: pytest.MonkeyPatch, login: str, answer: Mapping[tup
             raise answer
         return answer
 
-    monkeypatch.setattr(price_question, "missing_credentials", lambda _scheme: login)
+    monkeypatch.setattr(confirmation, "missing_credentials", lambda _scheme: login)
     monkeypatch.setattr(type(CONFIG.cloud), "quota_left", quota_left)
 
 

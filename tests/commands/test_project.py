@@ -16,9 +16,9 @@ import yaml
 from commands import cli as command_line
 from commands import command_line as parts
 from commands import environment
-from commands.exit_status import ExitStatus
-from commands.init import POOLS, Answers, InitError, collect, find_script, init, job_name, settings
+from commands.interrupts import ExitStatus
 from commands.stack import settings_without_salt
+from commands.stack_settings import POOLS, Answers, InitError, collect, find_script, init, job_name, settings
 from infra.make_command import COMMAND_VARIABLE, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE, project_folder
 from stack.config import load_file

@@ -14,9 +14,8 @@ import pytest
 from commands import follow as follow_module
 from commands.follow import Follower
 from commands.monitor.cluster import Cluster, StackNotFound
-from commands.monitor.exit_codes import RETRYABLE_OFFSET
 from commands.monitor.job_state import JobState
-from commands.monitor.pod_state import PodState
+from commands.monitor.pod_state import RETRYABLE_OFFSET, PodState
 from commands.monitor.screen import Detail, Screen
 from tests.commands.test_screen import FIRST, SECOND
 from trainer.exit_codes import PREEMPTED, STORAGE_ERROR

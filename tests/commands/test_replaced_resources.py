@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from commands.review.difference import difference
-from commands.review.plan import Step
+from commands.review.plan import Step, difference
 from commands.review.recorded import Record, record_program
 
 POOL = {"name": "gpus"}

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from commands.review.difference import difference
-from commands.review.drawing import drawing
-from commands.review.page import page
-from commands.review.plan import Step
+from commands.review.page import drawing, page
+from commands.review.plan import Step, difference
 from commands.review.recorded import record_program
 from commands.review.report import Report, as_json, comment, format_change, markdown
 from policy.catalogue import RULES

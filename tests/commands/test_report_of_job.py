@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from commands.bucket import Bucket
+from commands.html import COLUMNS, MANY_CELLS, Series, clock, curves, rank_grid, thinned, ticks
 from commands.monitor.job_state import JobState
 from commands.report import JobReport, default_file, events_of_log, last_events, read_events
 from commands.report_page import page
-from commands.svg_chart import COLUMNS, MANY_CELLS, Series, clock, curves, rank_grid, thinned, ticks
 
 STATE = JobState(name="digits", kind="indexed-job", state="complete", hosts=2)
 RECORD = {

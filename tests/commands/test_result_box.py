@@ -12,8 +12,8 @@ import pytest
 
 from commands import cli
 from commands.bucket import Bucket
+from commands.job_results import JobResult, checkpoint_text, cost_text, job_result, next_commands, show_box
 from commands.monitor.job_state import JobState
-from commands.result_box import JobResult, checkpoint_text, cost_text, job_result, next_commands, show_box
 from infra.make_command import COMMAND_VARIABLE
 from stack.config import parse
 from tests.commands.pull_requests import STACK

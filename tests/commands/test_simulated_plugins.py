@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from commands.review.difference import difference
 from commands.review.official import review_by_plugins
+from commands.review.plan import difference
 from commands.review.recorded import record_program
-from simulation.cloud.state import new_state
+from simulation.cloud.model import new_state
 
 ROOT = Path(__file__).resolve().parents[2]
 A3 = {"name": "gpus", "machine_type": "a3-megagpu-8g"}

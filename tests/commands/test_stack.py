@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import locks, stack
+from commands import stack, stack_files
 from commands.environment import StackBusy, StateBroken
 from commands.interrupts import Child
 from infra.kubeconfig import PROVIDER_TMPDIR
@@ -144,7 +144,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "state").mkdir()
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     monkeypatch.setattr(stack, "program_folder", lambda: tmp_path)
-    monkeypatch.setattr(locks, "STATE", tmp_path)
+    monkeypatch.setattr(stack_files, "STATE", tmp_path)
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'state'}")
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "ours")
     return tmp_path

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from commands.environment import StateBroken
-from commands.state_files import StateFiles
+from commands.stack_files import StateFiles
 
 PROJECT = "trainyard"
 

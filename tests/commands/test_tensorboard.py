@@ -18,7 +18,7 @@ from bench.measure import free_port
 from commands.environment import PROJECT
 from commands.interrupts import CommandError
 from commands.monitor.cluster import StackNotFound, UnknownStack, check_settings_file
-from commands.tensorboard import check_port, command_line, log_folder, main
+from commands.profile import check_port, command_line, log_folder, serve_tensorboard
 from trainer.sinks import Record, TensorBoard
 from trainer.storage import Folder
 
@@ -80,7 +80,7 @@ def test_log_folder_local_bucket_is_a_path_and_remote_is_a_url(bucket: str, job:
 def test_main_stack_not_up_raises_with_make_up_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STACK", "gke-tpu")
     with pytest.raises(StackNotFound, match="stack gke-tpu is not up; run `make up STACK=gke-tpu`"):
-        main()
+        serve_tensorboard()
 
 
 def test_unknown_stack_lists_the_stacks_of_the_folder() -> None:

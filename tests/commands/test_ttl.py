@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commands import ttl
-from commands.ttl import first_up, is_expired
+from commands import workflows
+from commands.workflows import first_up, is_expired
 from settings.problems import ConfigError
 from stack.config import parse
 
@@ -49,9 +49,9 @@ def test_stack_with_invalid_settings_is_reported_and_others_expire(
     settings = "config: {trainyard:platform: {kind: local, nodes: 1}, trainyard:jobs: [], trainyard:ttl_hours: 8}"
     (tmp_path / "Pulumi.broken.yaml").write_text("config: {trainyard:jobs: 7}")
     (tmp_path / "Pulumi.old.yaml").write_text(settings)
-    monkeypatch.setattr(ttl, "PROJECT", tmp_path)
-    monkeypatch.setattr(ttl, "pulumi", lambda *_words, **_more: json.dumps([entry("update", 12)]))
-    assert ttl.main() == 0
+    monkeypatch.setattr(workflows, "PROJECT", tmp_path)
+    monkeypatch.setattr("commands.stack.pulumi", lambda *_words, **_more: json.dumps([entry("update", 12)]))
+    assert workflows.main(["expired"]) == 0
     printed = capsys.readouterr()
     assert json.loads(printed.out) == ["old"]
     assert printed.err.startswith("broken: its ttl_hours is unknown")

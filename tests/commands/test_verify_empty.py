@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from commands import verify_empty
+from commands import cloud_inventory
+from commands.cloud_inventory import main, simulated, verify
 from commands.environment import STATE
 from commands.review import recorded
-from commands.verify_empty import main, simulated, verify
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.gcp.config import GkeConfig
@@ -20,8 +20,8 @@ from infra.gcp.inventory import LISTINGS as GOOGLE
 from infra.inventory import CloudResource
 from infra.naming import cloud_labels
 from simulation.cloud import checking
-from simulation.cloud.kinds import KINDS
-from simulation.cloud.state import Record, edit_state, new_state
+from simulation.cloud.checking import KINDS
+from simulation.cloud.model import Record, edit_state, new_state
 from tests.commands.platforms import cloud, eks, gke, known
 
 UNLISTED_TYPES = {
@@ -141,7 +141,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     platform = {"kind": "gke", "project": "some-project", "name": "gke-dist", "pools": []}
     settings = {"trainyard:platform": platform, "trainyard:jobs": []}
     (tmp_path / "Pulumi.dev.yaml").write_text(json.dumps({"config": settings}), encoding="utf-8")
-    monkeypatch.setattr(verify_empty, "PROJECT", tmp_path)
+    monkeypatch.setattr(cloud_inventory, "PROJECT", tmp_path)
     new_state(tmp_path / "clouds")
     return tmp_path
 
@@ -168,7 +168,7 @@ def test_verify_empty_kept_bucket_is_listed_and_passes(project: Path) -> None:
 
 def test_verify_empty_writes_receipt_below_state_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert STATE.name == ".trainyard"
-    monkeypatch.setattr(verify_empty, "STATE", project / ".trainyard")
+    monkeypatch.setattr(cloud_inventory, "STATE", project / ".trainyard")
     assert main(["--stack", "dev", "--simulated", str(project / "clouds")]) == 0
     receipt = json.loads((project / ".trainyard" / "receipts" / "dev.json").read_text(encoding="utf-8"))
     assert (receipt["stack"], receipt["empty"]) == ("dev", True)

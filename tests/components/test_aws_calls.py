@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from infra.aws.inventory import ACTIONS, IAM_ACTIONS, IAM_SERVICES
-from setup.stores import s3_server
+from simulation.object_store import s3_server
 from tests.components.aws_calls import CREATES, Call, calls_of, upgrade
 from tests.components.cloud_program import graph
 from tests.components.test_eks import P5, eks

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from commands.locks import RUN_VARIABLE
+from commands.stack_files import RUN_VARIABLE
 from infra.local.leftovers import environment_value
 from tests.conftest import SOAK
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
@@ -97,7 +97,7 @@ def _send(checkout: Checkout, target: str, make: int, terminal: int, way: str) -
 def _is_command(pid: int, folder: Path, name: bytes) -> bool:
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return words[1:4] == [b"-m", b"commands", name] and Path(f"/proc/{pid}/cwd").readlink() == folder
+        return words[1:4] == [b"-m", b"commands.cli", name] and Path(f"/proc/{pid}/cwd").readlink() == folder
     except OSError:
         return False
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.review.difference import FIXED_FIELDS, IDENTITY
+from commands.review.plan import FIXED_FIELDS, IDENTITY
 from commands.review.plugin import Plugin, Properties, started
 from commands.review.recorded import Record
 from setup.pulumi_cli import installed_kubernetes_plugin

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from simulation.cloud.checking import kind_of
 from simulation.cloud.fact_check import holds, is_set
 from simulation.cloud.fact_table import FactTable, parts
-from simulation.cloud.kinds import kind_of
-from simulation.cloud.state import Properties
+from simulation.cloud.model import Properties
 from simulation.cloud.values import Unknown
 
 Fact = Mapping[str, Any]

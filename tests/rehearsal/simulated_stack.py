@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from setup.pulumi_cli import path_folders
-from simulation.cloud.state import CloudState, edit_state, new_state, read_state
+from simulation.cloud.model import CloudState, edit_state, new_state, read_state
 
 ROOT = Path(__file__).resolve().parents[2]
 

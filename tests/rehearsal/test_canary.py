@@ -15,7 +15,7 @@ from commands.rehearse.folder import environment
 from commands.review.plan import Step, steps_of
 from commands.review.report import Report, as_json, markdown
 from commands.stack import settings_without_salt
-from simulation.cloud.state import new_state
+from simulation.cloud.model import new_state
 from stack.config import CONFIG_NAMESPACE, load_file
 from tests.canary import CANARY, leaks
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack

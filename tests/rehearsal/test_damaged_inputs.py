@@ -18,7 +18,7 @@ from simulation.cloud import checking
 from simulation.cloud.__main__ import SimulatedProvider
 from simulation.cloud.fact_table import FactTable, fact_table
 from simulation.cloud.lifecycle import Cloud
-from simulation.cloud.state import Properties
+from simulation.cloud.model import Properties
 from simulation.cloud.values import to_wire
 from tests.conftest import SOAK
 from tests.rehearsal.damaged_inputs import Damage, damages

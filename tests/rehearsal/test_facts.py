@@ -13,7 +13,7 @@ from commands.environment import PROJECT
 from settings.problem import dotted
 from simulation.cloud import checking, fact_check
 from simulation.cloud.fact_table import FOLDER, fact_table
-from simulation.cloud.state import Properties
+from simulation.cloud.model import Properties
 from tests.components.cloud_program import graph
 from tests.components.test_platform_keys import EKS, GKE
 from tests.recording import Record

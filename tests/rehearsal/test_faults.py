@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from commands.adopt_orphans import adopt
-from commands.state_files import StateFiles
-from simulation.cloud.state import edit_state
+from commands.cloud_inventory import adopt
+from commands.stack_files import StateFiles
+from simulation.cloud.model import edit_state
 from tests.rehearsal.simulated_stack import SimulatedStack
 
 PROGRAM = """

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 
-from commands.locks import orphans_of, run_mark
+from commands.stack_files import orphans_of, run_mark
 from tests.conftest import SOAK
 from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
 from tests.rehearsal.test_killed import CASES, assert_nothing_is_left
@@ -27,15 +27,15 @@ LIMIT_SECONDS = 300.0
 COMMAND = """
 import sys
 from pathlib import Path
-from commands import interrupts, adopt_orphans, locks, stack
-stack.PROJECT = adopt_orphans.PROJECT = Path(sys.argv[1])
+from commands import interrupts, cloud_inventory, stack_files, stack
+stack.PROJECT = cloud_inventory.PROJECT = Path(sys.argv[1])
 stack.program_folder = lambda: stack.PROJECT
-locks.STATE = stack.PROJECT / "own"
+stack_files.STATE = stack.PROJECT / "own"
 
 def main():
-    with locks.only_command("test", "`make`"):
+    with stack_files.only_command("test", "`make`"):
         stack.recover("test")
-        adopt_orphans.adopt_pending("test")
+        cloud_inventory.adopt_pending("test")
         stack.pulumi(sys.argv[2], "--yes", "--skip-preview", "--stack", "test")
     return 0
 

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from commands.adopt_orphans import adopt, find_in_cloud
-from commands.state_files import StateFiles
-from commands.verify_empty import ownership, simulated, verify
-from simulation.cloud.state import edit_state, read_state
+from commands.cloud_inventory import adopt, find_in_cloud, ownership, simulated, verify
+from commands.stack_files import StateFiles
+from simulation.cloud.model import edit_state, read_state
 from tests.commands.platforms import cloud
 from tests.conftest import SOAK
 from tests.rehearsal.cloud_program import platform_of

@@ -7,7 +7,7 @@ import pytest
 
 from simulation.cloud import lifecycle
 from simulation.cloud.lifecycle import Cloud, Rejected, TimedOut
-from simulation.cloud.state import new_state, read_state
+from simulation.cloud.model import new_state, read_state
 
 PROJECT = "some-project"
 NETWORK, SUBNET = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from infra.hardware.ec2 import ec2_machine
-from simulation.autoscaler import node_fits_pod
-from simulation.cluster.nodes import eks_nodes, gke_nodes
-from simulation.cluster.real_pod import expand_references
+from simulation.cluster.effects import eks_nodes, gke_nodes
+from simulation.cluster.kubelet import expand_references
 from simulation.cluster.tpu_webhook import COMPLETION_INDEX, patches, tpu_environment
+from simulation.placement import node_fits_pod
 from tests.rehearsal.good_inputs import GROUP, T4_POOL, TPU_POOL
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from setup.go_programs import build_all, remove_objects
-from setup.stores import GCS_SERVER
+from setup.go_programs import GCS_SERVER, build_all, remove_objects
 from simulation.cloud.lifecycle import Cloud, Rejected
-from simulation.cloud.state import Record, new_state
+from simulation.cloud.model import Record, new_state
 from simulation.cluster.effects import ClusterEffects
 from simulation.object_store import ObjectStore, StoreError, running, store_of
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from commands.rehearse.page import MAX_NODES, page
-from commands.rehearse.report import Node, Report
+from commands.rehearse.report import MAX_NODES, Node, Report, page
 from simulation.placement import Pod
 
 POD = Pod(

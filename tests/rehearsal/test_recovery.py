@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from commands import adopt_orphans
-from commands.adopt_orphans import REPEATABLE_TYPES, adopt, find_in_cloud
+from commands import cloud_inventory
+from commands.cloud_inventory import REPEATABLE_TYPES, adopt, find_in_cloud
 from commands.rehearse.report import format_duration, longest_chain, reversed_graph
 from infra.aws.config import EksConfig
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.aws.inventory import PARTS
 from infra.inventory import ID_TEMPLATES, CloudResource, Lister, known_id, resources_in
-from simulation.cloud.kind import rendered
-from simulation.cloud.kinds import KINDS
+from simulation.cloud.checking import KINDS
+from simulation.cloud.model import rendered
 from tests.commands.platforms import cloud
 
 CLOUD = cloud(EksConfig(kind="eks", name="dist"))
@@ -109,9 +109,9 @@ def test_adopt_pending_names_what_the_user_must_look_for(
             pulumi.run(*command)
         return json.dumps(pulumi.exported)
 
-    monkeypatch.setattr(adopt_orphans, "PROJECT", tmp_path)
-    monkeypatch.setattr(adopt_orphans, "pulumi", run)
-    adopt_orphans.adopt_pending("dev")
+    monkeypatch.setattr(cloud_inventory, "PROJECT", tmp_path)
+    monkeypatch.setattr(cloud_inventory, "pulumi", run)
+    cloud_inventory.adopt_pending("dev")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("stack dev: urn:aws:ec2/vpc:Vpc may exist in the cloud without being in the state; look for")
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]

@@ -8,7 +8,7 @@ from commands.rehearse.folder import MAX_CHARACTERS, first_errors
 from commands.rehearse.report import Report
 from commands.rehearse.run import Rehearsal, Subject
 from infra.local.settings import ClusterSettings
-from simulation.cloud.state import new_state
+from simulation.cloud.model import new_state
 
 FAILED = """\
  +  gcp:container:NodePool gpus-nodes creating (0s) error: QUOTA_EXCEEDED

@@ -8,9 +8,8 @@ import pytest
 
 from settings.problem import dotted
 from simulation.cloud import checking
-from simulation.cloud.kind import Rule
-from simulation.cloud.kinds import KINDS
-from simulation.cloud.state import CloudState, Record
+from simulation.cloud.checking import KINDS
+from simulation.cloud.model import CloudState, Record, Rule
 from tests.rehearsal.good_inputs import CLUSTER, GOOD, GROUP, POLICY, SUBNET, T4_POOL, TPU_POOL
 
 POOL, NODES = "gcp:container/nodePool:NodePool", "aws:eks/nodeGroup:NodeGroup"

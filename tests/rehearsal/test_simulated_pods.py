@@ -17,11 +17,11 @@ from commands.rehearse.folder import cluster_settings
 from infra.local import lifecycle
 from infra.local.api import JSON, NotFound, request
 from infra.local.settings import ClusterSettings
-from simulation import autoscaler, placement
+from simulation import placement
 from simulation.cloud.gcp import NODE_POOL
-from simulation.cloud.state import Record, edit_state, new_state
+from simulation.cloud.model import Record, edit_state, new_state
 from simulation.cluster import control_plane
-from simulation.cluster.nodes import GKE_POOL_LABEL, gke_nodes
+from simulation.cluster.effects import GKE_POOL_LABEL, gke_nodes
 from tests.rehearsal.good_inputs import T4_POOL
 
 # The first run on a machine builds kwok.
@@ -123,9 +123,9 @@ def test_grow_in_two_zones_stops_at_the_maximum(cluster: ClusterSettings, tmp_pa
     there = placement.pods(cluster)
     # A pod that its controller has removed since requests nothing.
     waiting = [replace(each, name="gone") for each in there] + there
-    assert not autoscaler.grow(tmp_path, waiting[:1])
+    assert not placement.grow(tmp_path, waiting[:1])
     sizes = []
-    while autoscaler.grow(tmp_path, waiting):
+    while placement.grow(tmp_path, waiting):
         sizes.append(len(placement.nodes(cluster)))
     assert sizes == [1, 2, 3]
     assert {each["metadata"]["labels"]["topology.kubernetes.io/zone"] for each in placement.nodes(cluster)} == {*zones}

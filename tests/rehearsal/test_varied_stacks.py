@@ -10,13 +10,13 @@ import pytest
 from commands.review.recorded import Record as Registered
 from commands.review.recorded import ensure_operator_objects, record_program
 from infra.naming import JOB_LABEL
-from simulation.autoscaler import node_fits_pod
 from simulation.cloud import checking
 from simulation.cloud.aws import NODE_GROUP
 from simulation.cloud.gcp import NODE_POOL
 from simulation.cloud.lifecycle import quota_used
-from simulation.cloud.state import CloudState, Record
+from simulation.cloud.model import CloudState, Record
 from simulation.cluster.effects import nodes_of_group, nodes_of_pool
+from simulation.placement import node_fits_pod
 from stack.config import parse
 from tests.rehearsal.varied_stacks import STACKS
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from setup.debian import C_PACKAGES, PACKAGES, missing_packages
+from setup.steps import C_PACKAGES, PACKAGES, missing_packages
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from setup import debian, go_programs, releases
+from setup import go_programs, releases
 from setup.progress import Step
 from setup.steps import DEBIAN, DIGITS, RUNTIME_STEP, SOTU, rehearsal_steps, steps
 
@@ -47,7 +47,7 @@ def test_container_runtime_comes_first_of_the_go_programs() -> None:
 def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
     """Yield the modules that were requested to be built, while the hosts of all releases answer 404."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(debian, "missing_packages", lambda **_options: [])
+    monkeypatch.setattr("setup.steps.missing_packages", lambda **_options: [])
     modules: list[str] = []
     monkeypatch.setattr(go_programs, "build_all", lambda programs: modules.extend(each.module for each in programs))
     server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from setup.stores import s3_server
+from simulation.object_store import s3_server
 from tests.conftest import ALL
 from tests.trainer.processes import free_port
 from tests.trainer.proxy import Proxy

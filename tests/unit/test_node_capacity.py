@@ -15,7 +15,7 @@ from infra.hardware.node_capacity import (
     gke_capacity,
     interface_pods,
 )
-from simulation.cluster.nodes import gke_nodes
+from simulation.cluster.effects import gke_nodes
 from tests.rehearsal.good_inputs import T4_POOL
 
 MEBIBYTE = 2**20

@@ -51,6 +51,6 @@ def test_destroy_workflow_runs_every_hour() -> None:
     found = workflow("destroy")
     assert all(re.fullmatch(r"\d+ \* \* \* \*", each["cron"]) for each in found[True]["schedule"])
     steps = [step.get("run", "") for step in found["jobs"]["stacks"]["steps"]]
-    assert any("commands.ttl" in text for text in steps)
+    assert any("commands.workflows expired" in text for text in steps)
     (job,) = [job for name, job in found["jobs"].items() if name != "stacks"]
     assert [step["run"] for step in job["steps"] if "run" in step][-2:] == ["make down", "make verify-empty"]

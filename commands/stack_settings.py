@@ -1,19 +1,25 @@
-"""Write the first stack of a project from five answers: platform, program, hosts, account, accelerator."""
+"""Settings of a stack: write the first ones from five answers, show them with their defaults, and store a value."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from commands.exit_status import ExitStatus
-from commands.interrupts import CommandError
-from infra.make_command import make_command
+from commands.environment import PROJECT, program_folder, stack_environment
+from commands.interrupts import CommandError, ExitStatus
+from commands.stack import ensure_stack, settings_without_salt
+from infra.make_command import DEFAULT_STACK, make_command
+from settings.problems import ConfigError
+from stack.config import load_file
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 LOCAL, GKE, EKS = "local", "gke", "eks"
@@ -190,3 +196,29 @@ def next_lines(stack: str, platform: str) -> list[str]:
         f"{make_command('rehearse', STACK=stack)} creates and destroys it in a simulated cloud; no account needed",
         f"{up} shows the price and asks before it creates anything",
     ]
+
+
+def show(*, as_json: bool) -> int:
+    """Print the settings with all defaults. Return 1 if they are invalid."""
+    stack = os.environ.get("STACK", DEFAULT_STACK)
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    try:
+        found = load_file(file).model_dump(mode="json")
+    except ConfigError as error:
+        problems = [each.message for each in error.problems]
+        print(json.dumps({"file": str(file), "problems": problems}, indent=2) if as_json else f"{file.name}:\n{error}")
+        return 1
+    except ValueError as error:
+        raise CommandError(str(error)) from error
+    print(json.dumps(found, indent=2) if as_json else yaml.safe_dump(found, sort_keys=False).rstrip())
+    return 0
+
+
+def pulumi_config(words: Sequence[str]) -> int:
+    """Run `pulumi config` for the stack, at this terminal. Return its exit status."""
+    stack = os.environ.get("STACK", DEFAULT_STACK)
+    ensure_stack(stack)
+    command = ["pulumi", "config", *words, "--stack", stack]
+    sys.stdout.flush()
+    with settings_without_salt():
+        return subprocess.run(command, cwd=program_folder(), env=stack_environment(), check=False).returncode

@@ -1,25 +1,140 @@
-"""Question before `up` of a cloud stack spends money, with the plan, the price and the quota."""
+"""Checks and questions before a command spends money or deletes something: credentials, budget, quota, price."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.confirm import confirm
-from commands.credentials import missing_credentials
-from commands.interrupts import CommandError
+from commands.interrupts import CommandError, ExitStatus
 from commands.stack import pulumi
 from infra.cost import over_budget
 from infra.inventory import run_json
-from infra.make_command import make_command
+from infra.make_command import COMMAND_VARIABLE, make_command
 from settings.problems import ConfigError
 from stack.config import CONFIG_NAMESPACE, StackConfig, parse
 from stack.placement import advice
 
 if TYPE_CHECKING:
     from commands.review.plan import Step
+
+
+class NotConfirmed(CommandError):
+    """The user answered no, or could not be asked."""
+
+    status = ExitStatus.NOT_CONFIRMED
+
+
+def confirm(question: str, *, is_confirmed: bool = False) -> None:
+    """Ask a question and return if the answer is yes. Raises NotConfirmed otherwise.
+
+    `question` has no question mark. `is_confirmed` answers yes without asking.
+    """
+    if is_confirmed:
+        return
+    if not sys.stdin.isatty():
+        option = "`--yes`" if os.environ.get(COMMAND_VARIABLE) else "`YES=1`"
+        raise NotConfirmed(
+            f"{question}? There is no terminal to ask on; nothing was changed; add {option} to answer yes"
+        )
+    sys.stdout.flush()
+    try:
+        answer = input(f"{question}? [y/N] ")
+    except EOFError:
+        answer = ""
+    if answer.strip().lower() not in ("y", "yes"):
+        raise NotConfirmed("nothing was changed")
+
+
+TIMEOUT_SECONDS = 30
+GOOGLE_VARIABLES = (
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_CREDENTIALS",
+    "GOOGLE_CLOUD_KEYFILE_JSON",
+    "GCLOUD_KEYFILE_JSON",
+    "GOOGLE_OAUTH_ACCESS_TOKEN",
+)
+"""https://www.pulumi.com/registry/packages/gcp/installation-configuration/"""
+AWS_VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_PROFILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+"""https://docs.aws.amazon.com/sdkref/latest/guide/standardized-credentials.html"""
+PRODUCT = Path("/sys/class/dmi/id/product_name")
+VENDOR = Path("/sys/class/dmi/id/sys_vendor")
+
+
+def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return why this machine cannot log in to the cloud of a bucket's scheme, and what to do; empty if it can."""
+    return CHECKS[scheme](environment)
+
+
+def _google(environment: Mapping[str, str]) -> str:
+    """Check Google's application default credentials.
+
+    https://cloud.google.com/docs/authentication/application-default-credentials
+    """
+    login = "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
+    if file := environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
+        if not Path(file).is_file():
+            return f"GOOGLE_APPLICATION_CREDENTIALS = {file}: no such file; {login}"
+        return ""
+    if any(environment.get(name) for name in GOOGLE_VARIABLES):
+        return ""
+    folder = environment.get("CLOUDSDK_CONFIG") or f"{environment.get('HOME', '')}/.config/gcloud"
+    if not (Path(folder) / "application_default_credentials.json").is_file():
+        # https://cloud.google.com/compute/docs/instances/detect-compute-engine
+        return "" if "Google" in _read(PRODUCT) else f"this machine has no credentials for Google Cloud; {login}"
+    problem = _failure("gcloud", "auth", "application-default", "print-access-token")
+    return problem and f"Google Cloud does not accept the credentials ({problem}); {login}"
+
+
+def _aws(environment: Mapping[str, str]) -> str:
+    login = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
+    files = [
+        environment.get("AWS_SHARED_CREDENTIALS_FILE") or f"{environment.get('HOME', '')}/.aws/credentials",
+        environment.get("AWS_CONFIG_FILE") or f"{environment.get('HOME', '')}/.aws/config",
+    ]
+    has_any = any(environment.get(name) for name in AWS_VARIABLES) or any(Path(file).is_file() for file in files)
+    # https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/identify_ec2_instances.html
+    if not has_any and "Amazon" not in _read(VENDOR):
+        return f"this machine has no credentials for AWS; {login}"
+    problem = _failure("aws", "sts", "get-caller-identity", "--output=json")
+    return problem and f"AWS does not accept the credentials ({problem}); {login}"
+
+
+CHECKS: Mapping[str, Callable[[Mapping[str, str]], str]] = {"gs": _google, "s3": _aws}
+"""Scheme of a bucket's URL -> check of the credentials for that cloud."""
+
+
+def _failure(*words: str) -> str:
+    """Return the last line of a command's error; empty if it succeeds or is not installed."""
+    if shutil.which(words[0]) is None:
+        return ""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"`{words[0]}` did not answer within {TIMEOUT_SECONDS} s"
+    if done.returncode == 0:
+        return ""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return lines[-1] if lines else f"`{' '.join(words)}` failed with {done.returncode}"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
 
 HOURS_OF_A_MONTH = 730
 """Hours of a month in Google's and AWS's price calculators."""

@@ -1,0 +1,324 @@
+"""A cloud stack's resources by the cloud's own listing: leftovers of a destroyed stack, and pending creations to adopt.
+
+`make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. --simulated queries the
+simulated clouds of a rehearsal. The real `gcloud` and `aws` accept the arguments of every listing. On moto, a server
+that simulates AWS, the listing tells two stacks apart. Not yet tested with a cloud account.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from commands.environment import PROJECT, STATE
+from commands.interrupts import CommandError, finish_first
+from commands.review.recorded import Record, run
+from commands.stack import pulumi
+from infra.cloud import ProvisionedCloud
+from infra.inventory import CloudResource, Lister, Listing, Ownership, known_id, run_json
+from infra.local import lifecycle
+from infra.local.settings import stack_cluster
+from infra.make_command import command_title
+from infra.naming import CLUSTER_LABEL
+from simulation.cloud.model import Record as CloudRecord
+from simulation.cloud.model import read_state
+from stack.config import load_file
+
+NAME_KEYS = ("name", "bucket", "repositoryId", "member")
+"""Inputs that name a resource in the cloud's listing."""
+RANDOM_SUFFIX = "-[0-9a-f]{7}"
+"""Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
+NETWORKS = ("network", "VPC")
+"""Kinds of which the stack has its own. Every resource in one belongs to the stack."""
+
+
+def simulated(folder: Path) -> Lister:
+    """Return a client for the simulated clouds whose state is in a folder."""
+
+    def rows(listing: Listing) -> Iterator[CloudResource]:
+        for record in read_state(folder).of_type(*listing.types):
+            inputs = record.inputs
+            labels = {key: inputs.get(key) or {} for key in ("tags", "labels", "resourceLabels")}
+            yield CloudResource(
+                kind=listing.kind,
+                name=_listed_name(record),
+                labels={name: str(value) for each in labels.values() for name, value in each.items()},
+                id=record.id,
+                facts={key: value for key, value in inputs.items() if isinstance(value, str)},
+            )
+
+    return rows
+
+
+def _listed_name(record: CloudRecord) -> str:
+    """Return the name that the cloud's listing would show."""
+    for key in ("email", "member", "name", "bucket", "repositoryId"):
+        if isinstance(record.outputs.get(key), str):
+            return str(record.outputs[key])
+    return record.id
+
+
+def ownership(cloud: ProvisionedCloud) -> Ownership:
+    """Return the labels and names of the resources that the program creates in a cloud."""
+    names: dict[str, list[re.Pattern[str]]] = defaultdict(list)
+    shared: dict[str, list[re.Pattern[str]]] = defaultdict(list)
+    kinds = {type_: listing.kind for listing in cloud.listings for type_ in listing.types}
+    records = run(cloud.declare).records
+    for record in (each for each in records if each.type in kinds):
+        known = _known_name(record)
+        # If a label could identify it, a user-chosen name proves nothing: others may have a repository `gcr.io` too.
+        is_proof = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
+        patterns = names if is_proof else shared
+        patterns[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM_SUFFIX))
+    for kind, pattern in cloud.generated_names(records).items():
+        names[kind].append(re.compile(pattern))
+    return Ownership(cluster=cloud.cluster_name, label=cloud.label, names=names, shared_names=shared)
+
+
+def _known_name(record: Record) -> str:
+    """Return a pattern of the resource's name; empty if Pulumi generates the name."""
+    inputs = record.inputs
+    if "accountId" in inputs:
+        return re.escape(f"{inputs['accountId']}@{inputs['project']}.iam.gserviceaccount.com")
+    for key in NAME_KEYS:
+        if inputs.get(key):
+            member = rf"(deleted:)?{re.escape(inputs[key])}(\?uid=\d+)?"
+            return member if key == "member" else re.escape(inputs[key])
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """Inventory of a stack: the kinds queried and the stack's leftovers."""
+
+    stack: str
+    source: str
+    """Source of the listing: `gcloud`, `aws`, `simulated` or `this machine`."""
+    at: str
+    """Time of the inventory."""
+    looked_at: Mapping[str, int] = field(default_factory=dict)
+    """Kind -> number of resources, including those of others."""
+    left: tuple[str, ...] = ()
+    """Leftovers of the stack."""
+    kept: tuple[str, ...] = ()
+    """Buckets that stay because of the settings. They continue to cost."""
+
+    @property
+    def empty(self) -> bool:
+        """True if the stack has no leftovers."""
+        return not self.left
+
+    def to_json(self) -> str:
+        """Return the receipt as it is written."""
+        return json.dumps({**asdict(self), "empty": self.empty}, indent=2)
+
+
+def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, mine: Ownership) -> Receipt:
+    """List every kind of a cloud and find the resources that belong to `mine`."""
+    looked_at: dict[str, int] = {}
+    left: list[str] = []
+    kept: list[str] = []
+    networks: set[str] = set()
+    for listing in cloud.listings:
+        found = list(lister(listing))
+        looked_at[listing.kind] = len(found)
+        for each in found:
+            if mine.has(each, networks):
+                if each.kind in NETWORKS:
+                    networks.add(each.id)
+                stays = each.kind == "bucket" and cloud.keeps_bucket
+                (kept if stays else left).append(f"{each.kind} {each.name}")
+    return Receipt(
+        stack=stack,
+        source=source,
+        at=datetime.now(tz=UTC).isoformat(timespec="seconds"),
+        looked_at=looked_at,
+        left=tuple(sorted(left)),
+        kept=tuple(sorted(kept)),
+    )
+
+
+def receipt_of(stack: str, folder: Path | None) -> Receipt:
+    """Return the receipt of a stack.
+
+    Raises ValueError for wrong settings, and CalledProcessError or FileNotFoundError if no cloud answers.
+    """
+    if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned:
+        mine = ownership(cloud)
+        if folder is not None:
+            return verify(stack, cloud, "simulated", simulated(folder), mine)
+        return verify(stack, cloud, cloud.command, cloud.lister(mine, run_json), mine)
+    now = datetime.now(tz=UTC).isoformat(timespec="seconds")
+    left = lifecycle.find_leftovers(stack_cluster(str(PROJECT), stack))
+    return Receipt(stack=stack, source="this machine", at=now, left=tuple(left))
+
+
+def main(arguments: list[str]) -> int:
+    """Write the receipt. Return 0 if nothing is left, 1 if something is, 2 if the cloud could not be queried."""
+    parser = argparse.ArgumentParser(prog=command_title("verify-empty"), description=__doc__)
+    parser.add_argument("--stack", default=os.environ.get("STACK", "local"), help="the stack; by default $STACK")
+    parser.add_argument("--simulated", type=Path, help="folder of a rehearsal's clouds")
+    parser.add_argument("--output", type=Path, help="the receipt; by default .trainyard/receipts/STACK.json")
+    options = parser.parse_args(arguments)
+    try:
+        receipt = receipt_of(options.stack, options.simulated)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except FileNotFoundError as error:
+        print(f"verify-empty: {error.filename} is not installed, so the cloud cannot be queried", file=sys.stderr)
+        return 2
+    except subprocess.CalledProcessError as error:
+        print(f"verify-empty: `{' '.join(error.cmd)}` failed: {error.stderr.strip()}", file=sys.stderr)
+        return 2
+    file = options.output or STATE / "receipts" / f"{options.stack}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(receipt.to_json(), encoding="utf-8")
+    print(receipt.to_json())
+    return 0 if receipt.empty else 1
+
+
+Find = Callable[[str, Mapping[str, Any], frozenset[str]], str | None]
+"""Function of a type, inputs, and the ids in the state. Returns the id of a matching resource that is not in the state.
+
+Returns None if the cloud has no such resource. Raises LookupError for a type that cannot be looked up.
+"""
+REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
+"""Prefixes of types for which a second creation adopts the result of the first."""
+
+
+def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return each cloud resource whose creation got no answer, and which a second creation would not adopt."""
+    operations = deployment.get("pending_operations") or []
+    begun = [each["resource"] for each in operations if each["type"] == "creating"]
+    # Components exist only in Pulumi, not in a cloud.
+    return [each for each in begun if each.get("custom", True) and not each["type"].startswith(REPEATABLE_TYPES)]
+
+
+def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:
+    """Add pending resources that exist in the cloud to the state. Return the URNs that the user must look up.
+
+    Each resource gets the id that follows from its name, or the id from `find`. A refresh then asks the cloud: it keeps
+    resources that exist and drops the others. If `find` is None, resources without a derivable id are left to the user.
+    Operations stay pending until the refresh is done, so that the next command repeats an interrupted adoption.
+    """
+    deployment = exported["deployment"]
+    resources = list(deployment.get("resources") or [])
+    operations = deployment.get("pending_operations") or []
+    others = [each for each in operations if each["type"] != "creating"]
+    if len(others) == len(operations):
+        return []
+    ids = {each["urn"]: each["id"] for each in resources if each.get("id")}
+    adopted, unknown, refreshed = list[dict[str, Any]](), list[str](), set[str]()
+    for each in pending_creates(deployment):
+        inputs, urn = each.get("inputs") or {}, each["urn"]
+        taken = frozenset(id_ for other, id_ in ids.items() if other != urn)
+        try:
+            id_ = known_id(each["type"], inputs) or (find or _find_nothing)(each["type"], inputs, taken)
+        except LookupError:
+            unknown.append(urn)
+            continue
+        if id_ and urn not in ids:
+            adopted.append({**each, "custom": True, "id": id_, "outputs": inputs})
+        if id_ and ids.get(urn, id_) == id_:
+            refreshed.add(urn)  # If the state already has it, an earlier command did not finish its refresh.
+        elif id_:
+            unknown.append(urn)  # It replaces a resource that still exists.
+    kept = [each for each in operations if each["type"] != "creating" or each["resource"]["urn"] in refreshed]
+    edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": kept}
+    done = _import({**exported, "deployment": edited}, run)
+    if done and refreshed:
+        targets = [word for urn in sorted(refreshed) for word in ("--target", urn)]
+        done = run("refresh", "--yes", "--skip-preview", *targets) and _forget_creates(run)
+    if not done:
+        raise CommandError("the resources that the last update began are not in the state: `pulumi refresh` failed")
+    return unknown
+
+
+def _import(exported: Mapping[str, Any], run: Callable[..., bool]) -> bool:
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(exported, file)
+        file.flush()
+        return run("stack", "import", "--file", file.name)
+
+
+def _forget_creates(run: Callable[..., bool]) -> bool:
+    """Remove the pending creations from the current state."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        if not run("stack", "export", "--file", file.name):
+            return False
+        exported = json.loads(Path(file.name).read_text(encoding="utf-8"))
+    operations = exported["deployment"].get("pending_operations") or []
+    exported["deployment"]["pending_operations"] = [each for each in operations if each["type"] != "creating"]
+    return _import(exported, run)
+
+
+def _find_nothing(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]) -> str | None:
+    raise LookupError(type_)
+
+
+def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
+    """Return a Find that uses a cloud's listings.
+
+    A resource with a `Name` tag matches by that tag and the cluster label, any other by all its known facts.
+    """
+
+    def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:
+        listings = [each for each in cloud.lookups if type_ in each.types]
+        if not listings:
+            raise LookupError(type_)
+        found = (each for listing in listings for each in lister(listing))
+        return next((each.id for each in found if each.id not in taken and _matches(each, inputs, cloud.label)), None)
+
+    return find
+
+
+def _matches(found: CloudResource, inputs: Mapping[str, Any], label: str) -> bool:
+    """Return True if the listed resource was created from these inputs."""
+    if name := (inputs.get("tags") or {}).get("Name"):
+        return found.labels.get("Name") == name and found.labels.get(CLUSTER_LABEL) == label
+    known = {key: value for key, value in inputs.items() if key in found.facts and key != "region"}
+    return bool(known) and all(found.facts[key] == value for key, value in known.items())
+
+
+def adopt_pending(stack: str) -> None:
+    """Adopt a stack's pending creations before its next `up` or `destroy`. Query AWS with the user's `aws` CLI."""
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
+    if not exported["deployment"].get("pending_operations"):
+        return
+
+    def run(*words: str) -> bool:
+        pulumi(*words, "--stack", stack)
+        return True
+
+    # Between import and refresh the state names resources that may not exist, and no operation is pending.
+    with finish_first():
+        try:
+            unknown = adopt(exported, run, _finder_of(file))
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            print(f"stack {stack}: the resources of the interrupted update cannot be listed: {error}", file=sys.stderr)
+            unknown = adopt(exported, run)
+    for urn in unknown:
+        name = urn.rpartition("::")[2]
+        message = f"{name} may exist in the cloud without being in the state; look for it in the console and delete it"
+        print(f"stack {stack}: {message}", file=sys.stderr)
+
+
+def _finder_of(file: Path) -> Find | None:
+    """Return a Find that queries the stack's cloud; None if the ids of its resources follow from their names."""
+    cloud = load_file(file).cloud.provisioned if file.exists() else None
+    if cloud is None or not cloud.lookups:
+        return None
+    return find_in_cloud(cloud, cloud.lister(ownership(cloud), run_json))

@@ -1,0 +1,163 @@
+"""`python -m commands.workflows`: affected stacks, expired stacks and minimum permissions, for workflows on GitHub.
+
+`affected BASE` runs before set-up, with the standard library alone. docs/workflows.md says who gets the permissions,
+which have not yet been tested on a cloud account.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePosixPath
+from typing import Any
+
+from infra.project import project_folder
+
+PROJECT = project_folder()
+PROGRAM_PATHS = (
+    *("__main__.py", "infra/", "policy/", "settings/", "stack/", "workloads/"),
+    *("images/", "setup/go/", "trainer/", "Pulumi.yaml", "requirements"),
+)
+"""Prefixes of the paths that every stack depends on. A test compares them with the modules that the program loads."""
+JOB_PAGES = PurePosixPath("docs/recipes")
+"""Folder of the example pages that a stack's `jobs` may name."""
+_STACK = re.compile(r"Pulumi\.([\w-]+)\.yaml")
+
+
+def is_program(path: str) -> bool:
+    """Return True if every stack depends on the path."""
+    return path.startswith(PROGRAM_PATHS)
+
+
+def is_named(path: str, text: str) -> bool:
+    """Return True if a stack's file names the path: its script, its requirements, or a page with a job.
+
+    This runs before set-up, so it cannot parse YAML. Another use of a page's name counts too.
+    """
+    pure = PurePosixPath(path)
+    page = pure.parent == JOB_PAGES and re.search(rf"(?<![\w-]){re.escape(pure.stem)}(?![\w-])", text)
+    packages = re.search(rf"\brequirements[\"']?:\s*[\"']?{re.escape(path)}(?![\w.-])", text)
+    return bool(page or packages) or f"./{path}" in text
+
+
+def affected(changed: Iterable[str], stacks: Mapping[str, str]) -> list[str]:
+    """Return the stacks that depend on a changed path. `stacks` has each stack's name and the text of its file."""
+    paths = list(changed)
+    if any(map(is_program, paths)):
+        return sorted(stacks)
+    own = {found[1] for path in paths if (found := _STACK.fullmatch(path))}
+    return sorted(name for name, text in stacks.items() if name in own or any(is_named(path, text) for path in paths))
+
+
+def removed(changed: Iterable[str], stacks: Iterable[str]) -> list[str]:
+    """Return the stacks whose file the change removes."""
+    return sorted({found[1] for path in changed if (found := _STACK.fullmatch(path))} - set(stacks))
+
+
+def changed_paths(revisions: str) -> list[str]:
+    """Return the paths that `git diff` of the revisions names. Raises CalledProcessError for an unknown commit."""
+    words = ["git", "diff", "-z", "--name-only", "--no-renames", revisions, "--"]
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True)
+    return [path for path in done.stdout.split("\0") if path]
+
+
+def first_up(history: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """Return the start of the first `up` since the last successful `destroy`; None if nothing is up.
+
+    `history` comes from `pulumi stack history --json`, newest first. A failed `up` counts too.
+    """
+    begun = None
+    for each in history:
+        if each["kind"] == "destroy" and each["result"] == "succeeded":
+            break
+        if each["kind"] == "update":
+            begun = datetime.fromisoformat(each["startTime"]).astimezone(UTC)
+    return begun
+
+
+def is_expired(begun: datetime | None, ttl_hours: float | None, now: datetime) -> bool:
+    """Return True if a stack that is up since `begun` has outlived its ttl. A stack without a ttl never expires."""
+    return begun is not None and ttl_hours is not None and now - begun > timedelta(hours=ttl_hours)
+
+
+def affected_stacks(base: str, *, with_removed: bool) -> list[str]:
+    """Return the stacks that the changes since a commit affect. Raises CalledProcessError for an unknown commit."""
+    changed = changed_paths(f"{base}...HEAD")
+    files = {found[1]: path for path in PROJECT.glob("Pulumi.*.yaml") if (found := _STACK.fullmatch(path.name))}
+    stacks = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    return [*affected(changed, stacks), *(removed(changed, stacks) if with_removed else [])]
+
+
+def expired_stacks() -> list[str]:
+    """Return the stacks past their `ttl_hours`. Report a stack whose settings cannot be read, and check the others."""
+    from commands.stack import PulumiFailed, pulumi
+    from stack.config import load_file
+
+    expired, now = [], datetime.now(tz=UTC)
+    for file in sorted(PROJECT.glob("Pulumi.*.yaml")):
+        stack = file.name.split(".")[1]
+        try:
+            ttl = load_file(file).ttl_hours
+        except ValueError as error:
+            print(f"{stack}: its ttl_hours is unknown, because its settings are invalid: {error}", file=sys.stderr)
+            continue
+        if ttl is None:
+            continue
+        try:
+            history = json.loads(pulumi("stack", "history", "--json", "--stack", stack, quiet=True))
+        except PulumiFailed as error:
+            # A stack that the backend does not have was never up.
+            print(f"{stack}: {error}", file=sys.stderr)
+            continue
+        if is_expired(first_up(history), ttl, now):
+            expired.append(stack)
+    return expired
+
+
+def permissions(stack: str) -> Any:
+    """Return the minimum permissions to preview, create, destroy and list a cloud stack.
+
+    They are an IAM policy for EKS, and roles with their conditions for GKE. Raises ValueError for a stack without a
+    cloud or with settings that cannot be read.
+    """
+    from commands.review.recorded import run
+    from stack.config import load_file
+
+    config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
+    cloud = config.cloud.provisioned
+    if cloud is None:
+        raise ValueError(f"stack {stack}: a {config.platform.kind} platform needs no permissions in a cloud")
+    return cloud.permissions(run(cloud.declare).records)
+
+
+def main(arguments: list[str]) -> int:
+    """Print JSON. Return 0, or 2 for a stack without permissions. Raises CalledProcessError for an unknown commit."""
+    parser = argparse.ArgumentParser(prog="python -m commands.workflows", description=__doc__)
+    actions = parser.add_subparsers(dest="action", required=True)
+    affecting = actions.add_parser("affected", help="the stacks that the changes since a commit affect")
+    affecting.add_argument("base", help="the commit before the change")
+    affecting.add_argument("--removed", action="store_true", help="also print the stacks whose file the change removes")
+    actions.add_parser("expired", help="the stacks that are past their `ttl_hours`")
+    permitted = actions.add_parser("permissions", help="the minimum permissions for a stack")
+    permitted.add_argument("stack", help="a stack of GKE or EKS, such as `eks`")
+    options = parser.parse_args(arguments)
+    if options.action == "affected":
+        print(json.dumps(affected_stacks(options.base, with_removed=options.removed)))
+    elif options.action == "expired":
+        print(json.dumps(expired_stacks()))
+    else:
+        try:
+            print(json.dumps(permissions(options.stack), indent=2))
+        except ValueError as error:
+            print(error, file=sys.stderr)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
