@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bench import trainer_rank
-from bench.torchtitan_model import TorchtitanModel, torchtitan_model
+from bench.reference_loops import TorchtitanModel, torchtitan_model
 from bench.trainer import ladder_rate
 from bench.trainer_rank import GPU_RUNGS, KINDS, ladder_config, language_blocks
 from trainer.config import LanguageConfig

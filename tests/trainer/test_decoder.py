@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainer.language.decoder import Attention, Decoder, document_mask, initialize, rotate, rotation_of
 from trainer.language.sizes import PRESETS, SEPARATOR, Sizes
-from trainer.language.training import clip_gradients, losses
+from trainer.language.task import clip_gradients, losses
 
 SMALL = Sizes(layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 

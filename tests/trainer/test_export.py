@@ -17,9 +17,8 @@ from trainer.config import LanguageConfig
 from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DONE, STORAGE_ERROR, ConfigurationError, DataError
 from trainer.language import hugging_face
 from trainer.language.coder import Coder, FileCoder
-from trainer.language.decoder import Decoder, initialize
+from trainer.language.decoder import Decoder, adapt, initialize, is_adapter
 from trainer.language.hugging_face import PublishedModel, describe, published_name, write_model
-from trainer.language.lora import adapt, is_adapter
 from trainer.storage import Folder
 
 TEXT = b"the people of these states shall have peace"

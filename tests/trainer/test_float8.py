@@ -16,8 +16,7 @@ from tests.trainer.language import FLAGS, STEADY, evaluations, losses, train, wr
 from tests.trainer.processes import run
 from trainer.config import LanguageConfig
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, ConfigurationError
-from trainer.language.decoder import Decoder, initialize
-from trainer.language.float8 import CAPABILITY, use_float8
+from trainer.language.decoder import CAPABILITY, Decoder, initialize, use_float8
 from trainer.language.sizes import Sizes
 
 EMULATED = "tests.trainer.emulated_float8"

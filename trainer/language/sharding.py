@@ -16,8 +16,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
-from trainer.language.decoder import Decoder
-from trainer.language.lora import AdaptedLinear
+from trainer.language.decoder import AdaptedLinear, Decoder
 from trainer.language.sizes import Parallelism
 
 DATA, SHARD, TENSOR = "data", "shard", "tensor"
