@@ -18,7 +18,7 @@ from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DONE, STORAGE_ERRO
 from trainer.language import hugging_face
 from trainer.language.coder import Coder, FileCoder
 from trainer.language.decoder import Decoder, adapt, initialize, is_adapter
-from trainer.language.hugging_face import PublishedModel, describe, published_name, write_model
+from trainer.language.hugging_face import PublishedModel, describe, published_weights, write_model
 from trainer.storage import Folder
 
 TEXT = b"the people of these states shall have peace"
@@ -38,7 +38,9 @@ def decoder(config: LanguageConfig) -> Decoder:
 
 def write(model: Decoder, config: LanguageConfig, folder: Path) -> None:
     """Write a model as an export does."""
-    weights = {published_name(name): weight.detach() for name, weight in model.named_parameters()}
+    weights: dict[str, torch.Tensor] = {}
+    for name, weight in model.named_parameters():
+        weights |= published_weights(name, weight.detach(), config.sizes)
     shapes = {name: list(weight.shape) for name, weight in weights.items()}
     described = {**describe(config, separator=256), "dtype": "float32"}
     write_model(Folder(str(folder)), described, shapes, lambda names: {name: weights[name] for name in names})

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -17,8 +18,8 @@ from trainer.config import LanguageConfig, parse_settings
 from trainer.distributed import local_part, own_part
 from trainer.exit_codes import ConfigurationError, DataError
 from trainer.language.coder import TOKENIZER_FILE, byte_tokenizer
-from trainer.language.decoder import DOWN, EPSILON, UP, Decoder, is_adapter
-from trainer.language.sizes import BYTES, ROPE_RANGE, ROPE_TOKENS
+from trainer.language.decoder import DOWN, EPSILON, UP, Decoder, is_adapter, join_qkv, split_qkv
+from trainer.language.sizes import BYTES, NUMBERS, ROPE_RANGE, ROPE_TOKENS, Sizes
 from trainer.rules import invalid_setting
 from trainer.storage import Folder, MissingFileError
 
@@ -33,7 +34,7 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
 BLOCK_NAMES = {
     **{"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"},
-    **{f"attention.{name}": f"self_attn.{name[0]}_proj" for name in ("query", "key", "value", "out")},
+    "attention.out": "self_attn.o_proj",
     **{f"feed_forward.{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")},
 }
 COMPARED = {
@@ -51,13 +52,21 @@ LLAMA_DEFAULTS = {
 https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfig"""
 
 
-def published_name(name: str) -> str:
-    """Return Hugging Face's name of a weight. The name of a LoRA adapter begins with its layer's."""
+def published_weights(name: str, weight: torch.Tensor, sizes: Sizes) -> dict[str, torch.Tensor]:
+    """Return a weight by Hugging Face's name. Queries, keys and values are one weight here and three there.
+
+    The name of a LoRA adapter begins with its layer's.
+    """
     layer, _, kind = name.rpartition(".")
     if layer in NAMES:
-        return f"{NAMES[layer]}.{kind}"
+        return {f"{NAMES[layer]}.{kind}": weight}
     _, number, layer = layer.split(".", 2)
-    return f"model.layers.{number}.{BLOCK_NAMES[layer]}.{kind}"
+    if layer != "attention.qkv":
+        return {f"model.layers.{number}.{BLOCK_NAMES[layer]}.{kind}": weight}
+    parts = [weight] * 3 if kind == DOWN else split_qkv(weight, sizes)
+    return {
+        f"model.layers.{number}.self_attn.{each}_proj.{kind}": part for each, part in zip("qkv", parts, strict=True)
+    }
 
 
 def describe(config: LanguageConfig, *, separator: int) -> dict[str, Any]:
@@ -162,11 +171,24 @@ class PublishedModel:
     def load(self, model: Decoder, heartbeat: Callable[[], None]) -> None:
         """Copy the weights into a model, of which each rank reads the rows that it needs."""
         for name, weight in model.named_parameters():
-            if not is_adapter(name):
+            if not is_adapter(name) and local_part(weight).numel():
                 rows, *others = own_part(weight)
-                found = self.read(published_name(name), list(weight.shape), rows)
+                found = self._read_rows(name, torch.empty(weight.shape, device="meta"), model.sizes, rows)
                 local_part(weight).copy_(found[(slice(None), *others)])
                 heartbeat()
+
+    def _read_rows(self, name: str, like: torch.Tensor, sizes: Sizes, rows: slice) -> torch.Tensor:
+        """Return some rows of a model's weight, which has the shape of `like`."""
+        parts = published_weights(name, like, sizes)
+        if len(parts) == 1:
+            return self.read(*parts, list(like.shape), rows)
+        size = len(like) // sizes.kv_heads
+        first, last = rows.start // size, -(-rows.stop // size)
+        found = []
+        for each, part in parts.items():
+            step = len(part) // sizes.kv_heads
+            found.append(self.read(each, list(part.shape), slice(first * step, last * step)))
+        return join_qkv(found, last - first)[rows.start - first * size : rows.stop - first * size]
 
 
 def write_model(
@@ -267,22 +289,34 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
     from trainer.checkpoints.tensor_files import TensorFilesReader, destination
 
     reader = TensorFilesReader(folder, manifest)
-    saved = {
-        published_name(name.removeprefix(MODEL)): (name, tensor)
-        for name, tensor in destination(manifest, device="meta").items()
-        if name.startswith(MODEL)
-    }
+    described = manifest["facts"]["model"]["config"]
+    sizes = Sizes(**{own: described[key] for key, own in COMPARED.items() if own in NUMBERS})
+    whole, owners, shapes = destination(manifest, device="meta"), {}, {}
+    for name in filter(lambda name: name.startswith(MODEL), whole):
+        try:
+            parts = published_weights(name.removeprefix(MODEL), whole[name], sizes)
+        except KeyError:
+            problem = f"{name} is not a weight of this trainer's models"
+            raise DataError(
+                f"checkpoint {folder.url} cannot be used: {problem}; give --checkpoint another one"
+            ) from None
+        owners.update(dict.fromkeys(parts, name))
+        shapes.update({published: list(part.shape) for published, part in parts.items()})
 
-    def read(published: str) -> torch.Tensor:
-        name, tensor = saved[published]
-        tensors: Tensors = {name: torch.empty_like(tensor, device="cpu")}
+    @lru_cache(maxsize=1)  # queries, keys and values are parts of one weight
+    def load_whole(name: str) -> torch.Tensor:
+        tensors: Tensors = {name: torch.empty_like(whole[name], device="cpu")}
         try:
             load(tensors, storage_reader=reader, no_dist=True)
         except CheckpointException as error:
             raise DataError(f"{folder.url}: {root_cause(error)}; give --checkpoint another one") from None
         return tensors[name]
 
-    return {name: list(tensor.shape) for name, (_, tensor) in saved.items()}, read
+    def read(published: str) -> torch.Tensor:
+        name = owners[published]
+        return published_weights(name.removeprefix(MODEL), load_whole(name), sizes)[published].clone()
+
+    return shapes, read
 
 
 def merged_weights(base: PublishedModel, adapters: Shapes, read: Read, *, scale: float) -> tuple[Shapes, Read]:

@@ -51,9 +51,7 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
         "attention": PrepareModuleInput(
             input_layouts=(tokens, None, None), desired_input_layouts=(Replicate(), None, None)
         ),
-        "attention.query": ColwiseParallel(),
-        "attention.key": ColwiseParallel(),
-        "attention.value": ColwiseParallel(),
+        "attention.qkv": ColwiseParallel(),
         "attention.out": RowwiseParallel(output_layouts=tokens),
         "feed_forward_norm": SequenceParallel(),
         "feed_forward": PrepareModuleInput(input_layouts=(tokens,), desired_input_layouts=(Replicate(),)),
