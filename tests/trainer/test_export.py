@@ -244,7 +244,7 @@ def test_adapters_are_trained_saved_and_merged(
     assert losses(tmp_path / "shards", 2) == pytest.approx(found, rel=1e-4)
     assert found[-1] < 0.99 * found[0]
     adapters = {name: weight for name, weight in weights(tmp_path / "shards").items() if name.startswith("model.")}
-    assert len(adapters) == 2 * 7 * 2
+    assert len(adapters) == 2 * 5 * 2
     assert all(is_adapter(name) for name in adapters)
     ended = export(tmp_path / "shards", tmp_path / "merged")
     assert ended.codes == [DONE], ended.output

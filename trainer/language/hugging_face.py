@@ -296,10 +296,8 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
         try:
             parts = published_weights(name.removeprefix(MODEL), whole[name], sizes)
         except KeyError:
-            problem = f"{name} is not a weight of this trainer's models"
-            raise DataError(
-                f"checkpoint {folder.url} cannot be used: {problem}; give --checkpoint another one"
-            ) from None
+            problem = f"{name} is of another trainer; give --checkpoint another one"
+            raise DataError(f"checkpoint {folder.url} cannot be used: {problem}") from None
         owners.update(dict.fromkeys(parts, name))
         shapes.update({published: list(part.shape) for published, part in parts.items()})
 
