@@ -173,11 +173,11 @@ class PublishedModel:
         for name, weight in model.named_parameters():
             if not is_adapter(name) and local_part(weight).numel():
                 rows, *others = own_part(weight)
-                found = self._read_rows(name, torch.empty(weight.shape, device="meta"), model.sizes, rows)
+                found = self.read_rows(name, torch.empty(weight.shape, device="meta"), model.sizes, rows)
                 local_part(weight).copy_(found[(slice(None), *others)])
                 heartbeat()
 
-    def _read_rows(self, name: str, like: torch.Tensor, sizes: Sizes, rows: slice) -> torch.Tensor:
+    def read_rows(self, name: str, like: torch.Tensor, sizes: Sizes, rows: slice) -> torch.Tensor:
         """Return some rows of a model's weight, which has the shape of `like`."""
         parts = published_weights(name, like, sizes)
         if len(parts) == 1:
