@@ -65,13 +65,13 @@ class Attention(nn.Module):
 
 def split_qkv(weight: torch.Tensor, sizes: Sizes) -> tuple[torch.Tensor, ...]:
     """Return the rows of queries, keys and values in a weight of Attention.qkv, each in the order of the heads."""
-    groups = weight.unflatten(0, (sizes.kv_heads, sizes.heads // sizes.kv_heads + 2, -1))
+    groups = weight.reshape(sizes.kv_heads, sizes.heads // sizes.kv_heads + 2, -1, weight.shape[1])
     return tuple(part.flatten(0, 2) for part in groups.split((sizes.heads // sizes.kv_heads, 1, 1), dim=1))
 
 
 def join_qkv(parts: Sequence[torch.Tensor], kv_heads: int) -> torch.Tensor:
     """Return a weight of Attention.qkv for this number of key heads, from the rows of queries, keys and values."""
-    return torch.cat([part.unflatten(0, (kv_heads, -1)) for part in parts], dim=1).flatten(0, 1)
+    return torch.cat([part.reshape(kv_heads, -1, part.shape[1]) for part in parts], dim=1).flatten(0, 1)
 
 
 class FeedForward(nn.Module):

@@ -181,7 +181,7 @@ class PublishedModel:
         """Return some rows of a model's weight, which has the shape of `like`."""
         parts = published_weights(name, like, sizes)
         if len(parts) == 1:
-            return self.read(*parts, list(like.shape), rows)
+            return self.read(next(iter(parts)), list(like.shape), rows)
         size = len(like) // sizes.kv_heads
         first, last = rows.start // size, -(-rows.stop // size)
         found = []
