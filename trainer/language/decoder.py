@@ -66,7 +66,7 @@ class Attention(nn.Module):
 def split_qkv(weight: torch.Tensor, sizes: Sizes) -> tuple[torch.Tensor, ...]:
     """Return the rows of queries, keys and values in a weight of Attention.qkv, each in the order of the heads."""
     groups = weight.reshape(sizes.kv_heads, sizes.heads // sizes.kv_heads + 2, -1, weight.shape[1])
-    return tuple(part.flatten(0, 2) for part in groups.split((sizes.heads // sizes.kv_heads, 1, 1), dim=1))
+    return tuple(part.flatten(0, 2) for part in torch.split(groups, [sizes.heads // sizes.kv_heads, 1, 1], dim=1))
 
 
 def join_qkv(parts: Sequence[torch.Tensor], kv_heads: int) -> torch.Tensor:
