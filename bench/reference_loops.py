@@ -3,25 +3,29 @@
 The loops follow the description of these scripts, without copied code: torchvision's classification reference
 (https://github.com/pytorch/vision/tree/main/references/classification), the ImageNet example of
 https://github.com/pytorch/examples/tree/main/imagenet, and on a GPU the train benchmark of timm
-(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py).
+(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). For language models there is a plain loop
+as in a script of one file, and torchtitan's model.
 
 The first two scripts read from a DataLoader. Here it contains images generated in advance, so that the measure does not
 compare random number generators. On a GPU the images are already in its memory, so that the measure does not compare
 copies.
 
-`python -m bench.reference_loops KIND` runs the loops in a separate process, with only the settings of the scripts. The
-kind `references` runs on the CPU, every other kind on a GPU. The process reads the name of a loop per line and answers
-with `RESULT seconds`.
+`python -m bench.reference_loops KIND` runs the loops of images in a separate process, with only the settings of the
+scripts. The kind `references` runs on the CPU, every other kind on a GPU. The process reads the name of a loop per line
+and answers with `RESULT seconds`.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +33,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from bench.measure import RESULT
-from trainer.config import ImagenetConfig
+from trainer.config import ImagenetConfig, LanguageConfig
 from trainer.models import build_model
 
 CONFIG = ImagenetConfig(
@@ -57,6 +61,8 @@ SHARES = 4
 """Divisor of a GPU's memory. Each of the two processes uses one part, because other processes may use the GPU too."""
 LARGEST_BATCH = 256
 """Default batch size of timm and pytorch/examples."""
+NORM_INIT: Any = {"weight": nn.init.ones_}
+MATRIX_INIT: Any = {"weight": partial(nn.init.trunc_normal_, std=0.02)}
 Batches = Iterable[Sequence[torch.Tensor]]
 
 
@@ -213,6 +219,142 @@ def gpu_loops(config: ImagenetConfig, device: torch.device, half: torch.dtype) -
         benchmark.epoch()
 
     return {**loops(config, device), "timm": timm}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageSettings:
+    """Settings of the plain loop of a language model."""
+
+    batch_size: int
+    context: int
+    learning_rate: float
+    warmup_steps: int = 100
+    all_steps: int = 1_000_000
+    clip_norm: float = 1.0
+    print_steps: int = 20
+    half: torch.dtype | None = None
+    """Type of matrix products; None for 32 bits."""
+    device: str = "cpu"
+    """Type of the device."""
+
+
+def token_batches(row: torch.Tensor, settings: LanguageSettings) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the inputs and labels of an epoch in random order."""
+    size, context = settings.batch_size, settings.context
+    order = torch.randperm((len(row) - 1) // context)
+    for start in range(0, len(order) - size + 1, size):
+        places = order[start : start + size, None] * context + torch.arange(context + 1)
+        tokens = row[places].long()
+        tokens = tokens.to(settings.device)
+        yield tokens[:, :-1], tokens[:, 1:]
+
+
+def language_rate(step: int, settings: LanguageSettings) -> float:
+    """Return the learning rate of a step: a linear warm-up, then a cosine."""
+    if step < settings.warmup_steps:
+        return settings.learning_rate * (step + 1) / settings.warmup_steps
+    progress = (step - settings.warmup_steps) / (settings.all_steps - settings.warmup_steps)
+    return settings.learning_rate * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
+
+
+def language_epoch(
+    model: nn.Module, optimizer: torch.optim.Optimizer, row: torch.Tensor, settings: LanguageSettings, *, step: int = 0
+) -> None:
+    """Train for an epoch: no checkpoints, events, clocks or watchdog.
+
+    The loop cuts a row of tokens into samples in random order, and has a learning rate schedule, AdamW, a clipped
+    gradient and a printed loss. The model and its optimizer are those of the loop that it is compared with.
+    """
+    model.train()
+    for inputs, labels in token_batches(row, settings):
+        for group in optimizer.param_groups:
+            group["lr"] = language_rate(step, settings)
+        with torch.autocast(settings.device, dtype=settings.half, enabled=settings.half is not None):
+            scores = model(inputs)
+            loss = functional.cross_entropy(scores.flatten(0, 1).float(), labels.flatten())
+        loss.backward()  # type: ignore[no-untyped-call]  # torch has no type for it
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        step += 1
+        if step % settings.print_steps == 0:
+            print(f"step {step} loss {loss.item():.4f}", flush=True)
+
+
+class TorchtitanModel(nn.Module):
+    """Scores of torchtitan's decoder for samples of one document each."""
+
+    def __init__(self, decoder: Any, *, has_mask: bool) -> None:
+        super().__init__()
+        self.decoder, self._has_mask = decoder, has_mask
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return scores, samples x tokens x vocabulary. As torchtitan does, make positions and mask for each batch."""
+        positions = masks = None
+        if self._has_mask:
+            positions = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+            masks = self.decoder.get_attention_masks(positions)
+        scores: torch.Tensor = self.decoder(tokens, positions=positions, attention_masks=masks)
+        return scores
+
+
+def torchtitan_model(config: LanguageConfig, device: torch.device) -> TorchtitanModel:
+    """Return torchtitan's model with the sizes, compilation and float8 of these settings, and random weights.
+
+    torchtitan's own trainer refuses CPUs. Its FlexAttention and VarlenAttention need a GPU for a backward pass, so a
+    CPU measure uses its ScaledDotProductAttention, which has one.
+    """
+    from torchtitan.components.quantization import Float8LinearConverter
+    from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
+    from torchtitan.models.common.attention import FlexAttention, ScaledDotProductAttention
+    from torchtitan.models.common.config_utils import make_ffn_config, make_gqa_config
+    from torchtitan.models.llama3.model import Llama3Model, Llama3TransformerBlock
+
+    sizes, has_mask = config.sizes, device.type == "cuda"
+    norm = RMSNorm.Config(normalized_shape=sizes.width, eps=1e-5, param_init=NORM_INIT)
+    attention = make_gqa_config(
+        dim=sizes.width,
+        n_heads=sizes.heads,
+        n_kv_heads=sizes.kv_heads,
+        wqkv_param_init=MATRIX_INIT,
+        wo_param_init=MATRIX_INIT,
+        inner_attention=FlexAttention.Config() if has_mask else ScaledDotProductAttention.Config(),
+        fuse_qkv=True,
+        rope=ComplexRoPE.Config(dim=sizes.head_width, max_seq_len=config.context, theta=config.rope_base),
+    )
+    feed_forward = make_ffn_config(
+        dim=sizes.width, hidden_dim=sizes.hidden, w1_param_init=MATRIX_INIT, w2w3_param_init=MATRIX_INIT
+    )
+    block = Llama3TransformerBlock.Config(
+        attention_norm=norm, ffn_norm=norm, attention=attention, feed_forward=feed_forward
+    )
+    described: Any = Llama3Model.Config(
+        dim=sizes.width,
+        vocab_size=config.vocabulary,
+        enable_weight_tying=sizes.is_tied,
+        tok_embeddings=Embedding.Config(
+            num_embeddings=config.vocabulary, embedding_dim=sizes.width, param_init=MATRIX_INIT
+        ),
+        norm=norm,
+        lm_head=Linear.Config(in_features=sizes.width, out_features=config.vocabulary, param_init=MATRIX_INIT),
+        layers=[block] * sizes.layers,
+    )
+    if config.float8 != "none":
+        # On a CPU it only runs emulated, which torchtitan does not allow with a compiled model.
+        emulate = device.type == "cpu"
+        converter: Any = Float8LinearConverter.Config(
+            recipe_name=config.float8,  # torchtitan has no tensorwise
+            filter_fqns=["lm_head"],
+            model_compile_enabled=config.compile,
+            emulate=emulate,
+        )
+        described = converter.build().convert(described)
+    with device:
+        decoder = described.build()
+    decoder.init_states()
+    for layer in decoder.layers.values() if config.compile else ():
+        layer.compile(fullgraph=True)
+    return TorchtitanModel(decoder, has_mask=has_mask)
 
 
 def main() -> None:

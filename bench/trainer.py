@@ -40,7 +40,7 @@ from bench.trainer_rank import BUCKET, GPU_RUNGS, LANGUAGE_STEPS, ladder_config,
 from infra.local.trainer_image import digits_folder
 from setup.datasets import has_digits
 from simulation.object_store import SETTINGS_KEY, AmazonStore, running
-from trainer.language.float8 import CAPABILITY
+from trainer.language.decoder import CAPABILITY
 from trainer.step_log import peak_flops
 
 PAIRS = 7

@@ -24,19 +24,17 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict_saver import save as write
 from torch.nn import functional
 
-from bench.language_loop import PlainSettings, train_epoch
 from bench.measure import RESULT
-from bench.reference_loops import CONFIG, first_gpu, wait_for_device
-from bench.torchtitan_model import torchtitan_model
+from bench.reference_loops import CONFIG, LanguageSettings, first_gpu, language_epoch, torchtitan_model, wait_for_device
 from images.trainer.made_images import imagenet
 from trainer.checkpoints.checkpoint import SaveHooks
-from trainer.checkpoints.run_checkpoints import RunCheckpoints
+from trainer.checkpoints.state import RunCheckpoints
 from trainer.checkpoints.tensor_files import TensorFilesWriter
 from trainer.config import DigitsConfig, ImageConfig, ImagenetConfig, LanguageConfig, RecipeConfig
 from trainer.data.datasets import DIGIT_IMAGES, DIGIT_LABELS, Batch
 from trainer.data.sampler import EpochSampler, Share
 from trainer.language.sizes import SEPARATOR
-from trainer.language.training import BETAS, optimizer_groups
+from trainer.language.task import BETAS, optimizer_groups
 from trainer.loop import Training
 from trainer.models import build_optimizer
 from trainer.reporter import Reporter
@@ -260,7 +258,7 @@ def language_blocks(config: LanguageConfig, folder: Path, *, with_torchtitan: bo
     # The runtime determines the precision.
     runtime = start_runtime(config)
     training = make_training(config, runtime, folder)
-    settings = PlainSettings(
+    settings = LanguageSettings(
         batch_size=config.batch_size,
         context=config.context,
         learning_rate=config.learning_rate,
@@ -274,7 +272,7 @@ def language_blocks(config: LanguageConfig, folder: Path, *, with_torchtitan: bo
         optimizer = build_optimizer(config, optimizer_groups(config, model), betas=BETAS)
 
     def plain() -> None:
-        train_epoch(model, optimizer, row, settings)
+        language_epoch(model, optimizer, row, settings)
 
     clock = time.process_time if runtime.device.type == "cpu" else time.perf_counter
     return {"ours": our_block(training, clock), "theirs": timed(runtime, plain, clock)}

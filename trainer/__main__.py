@@ -94,7 +94,7 @@ def main() -> int:
     warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
     try:
         if sys.argv[1:2] == ["export"]:
-            from trainer.language.export import export
+            from trainer.language.hugging_face import export
 
             export(sys.argv[2:])
             return DONE

@@ -9,17 +9,15 @@ from contextlib import contextmanager, suppress
 import torch
 from torch import nn
 
-from trainer.checkpoints.run_checkpoints import RunCheckpoints
-from trainer.checkpoints.state import RunState
+from trainer.checkpoints.state import RunCheckpoints, RunState
 from trainer.config import RECIPES, RecipeConfig
 from trainer.data.datasets import Batch, Data
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError, PreemptedError, StorageError, diverged
 from trainer.models import learning_rate, signature
-from trainer.reporter import Reporter, node_name
+from trainer.reporter import CLOSE_SECONDS, PREEMPTED_CLOSE_SECONDS, Reporter, node_name
 from trainer.runtime import Runtime
 from trainer.runtime.base import Decision
-from trainer.sinks import CLOSE_SECONDS, PREEMPTED_CLOSE_SECONDS
 from trainer.step_log import StepLog
 from trainer.step_profile import StepProfile, XlaStepProfile
 from trainer.storage import Folder

@@ -1,22 +1,45 @@
-"""Report a run: lines and warnings for people, and events for the sinks of files."""
+"""Report a run: lines for people, and events for sinks in the background: JSON, TensorBoard, Weights & Biases."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import queue
+import shutil
 import socket
 import sys
+import tempfile
 import threading
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from trainer.exit_codes import ConfigurationError
-from trainer.sinks import CLOSE_SECONDS, JsonFile, JsonParts, Record, Sink, TensorBoard, WeightsAndBiases, Writer
-from trainer.storage import Folder
+import numpy as np
+
+from trainer.exit_codes import ConfigurationError, StorageError
+from trainer.storage import Folder, MissingFileError
 
 if TYPE_CHECKING:
-    from trainer.evaluation import Gallery
+    from torch.utils.tensorboard import SummaryWriter
 
+    from trainer.tasks import Gallery
+
+FLUSH_SECONDS = 1.0
+"""Seconds until written events are readable for other processes."""
+PART_SECONDS = 30.0
+"""Seconds between two parts in a bucket, because object stores cannot append."""
+CLOSE_SECONDS = 20.0
+"""Longest time in seconds that the end of training waits for its writers."""
+PREEMPTED_CLOSE_SECONDS = 5.0
+"""Longest time in seconds that a preempted run waits for its writers. A spot VM leaves it fifteen seconds in total."""
+IDENTIFIERS = frozenset({"epoch", "epochs", "step", "steps", "rank", "ranks"})
+"""Numbers that identify an event and are not measurements."""
 Value = str | int | float | tuple[int, int]
 """A reported value. A tuple (k, n) is printed as k/n."""
 DECIMALS = {
@@ -123,3 +146,303 @@ def _numbers(values: dict[str, Value]) -> dict[str, str | int | float]:
         else:
             flat[key] = round(value, 6) if isinstance(value, float) else value
     return flat
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """An event."""
+
+    name: str
+    time: float
+    """Seconds since 1970."""
+    values: dict[str, str | int | float]
+    global_step: int | None
+    """Optimiser steps over all restarts, or None for an event without curves."""
+    gallery: Gallery | None = None
+    """Images for sinks that can display them."""
+
+    def line(self) -> str:
+        """Return the event as a line of JSON. NaN and infinity become null."""
+        step = {} if self.global_step is None else {"global_step": self.global_step}
+        values = {
+            key: value if isinstance(value, str) or math.isfinite(value) else None for key, value in self.values.items()
+        }
+        content = {"event": self.name, "time": round(self.time, 3), **values, **step}
+        return json.dumps(content, allow_nan=False) + "\n"
+
+    def curves(self) -> Iterator[tuple[str, float]]:
+        """Yield the points that the event adds to curves."""
+        if self.global_step is not None:
+            for key, value in self.values.items():
+                if not isinstance(value, str) and key not in IDENTIFIERS:
+                    yield f"{self.name}/{key}", float(value)
+
+
+class Sink:
+    """Base class of the sinks, each for one kind of file. Only its writer's thread calls its methods."""
+
+    def write(self, record: Record) -> None:
+        """Add an event."""
+
+    def flush(self) -> None:
+        """Make the added events readable for other processes. Some sinks do that at once or continuously."""
+
+    def close(self) -> None:
+        """Write all remaining events. The sink is not used again."""
+
+
+class Writer:
+    """A thread that passes events to a sink. Training adds events to a queue."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._queue: queue.SimpleQueue[Record | threading.Event | None] = queue.SimpleQueue()
+        self._error: StorageError | None = None
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._thread.start()
+
+    def put(self, record: Record) -> None:
+        """Queue an event."""
+        self._queue.put(record)
+
+    def check(self) -> None:
+        """Raise StorageError if an event could not be written."""
+        if self._error:
+            raise self._error
+
+    def sync(self) -> None:
+        """Wait until the events so far are written. Wait only seconds, because a disk may not answer."""
+        written = threading.Event()
+        self._queue.put(written)
+        written.wait(PREEMPTED_CLOSE_SECONDS)
+
+    def end(self) -> None:
+        """Accept no more events."""
+        self._queue.put(None)
+
+    def wait(self, until: float) -> None:
+        """Wait until all queued events are written, at most until `until` on the monotonic clock."""
+        self._thread.join(max(0, until - time.monotonic()))
+        if self._thread.is_alive():
+            print("warning: some events are lost: the storage does not answer", file=sys.stderr, flush=True)
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except StorageError as error:
+            self._error = error
+            with suppress(StorageError, OSError):
+                self._sink.close()
+
+    def _write(self) -> None:
+        """Write events until the end, and flush when the oldest unflushed event is old enough."""
+        due = math.inf
+        while True:
+            wait = due - time.monotonic()
+            if wait <= 0:
+                self._sink.flush()
+                due = math.inf
+                continue
+            try:
+                record = self._queue.get(timeout=None if wait == math.inf else wait)
+            except queue.Empty:
+                continue
+            if record is None:
+                break
+            if isinstance(record, threading.Event):
+                record.set()
+                continue
+            self._sink.write(record)
+            due = min(due, time.monotonic() + FLUSH_SECONDS)
+        self._sink.close()
+
+
+class JsonFile(Sink):
+    """JSON lines appended to a file on a disk."""
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._url = f"{folder.url}/{name}"
+        self._file: IO[str] = folder.append(name)
+        if _is_cut(Path(folder.path, name)):
+            with _storage_errors(self._url):
+                self._file.write("\n")
+
+    def write(self, record: Record) -> None:
+        """Add an event."""
+        with _storage_errors(self._url):
+            self._file.write(record.line())
+            self._file.flush()
+
+    def close(self) -> None:
+        """Write all remaining events."""
+        with _storage_errors(self._url):
+            self._file.close()
+
+
+def _is_cut(file: Path) -> bool:
+    """Return True if the previous run stopped in the middle of a line."""
+    try:
+        with file.open("rb") as lines:
+            lines.seek(-1, os.SEEK_END)
+            return lines.read() != b"\n"
+    except OSError:  # missing, empty, or not writable, which the first write will report
+        return False
+
+
+@contextmanager
+def _storage_errors(url: str) -> Iterator[None]:
+    """Turn a disk's error into StorageError."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(f"{url} cannot be written: {error.strerror or error}") from None
+
+
+class JsonParts(Sink):
+    """JSON lines in a series of objects in a bucket, one per half minute, named by the time of its first event."""
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._folder = folder.child(name)
+        self._lines: list[str] = []
+        self._first = 0.0
+
+    def write(self, record: Record) -> None:
+        """Add an event."""
+        if not self._lines:
+            self._first = record.time
+        self._lines.append(record.line())
+        if record.time - self._first >= PART_SECONDS:
+            self.close()
+
+    def flush(self) -> None:
+        """Write a part if the oldest event is old enough."""
+        if self._lines and time.time() - self._first >= PART_SECONDS:
+            self.close()
+
+    def close(self) -> None:
+        """Write all remaining events."""
+        if self._lines:
+            self._folder.write(f"{self._first:.3f}.jsonl", "".join(self._lines).encode())
+            self._lines.clear()
+
+
+class TensorBoard(Sink):
+    """TensorBoard's event files. For a bucket they are written locally and copied."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._writer: SummaryWriter | None = None
+        self._path = ""
+        self._copied = time.monotonic()
+
+    def write(self, record: Record) -> None:
+        """Add an event."""
+        with _storage_errors(self._folder.url):
+            for name, value in record.curves():
+                self._open(record.global_step).add_scalar(name, value, record.global_step)
+
+    def flush(self) -> None:
+        """Make the added events readable for other processes."""
+        if self._writer:
+            with _storage_errors(self._folder.url):
+                self._writer.flush()
+            if not self._folder.is_local and time.monotonic() - self._copied >= PART_SECONDS:
+                self._copy()
+
+    def close(self) -> None:
+        """Write all remaining events."""
+        if self._writer:
+            with _storage_errors(self._folder.url):
+                self._writer.close()
+            if not self._folder.is_local:
+                self._copy()
+                shutil.rmtree(self._path)
+
+    def _open(self, step: int | None) -> SummaryWriter:
+        """Return the writer. It hides what an earlier run wrote for this step and later ones."""
+        if self._writer is None:
+            # Imported at the first event with a curve, so that the first step does not wait for it.
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="tensorboard-")
+            self._writer = SummaryWriter(self._path, purge_step=step, flush_secs=10)
+        return self._writer
+
+    def _copy(self) -> None:
+        self._copied = time.monotonic()
+        for path in sorted(Path(self._path).iterdir()):
+            self._folder.upload(str(path), path.name)
+
+
+class WeightsAndBiases(Sink):
+    """A rank's run in Weights & Biases, in a group with the job's name. A resumed job continues the run.
+
+    Without a network or a key it writes a folder for a later `wandb sync`.
+    """
+
+    def __init__(self, folder: Folder, *, job: str, rank: int, mode: str) -> None:
+        self._folder, self._job, self._rank = folder, job, rank
+        self._mode = mode if mode != "auto" else ("online" if os.environ.get("WANDB_API_KEY") else "offline")
+        self._run: Any = None
+        self._path = self._id = ""
+
+    def write(self, record: Record) -> None:
+        """Add an event."""
+        points: dict[str, Any] = dict(record.curves())
+        if record.name == "resume":
+            with suppress(MissingFileError):
+                self._id = self._folder.read(f"id-{self._rank}").decode()
+        if points:
+            run = self._open()
+            run.log({**points, **_images(record)}, step=record.global_step)
+
+    def close(self) -> None:
+        """Write all remaining events."""
+        if self._run is not None:
+            self._run.finish()
+            if not self._folder.is_local:
+                for path in sorted(Path(self._path).rglob("*")):
+                    if path.is_file() and not path.is_symlink():
+                        self._folder.upload(str(path), str(path.relative_to(self._path)))
+                shutil.rmtree(self._path)
+
+    def _open(self) -> Any:
+        if self._run is None:
+            # Imported in this thread: the import takes seconds, which training must not wait for.
+            import wandb
+
+            self._path = self._folder.path if self._folder.is_local else tempfile.mkdtemp(prefix="wandb-")
+            Path(self._path).mkdir(parents=True, exist_ok=True)
+            name, resume = f"{self._job}-{self._rank}", "allow" if self._id else None
+            if not self._id:
+                self._id = uuid.uuid4().hex[:8]
+                self._folder.write(f"id-{self._rank}", self._id.encode())
+            options: Any = {"project": "trainyard", "group": self._job, "name": name, "dir": self._path, "id": self._id}
+            options["settings"] = wandb.Settings(init_timeout=CLOSE_SECONDS / 2, silent=True, console="off")
+            try:
+                online: Any = {"mode": "online", "resume": resume} if self._mode == "online" else {"mode": "offline"}
+                self._run = wandb.init(**online, **options)
+            except (wandb.errors.CommError, wandb.errors.UsageError) as error:
+                # A missing or wrong key raises one of these errors.
+                print(f"warning: W&B rejected the run of this rank, kept in {self._path}: {error}", file=sys.stderr)
+                self._run = wandb.init(mode="offline", **options | {"id": uuid.uuid4().hex[:8]})
+        return self._run
+
+
+def _images(record: Record) -> dict[str, Any]:
+    """Return the images of an event in W&B's types: samples and the confusion matrix."""
+    if not (gallery := record.gallery):
+        return {}
+    import wandb
+
+    samples = [wandb.Image(one.pixels, caption=f"{one.label} taken for {one.predicted}") for one in gallery.samples]
+    found: dict[str, Any] = {f"{record.name}/samples": samples}
+    if (counts := gallery.confusion) is not None:
+        rows = [[str(row), str(column), int(count)] for (row, column), count in np.ndenumerate(counts)]
+        columns: list[str | int] = ["Actual", "Predicted", "nPredictions"]
+        found[f"{record.name}/confusion"] = wandb.plot_table(
+            "wandb/confusion_matrix/v1",
+            wandb.Table(columns=columns, data=rows),
+            {str(name): str(name) for name in columns},
+        )
+    return found

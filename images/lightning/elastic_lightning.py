@@ -29,10 +29,10 @@ from torch.nn import functional
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
+from trainer.distributed import init_process_group, launcher_number
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, TrainerError
 from trainer.gpu import use_gpu
 from trainer.models import digits_network
-from trainer.process_group import init_process_group, launcher_number
 from trainer.reporter import Reporter, node_name
 from trainer.rules import BucketUrl, Count, FolderName, LearningRate, check_settings, invalid_setting
 from trainer.step_log import RateClock

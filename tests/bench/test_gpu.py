@@ -13,7 +13,7 @@ from bench.measure import compare, time_rounds
 from bench.reference_loops import GPU_STEPS, LARGEST_BATCH, gpu_config, gpu_loops
 from bench.trainer import GPU_GOALS, gpu_rates
 from bench.trainer_rank import gpu_blocks
-from trainer.runtime.devices import BFLOAT16_FLAGS, CPU_INFO
+from trainer.runtime.base import BFLOAT16_FLAGS, CPU_INFO
 from trainer.watchdog import Watchdog
 
 SMALL = dataclasses.replace(

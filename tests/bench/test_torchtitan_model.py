@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from bench import trainer_rank
-from bench.torchtitan_model import TorchtitanModel, torchtitan_model
+from bench.reference_loops import TorchtitanModel, torchtitan_model
 from bench.trainer import ladder_rate
 from bench.trainer_rank import GPU_RUNGS, KINDS, ladder_config, language_blocks
 from trainer.config import LanguageConfig
-from trainer.language.decoder import Decoder, initialize
+from trainer.language.decoder import Decoder, initialize, join_qkv, split_qkv
 from trainer.language.sizes import Sizes
 
 CPU = torch.device("cpu")
@@ -35,9 +35,9 @@ def copy_weights(own: Any, theirs: TorchtitanModel, sizes: Sizes) -> None:
     target.norm.weight.copy_(own.norm.weight)
     for block, layer in zip(own.blocks, target.layers.values(), strict=True):
         attention, feed_forward = block.attention, block.feed_forward
-        query, key = (pairs_as_neighbours(each.weight, sizes.head_width) for each in (attention.query, attention.key))
-        groups = (each.unflatten(0, (sizes.kv_heads, -1)) for each in (query, key, attention.value.weight))
-        layer.attention.qkv_linear.wqkv.weight.copy_(torch.cat(list(groups), dim=1).flatten(0, 1))
+        query, key, value = split_qkv(attention.qkv.weight, sizes)
+        query, key = (pairs_as_neighbours(each, sizes.head_width) for each in (query, key))
+        layer.attention.qkv_linear.wqkv.weight.copy_(join_qkv([query, key, value], sizes.kv_heads))
         layer.attention.wo.weight.copy_(attention.out.weight)
         layer.feed_forward.w1.weight.copy_(feed_forward.gate.weight)
         layer.feed_forward.w2.weight.copy_(feed_forward.down.weight)

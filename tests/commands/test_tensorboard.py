@@ -19,7 +19,7 @@ from commands.environment import PROJECT
 from commands.interrupts import CommandError
 from commands.monitor.cluster import StackNotFound, UnknownStack, check_settings_file
 from commands.profile import check_port, command_line, log_folder, serve_tensorboard
-from trainer.sinks import Record, TensorBoard
+from trainer.reporter import Record, TensorBoard
 from trainer.storage import Folder
 
 START_SECONDS = 90.0

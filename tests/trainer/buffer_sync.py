@@ -11,8 +11,8 @@ from trainer.checkpoints.state import MODEL, RunState
 from trainer.config import DigitsConfig
 from trainer.data.datasets import load_data
 from trainer.data.sampler import EpochSampler
-from trainer.evaluation import evaluate
 from trainer.runtime import start_runtime
+from trainer.tasks import evaluate
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from unittest import mock
 
 from trainer.__main__ import exit_process, main
-from trainer.language.float8 import use_float8
+from trainer.language.decoder import use_float8
 
 if __name__ == "__main__":
     with mock.patch("trainer.language.task.use_float8", partial(use_float8, emulate=True)):

@@ -17,7 +17,7 @@ import torch
 
 from tests.trainer.processes import free_port
 from trainer.checkpoints.checkpoint import Checkpoints, SavedState
-from trainer.checkpoints.run_checkpoints import RunLease
+from trainer.checkpoints.state import RunLease
 from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.config import parse
 from trainer.exit_codes import TrainerError

@@ -19,7 +19,7 @@ from trainer.runtime.base import Decision
 STEPS = """
 import resource
 import torch
-from trainer.runtime.devices import keep_freed_memory
+from trainer.runtime.base import keep_freed_memory
 
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

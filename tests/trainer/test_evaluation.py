@@ -16,9 +16,9 @@ from tests.trainer.processes import run
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.datasets import NO_LABEL, Data, Digits
 from trainer.data.images import FolderImages
-from trainer.evaluation import Scores, evaluate
 from trainer.exit_codes import DataError
 from trainer.runtime import Runtime
+from trainer.tasks import Scores, evaluate
 
 
 def test_scores_ignore_samples_without_class(runtime: Runtime) -> None:

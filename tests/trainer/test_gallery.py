@@ -13,8 +13,8 @@ from wandb.proto import wandb_internal_pb2
 
 from images.trainer.made_images import tiny_imagenet
 from tests.trainer.processes import run
-from trainer.evaluation import SAMPLES, Collector
 from trainer.exit_codes import DONE
+from trainer.tasks import SAMPLES, Collector
 
 BLOCK, HEAD, WHOLE, LAST = 32768, 7, 1, 4
 """Sizes in W&B's log format: https://github.com/google/leveldb/blob/main/doc/log_format.md"""

@@ -10,7 +10,7 @@ import torch
 from infra.hardware.gpus import GPUS
 from trainer import gpu
 from trainer.exit_codes import ConfigurationError
-from trainer.language.float8 import CAPABILITY
+from trainer.language.decoder import CAPABILITY
 from trainer.step_log import PEAK_TERAFLOPS
 
 CUDA_13 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")

@@ -50,7 +50,7 @@ def test_model_learns_words_and_writes_them(data: Path, tmp_path: Path) -> None:
     assert ended.codes == [DONE], ended.output
     events = json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
     first, *_, last = [event for event in events if event["event"] == "test"]
-    assert last["bits_per_byte"] < 0.5 * first["bits_per_byte"]
+    assert last["bits_per_byte"] < 0.6 * first["bits_per_byte"]
     assert last["bits_per_byte"] == pytest.approx(last["loss"] / math.log(2) * last_ratio(data), rel=1e-4)
     done = next(event for event in events if event["event"] == "done")
     tested = [event["bits_per_byte"] for event in events if event["event"] == "test"]

@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from tests.trainer.processes import PROJECT
+from trainer.distributed import rendezvous_environment
 from trainer.exit_codes import BAD_CONFIGURATION
-from trainer.process_group import rendezvous_environment
 
 HOSTS = {"TPU_WORKER_HOSTNAMES": "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spmd", "TPU_WORKER_ID": "2"}
 

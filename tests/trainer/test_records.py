@@ -13,12 +13,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.trainer.processes import json_lines
 from tests.trainer.saving import small_state
 from trainer import loop
-from trainer.checkpoints.run_checkpoints import RunCheckpoints
+from trainer.checkpoints.state import RunCheckpoints
 from trainer.config import parse
 from trainer.exit_codes import DataError, StorageError
-from trainer.reporter import Reporter
+from trainer.reporter import FLUSH_SECONDS, JsonFile, Record, Reporter, Sink, TensorBoard, WeightsAndBiases, Writer
 from trainer.runtime import Runtime, start_runtime
-from trainer.sinks import FLUSH_SECONDS, JsonFile, Record, Sink, TensorBoard, WeightsAndBiases, Writer
 from trainer.storage import Folder
 
 

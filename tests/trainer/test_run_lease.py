@@ -12,7 +12,7 @@ from tests.trainer.processes import started
 from tests.trainer.recipes import Recipe
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
-from trainer.checkpoints.run_checkpoints import LEASE_FILE, RunLease
+from trainer.checkpoints.state import LEASE_FILE, RunLease
 from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import BAD_CONFIGURATION, PREEMPTED, ConfigurationError
 from trainer.runtime import Runtime

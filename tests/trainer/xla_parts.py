@@ -13,8 +13,8 @@ import torch
 from torch_xla.distributed.spmd import XLAShardedTensor
 
 from trainer.checkpoints.checkpoint import Checkpoints, SavedState
-from trainer.checkpoints.shards import local_part, own_part
 from trainer.config import LanguageConfig
+from trainer.distributed import local_part, own_part
 from trainer.language.sizes import Parallelism
 from trainer.runtime import start_runtime
 from trainer.storage import Folder

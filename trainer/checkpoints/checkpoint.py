@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainer.checkpoints.shards import local_part, with_local_part
+from trainer.distributed import local_part, with_local_part
 from trainer.exit_codes import DataError, DivergedError, StorageError, TrainerError
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder, MissingFileError

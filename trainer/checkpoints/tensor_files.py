@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from trainer.checkpoints.checkpoint import Facts, SaveHooks, checkpoint_name
-from trainer.checkpoints.shards import local_part, with_local_part
+from trainer.distributed import local_part, with_local_part
 from trainer.exit_codes import StorageError
 from trainer.storage import Folder, MissingFileError, write_all
 

@@ -1,9 +1,11 @@
-"""A decoder-only transformer like Llama: RMSNorm, rotary embeddings, grouped-query attention and SwiGLU."""
+"""A decoder-only transformer like Llama, and its linear layers with LoRA adapters or in float8."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -12,8 +14,9 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from trainer.checkpoints.shards import local_part, own_part
+from trainer.distributed import local_part, own_part
 from trainer.language.sizes import ROPE_RANGE, ROPE_TOKENS, SEPARATOR, Sizes
+from trainer.rules import FLOAT8_MULTIPLE, invalid_setting
 
 EPSILON = 1e-5
 """Term that keeps a norm's divisor above 0, as in Llama 3."""
@@ -28,6 +31,9 @@ _NAMES = ("mm", *(f"_scaled_dot_product_{name}" for name in _ATTENTIONS))
 PRODUCTS = [getattr(torch.ops.aten, name).default for name in _NAMES]
 """Operations whose results selective activation checkpointing keeps, because they take most of the time."""
 
+CAPABILITY = (8, 9)
+"""Lowest compute capability with float8: https://nvidia.github.io/TransformerEngine/support_matrix.html."""
+
 Rotation = tuple[torch.Tensor, torch.Tensor]
 """Cosine and sine of each position's angles, tokens x head's width. The first half of the sines is negative."""
 
@@ -37,30 +43,37 @@ class Attention(nn.Module):
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.head_width = sizes.head_width
-        inner, shared = sizes.heads * sizes.head_width, sizes.kv_heads * sizes.head_width
-        self.query = nn.Linear(sizes.width, inner, bias=False)
-        self.key = nn.Linear(sizes.width, shared, bias=False)
-        self.value = nn.Linear(sizes.width, shared, bias=False)
-        self.out = nn.Linear(inner, sizes.width, bias=False)
+        self.head_width, self.group = sizes.head_width, sizes.heads // sizes.kv_heads
+        # One product takes less time than three. Its rows are ordered by key head, so that tensor groups can divide it.
+        self.qkv = nn.Linear(sizes.width, (sizes.heads + 2 * sizes.kv_heads) * sizes.head_width, bias=False)
+        self.out = nn.Linear(sizes.heads * sizes.head_width, sizes.width, bias=False)
 
     def forward(self, hidden: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None) -> torch.Tensor:
         """Return the attention output of each token. Without a mask, a token attends to all earlier tokens."""
         # In a tensor group each rank has its own heads.
-        query, key, value = (
-            layer(hidden).unflatten(-1, (-1, self.head_width)).transpose(1, 2)
-            for layer in (self.query, self.key, self.value)
-        )
+        heads = self.qkv(hidden).unflatten(-1, (-1, self.group + 2, self.head_width))
+        query, key, value = heads.split((self.group, 1, 1), dim=-2)
+        # A view would keep the whole product in memory until the backward pass.
+        value = value.contiguous()
+        cosine, sine = (angles[:, None, None] for angles in rotation)
+        query, key = rotate(query, (cosine, sine)), rotate(key, (cosine, sine))
+        query, key, value = (each.flatten(2, 3).transpose(1, 2) for each in (query, key, value))
         mixed = functional.scaled_dot_product_attention(
-            rotate(query, rotation),
-            rotate(key, rotation),
-            value,
-            attn_mask=mask,
-            is_causal=mask is None,
-            enable_gqa=True,
+            query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=True
         )
         found: torch.Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return found
+
+
+def split_qkv(weight: torch.Tensor, sizes: Sizes) -> tuple[torch.Tensor, ...]:
+    """Return the rows of queries, keys and values in a weight of Attention.qkv, each in the order of the heads."""
+    groups = weight.reshape(sizes.kv_heads, sizes.heads // sizes.kv_heads + 2, -1, weight.shape[1])
+    return tuple(part.flatten(0, 2) for part in torch.split(groups, [sizes.heads // sizes.kv_heads, 1, 1], dim=1))
+
+
+def join_qkv(parts: Sequence[torch.Tensor], kv_heads: int) -> torch.Tensor:
+    """Return a weight of Attention.qkv for this number of key heads, from the rows of queries, keys and values."""
+    return torch.cat([part.reshape(kv_heads, -1, part.shape[1]) for part in parts], dim=1).flatten(0, 1)
 
 
 class FeedForward(nn.Module):
@@ -208,3 +221,65 @@ def initialize(model: Decoder, *, seed: int) -> None:
         generator = torch.Generator(local.device).manual_seed(number)
         values = torch.empty(weight.shape, device=local.device).normal_(std=deviation, generator=generator)
         local.copy_(values[own_part(weight)])
+
+
+class AdaptedLinear(nn.Linear):
+    """A linear layer of LoRA: the product of two trained matrices is added to the output of its fixed weights.
+
+    https://arxiv.org/abs/2106.09685
+    """
+
+    def __init__(self, like: nn.Linear, *, rank: int, scale: float) -> None:
+        super().__init__(like.in_features, like.out_features, bias=False)
+        self.lora_down = nn.Parameter(torch.empty(rank, like.in_features))
+        self.lora_up = nn.Parameter(torch.empty(like.out_features, rank))
+        self._scale = scale
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the layer's output."""
+        added = functional.linear(functional.linear(hidden, self.lora_down), self.lora_up)
+        return super().forward(hidden) + self._scale * added
+
+
+def adapt(model: Decoder, *, rank: int, scale: float) -> None:
+    """Add adapters to every linear layer of the blocks, and fix all other weights."""
+    for block in model.blocks:
+        for module in list(block.modules()):
+            for name, layer in list(module.named_children()):
+                if isinstance(layer, nn.Linear):
+                    setattr(module, name, AdaptedLinear(layer, rank=rank, scale=scale))
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(is_adapter(name))
+
+
+def is_adapter(name: str) -> bool:
+    """Return True for the name of an adapter."""
+    return name.endswith((f".{DOWN}", f".{UP}"))
+
+
+def use_float8(model: Decoder, recipe: str, device: torch.device, *, tensor: int, emulate: bool = False) -> None:
+    """Let the linear layers of the blocks multiply in float8, except those whose sizes tensor cores do not support.
+
+    The weights keep their types and names. `emulate` rounds to float8 and multiplies in more bits, on any device.
+    Raises ConfigurationError if the device has no float8, or if torchao is missing.
+    """
+    if not emulate and (device.type != "cuda" or torch.cuda.get_device_capability(device) < CAPABILITY):
+        allowed = "'none' without a GPU of compute capability 8.9 or higher, such as L4 or H100"
+        raise invalid_setting("float8", recipe, allowed, "leave --float8 out, or use another GPU")
+    try:
+        # Imported here because it takes seconds to load, and models without float8 do not need it.
+        from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+    except ImportError:
+        raise invalid_setting("float8", recipe, "'none' in an image without torchao", "leave --float8 out") from None
+    if recipe == "rowwise":
+        # Without this, a compiled RMSNorm can give NaN: https://github.com/pytorch/pytorch/issues/150859
+        from torch._inductor import config as inductor
+
+        inductor.emulate_precision_casts = True
+
+    def is_divisible(layer: Any, _name: str) -> bool:
+        # Each rank of a tensor group multiplies a part of one side.
+        return all(side % (FLOAT8_MULTIPLE * tensor) == 0 for side in layer.weight.shape)
+
+    config = replace(Float8LinearConfig.from_recipe_name(recipe), emulate=emulate)
+    convert_to_float8_training(model.blocks, module_filter_fn=is_divisible, config=config)

@@ -1,23 +1,30 @@
-"""Models in Hugging Face's format: config.json, Llama's names of weights, safetensors on a disk or in a bucket."""
+"""Models in Hugging Face's format: read and describe one, and `python -m trainer export` of a checkpoint."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
-from trainer.checkpoints.shards import local_part, own_part
-from trainer.config import LanguageConfig
+from trainer.checkpoints.checkpoint import CHECKPOINT_NAME, Tensors, root_cause
+from trainer.checkpoints.state import MODEL
+from trainer.config import LanguageConfig, parse_settings
+from trainer.distributed import local_part, own_part
 from trainer.exit_codes import ConfigurationError, DataError
-from trainer.language.decoder import EPSILON, Decoder
-from trainer.language.lora import is_adapter
-from trainer.language.sizes import ROPE_RANGE, ROPE_TOKENS
+from trainer.language.coder import TOKENIZER_FILE, byte_tokenizer
+from trainer.language.decoder import DOWN, EPSILON, UP, Decoder, is_adapter, join_qkv, split_qkv
+from trainer.language.sizes import BYTES, NUMBERS, ROPE_RANGE, ROPE_TOKENS, Sizes
+from trainer.rules import invalid_setting
 from trainer.storage import Folder, MissingFileError
 
+Shapes = dict[str, list[int]]
+Read = Callable[[str], torch.Tensor]
 CONFIG_FILE, INDEX_FILE = "config.json", "model.safetensors.index.json"
 WEIGHTS_NAME = re.compile(r"model.*\.safetensors")
 MAX_FILE_BYTES = 4 * 10**9
@@ -27,7 +34,7 @@ DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "head": "lm_head"}
 BLOCK_NAMES = {
     **{"attention_norm": "input_layernorm", "feed_forward_norm": "post_attention_layernorm"},
-    **{f"attention.{name}": f"self_attn.{name[0]}_proj" for name in ("query", "key", "value", "out")},
+    "attention.out": "self_attn.o_proj",
     **{f"feed_forward.{name}": f"mlp.{name}_proj" for name in ("gate", "up", "down")},
 }
 COMPARED = {
@@ -45,13 +52,21 @@ LLAMA_DEFAULTS = {
 https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfig"""
 
 
-def published_name(name: str) -> str:
-    """Return Hugging Face's name of a weight. The name of a LoRA adapter begins with its layer's."""
+def published_weights(name: str, weight: torch.Tensor, sizes: Sizes) -> dict[str, torch.Tensor]:
+    """Return a weight by Hugging Face's name. Queries, keys and values are one weight here and three there.
+
+    The name of a LoRA adapter begins with its layer's.
+    """
     layer, _, kind = name.rpartition(".")
     if layer in NAMES:
-        return f"{NAMES[layer]}.{kind}"
+        return {f"{NAMES[layer]}.{kind}": weight}
     _, number, layer = layer.split(".", 2)
-    return f"model.layers.{number}.{BLOCK_NAMES[layer]}.{kind}"
+    if layer != "attention.qkv":
+        return {f"model.layers.{number}.{BLOCK_NAMES[layer]}.{kind}": weight}
+    parts = [weight] * 3 if kind == DOWN else split_qkv(weight, sizes)
+    return {
+        f"model.layers.{number}.self_attn.{each}_proj.{kind}": part for each, part in zip("qkv", parts, strict=True)
+    }
 
 
 def describe(config: LanguageConfig, *, separator: int) -> dict[str, Any]:
@@ -156,11 +171,24 @@ class PublishedModel:
     def load(self, model: Decoder, heartbeat: Callable[[], None]) -> None:
         """Copy the weights into a model, of which each rank reads the rows that it needs."""
         for name, weight in model.named_parameters():
-            if not is_adapter(name):
+            if not is_adapter(name) and local_part(weight).numel():
                 rows, *others = own_part(weight)
-                found = self.read(published_name(name), list(weight.shape), rows)
+                found = self.read_rows(name, torch.empty(weight.shape, device="meta"), model.sizes, rows)
                 local_part(weight).copy_(found[(slice(None), *others)])
                 heartbeat()
+
+    def read_rows(self, name: str, like: torch.Tensor, sizes: Sizes, rows: slice) -> torch.Tensor:
+        """Return some rows of a model's weight, which has the shape of `like`."""
+        parts = published_weights(name, like, sizes)
+        if len(parts) == 1:
+            return self.read(next(iter(parts)), list(like.shape), rows)
+        size = len(like) // sizes.kv_heads
+        first, last = rows.start // size, -(-rows.stop // size)
+        found = []
+        for each, part in parts.items():
+            step = len(part) // sizes.kv_heads
+            found.append(self.read(each, list(part.shape), slice(first * step, last * step)))
+        return join_qkv(found, last - first)[rows.start - first * size : rows.stop - first * size]
 
 
 def write_model(
@@ -190,3 +218,113 @@ def write_model(
         size = sum(map(prod, shapes.values())) * item_bytes
         folder.write(INDEX_FILE, json.dumps({"metadata": {"total_size": size}, "weight_map": index}).encode())
     folder.write(CONFIG_FILE, json.dumps(config, indent=2).encode())
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig:
+    """Write a checkpoint of the recipe language as Hugging Face's transformers reads it."""
+
+    checkpoint: str
+    """Folder or URL of a checkpoint, or of a job's checkpoints, of which the newest complete one is taken."""
+    to: str
+    """Folder or URL to write config.json, the weights and the tokenizer into."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Type of the written weights."""
+
+
+def export(arguments: Sequence[str]) -> None:
+    """Write the model of a checkpoint, weight by weight. Raises ConfigurationError, DataError or StorageError."""
+    from trainer.checkpoints.tensor_files import read_manifest
+
+    config = parse_settings(ExportConfig, "python -m trainer export", arguments)
+    folder, target, dtype = find_checkpoint(config.checkpoint), Folder(config.to), getattr(torch, config.dtype)
+    if any(map(WEIGHTS_NAME.fullmatch, target.names())):
+        # These could be LoRA's fixed weights, or mix with the new ones.
+        raise invalid_setting("to", config.to, "a folder without model*.safetensors", "give --to another one")
+    try:
+        manifest = read_manifest(folder)
+    except (ValueError, MissingFileError) as error:
+        raise DataError(f"checkpoint {folder.url} cannot be used: {error}; give --checkpoint another one") from None
+    facts = manifest["facts"]["model"]
+    if not facts:
+        raise DataError(f"checkpoint {folder.url} is not of recipe language; give --checkpoint another one")
+    if facts["tokenizer"] == BYTES:
+        tokenizer = str(byte_tokenizer().to_str()).encode()
+    else:
+        tokenizer = Folder(folder.url.rpartition("/")[0]).read(TOKENIZER_FILE)
+    shapes, read = saved_weights(folder, manifest)
+    if facts["lora_base"]:
+        shapes, read = merged_weights(PublishedModel(facts["lora_base"]), shapes, read, scale=facts["lora_scale"])
+    described = {**facts["config"], "dtype": config.dtype, "torch_dtype": config.dtype}
+    write_model(target, described, shapes, lambda names: {name: read(name).to(dtype) for name in names})
+    target.write(TOKENIZER_FILE, tokenizer)
+    ends = next(token["content"] for token in json.loads(tokenizer)["added_tokens"] if token["special"])
+    described = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": ends, "eos_token": ends}
+    target.write("tokenizer_config.json", json.dumps(described).encode())
+    print(f"export checkpoint={folder.url} to={target.url} weights={len(shapes)}", flush=True)
+
+
+def find_checkpoint(url: str) -> Folder:
+    """Return a checkpoint's folder, or the newest complete one of a job's. Raises DataError if there is none."""
+    from trainer.checkpoints.tensor_files import MANIFEST, is_complete
+
+    folder = Folder(url)
+    names = folder.names()
+    if MANIFEST in names:
+        return folder
+    for name in sorted(filter(CHECKPOINT_NAME.fullmatch, names), reverse=True):
+        if is_complete(folder.child(name)):
+            return folder.child(name)
+    raise DataError(
+        f"checkpoint {url} has no complete checkpoint; give --checkpoint the folder checkpoints/JOB of a bucket"
+    )
+
+
+def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Read]:
+    """Return the shapes of a checkpoint's weights by published name, and a function that reads one."""
+    # Imported here because they take a second to load, and training does not read a checkpoint's weights this way.
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    from trainer.checkpoints.tensor_files import TensorFilesReader, destination
+
+    reader = TensorFilesReader(folder, manifest)
+    described = manifest["facts"]["model"]["config"]
+    sizes = Sizes(**{own: described[key] for key, own in COMPARED.items() if own in NUMBERS})
+    whole, owners, shapes = destination(manifest, device="meta"), {}, {}
+    for name in filter(lambda name: name.startswith(MODEL), whole):
+        try:
+            parts = published_weights(name.removeprefix(MODEL), whole[name], sizes)
+        except KeyError:
+            problem = f"{name} is of another trainer; give --checkpoint another one"
+            raise DataError(f"checkpoint {folder.url} cannot be used: {problem}") from None
+        owners.update(dict.fromkeys(parts, name))
+        shapes.update({published: list(part.shape) for published, part in parts.items()})
+
+    @lru_cache(maxsize=1)  # queries, keys and values are parts of one weight
+    def load_whole(name: str) -> torch.Tensor:
+        tensors: Tensors = {name: torch.empty_like(whole[name], device="cpu")}
+        try:
+            load(tensors, storage_reader=reader, no_dist=True)
+        except CheckpointException as error:
+            raise DataError(f"{folder.url}: {root_cause(error)}; give --checkpoint another one") from None
+        return tensors[name]
+
+    def read(published: str) -> torch.Tensor:
+        name = owners[published]
+        return published_weights(name.removeprefix(MODEL), load_whole(name), sizes)[published].clone()
+
+    return shapes, read
+
+
+def merged_weights(base: PublishedModel, adapters: Shapes, read: Read, *, scale: float) -> tuple[Shapes, Read]:
+    """Return the same as `saved_weights` for a published model whose weights include the LoRA adapters."""
+
+    def merged(name: str) -> torch.Tensor:
+        weight = base.read(name, base.places[name].shape).float()
+        layer = name.removesuffix("weight")
+        if layer + UP in adapters:
+            weight += scale * read(layer + UP) @ read(layer + DOWN)
+        return weight
+
+    return {name: place.shape for name, place in base.places.items()}, merged

@@ -16,8 +16,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
-from trainer.language.decoder import Decoder
-from trainer.language.lora import AdaptedLinear
+from trainer.language.decoder import AdaptedLinear, Decoder
 from trainer.language.sizes import Parallelism
 
 DATA, SHARD, TENSOR = "data", "shard", "tensor"
@@ -52,9 +51,7 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
         "attention": PrepareModuleInput(
             input_layouts=(tokens, None, None), desired_input_layouts=(Replicate(), None, None)
         ),
-        "attention.query": ColwiseParallel(),
-        "attention.key": ColwiseParallel(),
-        "attention.value": ColwiseParallel(),
+        "attention.qkv": ColwiseParallel(),
         "attention.out": RowwiseParallel(output_layouts=tokens),
         "feed_forward_norm": SequenceParallel(),
         "feed_forward": PrepareModuleInput(input_layouts=(tokens,), desired_input_layouts=(Replicate(),)),

@@ -7,8 +7,7 @@ import os
 from trainer.config import TrainConfig
 from trainer.exit_codes import ConfigurationError
 from trainer.gpu import use_gpu
-from trainer.runtime.base import Runtime
-from trainer.runtime.devices import CpuRuntime, CudaRuntime
+from trainer.runtime.base import CpuRuntime, CudaRuntime, Runtime
 
 __all__ = ["Runtime", "start_runtime"]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,17 +17,20 @@ import torch.distributed as dist
 from torch import nn
 
 from trainer.config import LanguageConfig, TrainConfig
+from trainer.data.datasets import NO_LABEL, PREFETCH_STEPS, Batch, Data, GeneratedImages
+from trainer.data.sampler import EpochSampler, Share
+from trainer.distributed import local_part, rendezvous_environment
 from trainer.exit_codes import ConfigurationError
-from trainer.process_group import rendezvous_environment
+from trainer.language.decoder import Block
+from trainer.language.sizes import Parallelism
 from trainer.rules import invalid_setting
 from trainer.runtime.base import Runtime
 
-if TYPE_CHECKING:
-    from trainer.data.datasets import Batch, Data
-    from trainer.language.sizes import Parallelism
-
-
 MIN_LEARNING_RATE = 1e-12
+DATA, SHARD = "data", "shard"
+"""Axes of the mesh of devices that share a decoder."""
+PreparedBatch = tuple[tuple[int, int], Batch]
+"""A step's position (epoch, samples before it) and its batch."""
 
 try:
     import torch_xla
@@ -51,8 +58,6 @@ def start_xla(config: TrainConfig) -> XlaRuntime:
         return ReplicaRuntime(config)
     os.environ.update(rendezvous_environment(os.environ))
     if isinstance(config, LanguageConfig):
-        from trainer.runtime.xla_decoder import DecoderRuntime
-
         return DecoderRuntime(config)
     return SpmdRuntime(config)
 
@@ -96,8 +101,6 @@ class XlaRuntime(Runtime):
 
     def feed(self, data: Data) -> Data:
         """Return the data set with its batches sent in advance."""
-        from trainer.runtime.xla_feed import PrefetchedBatches
-
         return PrefetchedBatches(data, self, batch_size=self.config.batch_size, accumulate=self.config.accumulate)
 
     def divide_model(self, sizes: Parallelism) -> None:
@@ -265,6 +268,186 @@ class ReplicaRuntime(XlaRuntime):
         parts = torch.split(averages.to(self.device), [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
+
+
+class DecoderRuntime(SpmdRuntime):
+    """SPMD that shares a decoder's weights, gradients and optimizer state among the devices of all hosts.
+
+    Weights are divided along the model's width, which all but some adapters have.
+
+    MaxText divides its axis `embed` in the same way:
+    https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/base.yml (logical_axis_rules).
+    """
+
+    def divide_model(self, sizes: Parallelism) -> None:
+        """Arrange the devices. Each has a part of the weights, and hosts save theirs."""
+        super().divide_model(sizes)
+        width, per_host = cast("LanguageConfig", self.config).sizes.width, self.num_devices // self.world
+        if width % sizes.shard or (sizes.shard % per_host and per_host % sizes.shard):
+            allowed = (
+                f"a divisor of the width, {width}, that divides a host's {per_host} devices or is a multiple of them"
+            )
+            raise invalid_setting("parallelism", f"shard={sizes.shard}", allowed, "change shard or --width")
+        self._width = width if sizes.is_sharded else 0
+        self._mesh = xs.Mesh(np.array(self.devices()), (sizes.data, sizes.shard), (DATA, SHARD))
+        self.inputs_spec = self.labels_spec = xs.ShardingSpec(self._mesh, ((DATA, SHARD), None), minibatch=True)
+        group = max(1, sizes.shard // per_host)
+        self._hosts = (self.world // group, group)
+        self._host_mesh: Any = None
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Return the model with its weights divided, and with the samples of each block's output."""
+        for weight in model.parameters():
+            self.divide(weight)
+        for layer in model.modules():
+            if isinstance(layer, nn.Embedding | Block):
+                layer.register_forward_hook(self._divide_samples)
+        return model
+
+    def sync_gradients(self, model: nn.Module) -> None:
+        """Divide the gradients like their weights, so that XLA divides the optimizer's state too."""
+        for weight in model.parameters():
+            if weight.grad is not None:
+                self.divide(weight.grad)
+
+    def host_part(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the part of a tensor that this host's devices have."""
+        if (axis := self._axis(tensor)) is None:
+            return tensor.cpu()
+        parts = {shard.indices[axis].start: shard.data for shard in xs.XLAShardedTensor(tensor).local_shards}
+        return self._on_host(tensor, torch.cat([parts[start] for start in sorted(parts)], dim=axis))
+
+    def host_like(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return an empty tensor with the size and the sharding of `host_part`."""
+        axis, whole = self._axis(weight), torch.empty(weight.shape, device="meta")
+        return whole if axis is None else self._on_host(weight, whole.chunk(self._hosts[1], dim=axis)[0])
+
+    def restore(self, target: torch.Tensor, saved: torch.Tensor) -> None:
+        """Copy this host's part of a saved tensor to its devices."""
+        part, axis = local_part(saved), self._axis(target)
+        with self.outside_steps():
+            self.divide(target)
+            if axis is None:
+                target.copy_(part)
+                return
+            divided = xs.XLAShardedTensor(target)
+            shards = divided.local_shards
+            first = min(shard.indices[axis].start for shard in shards)
+            for shard in shards:
+                shard.data = part.narrow(axis, shard.indices[axis].start - first, shard.data.shape[axis]).contiguous()
+            divided.load_local_shards_(shards)
+
+    def _axis(self, tensor: torch.Tensor) -> int | None:
+        """Return the dimension that is divided, or None."""
+        return tensor.shape.index(self._width) if self._width in tensor.shape else None
+
+    def divide(self, tensor: torch.Tensor) -> None:
+        """Divide a tensor like the weights of its size."""
+        axis = self._axis(tensor)
+        xs.mark_sharding(tensor, self._mesh, tuple(SHARD if own == axis else None for own in range(tensor.dim())))
+
+    def _divide_samples(self, _layer: nn.Module, _inputs: Any, hidden: torch.Tensor) -> None:
+        # Otherwise XLA may divide the width and gather the samples. A text that the model writes is a single sample.
+        if len(hidden) % self.num_devices == 0:
+            xs.mark_sharding(hidden, self._mesh, ((DATA, SHARD), None, None))
+
+    def _on_host(self, tensor: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        """Return this host's part as a part of the whole tensor."""
+        if part.shape == tensor.shape:
+            return part
+        # Imported here because it takes a second to load, and a single host does not need it.
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import DTensor, Replicate, Shard
+
+        self._host_mesh = self._host_mesh or init_device_mesh("cpu", self._hosts, mesh_dim_names=(DATA, SHARD))
+        placements = (Replicate(), Shard(tensor.shape.index(self._width)))
+        return DTensor.from_local(part, self._host_mesh, placements, run_check=False)
+
+
+class PrefetchedBatches(Data):
+    """A data set whose batches a thread sends to the device in advance.
+
+    All have one shape, because another shape is another graph.
+    """
+
+    def __init__(self, data: Data, runtime: XlaRuntime, *, batch_size: int, accumulate: int) -> None:
+        self.classes, self.sample_shape = data.classes, data.sample_shape
+        self.num_samples, self.num_tests = data.num_samples, data.num_tests
+        self._data, self._runtime = data, runtime
+        # Generated images always have the same full batch, which is sent once.
+        self._is_constant = isinstance(data, GeneratedImages)
+        self._size = runtime.round_up_batch(-(-batch_size // accumulate)) * accumulate
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
+        self._prefetched: deque[Future[PreparedBatch | None]] = deque()
+        self._sampler: EpochSampler | None = None
+        self._kept: Batch | None = None
+
+    @property
+    def broken(self) -> Sequence[str]:
+        """Known unreadable samples, each with the reason."""
+        return self._data.broken
+
+    def follow(self, sampler: EpochSampler) -> None:
+        """Prepare the batches of the sampler's next steps in advance."""
+        self._sampler = copy.copy(sampler)
+        self._data.follow(self._sampler)
+
+    def batch(self, share: Share, *, world: int) -> Batch:
+        """Return this rank's samples of one training step."""
+        place = (share.epoch, share.position)
+        prepared = self._prefetched.popleft().result() if self._prefetched else None
+        if prepared is None or prepared[0] != place:
+            # A new epoch has started, or training was restored from a checkpoint.
+            while self._prefetched:
+                self._prefetched.popleft().result()
+            assert self._sampler, "the sampler was not given"
+            self._sampler.epoch, self._sampler.position = place
+            prepared = self._thread.submit(self._next, world).result()
+            assert prepared, "the epoch has this step"
+        while len(self._prefetched) < PREFETCH_STEPS:
+            self._prefetched.append(self._thread.submit(self._next, world))
+        return prepared[1]
+
+    def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield this rank's part of the test set. Every rank has equally many batches, if needed with padding."""
+        batches = self._data.test_batches(rank=rank, world=world)
+        size = 0
+        while True:
+            images, labels = next(batches, (torch.empty(0, *self.sample_shape), torch.empty(0).long()))
+            most = max(self._runtime.gather(len(labels)))
+            if not most:
+                return
+            size = size or self._runtime.round_up_batch(most)
+            yield self._send(images, labels, size)
+
+    def _next(self, world: int) -> PreparedBatch | None:
+        """Return the next step's batch, or None at the end of the epoch. Runs in the thread."""
+        assert self._sampler, "the sampler was not given"
+        if not self._sampler.steps_left:
+            return None
+        share = self._sampler.next()
+        place = (share.epoch, share.position)
+        batch = self._data.batch(share, world=world)
+        scale = self._runtime.scale(float(batch.scale))
+        is_kept = self._is_constant and len(batch.labels) == self._size
+        if is_kept and self._kept:
+            return place, replace(self._kept, scale=scale)
+        inputs, labels = self._send(batch.inputs, batch.labels, self._size)
+        sent = Batch(inputs=inputs, labels=labels, scale=scale)
+        self._kept = sent if is_kept else self._kept
+        return place, sent
+
+    def _send(self, images: torch.Tensor, labels: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+        padded_labels = _padded(labels, size)
+        padded_labels[len(labels) :] = NO_LABEL
+        return self._runtime.to_device(_padded(images, size), padded_labels)
+
+
+def _padded(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    """Repeat the tensor's own samples up to `size`, so that batch statistics come from real images."""
+    if not len(tensor):
+        return tensor.new_zeros(size, *tensor.shape[1:])
+    return tensor if len(tensor) >= size else tensor[torch.arange(size) % len(tensor)]
 
 
 def _compiled() -> int:

@@ -12,8 +12,7 @@ os.environ.update(MXNET_MKLDNN_ENABLED="0", MXNET_STORAGE_FALLBACK_LOG_VERBOSE="
 
 import horovod.mxnet as hvd
 import mxnet as mx
-from recipes.digits import load
-from recipes.mxnet_network import BATCH, accuracy, batches, network, train_step
+from recipes.mxnet_digits import BATCH, accuracy, batches, load, network, train_step
 
 
 def main() -> None:

@@ -8,8 +8,7 @@ import time
 # In a scheduler or a server, the import serves until the workers are done and then ends the process.
 import mxnet as mx
 from mxnet import gluon
-from recipes.digits import load
-from recipes.mxnet_network import BATCH, accuracy, batches, network, train_step
+from recipes.mxnet_digits import BATCH, accuracy, batches, load, network, train_step
 
 
 def main() -> None:

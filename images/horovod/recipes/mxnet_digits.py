@@ -1,8 +1,9 @@
-"""Small convolutional network for the digits in MXNet's Gluon, its training step and its accuracy."""
+"""Handwritten digits of the image, and a small network for them in MXNet's Gluon: data, training step, accuracy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -47,3 +48,20 @@ def accuracy(net: gluon.Block, images: np.ndarray, labels: np.ndarray) -> float:
     """Return the percentage of correctly classified images."""
     found = net(mx.nd.array(images)).argmax(axis=1).asnumpy()
     return float((found == labels).mean() * 100)
+
+
+FOLDER = Path(__file__).resolve().parents[1] / "digits"
+TEST_PART = 5
+"""Divisor of the number of images for the test data."""
+
+
+def load(rank: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return images (count, 1, 28, 28) in 0..1 and labels (count,), of the training and the test data."""
+    pixels = np.frombuffer((FOLDER / "digits-images-idx3-ubyte").read_bytes(), np.uint8, offset=16)
+    labels = np.frombuffer((FOLDER / "digits-labels-idx1-ubyte").read_bytes(), np.uint8, offset=8).astype(np.float32)
+    images = pixels.reshape(-1, 1, 28, 28).astype(np.float32) / 255
+    # The files contain the ten digits in turn. Without a random order, a regular share would have only some digits.
+    order = np.random.default_rng(0).permutation(len(images))
+    test, train = np.split(order, [len(order) // TEST_PART])
+    share = train[rank::size]
+    return images[share], labels[share], images[test], labels[test]

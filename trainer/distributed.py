@@ -1,11 +1,13 @@
-"""Start torch's process group from the variables of the launcher or of GKE's TPU pods, also after a restart."""
+"""Start torch's process group, and use tensors of which each rank has a part (torch's DTensor)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any, cast
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
 from torch.distributed.rendezvous import rendezvous
@@ -59,3 +61,39 @@ def rendezvous_environment(environment: Mapping[str, str]) -> dict[str, str]:
     rank = int(environment.get("MEGASCALE_SLICE_ID", "0")) * len(names) + int(environment["TPU_WORKER_ID"])
     first = environment.get("MEGASCALE_COORDINATOR_ADDRESS", names[0]).partition(":")[0]
     return {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": first, "MASTER_PORT": PORT}
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Return True if each rank has a part of this tensor."""
+    return hasattr(tensor, "placements")
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a tensor: all of it, unless it is sharded."""
+    return cast("Any", tensor).to_local() if is_sharded(tensor) else tensor
+
+
+def with_local_part(like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that is sharded like `like`, with `local` as this rank's part. Return `local` if `like` is whole.
+
+    Unlike with DTensor.from_local, `local` may be on another device than `like`.
+    """
+    if not is_sharded(like):
+        return local
+    from torch.distributed.tensor import DTensor
+
+    make: Any = DTensor
+    found: torch.Tensor = make(local, cast("Any", like)._spec, requires_grad=False)
+    return found
+
+
+def own_part(tensor: torch.Tensor) -> tuple[slice, ...]:
+    """Return the place of this rank's part in the whole tensor."""
+    if not is_sharded(tensor):
+        return tuple(slice(0, size) for size in tensor.shape)
+    # Imported here because a rank with whole tensors does not need it.
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    whole: Any = tensor
+    shape, offset = compute_local_shape_and_global_offset(whole.shape, whole.device_mesh, whole.placements)
+    return tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))
