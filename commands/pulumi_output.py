@@ -24,7 +24,7 @@ EVENTS_VARIABLE = {"PULUMI_DEBUG_COMMANDS": "true"}
 https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/python/lib/pulumi/automation/_stack.py
 """
 VERBS = {"up": ("updating", "updated"), "destroy": ("destroying", "destroyed"), "refresh": ("refreshing", "refreshed")}
-"""Command that is folded -> its words in messages."""
+"""Pulumi command -> words for it in messages: while it runs, and after its success."""
 DONE = {
     "create": "created",
     "import": "imported",
@@ -35,12 +35,18 @@ DONE = {
 }
 """Operation of an event -> word for its result. Other operations are not counted."""
 DOING = {
-    **{"create": "creating", "import": "importing", "update": "updating", "delete": "deleting", "read": "reading"},
-    **{"create-replacement": "replacing", "delete-replaced": "deleting", "refresh": "refreshing"},
+    "create": "creating",
+    "import": "importing",
+    "update": "updating",
+    "create-replacement": "replacing",
+    "delete-replaced": "deleting",
+    "delete": "deleting",
+    "read": "reading",
+    "refresh": "refreshing",
 }
 """Operation of an event -> word while it runs."""
 SEVERITIES = {"error": "error: ", "warning": "warning: ", "info": "", "info#err": ""}
-"""Severity of a diagnostic that is shown -> text before it."""
+"""Severity of each visible diagnostic -> text before it."""
 SUMMARIES = ("update failed", "destroy failed", "refresh failed", "Resource monitor has terminated, shutting down")
 """Diagnostics of the stack that only repeat that another resource failed."""
 DYNAMIC = "pulumi-python:dynamic:Resource"
@@ -50,11 +56,11 @@ STILL_SECONDS = 30.0
 TICK_SECONDS = 0.5
 """Seconds between two changes of the live line."""
 KEPT_LOGS = 20
-"""Number of log files of a stack that are kept."""
+"""Number of log files to keep for each stack."""
 TAIL_LINES = 20
-"""Lines of the log that are shown if Pulumi fails without a diagnostic."""
+"""Number of log lines to show if Pulumi fails without a diagnostic."""
 _KNOWN_WARNING = re.compile(r"(warning: )?using pulumi-[\w-]+ from \$PATH at ")
-"""Warning about a plugin on PATH, where set-up puts plugins on some machines: only the log has it.
+"""Warning about a plugin on PATH, where set-up puts plugins on some machines. Only the log has it.
 
 https://github.com/pulumi/pulumi/pull/18476
 """
@@ -71,17 +77,17 @@ class EventLog:
     """Reader of the file of `--event-log`, which Pulumi extends while it runs."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._place, self._rest = path, 0, b""
+        self._path, self._offset, self._rest = path, 0, b""
 
     def read(self) -> Iterator[Mapping[str, Any]]:
         """Yield the events since the last call. The last line may not be complete yet."""
         try:
             with self._path.open("rb") as file:
-                file.seek(self._place)
+                file.seek(self._offset)
                 added = file.read()
         except FileNotFoundError:
             return
-        self._place += len(added)
+        self._offset += len(added)
         *lines, self._rest = (self._rest + added).split(b"\n")
         for line in lines:
             with suppress(ValueError):
@@ -94,7 +100,7 @@ class FoldedOutput:
     """Short output of one Pulumi command. Use it as a context, and call `poll` while Pulumi runs."""
 
     def __init__(self, command: str, stack: str, folder: Path, out: TextIO | None = None) -> None:
-        """Show the output of `command`. Events are stored in `folder`, which must exist for as long as Pulumi runs."""
+        """Show the output of `command`. Pulumi writes events into `folder`, which must exist while it runs."""
         self._doing, self._done = VERBS[command]
         self._stack = stack
         self._events = EventLog(folder / "events.json")
@@ -143,9 +149,9 @@ class FoldedOutput:
         self._line.clear()
         for done in dict.fromkeys(DONE.values()):
             if found := self._counts.get(done):
-                self._line.print(self._wrapped(f"{done}: {_listed(found)}"))
+                self._line.print(self._wrapped(f"{done}: {_counts_text(found)}"))
         if self._failed:
-            self._line.print(self._wrapped(f"failed: {_listed(self._failed)}"))
+            self._line.print(self._wrapped(f"failed: {_counts_text(self._failed)}"))
         if self._same:
             self._line.print(f"  unchanged: {self._same}")
         if status > 0 and not self._has_error:
@@ -159,10 +165,10 @@ class FoldedOutput:
     def _read(self, event: Mapping[str, Any]) -> None:
         """Count an event or show it."""
         if found := event.get("resourcePreEvent"):
-            urn, operation = _place(found)
+            urn, operation = _urn_and_operation(found)
             self._running[urn] = (operation, time.monotonic())
         elif found := event.get("resOutputsEvent"):
-            urn, operation = _place(found)
+            urn, operation = _urn_and_operation(found)
             self._running.pop(urn, None)
             if _is_component(urn):
                 return
@@ -170,7 +176,7 @@ class FoldedOutput:
             if word := DONE.get(operation):
                 self._counts.setdefault(word, Counter())[_kind(urn)] += 1
         elif found := event.get("resOpFailedEvent"):
-            urn, _ = _place(found)
+            urn, _ = _urn_and_operation(found)
             self._running.pop(urn, None)
             self._failed[_kind(urn)] += 1
         elif found := event.get("diagnosticEvent"):
@@ -180,7 +186,7 @@ class FoldedOutput:
             self._show(found.get("resourceUrn") or "", {**found, "severity": "info", "prefix": name})
 
     def _show(self, urn: str, found: Mapping[str, Any]) -> None:
-        """Show a diagnostic, unless it is one of those that Pulumi shows only for a moment."""
+        """Show a diagnostic, unless it is ephemeral, repeats another or has a known text."""
         severity, text = str(found.get("severity")), _plain(str(found.get("message") or "")).rstrip()
         if found.get("ephemeral") or severity not in SEVERITIES or not text.strip():
             return
@@ -188,9 +194,9 @@ class FoldedOutput:
         if (urn, text) == self._shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
             return
         self._shown = (urn, text)
-        # A provider's own sentence, such as one about a requirements file.
+        # The message of a dynamic provider's error is complete without the name of its class.
         text = text.removeprefix("RuntimeError: ")
-        # The program prints an error as many messages of one line.
+        # The stack's name would be on each line, because the program prints an error as many messages of one line.
         name = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
         prefix = _plain(str(found.get("prefix") or "")).strip()
         label = f"{prefix} " if prefix and prefix.rstrip(":") not in SEVERITIES else SEVERITIES[severity]
@@ -219,7 +225,7 @@ class _ErrorLines(io.TextIOBase):
         self._line, self._log = line, log
 
     def write(self, text: str) -> int:
-        """Show text that ends with a line's end."""
+        """Write text that ends with a newline."""
         if not _KNOWN_WARNING.match(_plain(text)):
             self._line.print(text.rstrip("\n"))
         with self._log.open("a", encoding="utf-8") as file:
@@ -228,7 +234,7 @@ class _ErrorLines(io.TextIOBase):
 
 
 def short_path(path: Path) -> str:
-    """Return a path as a user would type it here: relative to the working directory if it is below it."""
+    """Return a path relative to the working directory, or unchanged if it is not below that."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -239,7 +245,7 @@ def logs(stack: str) -> list[Path]:
 
 
 def _new_log(stack: str, command: str) -> Path:
-    """Return the path of a new log file, in a folder with the last ones of the stack."""
+    """Return the path of a new log file. Delete the stack's oldest log files."""
     folder = STATE / "logs" / stack
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for old in logs(stack)[: -(KEPT_LOGS - 1)]:
@@ -247,13 +253,13 @@ def _new_log(stack: str, command: str) -> Path:
     return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{command}.log"
 
 
-def _place(event: Mapping[str, Any]) -> tuple[str, str]:
+def _urn_and_operation(event: Mapping[str, Any]) -> tuple[str, str]:
     """Return the URN and the operation of an event about a resource."""
     metadata = event.get("metadata") or {}
     return str(metadata.get("urn", "")), str(metadata.get("op", ""))
 
 
-def _listed(counts: Counter[str]) -> str:
+def _counts_text(counts: Counter[str]) -> str:
     """Return counts by kind, such as `3 ServiceAccount, 1 Job`, the most frequent first."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
@@ -263,7 +269,7 @@ def _type(urn: str) -> str:
 
 
 def _kind(urn: str) -> str:
-    """Return the last part of a resource's type; the name of a resource of the program's own provider."""
+    """Return the last part of a resource's type, or the name of a resource of a dynamic provider."""
     return _name(urn) if _type(urn) == DYNAMIC else _type(urn).rpartition(":")[2]
 
 
