@@ -76,12 +76,12 @@ def follow_jobs(
     """
     found = StackOutputs.of(stack, outputs)
     names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
-    over, stopped = dict[str, str](), list[str]()
+    finished, stopped = dict[str, str](), list[str]()
     with suppress(Unreachable):  # The follower waits for the API server.
-        over = report_finished(found.cluster(), config, outputs, names, before)
+        finished = report_finished(found.cluster(), config, outputs, names, before)
         stopped = report_stopped(found.cluster(), names) if only is None else []
-    status, results = int("failed" in over.values()), dict[str, str]()
-    followed = [name for name in names if name not in over and name not in stopped]
+    status, results = int("failed" in finished.values()), dict[str, str]()
+    followed = [name for name in names if name not in finished and name not in stopped]
     if followed or not found.jobs:
         detail = Detail.ALL if is_verbose() else Detail.READABLE
         screen = Screen(sys.stdout, detail=detail)
@@ -128,13 +128,13 @@ def report_finished(
     cluster: Cluster, config: StackConfig, outputs: Mapping[str, Any], names: Iterable[str], before: str
 ) -> dict[str, str]:
     """Print the results of the jobs that ended before a time. Return their states by name."""
-    over = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
-    pods = cluster.pods(list(over)) if over else []
+    finished = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
+    pods = cluster.pods(list(finished)) if finished else []
     scripts = {job.name for job in config.jobs if job.script is not None}
-    for name, job in over.items():
+    for name, job in finished.items():
         record, bucket = outputs["run_records"][name], str(outputs["bucket_url"])
         print(*finished_lines(job, pods, record, bucket, is_script=name in scripts), sep="\n")
-    return {name: job.state for name, job in over.items()}
+    return {name: job.state for name, job in finished.items()}
 
 
 def _make_up() -> str:

@@ -25,7 +25,7 @@ https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/python/lib/pulumi/automation/
 """
 VERBS = {"up": ("updating", "updated"), "destroy": ("destroying", "destroyed"), "refresh": ("refreshing", "refreshed")}
 """Pulumi command -> words for it in messages: while it runs, and after its success."""
-DONE = {
+RESULT_WORDS = {
     "create": "created",
     "import": "imported",
     "update": "updated",
@@ -34,7 +34,7 @@ DONE = {
     "delete": "deleted",
 }
 """Operation of an event -> word for its result. Other operations are not counted."""
-DOING = {
+RUNNING_WORDS = {
     "create": "creating",
     "import": "importing",
     "update": "updating",
@@ -51,11 +51,11 @@ SUMMARIES = ("update failed", "destroy failed", "refresh failed", "Resource moni
 """Diagnostics of the stack that only repeat that another resource failed."""
 DYNAMIC = "pulumi-python:dynamic:Resource"
 """Type of all resources of providers that are part of the program, such as the local cluster's."""
-STILL_SECONDS = 30.0
+PROGRESS_LINE_SECONDS = 30.0
 """Seconds between two lines about running operations, without a terminal."""
 TICK_SECONDS = 0.5
 """Seconds between two changes of the live line."""
-KEPT_LOGS = 20
+MAX_LOGS = 20
 """Number of log files to keep for each stack."""
 TAIL_LINES = 20
 """Number of log lines to show if Pulumi fails without a diagnostic."""
@@ -115,8 +115,8 @@ class FoldedOutput:
         self._counts: dict[str, Counter[str]] = {}
         self._running: dict[str, tuple[str, float]] = {}
         self._failed: Counter[str] = Counter()
-        self._same = 0
-        self._shown = ("", "")
+        self._unchanged = 0
+        self._last_shown = ("", "")
         self._has_error = False
 
     def __enter__(self) -> FoldedOutput:
@@ -139,7 +139,7 @@ class FoldedOutput:
             if now - self._ticked >= TICK_SECONDS:
                 self._ticked = now
                 self._line.set(self._progress(now))
-        elif now - self._reported >= STILL_SECONDS:
+        elif now - self._reported >= PROGRESS_LINE_SECONDS:
             self._reported = now
             self._line.print(f"  {self._progress(now)}")
 
@@ -147,13 +147,13 @@ class FoldedOutput:
         """Show the counts, and the end of the log if Pulumi failed for an unknown reason."""
         self.poll(True)
         self._line.clear()
-        for done in dict.fromkeys(DONE.values()):
+        for done in dict.fromkeys(RESULT_WORDS.values()):
             if found := self._counts.get(done):
                 self._line.print(self._wrapped(f"{done}: {_counts_text(found)}"))
         if self._failed:
             self._line.print(self._wrapped(f"failed: {_counts_text(self._failed)}"))
-        if self._same:
-            self._line.print(f"  unchanged: {self._same}")
+        if self._unchanged:
+            self._line.print(f"  unchanged: {self._unchanged}")
         if status > 0 and not self._has_error:
             for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]:
                 self._line.print(f"  {text}")
@@ -172,8 +172,8 @@ class FoldedOutput:
             self._running.pop(urn, None)
             if _is_component(urn):
                 return
-            self._same += operation in ("same", "refresh")
-            if word := DONE.get(operation):
+            self._unchanged += operation in ("same", "refresh")
+            if word := RESULT_WORDS.get(operation):
                 self._counts.setdefault(word, Counter())[_kind(urn)] += 1
         elif found := event.get("resOpFailedEvent"):
             urn, _ = _urn_and_operation(found)
@@ -191,9 +191,9 @@ class FoldedOutput:
         if found.get("ephemeral") or severity not in SEVERITIES or not text.strip():
             return
         self._has_error |= severity == "error"
-        if (urn, text) == self._shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
+        if (urn, text) == self._last_shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
             return
-        self._shown = (urn, text)
+        self._last_shown = (urn, text)
         # The message of a dynamic provider's error is complete without the name of its class.
         text = text.removeprefix("RuntimeError: ")
         # The stack's name would be on each line, because the program prints an error as many messages of one line.
@@ -210,7 +210,7 @@ class FoldedOutput:
     def _progress(self, now: float) -> str:
         """Return the running operations, the longest first, and the number of finished ones."""
         texts = [
-            f"{DOING.get(operation, operation)} {_label(urn)} ({format_duration(now - begun)})"
+            f"{RUNNING_WORDS.get(operation, operation)} {_label(urn)} ({format_duration(now - begun)})"
             for urn, (operation, begun) in self._running.items()
             if not _is_component(urn) and operation != "same"
         ]
@@ -248,7 +248,7 @@ def _new_log(stack: str, command: str) -> Path:
     """Return the path of a new log file. Delete the stack's oldest log files."""
     folder = STATE / "logs" / stack
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for old in logs(stack)[: -(KEPT_LOGS - 1)]:
+    for old in logs(stack)[: -(MAX_LOGS - 1)]:
         old.unlink(missing_ok=True)
     return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{command}.log"
 

@@ -70,16 +70,16 @@ def site_links(markdown: str, page: str) -> str:
 
     `page` is the path of the page in the site.
     """
-    source = {there: here for here, there in OUTSIDE.items()}.get(page, f"docs/{page}")
+    source = {site: path for path, site in OUTSIDE.items()}.get(page, f"docs/{page}")
 
     def site_link(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link["path"]))
         if not (PROJECT / target).exists():
             return link[0]
-        there = site_page(target)
-        if there is None:
+        target_page = site_page(target)
+        if target_page is None:
             return link["text"]
-        path = posixpath.relpath(there, posixpath.dirname(page) or ".")
+        path = posixpath.relpath(target_page, posixpath.dirname(page) or ".")
         return f"[{link['text']}]({path}{link['anchor'] or ''})"
 
     return LINK.sub(site_link, markdown)

@@ -146,7 +146,7 @@ def _job(
     is_known = bool(places) and not seen.unseen
     lost = {pod.uid: _lost(pod, silent, is_gone=is_known and pod.node not in places) for pod in current}
     why = {pod.uid: text for pod in current if (text := lost[pod.uid] or pod.why or seen.notes.get(pod.uid, ""))}
-    over = time_of(job.finished)
+    finished = time_of(job.finished)
     usd, price = _cost(seen, job)
     return {
         "name": job.name,
@@ -154,7 +154,7 @@ def _job(
         "state": job.state,
         "reason": job.reason or seen.notes.get(job.uid, ""),
         "started": time_of(job.started),
-        "finished": over,
+        "finished": finished,
         "processes": processes,
         "ranks": ranks,
         "usd": usd,
@@ -164,7 +164,7 @@ def _job(
         "steps": [_rounded(latest[rank].get("global_step")) if rank in latest else None for rank in range(ranks)],
         "speeds": [round(found[rank], 3) if rank in found else None for rank in range(ranks)],
         "now": _latest_values(latest.get(0)),
-        "attention": list(_attention(seen, current, why, found if not over else {}, metrics)),
+        "attention": list(_attention(seen, current, why, {} if finished else found, metrics)),
         "moments": moments(pods, current, metrics.moments if metrics else ()),
         **_run(metrics, job, seen.time),
     }
@@ -297,9 +297,11 @@ def moments(
         found += _failures(kind, why, sorted(failed, key=lambda each: each[0]))
     latest = {pod.uid for pod in current}
     replaced = Counter(pod.place for pod in pods if pod.uid not in latest)
-    again = sorted(moment for pod in current if replaced[pod.place] and (moment := time_of(pod.created)) is not None)
-    if again:
-        found.append((again[-1], "restart", f"{_hosts_text(len(again))} replaced"))
+    replacement_times = sorted(
+        moment for pod in current if replaced[pod.place] and (moment := time_of(pod.created)) is not None
+    )
+    if replacement_times:
+        found.append((replacement_times[-1], "restart", f"{_hosts_text(len(replacement_times))} replaced"))
     return [[round(moment, 1), kind, text] for moment, kind, text in sorted(found)[-MAX_MOMENTS:] if kind]
 
 
