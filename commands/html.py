@@ -8,6 +8,19 @@ from dataclasses import dataclass
 from html import escape
 from string import Template
 
+WIDTH, HEIGHT = 760, 220
+LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 28
+"""Margins around the area of the curves."""
+COLUMNS = 600
+"""Number of columns that keep their smallest and largest point. More points would not be visible."""
+COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)")
+LOG_RATIO = 100.0
+"""Ratio of largest to smallest value above which positive values have a logarithmic axis. Percentages never do."""
+MANY_CELLS = 1024
+"""Number of ranks above which a grid has one shape for each colour instead of one for each rank."""
+
+Point = tuple[float, float]
+
 _DOCUMENT = Template("""\
 <!doctype html>
 <html lang="en">
@@ -38,28 +51,13 @@ $body</body>
 
 
 def document(title: str, *, style: str, body: str) -> str:
-    """Return a page with a title of plain text, and with more rules of style than all pages have."""
+    """Return a page. `title` is plain text; `style` adds CSS rules to those of every page."""
     return _DOCUMENT.substitute(title=escape(title), style=style, body=body)
-
-
-WIDTH, HEIGHT = 760, 220
-LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 28
-"""Margins around the area of the curves."""
-COLUMNS = 600
-"""Number of columns that keep their smallest and largest point. More points would not be visible."""
-COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)")
-LOG_RATIO = 100.0
-"""Ratio of the largest to the smallest value above which positive values, but no percents, have a log axis."""
-
-MANY_CELLS = 1024
-"""Number of ranks above which a grid has one shape for each colour instead of one for each rank."""
-
-Point = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A curve."""
+    """Curve of a chart."""
 
     name: str
     points: Sequence[Point]
@@ -67,7 +65,7 @@ class Series:
 
 
 def thinned(points: Sequence[Point], columns: int = COLUMNS) -> list[Point]:
-    """Return at most two points a column, its smallest and its largest, so that no spike is lost."""
+    """Return at most two points a column, the smallest and the largest, so that spikes stay visible."""
     finite = [(x, y) for x, y in points if math.isfinite(y)]
     if len(finite) <= 2 * columns:
         return finite
@@ -107,6 +105,8 @@ def number(value: float) -> str:
 
 @dataclass(frozen=True)
 class _Scale:
+    """Linear or logarithmic map of the values `low` to `high` to the coordinates `first` to `last`."""
+
     low: float
     high: float
     first: float
@@ -183,7 +183,7 @@ class Attempt:
     begun: float
     ended: float
     text: str
-    """Shown when the pointer is on it."""
+    """Tooltip."""
     is_last: bool = False
 
 
@@ -195,7 +195,7 @@ class Bar:
     ended: float
     colour: str
     text: str
-    """Shown when the pointer is on it."""
+    """Tooltip."""
 
 
 def time_line(attempts: Sequence[Attempt], bars: Sequence[Bar], dots: Sequence[tuple[float, str]]) -> str:

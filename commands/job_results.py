@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from commands.bucket import Bucket
+from commands.bucket import FOLDER_SCHEME, Bucket
 from commands.follow import INTERRUPTED_STATUS, follow
 from commands.interrupts import CommandError
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
@@ -31,10 +31,12 @@ from stack.config import StackConfig
 from workloads.trainer_flags import FLAGS, value_of
 
 RECORD_FILE = "run-record.json"
-FOLDER_SCHEME = "file"
-"""Scheme of a bucket that is a folder: on this machine for a local cluster, otherwise on a node."""
 COPY_COMMANDS = {"gs": ("gcloud", "storage", "cp"), "s3": ("aws", "s3", "cp")}
 """Command that writes to each cloud's buckets."""
+MIN_RULE_WIDTH = 40
+"""Characters of the shortest edge of the box."""
+LABEL_WIDTH = 10
+"""Characters of the first column of the box."""
 
 
 class WriteFailed(RuntimeError):
@@ -60,7 +62,7 @@ def deleted_jobs(stack: str, outputs: Mapping[str, Any]) -> list[str]:
         found = StackOutputs.of(stack, outputs).cluster().jobs(outputs["jobs"])
     except Unreachable:
         return []  # The follower waits for the API server.
-    # A job with a reason may exist: the user may not list jobs of every kind.
+    # A job with a reason may exist: the user may lack permission to list its kind.
     return [name for name, job in found.items() if job.state == "absent" and not job.reason]
 
 
@@ -69,17 +71,17 @@ def follow_jobs(
 ) -> tuple[int, bool]:
     """Follow the jobs, or `only` some of them, and write their run records.
 
-    Return the exit status, and False if the caller should not print more: after Ctrl-C, or if a job was deleted.
+    Return the exit status, and False after Ctrl-C or if a job was deleted. The caller then prints nothing more.
     `before` is the time at which the command began. Print the results of jobs that ended before it; do not follow them.
     """
     found = StackOutputs.of(stack, outputs)
     names = list(only) if only is not None else [name for name in found.jobs if name not in unfollowed(config)]
-    over, stopped = dict[str, str](), list[str]()
+    finished, stopped = dict[str, str](), list[str]()
     with suppress(Unreachable):  # The follower waits for the API server.
-        over = report_finished(found.cluster(), config, outputs, names, before)
+        finished = report_finished(found.cluster(), config, outputs, names, before)
         stopped = report_stopped(found.cluster(), names) if only is None else []
-    status, results = int("failed" in over.values()), dict[str, str]()
-    followed = [name for name in names if name not in over and name not in stopped]
+    status, results = int("failed" in finished.values()), dict[str, str]()
+    followed = [name for name in names if name not in finished and name not in stopped]
     if followed or not found.jobs:
         detail = Detail.ALL if is_verbose() else Detail.READABLE
         screen = Screen(sys.stdout, detail=detail)
@@ -115,7 +117,7 @@ def epochs_of(config: StackConfig) -> dict[str, int]:
 
 
 def report_stopped(cluster: Cluster, names: Iterable[str]) -> list[str]:
-    """Print the jobs that `stop` has suspended. Return their names."""
+    """Print the jobs that `make stop` has suspended. Return their names."""
     stopped = [name for name, job in cluster.jobs(list(names)).items() if job.state == "suspended"]
     for name in stopped:
         print(f"{name}: stopped before this command; {make_command('resume', JOB=name)} continues from its checkpoint")
@@ -126,13 +128,13 @@ def report_finished(
     cluster: Cluster, config: StackConfig, outputs: Mapping[str, Any], names: Iterable[str], before: str
 ) -> dict[str, str]:
     """Print the results of the jobs that ended before a time. Return their states by name."""
-    over = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
-    pods = cluster.pods(list(over)) if over else []
+    finished = {name: job for name, job in cluster.jobs(list(names)).items() if job.is_over and job.finished < before}
+    pods = cluster.pods(list(finished)) if finished else []
     scripts = {job.name for job in config.jobs if job.script is not None}
-    for name, job in over.items():
+    for name, job in finished.items():
         record, bucket = outputs["run_records"][name], str(outputs["bucket_url"])
         print(*finished_lines(job, pods, record, bucket, is_script=name in scripts), sep="\n")
-    return {name: job.state for name, job in over.items()}
+    return {name: job.state for name, job in finished.items()}
 
 
 def _make_up() -> str:
@@ -155,7 +157,7 @@ def finished_lines(
         *more,
         "  its settings have not changed since, so it was not started again",
         f"  run record and metrics: {folder}; checkpoints: {checkpoints}",
-        f"  {logs} shows its log; {fetch(job.name)} copies its checkpoints and metrics",
+        f"  {logs} shows its log; {fetch_command(job.name)} copies its checkpoints and metrics",
         *(f"  {step}" for step in steps),
     ]
 
@@ -175,10 +177,10 @@ def _trainer_steps(job: JobState) -> list[str]:
 def write_records(
     jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_here: bool, is_quiet: bool = False
 ) -> None:
-    """Write the record of each job that is over into its folder of the bucket, if this machine can write there.
+    """Write the record of each finished job into its folder of the bucket, if this machine can write there.
 
-    `is_quiet` prints only failures. `is_here` is True if the cluster is on this machine. In another cluster a bucket
-    that is a folder is on a node.
+    `is_here` is True if the cluster is on this machine. In another cluster a bucket that is a folder is on a node.
+    With `is_quiet`, print only failures.
     """
     bucket = str(outputs.get("bucket_url"))
     scheme = bucket.partition("://")[0]
@@ -192,14 +194,14 @@ def write_records(
                 if is_quiet:
                     continue
                 print(f"{name}: run record in {written}")
-                print(f"{name}: checkpoints in {bucket}/{record['checkpoints']}; {fetch(name)} copies them")
+                print(f"{name}: checkpoints in {bucket}/{record['checkpoints']}; {fetch_command(name)} copies them")
                 print(f"{name}: {make_command('report', JOB=name)} writes a page with its curves, restarts and price")
             except WriteFailed as error:
                 print(f"warning: {name}: the run record is only in the output `run_records`: {error}", file=sys.stderr)
 
 
-def fetch(job: str) -> str:
-    """Return the command that copies a job's results, for messages."""
+def fetch_command(job: str) -> str:
+    """Return the command that copies a job's results."""
     return make_command("fetch", JOB=job)
 
 
@@ -238,22 +240,17 @@ def write_record(bucket: str, record: Mapping[str, Any]) -> str:
 
 
 def _write_file(path: Path, text: str) -> None:
-    """Write a file. Give it and its folder, which may be new, the owner of the bucket."""
+    """Write a file. Give the file and its folder, which may be new, the owner of the bucket."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     owner = path.parent.parent.stat()
-    for made in (path.parent, path):
-        os.chown(made, owner.st_uid, owner.st_gid)
-
-
-MIN_RULE = 40
-LABEL_WIDTH = 10
-"""Characters of the first column."""
+    for created in (path.parent, path):
+        os.chown(created, owner.st_uid, owner.st_gid)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """End of one job."""
+    """Rows of one job in the box."""
 
     job: JobState
     result: str
@@ -267,9 +264,9 @@ class JobResult:
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield label and text of each row."""
-        time = format_seconds(seconds_between(self.job.started, self.job.finished))
+        duration = format_seconds(seconds_between(self.job.started, self.job.finished))
         reason = f": {self.job.reason}" if self.job.reason and self.job.state == "failed" else ""
-        yield self.job.name, f"{self.job.state}{f' after {time}' if time else ''}{reason}"
+        yield self.job.name, f"{self.job.state}{f' after {duration}' if duration else ''}{reason}"
         if self.result:
             yield "result", self.result
         yield "checkpoint", self.checkpoint
@@ -279,7 +276,7 @@ class JobResult:
 def job_result(
     job: JobState, result: str, config: StackConfig, outputs: Mapping[str, Any], record: Mapping[str, Any]
 ) -> JobResult:
-    """Return the end of a job. `record` is its complete run record."""
+    """Return the rows of a job. `record` is its complete run record."""
     is_script = any(spec.name == job.name and spec.recipe is None for spec in config.jobs)
     bucket = Bucket.of(outputs, is_here=config.cloud.nodes_here > 0)
     return JobResult(
@@ -292,7 +289,7 @@ def job_result(
 
 
 def checkpoint_text(bucket: Bucket, folder: str) -> str:
-    """Return the place of the newest checkpoint in a folder. Lists only a folder of this machine, which is fast."""
+    """Return the place of the newest checkpoint in a folder. List only a folder of this machine, which is fast."""
     if not bucket.is_here:
         return bucket.location(folder) if bucket.url else "in the job's volume"
     try:
@@ -305,7 +302,7 @@ def checkpoint_text(bucket: Bucket, folder: str) -> str:
 
 
 def cost_text(config: StackConfig, usd: float | None) -> str:
-    """Return the cost of a job's hosts, and what the stack costs from now on."""
+    """Return the cost of a job's hosts, and the hourly cost of the stack."""
     if config.cloud.nodes_here:
         return "nothing: it ran on this machine"
     if not config.cloud.provisioned:
@@ -316,7 +313,7 @@ def cost_text(config: StackConfig, usd: float | None) -> str:
 
 
 def next_commands(results: Sequence[JobResult]) -> list[tuple[str, str]]:
-    """Return three commands, as they are typed, each with its purpose. A failed job has precedence."""
+    """Return three commands, as the user types them, each with its purpose. A failed job has precedence."""
     failed = next((each for each in results if each.job.state != "complete"), None)
     found = failed or results[0]
     name = found.job.name
@@ -357,7 +354,7 @@ def show_box(results: Sequence[JobResult], seconds: float | None, out: TextIO) -
         print("", *lines, sep="\n", file=out, flush=True)
         return
     # Without a right edge, a long path is one piece that can be copied.
-    rule = "─" * min(columns, max(MIN_RULE, *(len(line) for line in lines)))
+    rule = "─" * min(columns, max(MIN_RULE_WIDTH, *(len(line) for line in lines)))
     print("", f"╭─{rule}", *(f"│ {line}" for line in lines), f"╰─{rule}", sep="\n", file=out, flush=True)
 
 

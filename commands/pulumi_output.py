@@ -24,8 +24,8 @@ EVENTS_VARIABLE = {"PULUMI_DEBUG_COMMANDS": "true"}
 https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/python/lib/pulumi/automation/_stack.py
 """
 VERBS = {"up": ("updating", "updated"), "destroy": ("destroying", "destroyed"), "refresh": ("refreshing", "refreshed")}
-"""Command that is folded -> its words in messages."""
-DONE = {
+"""Pulumi command -> words for it in messages: while it runs, and after its success."""
+RESULT_WORDS = {
     "create": "created",
     "import": "imported",
     "update": "updated",
@@ -34,27 +34,33 @@ DONE = {
     "delete": "deleted",
 }
 """Operation of an event -> word for its result. Other operations are not counted."""
-DOING = {
-    **{"create": "creating", "import": "importing", "update": "updating", "delete": "deleting", "read": "reading"},
-    **{"create-replacement": "replacing", "delete-replaced": "deleting", "refresh": "refreshing"},
+RUNNING_WORDS = {
+    "create": "creating",
+    "import": "importing",
+    "update": "updating",
+    "create-replacement": "replacing",
+    "delete-replaced": "deleting",
+    "delete": "deleting",
+    "read": "reading",
+    "refresh": "refreshing",
 }
 """Operation of an event -> word while it runs."""
 SEVERITIES = {"error": "error: ", "warning": "warning: ", "info": "", "info#err": ""}
-"""Severity of a diagnostic that is shown -> text before it."""
+"""Severity of each visible diagnostic -> text before it."""
 SUMMARIES = ("update failed", "destroy failed", "refresh failed", "Resource monitor has terminated, shutting down")
 """Diagnostics of the stack that only repeat that another resource failed."""
 DYNAMIC = "pulumi-python:dynamic:Resource"
 """Type of all resources of providers that are part of the program, such as the local cluster's."""
-STILL_SECONDS = 30.0
+PROGRESS_LINE_SECONDS = 30.0
 """Seconds between two lines about running operations, without a terminal."""
 TICK_SECONDS = 0.5
 """Seconds between two changes of the live line."""
-KEPT_LOGS = 20
-"""Number of log files of a stack that are kept."""
+MAX_LOGS = 20
+"""Number of log files to keep for each stack."""
 TAIL_LINES = 20
-"""Lines of the log that are shown if Pulumi fails without a diagnostic."""
+"""Number of log lines to show if Pulumi fails without a diagnostic."""
 _KNOWN_WARNING = re.compile(r"(warning: )?using pulumi-[\w-]+ from \$PATH at ")
-"""Warning about a plugin on PATH, where set-up puts plugins on some machines: only the log has it.
+"""Warning about a plugin on PATH, where set-up puts plugins on some machines. Only the log has it.
 
 https://github.com/pulumi/pulumi/pull/18476
 """
@@ -71,17 +77,17 @@ class EventLog:
     """Reader of the file of `--event-log`, which Pulumi extends while it runs."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._place, self._rest = path, 0, b""
+        self._path, self._offset, self._rest = path, 0, b""
 
     def read(self) -> Iterator[Mapping[str, Any]]:
         """Yield the events since the last call. The last line may not be complete yet."""
         try:
             with self._path.open("rb") as file:
-                file.seek(self._place)
+                file.seek(self._offset)
                 added = file.read()
         except FileNotFoundError:
             return
-        self._place += len(added)
+        self._offset += len(added)
         *lines, self._rest = (self._rest + added).split(b"\n")
         for line in lines:
             with suppress(ValueError):
@@ -94,7 +100,7 @@ class FoldedOutput:
     """Short output of one Pulumi command. Use it as a context, and call `poll` while Pulumi runs."""
 
     def __init__(self, command: str, stack: str, folder: Path, out: TextIO | None = None) -> None:
-        """Show the output of `command`. Events are stored in `folder`, which must exist for as long as Pulumi runs."""
+        """Show the output of `command`. Pulumi writes events into `folder`, which must exist while it runs."""
         self._doing, self._done = VERBS[command]
         self._stack = stack
         self._events = EventLog(folder / "events.json")
@@ -109,8 +115,8 @@ class FoldedOutput:
         self._counts: dict[str, Counter[str]] = {}
         self._running: dict[str, tuple[str, float]] = {}
         self._failed: Counter[str] = Counter()
-        self._same = 0
-        self._shown = ("", "")
+        self._unchanged = 0
+        self._last_shown = ("", "")
         self._has_error = False
 
     def __enter__(self) -> FoldedOutput:
@@ -133,7 +139,7 @@ class FoldedOutput:
             if now - self._ticked >= TICK_SECONDS:
                 self._ticked = now
                 self._line.set(self._progress(now))
-        elif now - self._reported >= STILL_SECONDS:
+        elif now - self._reported >= PROGRESS_LINE_SECONDS:
             self._reported = now
             self._line.print(f"  {self._progress(now)}")
 
@@ -141,13 +147,13 @@ class FoldedOutput:
         """Show the counts, and the end of the log if Pulumi failed for an unknown reason."""
         self.poll(True)
         self._line.clear()
-        for done in dict.fromkeys(DONE.values()):
+        for done in dict.fromkeys(RESULT_WORDS.values()):
             if found := self._counts.get(done):
-                self._line.print(self._wrapped(f"{done}: {_listed(found)}"))
+                self._line.print(self._wrapped(f"{done}: {_counts_text(found)}"))
         if self._failed:
-            self._line.print(self._wrapped(f"failed: {_listed(self._failed)}"))
-        if self._same:
-            self._line.print(f"  unchanged: {self._same}")
+            self._line.print(self._wrapped(f"failed: {_counts_text(self._failed)}"))
+        if self._unchanged:
+            self._line.print(f"  unchanged: {self._unchanged}")
         if status > 0 and not self._has_error:
             for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]:
                 self._line.print(f"  {text}")
@@ -159,18 +165,18 @@ class FoldedOutput:
     def _read(self, event: Mapping[str, Any]) -> None:
         """Count an event or show it."""
         if found := event.get("resourcePreEvent"):
-            urn, operation = _place(found)
+            urn, operation = _urn_and_operation(found)
             self._running[urn] = (operation, time.monotonic())
         elif found := event.get("resOutputsEvent"):
-            urn, operation = _place(found)
+            urn, operation = _urn_and_operation(found)
             self._running.pop(urn, None)
             if _is_component(urn):
                 return
-            self._same += operation in ("same", "refresh")
-            if word := DONE.get(operation):
+            self._unchanged += operation in ("same", "refresh")
+            if word := RESULT_WORDS.get(operation):
                 self._counts.setdefault(word, Counter())[_kind(urn)] += 1
         elif found := event.get("resOpFailedEvent"):
-            urn, _ = _place(found)
+            urn, _ = _urn_and_operation(found)
             self._running.pop(urn, None)
             self._failed[_kind(urn)] += 1
         elif found := event.get("diagnosticEvent"):
@@ -180,17 +186,17 @@ class FoldedOutput:
             self._show(found.get("resourceUrn") or "", {**found, "severity": "info", "prefix": name})
 
     def _show(self, urn: str, found: Mapping[str, Any]) -> None:
-        """Show a diagnostic, unless it is one of those that Pulumi shows only for a moment."""
+        """Show a diagnostic, unless it is ephemeral, repeats another or has a known text."""
         severity, text = str(found.get("severity")), _plain(str(found.get("message") or "")).rstrip()
         if found.get("ephemeral") or severity not in SEVERITIES or not text.strip():
             return
         self._has_error |= severity == "error"
-        if (urn, text) == self._shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
+        if (urn, text) == self._last_shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
             return
-        self._shown = (urn, text)
-        # A provider's own sentence, such as one about a requirements file.
+        self._last_shown = (urn, text)
+        # The message of a dynamic provider's error is complete without the name of its class.
         text = text.removeprefix("RuntimeError: ")
-        # The program prints an error as many messages of one line.
+        # The stack's name would be on each line, because the program prints an error as many messages of one line.
         name = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
         prefix = _plain(str(found.get("prefix") or "")).strip()
         label = f"{prefix} " if prefix and prefix.rstrip(":") not in SEVERITIES else SEVERITIES[severity]
@@ -204,7 +210,7 @@ class FoldedOutput:
     def _progress(self, now: float) -> str:
         """Return the running operations, the longest first, and the number of finished ones."""
         texts = [
-            f"{DOING.get(operation, operation)} {_label(urn)} ({format_duration(now - begun)})"
+            f"{RUNNING_WORDS.get(operation, operation)} {_label(urn)} ({format_duration(now - begun)})"
             for urn, (operation, begun) in self._running.items()
             if not _is_component(urn) and operation != "same"
         ]
@@ -219,7 +225,7 @@ class _ErrorLines(io.TextIOBase):
         self._line, self._log = line, log
 
     def write(self, text: str) -> int:
-        """Show text that ends with a line's end."""
+        """Write text that ends with a newline."""
         if not _KNOWN_WARNING.match(_plain(text)):
             self._line.print(text.rstrip("\n"))
         with self._log.open("a", encoding="utf-8") as file:
@@ -228,7 +234,7 @@ class _ErrorLines(io.TextIOBase):
 
 
 def short_path(path: Path) -> str:
-    """Return a path as a user would type it here: relative to the working directory if it is below it."""
+    """Return a path relative to the working directory, or unchanged if it is not below that."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
@@ -239,21 +245,21 @@ def logs(stack: str) -> list[Path]:
 
 
 def _new_log(stack: str, command: str) -> Path:
-    """Return the path of a new log file, in a folder with the last ones of the stack."""
+    """Return the path of a new log file. Delete the stack's oldest log files."""
     folder = STATE / "logs" / stack
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for old in logs(stack)[: -(KEPT_LOGS - 1)]:
+    for old in logs(stack)[: -(MAX_LOGS - 1)]:
         old.unlink(missing_ok=True)
     return folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{command}.log"
 
 
-def _place(event: Mapping[str, Any]) -> tuple[str, str]:
+def _urn_and_operation(event: Mapping[str, Any]) -> tuple[str, str]:
     """Return the URN and the operation of an event about a resource."""
     metadata = event.get("metadata") or {}
     return str(metadata.get("urn", "")), str(metadata.get("op", ""))
 
 
-def _listed(counts: Counter[str]) -> str:
+def _counts_text(counts: Counter[str]) -> str:
     """Return counts by kind, such as `3 ServiceAccount, 1 Job`, the most frequent first."""
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
@@ -263,7 +269,7 @@ def _type(urn: str) -> str:
 
 
 def _kind(urn: str) -> str:
-    """Return the last part of a resource's type; the name of a resource of the program's own provider."""
+    """Return the last part of a resource's type, or the name of a resource of a dynamic provider."""
     return _name(urn) if _type(urn) == DYNAMIC else _type(urn).rpartition(":")[2]
 
 

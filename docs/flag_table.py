@@ -1,6 +1,6 @@
 """`python -m docs.flag_table` writes the flags of each recipe to workloads/trainer_flags.json.
 
-The validation of stacks reads that file: it runs without the trainer's libraries.
+Stack validation reads that file, so that it does not need the trainer's libraries.
 """
 
 from __future__ import annotations

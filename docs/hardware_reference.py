@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from infra.aws import pools as aws
@@ -17,7 +17,7 @@ from infra.hardware.tpus import GENERATIONS, TpuGeneration
 REGIONS = {gcp.CLOUD: "us-central1", aws.CLOUD: "us-east-1"}
 """Region of the prices, if the table has them there."""
 ATTACHED_VCPUS = 4
-"""vCPUs for each GPU of the N1 machines on the page, which can have others."""
+"""vCPUs for each GPU of the page's N1 machines. A stack can choose other numbers."""
 
 INTRODUCTION = """\
 # Hardware and prices
@@ -60,8 +60,8 @@ class Offer:
             str(self.count),
             str(self.machine.vcpus),
             f"{self.machine.memory_gib:,g}",
-            _sum(self.lines, spot=False),
-            "-" if self.is_block else _sum(self.lines, spot=True),
+            _cost_text(self.lines, spot=False),
+            "-" if self.is_block else _cost_text(self.lines, spot=True),
             ", ".join(dict.fromkeys(price.region for price in prices)) or "-",
             ", ".join(f"[{number}](#sources)" for number in numbers) or "-",
         ]
@@ -80,11 +80,17 @@ def render() -> str:
     sources = {source: number for number, source in enumerate(dict.fromkeys(found), 1)}
     parts = [INTRODUCTION]
     for heading, offers in sections:
-        rows = [offer.row(sources) for offer in offers]
-        table = [HEADER.format("GPUs" if offers[0].machine.tpu_chips == 0 else "chips"), *rows] if rows else []
-        parts.append("\n".join([heading, *(("", *table) if table else ()), ""]))
+        parts.append("\n".join([heading, *_table(offers, sources), ""]))
     parts.append("\n".join(["## Sources", "", *_source_rows(sources), ""]))
     return "\n".join(parts)
+
+
+def _table(offers: Sequence[Offer], sources: Mapping[tuple[str, str], int]) -> Iterator[str]:
+    """Yield an empty line and the lines of the table, or nothing without offers."""
+    if offers:
+        yield ""
+        yield HEADER.format("chips" if offers[0].machine.tpu_chips else "GPUs")
+        yield from (offer.row(sources) for offer in offers)
 
 
 def _gke_gpus() -> Iterator[tuple[str, list[Offer]]]:
@@ -117,25 +123,27 @@ def _gpu_offer(machine: MachineType, gpu: str, count: int) -> Offer:
 def _tpus() -> Iterator[tuple[str, list[Offer]]]:
     """Yield heading and machine types of each TPU generation."""
     yield "## TPUs on GKE", []
-    for row in GENERATIONS.values():
-        title = f"### `{row.name}` with a topology, or `{row.type_prefix}-N`"
-        yield f"{title}\n\n{_counted(row)} Zones: {', '.join(sorted(row.zones))}.", _tpu_offers(row)
+    for generation in GENERATIONS.values():
+        title = f"### `{generation.name}` with a topology, or `{generation.type_prefix}-N`"
+        zones = ", ".join(sorted(generation.zones))
+        yield f"{title}\n\n{_unit_text(generation)} Zones: {zones}.", _tpu_offers(generation)
 
 
-def _counted(row: TpuGeneration) -> str:
+def _unit_text(generation: TpuGeneration) -> str:
     """Return the sentence about the number in the generation's accelerator types."""
-    unit = "chips" if row.cores_in_type == 1 else f"TensorCores, {row.cores_in_type} for each chip"
+    cores = generation.cores_in_type
+    unit = "chips" if cores == 1 else f"TensorCores, {cores} for each chip"
     return f"N counts {unit}. A slice of several hosts has hosts of 4 chips."
 
 
-def _tpu_offers(row: TpuGeneration) -> list[Offer]:
-    family = GCE_FAMILIES[row.name]
-    region = _region(gcp.tpu_line("", REGIONS[gcp.CLOUD], row.name, 1))
+def _tpu_offers(generation: TpuGeneration) -> list[Offer]:
+    family = GCE_FAMILIES[generation.name]
+    region = _region(gcp.tpu_line("", REGIONS[gcp.CLOUD], generation.name, 1))
     return [
         Offer(
             machine=machine,
             count=machine.tpu_chips,
-            lines=(gcp.tpu_line("", region, row.name, machine.tpu_chips),),
+            lines=(gcp.tpu_line("", region, generation.name, machine.tpu_chips),),
         )
         for machine in family.machines
     ]
@@ -159,13 +167,13 @@ def _ec2_offers(machine: Ec2Machine) -> Iterator[Offer]:
 
 
 def _region(line: Line) -> str:
-    """Return the region of an accelerator's price, or its own region without one."""
+    """Return the region of a line's price, or the line's own region if it has no price."""
     price = line.on_demand_price or line.spot_price
     return price.region if price else line.region
 
 
-def _sum(lines: Iterable[Line], *, spot: bool) -> str:
-    """Return the cost of one machine, or `unknown` if a part has no price."""
+def _cost_text(lines: Iterable[Line], *, spot: bool) -> str:
+    """Return the cost of one machine, or `unknown` if a line has no price."""
     costs = [line.cost(spot=spot) for line in lines]
     return "unknown" if None in costs else f"${sum(cost.amount for cost in costs if cost):,.2f}"
 

@@ -1,4 +1,4 @@
-"""Hook of `make docs`: pages outside of docs/, the links to and from them, and the script for search in local files."""
+"""MkDocs hook of `make docs`: pages outside of docs/, links between pages, and search in local files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUTSIDE: Mapping[str, str] = MappingProxyType(
 )
 """Page of the project outside of docs/ -> its page in the site."""
 SHIM = "iframe-worker@1.0.4"
-"""npm package of the script with which search works in pages that the browser opens as files."""
+"""npm package with the script that makes search work in pages opened as local files."""
 SHIM_INTEGRITY = "sha512-roeaaI+Lg1LJNfgpCjoRe/+WzEjy9+Z08LoEvu85MCPbBjwm+qXz8Ag5U05lHa6V1CysZyGzE0SOkAtSUA5q7Q=="
 """SHA-512 of the package, as published by the npm registry."""
 SHIM_PAGE = "assets/javascripts/iframe-worker.js"
@@ -48,7 +48,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def shim() -> str:
-    """Return the script. It is fetched once for each environment of `make docs`."""
+    """Return the script. Fetch it once for each environment of `make docs`."""
     from setup.datasets import fetch_package
 
     if not SHIM_CACHE.exists():
@@ -66,27 +66,27 @@ def on_page_markdown(markdown: str, page: Any, **_context: Any) -> str:
 
 
 def site_links(markdown: str, page: str) -> str:
-    """Return a page's text with links that work in the site. Its other links become plain text.
+    """Return a page's text with links that work in the site. Links to files outside the site become plain text.
 
     `page` is the path of the page in the site.
     """
-    source = {there: here for here, there in OUTSIDE.items()}.get(page, f"docs/{page}")
+    source = {site: path for path, site in OUTSIDE.items()}.get(page, f"docs/{page}")
 
-    def replaced(link: re.Match[str]) -> str:
+    def site_link(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link["path"]))
         if not (PROJECT / target).exists():
             return link[0]
-        there = site_page(target)
-        if there is None:
+        target_page = site_page(target)
+        if target_page is None:
             return link["text"]
-        path = posixpath.relpath(there, posixpath.dirname(page) or ".")
+        path = posixpath.relpath(target_page, posixpath.dirname(page) or ".")
         return f"[{link['text']}]({path}{link['anchor'] or ''})"
 
-    return LINK.sub(replaced, markdown)
+    return LINK.sub(site_link, markdown)
 
 
 def site_page(path: str) -> str | None:
-    """Return the page of the site for a file or folder of the project, or None if the site does not have it."""
+    """Return the site's page for a file or folder of the project, or None if it has none."""
     if path in OUTSIDE:
         return OUTSIDE[path]
     if (PROJECT / path).is_dir():

@@ -71,7 +71,7 @@ def _go_part(name: str, package: str, folder: str, **support: Any) -> Part:
 
 
 def _packages(pin: str, *names: str) -> tuple[Part, ...]:
-    """Return Python packages that are called as in their registry and have no dates of support."""
+    """Return Python packages without published dates of support, displayed by their names in the registry."""
     return tuple(Part(name=name, package=name, pin=pin) for name in names)
 
 
@@ -143,19 +143,18 @@ IMAGES = (
     Part(name="torch", package="torch", pin="trainer/requirements.in", rule=TORCH_RULE),
     *_packages(
         "trainer/requirements.in",
-        *(
-            "torchvision",
-            "torchao",
-            "timm",
-            "torchmetrics",
-            "tensorboard",
-            "wandb",
-            "fsspec",
-            "obstore",
-            "numpy",
-            "tyro",
-        ),
-        *("safetensors", "tokenizers"),
+        "torchvision",
+        "torchao",
+        "timm",
+        "torchmetrics",
+        "tensorboard",
+        "wandb",
+        "fsspec",
+        "obstore",
+        "numpy",
+        "tyro",
+        "safetensors",
+        "tokenizers",
     ),
     *_packages("trainer/requirements-lightning.in", "lightning", "python-etcd"),
     *_packages("trainer/requirements-frameworks.in", "transformers", "accelerate", "trl", "deepspeed", "datasets"),

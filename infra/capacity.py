@@ -1,6 +1,6 @@
 """Capacity planning: the nodes of each pool, and the pools that jobs fit in, from the settings alone. No Pulumi.
 
-Scheduling has the node constraints and accelerator resources of a job's pods.
+Scheduling: the node constraints and accelerator resources of a job's pods.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ from infra.hardware.node_capacity import MAX_PODS
 from infra.hardware.tpus import TpuSlice
 from infra.naming import POOL_LABEL
 from settings.problem import Problem
+
+TPU_LABEL = "cloud.google.com/gke-tpu-accelerator"
+TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
+"""Labels that GKE puts on the nodes of a TPU slice."""
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+"""Resource name of EFA adapters: https://github.com/aws/eks-charts/tree/master/stable/aws-efa-k8s-device-plugin"""
 
 DAEMON_REQUESTS = Capacity(millicores=300, memory=512 * 2**20)
 """Estimated requests of a cloud's agents (network, logs, metrics, devices) on a node. Not measured."""
@@ -81,7 +87,7 @@ def without_daemon_requests(node: Capacity, requests: Capacity = DAEMON_REQUESTS
 
 
 Assignment = int | Problem | None
-"""Index of a pod group's pool, the problem if the group does not fit, or None if several pools run it."""
+"""Index of a pod group's pool, the problem if it fits in none, or None if several pools run it."""
 
 
 def unschedulable(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[Problem]:
@@ -337,12 +343,6 @@ def _queue_message(pool: PoolNodes) -> str:
         f"is missing: pool {pool.name} uses queued provisioning, which creates nodes only when Kueue requests them; "
         "write `queue: NAME`, or give the pool another capacity"
     )
-
-
-TPU_LABEL = "cloud.google.com/gke-tpu-accelerator"
-TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
-EFA_RESOURCE = "vpc.amazonaws.com/efa"
-"""Resource name of EFA adapters: https://github.com/aws/eks-charts/tree/master/stable/aws-efa-k8s-device-plugin"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Cloud: interface of a stack's platform, with an implementation for each kind; Quota; ImageConfig. No Pulumi."""
+"""Cloud: interface of a stack's platform. Quota, address ranges and ImageConfig: shared by platforms. No Pulumi."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from settings.types import ONE_OR_MANY, Image, Section
 
 if TYPE_CHECKING:
     from infra.platform import Platform
+
+EVERY_IMAGE = frozenset({TRAINER, *BUILTIN_IMAGES})
+"""Names of all images that Trainyard builds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +51,6 @@ def quotas(needs: QuotaNeeds, region: str) -> tuple[Quota, ...]:
         Quota(name=name, location=scope or region, amount=amount, source=source)
         for (name, scope, source), amount in sorted(needs.items())
     )
-
-
-EVERY_IMAGE = frozenset({TRAINER, *BUILTIN_IMAGES})
 
 
 class Cloud(ABC):
@@ -232,7 +232,7 @@ def documentation_ranges(networks: Sequence[str]) -> list[str]:
 
 ImagePlatform = Literal["linux/amd64", "linux/arm64"]
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
+_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}")
 
 
 def _name(value: str) -> str:
@@ -242,7 +242,7 @@ def _name(value: str) -> str:
 
 
 def _branch(value: str) -> str:
-    if not _TAG.fullmatch(value):
+    if not _BRANCH.fullmatch(value):
         raise Invalid(
             "git_branch", "must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'"
         )

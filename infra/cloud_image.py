@@ -1,4 +1,4 @@
-"""TrainerImage: the trainer image, built with buildx and pushed to a cloud; LayerImage: a layer over it."""
+"""TrainerImage: the trainer image, built with buildx and pushed to a cloud. LayerImage: an image with a job's layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ X86_64_ONLY: tuple[ImagePlatform, ...] = ("linux/amd64",)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerImageArgs:
-    """Arguments of the trainer image."""
+    """Inputs of `TrainerImage`."""
 
     name: pulumi.Input[str]
     """Name of the image with its registry, without a tag."""
@@ -75,7 +75,7 @@ class TrainerImage(pulumi.ComponentResource):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerImageArgs:
-    """Arguments of an image with a job's layer."""
+    """Inputs of `LayerImage`."""
 
     name: pulumi.Input[str]
     """Name of the image with its registry, without a tag."""
@@ -96,7 +96,7 @@ class LayerImage(pulumi.ComponentResource):
     def __init__(self, name: str, args: LayerImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:infra:LayerImage", name, None, opts)
         context = LAYER_CONTEXTS / args.layer.name
-        prepare_layer(args.layer, context)
+        write_context(args.layer, context)
         platforms = args.config.platforms if args.layer.base == TRAINER else X86_64_ONLY
         image = docker.Image(
             f"{name}-build",
@@ -117,15 +117,10 @@ def _tag(config: ImageConfig, variant: str) -> str:
     return "-".join(filter(None, (config.git_branch.replace("/", "-"), variant)))
 
 
-def prepare_layer(layer: JobLayer, context: Path) -> None:
-    """Write the build context of an image with a job's layer."""
-    write_context(layer, context)
-
-
 def _location(path: Path) -> str:
-    """Return a path for the builder: relative to the program's folder, so that the state holds no path of a machine.
+    """Return a path for the builder, relative to the checkout if the program runs there.
 
-    The program of a project outside of the checkout runs in another folder.
+    Pulumi's state then does not contain this machine's paths.
     """
     return str(path.relative_to(CHECKOUT) if project_folder() == CHECKOUT else path)
 

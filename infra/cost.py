@@ -1,4 +1,4 @@
-"""CostEstimate: hourly cost of a platform for each pool, with an error band; and the dated, sourced prices. Pure."""
+"""CostEstimate: hourly cost of each pool of a platform, with an error band. Price: dated and sourced. Pure."""
 
 from __future__ import annotations
 
@@ -46,25 +46,26 @@ class Source:
     """Date that the source gives, else the date of reading."""
 
 
-READ = date(2026, 11, 21)
+READING_DATE = date(2026, 11, 21)
+"""Date on which the authors read the sources without a date."""
 _GITHUB = "https://github.com/"
 CATALOG = Source(
     f"{_GITHUB}skypilot-org/skypilot-catalog/blob/006059e0f18acb1341e22a27751e9f80df6ba92f/catalogs/v8/gcp/vms.csv",
-    READ,
+    READING_DATE,
 )
 """Google's price list, which SkyPilot reads from Google's billing API. The value 700.0 stands for an unknown price.
 In regions that sell flex-start, some H100, A100-80GB and B200 rows have the flex-start price. The rows here are from
 regions with a correct on-demand price."""
 AWS_CATALOG = Source(
     f"{_GITHUB}skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv",
-    READ,
+    READING_DATE,
 )
 G4 = Source(f"{_GITHUB}skypilot-org/skypilot/pull/10533", date(2026, 8, 20))
 """Prices of us-west1 from the catalogue of that day, quoted in the pull request. It quotes no spot prices."""
 AUTOSCALER = Source(
     f"{_GITHUB}kubernetes/autoscaler/blob/0411d1c8af6b4b095f968868a0f013003fd8a2d8/"
     "cluster-autoscaler/cloudprovider/gce/gce_price_info.go",
-    READ,
+    READING_DATE,
 )
 """Rates of us-central1 that the Kubernetes autoscaler uses to compare node pools."""
 KARPENTER = Source(
@@ -77,18 +78,19 @@ CAPACITY_BLOCKS = Source("https://aws.amazon.com/ec2/capacityblocks/pricing/", d
 EBS = Source(
     f"{_GITHUB}aws/agent-toolkit-for-aws/blob/main/skills/core-skills/aws-billing-and-cost-management/references/"
     "ebs-optimization.md",
-    READ,
+    READING_DATE,
 )
 """Storage only. Provisioned operations above the included ones cost extra."""
 NAT_GATEWAY = Source("https://cloudburn.io/blog/aws-nat-gateway-pricing", date(2026, 2, 24))
 """Hourly price of the gateway only. Traffic has a price for each GB."""
 HYPERDISK = Source(
-    "https://pub.dev/documentation/terradart_google/0.28.0/terradart_google/GoogleComputeStoragePool-class.html", READ
+    "https://pub.dev/documentation/terradart_google/0.28.0/terradart_google/GoogleComputeStoragePool-class.html",
+    READING_DATE,
 )
 """SKU 5BC4-9775-DEC9, capacity only. Provisioned operations above the included ones cost extra."""
-GKE = Source("https://cloud.google.com/kubernetes-engine/pricing", READ)
-CLOUD_NAT = Source("https://cloud.google.com/nat/pricing", READ)
-EKS = Source("https://aws.amazon.com/eks/pricing/", READ)
+GKE = Source("https://cloud.google.com/kubernetes-engine/pricing", READING_DATE)
+CLOUD_NAT = Source("https://cloud.google.com/nat/pricing", READING_DATE)
+EKS = Source("https://aws.amazon.com/eks/pricing/", READING_DATE)
 
 Row = tuple[str, str, float | None, float | None, Source]
 """Item, region, on-demand price, spot price, source."""
@@ -258,7 +260,6 @@ def _cpu_instances() -> Iterator[Row]:
 PRICES: tuple[Price, ...] = tuple(_prices())
 """All known prices."""
 
-
 SAME_REGION, OTHER_REGION = 0.05, 0.35
 """Relative error of a price in its own region and in another region.
 
@@ -269,7 +270,7 @@ SPOT_ERROR = 0.5
 """Relative error of a spot price, because spot prices change:
 https://cloud.google.com/compute/docs/instances/spot#pricing"""
 MAX_PRICE_AGE = timedelta(days=365)
-"""Age after which a price is reported as old."""
+"""Age after which `CostEstimate.warnings` reports a price."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Document of one stack for the dashboard's page: plain values from what was observed. Pure."""
+"""Document of one stack for the dashboard's page: plain values, computed from an observation. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from commands.run_times import CAUSES, SLOW, RunTimes, goodput, speeds, without_
 from infra.naming import POOL_LABEL
 
 STATES = ("none", "pending", "creating", "running", "succeeded", "failed", "ending")
-"""States of a host, by the numbers in the document. `none` has no pod."""
+"""States of a host, by the numbers in the document. A host in state `none` has no pod."""
 DISRUPTIONS = frozenset(
     {
         "DeletionByPodGC",
@@ -42,20 +42,20 @@ DISRUPTIONS = frozenset(
 https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-conditions
 """
 PREEMPTED_CODES = (75, 203)
-"""Exit codes of a trainer that was preempted, also with the offset of `trainer.launch`."""
+"""Exit codes of a preempted trainer, without and with the offset of `trainer.launch`."""
 POOL_LABELS = (POOL_LABEL, "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
-"""Labels with the pool of a node, of Trainyard and of the clouds."""
+"""Labels, by Trainyard and by the clouds, with the pool of a node."""
 MACHINE_LABEL = "node.kubernetes.io/instance-type"
-SPANS = 400
-"""Most spans of a time line. Shorter ones are not visible."""
+MAX_SPANS = 400
+"""Maximum number of spans of a time line. Shorter spans are not visible."""
 MAX_MOMENTS = 100
-"""Most moments of a job that the page lists, the newest ones."""
+"""Maximum number of moments of a job on the page, the newest ones."""
 MOMENT_SECONDS = 15.0
-"""Hosts that fail with the same reason within these seconds are one moment."""
+"""Seconds within which hosts that fail for the same reason are one moment."""
 RECENT_SECONDS = 300.0
-"""Seconds for which a rank that was reported as slow counts as a straggler."""
+"""Seconds for which a rank counts as a straggler after the trainer reports it as slow."""
 MAX_ATTENTION = 20
-"""Most ranks that are listed with a problem."""
+"""Maximum number of problems, of stragglers and of warnings on the page."""
 NOW_KEYS = ("epoch", "step", "steps", "loss", "accuracy", "bits_per_byte", "global_rate", "data_wait", "mfu")
 """Values of the last `train` event of rank 0 that the page shows."""
 
@@ -71,7 +71,7 @@ class JobMetrics:
     moments: Sequence[Mapping[str, Any]] = ()
     """Events of rank 0 about the life of the job: checkpoint, resume, restart, straggler, test, done."""
     read: float = 1.0
-    """Share of the metrics that was read. The first read of a long run takes several refreshes."""
+    """Share of the metrics read so far. The first read of a long run takes several refreshes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class Observed:
     """Time of the observation, in seconds since 1970."""
     nodes: Sequence[Object]
     unseen: str = ""
-    """Reason why the nodes are unknown; empty if they are known."""
+    """Reason for which the nodes are unknown; empty if they are known."""
     jobs: Mapping[str, JobState]
     pods: Sequence[PodState]
     metrics: Mapping[str, JobMetrics]
@@ -97,7 +97,7 @@ class Observed:
     warnings: Sequence[Object] = ()
     """Warning events of the namespace, oldest first."""
     usd_per_hour: float | None = None
-    """Price of the platform with the most nodes; None if it has none."""
+    """Price of the platform with its maximum number of nodes; None for a platform without a price."""
 
 
 def document(seen: Observed) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _job(
     is_known = bool(places) and not seen.unseen
     lost = {pod.uid: _lost(pod, silent, is_gone=is_known and pod.node not in places) for pod in current}
     why = {pod.uid: text for pod in current if (text := lost[pod.uid] or pod.why or seen.notes.get(pod.uid, ""))}
-    over = time_of(job.finished)
+    finished = time_of(job.finished)
     usd, price = _cost(seen, job)
     return {
         "name": job.name,
@@ -154,7 +154,7 @@ def _job(
         "state": job.state,
         "reason": job.reason or seen.notes.get(job.uid, ""),
         "started": time_of(job.started),
-        "finished": over,
+        "finished": finished,
         "processes": processes,
         "ranks": ranks,
         "usd": usd,
@@ -164,14 +164,14 @@ def _job(
         "steps": [_rounded(latest[rank].get("global_step")) if rank in latest else None for rank in range(ranks)],
         "speeds": [round(found[rank], 3) if rank in found else None for rank in range(ranks)],
         "now": _latest_values(latest.get(0)),
-        "attention": list(_attention(seen, current, why, found if not over else {}, metrics)),
+        "attention": list(_attention(seen, current, why, {} if finished else found, metrics)),
         "moments": moments(pods, current, metrics.moments if metrics else ()),
         **_run(metrics, job, seen.time),
     }
 
 
 def _lost(pod: PodState, silent: Mapping[str, str], *, is_gone: bool) -> str:
-    """Return why a pod may not run: its node does not answer or no longer exists. Empty if it does."""
+    """Return the problem of a pod's node, which does not answer or no longer exists; empty without a problem."""
     if pod.is_over or not pod.node:
         return ""
     if is_gone:
@@ -198,11 +198,11 @@ def _run(metrics: JobMetrics | None, job: JobState, now: float) -> dict[str, Any
     if metrics is None:
         return {"charts": [], "spans": [], "seconds": {}, "goodput": None, "read": 1.0, "resumed": []}
     until = None if job.state in ("suspended", "absent") else time_of(job.finished) or now
-    # A script that prints no events has times that nothing is known about.
+    # The times of a script that prints no events are unknown.
     is_known = bool(metrics.times.starts) or job.state in ("pending", "queued")
     seconds = metrics.times.seconds_by_cause(until) if is_known else {}
     percent = goodput(seconds)
-    spans = without_short(metrics.times.spans(until), SPANS) if is_known else []
+    spans = without_short(metrics.times.spans(until), MAX_SPANS) if is_known else []
     return {
         "charts": list(charts(metrics.curves)),
         "spans": [[round(each.begun, 1), round(each.ended, 1), CAUSES.index(each.cause)] for each in spans],
@@ -225,7 +225,10 @@ def charts(curves: Curves) -> Iterator[dict[str, Any]]:
 
 
 def _node(node: Object, guests: Mapping[str, list[list[Any]]]) -> list[Any]:
-    """Return name, pool, machine type, state (0 ready, 1 closed, 2 not ready), text and guests of a node."""
+    """Return name, pool, machine type, state (0 ready, 1 closed, 2 not ready), text and guests of a node.
+
+    A guest is a pod on the node: the index of its job, and its label.
+    """
     name, labels = str(node["metadata"]["name"]), node["metadata"].get("labels") or {}
     pool = next((str(labels[each]) for each in POOL_LABELS if each in labels), "")
     is_ready = find_condition(node.get("status", {}), "Ready").get("status") == "True"
@@ -240,7 +243,7 @@ def _warning(event: Object) -> list[Any]:
 
 
 def _cost(seen: Observed, job: JobState) -> tuple[float | None, float | None]:
-    """Return the estimated US dollars of the job's hosts so far, and an hour."""
+    """Return the estimated cost of the job's hosts in US dollars, so far and an hour."""
     price = seen.records.get(job.name, {}).get("usd_per_hour")
     begun = time_of(job.started)
     if price is None or begun is None:
@@ -265,7 +268,7 @@ def _attention(
     found: Mapping[int, float],
     metrics: JobMetrics | None,
 ) -> Iterator[list[Any]]:
-    """Yield rank or role, kind and text of what a person should look at: problems first, then stragglers."""
+    """Yield rank or role, kind and text of each problem, then of each straggler."""
     texts = Counter(why[pod.uid] for pod in current if pod.uid in why)
     for text, count in texts.most_common(MAX_ATTENTION):
         pod = next(pod for pod in current if why.get(pod.uid) == text)
@@ -294,14 +297,16 @@ def moments(
         found += _failures(kind, why, sorted(failed, key=lambda each: each[0]))
     latest = {pod.uid for pod in current}
     replaced = Counter(pod.place for pod in pods if pod.uid not in latest)
-    again = sorted(moment for pod in current if replaced[pod.place] and (moment := time_of(pod.created)) is not None)
-    if again:
-        found.append((again[-1], "restart", f"{_hosts_text(len(again))} replaced"))
+    replacement_times = sorted(
+        moment for pod in current if replaced[pod.place] and (moment := time_of(pod.created)) is not None
+    )
+    if replacement_times:
+        found.append((replacement_times[-1], "restart", f"{_hosts_text(len(replacement_times))} replaced"))
     return [[round(moment, 1), kind, text] for moment, kind, text in sorted(found)[-MAX_MOMENTS:] if kind]
 
 
 def _failures(kind: str, why: str, failed: Sequence[tuple[float, PodState]]) -> Iterator[tuple[float, str, str]]:
-    """Yield hosts that failed with one reason; those that failed together are one moment."""
+    """Yield the moments at which hosts failed for one reason. Hosts that failed together are one moment."""
     group: list[tuple[float, PodState]] = []
     for each in [*failed, None]:
         if group and (each is None or each[0] - group[0][0] > MOMENT_SECONDS):
@@ -323,7 +328,7 @@ def _hosts_text(count: int) -> str:
 
 
 def _event_text(event: Mapping[str, Any]) -> tuple[str, str]:
-    """Return kind and text of an event of rank 0; an empty kind for one that is not shown."""
+    """Return kind and text of an event of rank 0. The kind is empty if the page does not show the event."""
     name, step = event["event"], event.get("step", "?")
     if name == "checkpoint":
         return "checkpoint", f"checkpoint of step {step} saved"

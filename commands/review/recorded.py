@@ -222,7 +222,7 @@ def record_program(values: Mapping[str, Any], secrets: Iterable[str]) -> list[Re
 
     with (
         mock.patch.object(cloud_image, "prepare_context", return_value=None),
-        mock.patch.object(cloud_image, "prepare_layer", return_value=None),
+        mock.patch.object(cloud_image, "write_context", return_value=None),
         mock.patch.object(lifecycle, "check_machine", return_value=[]),
     ):
         engine = run(program, RecordingEngine(image_digest=digest))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from infra.aws import inventory, pools, rules
 from infra.aws.config import EksConfig
-from infra.aws.rules import cluster_in, deployed_cluster, update_problems
 from infra.builtin_images import JobLayer, built_in_clouds
 from infra.capacity import PoolNodes, Scheduling
 from infra.cloud import Cloud, ProvisionedCloud, Quota, documentation_ranges, quotas
@@ -26,7 +25,7 @@ class Eks(ProvisionedCloud):
     scheme = "s3"
     command = "aws"
     listings = inventory.LISTINGS
-    lookups = (*inventory.LISTINGS, *inventory.PARTS)
+    lookups = (*inventory.LISTINGS, *inventory.DEPENDENT_LISTINGS)
 
     def __init__(self, config: EksConfig) -> None:
         self.config, self.image = config, config.image
@@ -43,16 +42,18 @@ class Eks(ProvisionedCloud):
         if not (ranges := documentation_ranges(self.config.authorized_networks)):
             return []
         return [
-            f"trainyard:platform.authorized_networks: AWS rejects {', '.join(ranges)}, a range for documentation; "
-            "write the public address of this machine, followed by /32"
+            f"trainyard:platform.authorized_networks = {', '.join(ranges)}: is a range for documentation, which AWS "
+            "rejects; write the public address of this machine, followed by /32"
         ]
 
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:
-        cluster = cluster_in(deployment)
-        return update_problems(cluster, self.config) if cluster else []
+        cluster = rules.cluster_in(deployment)
+        return rules.update_problems(cluster, self.config) if cluster else []
 
     def problems_after(self, before: Cloud) -> list[Problem]:
-        return update_problems(deployed_cluster(before.config), self.config) if isinstance(before, Eks) else []
+        if not isinstance(before, Eks):
+            return []
+        return rules.update_problems(rules.deployed_cluster(before.config), self.config)
 
     def pool_nodes(self) -> list[PoolNodes]:
         return pools.pool_nodes(self.config)

@@ -70,8 +70,6 @@ EksCapacity = Annotated[
     BeforeValidator(_one_capacity),
 ]
 """Provisioning model of nodes."""
-
-
 Addon = Literal[
     "vpc-cni", "kube-proxy", "eks-pod-identity-agent", "coredns", "eks-node-monitoring-agent", "aws-ebs-csi-driver"
 ]

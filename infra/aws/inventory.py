@@ -1,11 +1,4 @@
-"""AWS resource kinds: how `aws` lists those that an EKS stack could leave behind, and the permissions they need.
-
-The permissions are the actions that the provider, or AWS on behalf of the caller, uses to create, import, change or
-delete a resource: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html
-
-They are the calls of hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in
-`simulation/facts/__main__.py`, without calls for inputs that Trainyard does not set.
-"""
+"""AWS resource kinds of an EKS stack: the `aws` commands that list them, and the IAM actions that they need."""
 
 from __future__ import annotations
 
@@ -169,7 +162,7 @@ LISTINGS = (
 )
 """Resource kinds, from https://docs.aws.amazon.com/cli/latest/reference/, without those that AWS deletes with their
 owner."""
-PARTS = (
+DEPENDENT_LISTINGS = (
     Listing(
         kind="route table association",
         command=("aws", "ec2", "describe-route-tables", "--query=RouteTables[].Associations[]"),
@@ -206,7 +199,7 @@ def resources(
 
 
 def _is_pending_deletion(key: CloudResource, options: tuple[str, ...], run_json: RunCommand) -> bool:
-    """Return True if a key is scheduled for deletion. It can be restored for a week and costs nothing."""
+    """Return True if a key is scheduled for deletion. Such a key costs nothing and can be restored for a week."""
     output = run_json("aws", "kms", "describe-key", f"--key-id={key.name}", *options)
     return bool(output["KeyMetadata"]["KeyState"] == "PendingDeletion")
 
@@ -219,8 +212,6 @@ def generated_names(cluster: str) -> Mapping[str, str]:
         "log group": f"/aws/(eks|containerinsights)/{name}/.*",
     }
 
-
-Document = dict[str, Any]
 
 _INTERFACES = "ec2:DescribeNetworkInterfaces ec2:DetachNetworkInterface ec2:DeleteNetworkInterface"
 """Actions that delete leftover network interfaces before their subnet or security group is deleted.
@@ -244,8 +235,8 @@ ACTIONS: Mapping[str, Sequence[str]] = {
         "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": f"""ec2:DescribeSecurityGroups
             ec2:DescribeSecurityGroupRules ec2:AuthorizeSecurityGroupIngress ec2:AuthorizeSecurityGroupEgress
             ec2:RevokeSecurityGroupIngress ec2:RevokeSecurityGroupEgress {_TAGS}""",
-        "aws:ec2/eip:Eip": """ec2:AllocateAddress ec2:ReleaseAddress ec2:DescribeAddresses
-            ec2:DescribeAddressesAttribute ec2:DisassociateAddress ec2:CreateTags ec2:DeleteTags""",
+        "aws:ec2/eip:Eip": f"""ec2:AllocateAddress ec2:ReleaseAddress ec2:DescribeAddresses
+            ec2:DescribeAddressesAttribute ec2:DisassociateAddress {_TAGS}""",
         "aws:ec2/internetGateway:InternetGateway": f"""ec2:CreateInternetGateway ec2:AttachInternetGateway
             ec2:DetachInternetGateway ec2:DeleteInternetGateway ec2:DescribeInternetGateways {_TAGS}""",
         "aws:ec2/launchTemplate:LaunchTemplate": """ec2:CreateLaunchTemplate ec2:CreateLaunchTemplateVersion
@@ -314,7 +305,12 @@ ACTIONS: Mapping[str, Sequence[str]] = {
         "aws:s3/bucketVersioning:BucketVersioning": "s3:PutBucketVersioning s3:GetBucketVersioning",
     }.items()
 }
-"""Actions for each Pulumi type."""
+"""Pulumi type -> actions that create, import, change and delete a resource, by the provider or AWS for the caller.
+
+Sources: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html, and the calls of
+hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in `simulation/facts/__main__.py`.
+Calls for inputs that Trainyard does not set are missing.
+"""
 
 PUSH_ACTIONS = (
     "ecr:GetAuthorizationToken",
@@ -366,7 +362,7 @@ def iam_action(command: Sequence[str]) -> str:
     return IAM_ACTIONS.get(name, name)
 
 
-def permissions(region: str, planned: Iterable[PlannedResource]) -> Document:
+def permissions(region: str, planned: Iterable[PlannedResource]) -> dict[str, Any]:
     """Return the IAM policy to preview, create, destroy and list resources in a region."""
     planned = list(planned)
     actions = {action for record in planned for action in ACTIONS.get(record.type, ())} | set(PUSH_ACTIONS)
@@ -402,5 +398,5 @@ def _trusted_services(planned: Iterable[PlannedResource]) -> set[str]:
     return {statement["Principal"]["Service"] for trust in trusts for statement in trust["Statement"]}
 
 
-def _statement(sid: str, actions: Iterable[str], resources: Sequence[str] = ("*",), **more: Any) -> Document:
+def _statement(sid: str, actions: Iterable[str], resources: Sequence[str] = ("*",), **more: Any) -> dict[str, Any]:
     return {"Sid": sid, "Effect": "Allow", "Action": sorted(actions), "Resource": sorted(resources), **more}

@@ -50,7 +50,8 @@ class Network(pulumi.ComponentResource):
             egress=[],
             opts=pulumi.ResourceOptions(parent=self),
         )
-        zones, private, public = config.all_zones, *ranges(config)
+        zones = config.all_zones
+        private, public = ranges(config)
         gateways = self._gateways(vpc.id, zones[: len(zones) if config.network.nat_per_zone else 1], public)
         tables = []
         self.private_subnets = {}

@@ -11,6 +11,7 @@ from pulumi_aws import ec2, eks
 
 from infra.aws.config import EksConfig
 from infra.aws.pools import SYSTEM_DISK_GB, NodeGroupPlan
+from infra.hardware import gpus
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
 from infra.hardware.machines import ProvisioningModel
 from infra.hardware.node_capacity import eks_pods
@@ -18,7 +19,6 @@ from infra.naming import ACCELERATOR_LABEL, POOL_LABEL, cloud_labels
 
 SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="30m", update="60m", delete="45m")
 GPU_TIMEOUTS = pulumi.CustomTimeouts(create="90m", update="120m", delete="60m")
-GPU_TAINT = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +68,7 @@ class NodeGroup(pulumi.ComponentResource):
             f"{name}-nodes",
             cluster_name=args.cluster,
             # The provider updates nodes only if `version` changes. EKS rejects the next minor version of a cluster
-            # while a node group has an older one: documentation of UpdateClusterVersion,
-            # hashicorp/terraform-provider-aws issue 19478.
+            # while a node group has an older one (hashicorp/terraform-provider-aws issue 19478).
             version=args.version,
             node_group_name=args.pool,
             node_role_arn=args.role,
@@ -85,7 +84,7 @@ class NodeGroup(pulumi.ComponentResource):
             update_config=_update_config(plan),
             node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
             labels=labels,
-            taints=[eks.NodeGroupTaintArgs(key=GPU_TAINT, value="present", effect="NO_SCHEDULE")] if gpu else None,
+            taints=[eks.NodeGroupTaintArgs(key=gpus.RESOURCE, value="present", effect="NO_SCHEDULE")] if gpu else None,
             tags=cloud_labels(args.config.cluster_label),
             opts=pulumi.ResourceOptions(
                 parent=self,

@@ -19,6 +19,9 @@ from infra.hardware.node_capacity import eks_allocatable, eks_pods
 from infra.inventory import RunCommand
 from infra.naming import ACCELERATOR_LABEL
 
+CLOUD = "aws"
+"""Name of the cloud in the price table."""
+QUOTA_SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
 
@@ -117,9 +120,6 @@ def scheduling(platform: EksConfig, accelerator: str, pool: str | None, gpus_per
     )
 
 
-QUOTA_SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ec2-instance-quotas.html"
-
-
 def quota_needs(platform: EksConfig) -> QuotaNeeds:
     """Return quota -> amount that the platform needs. Reserved instances count, but capacity blocks do not."""
     needs: QuotaNeeds = Counter()
@@ -179,9 +179,6 @@ def _usage(metric: Mapping[str, Any], options: tuple[str, ...], run_json: RunCom
     return int(max((point["Maximum"] for point in statistics["Datapoints"]), default=0))
 
 
-CLOUD = "aws"
-
-
 def price_lines(platform: EksConfig) -> Iterator[Line]:
     """Yield the price lines of the platform."""
     region, system = platform.region, platform.system_pool
@@ -192,9 +189,7 @@ def price_lines(platform: EksConfig) -> Iterator[Line]:
     yield price_line("system", CLOUD, region, "disk gp3 GB", SYSTEM_DISK_GB * system.nodes)
     for plan in node_groups(platform):
         spot = plan.model.is_spot
-        if plan.model.is_capacity_block:
-            yield price_line(plan.name, CLOUD, region, f"{plan.machine.name} in a capacity block", plan.nodes)
-        else:
-            yield price_line(plan.name, CLOUD, region, plan.machine.name, plan.nodes, spot=spot)
+        machine = f"{plan.machine.name}{' in a capacity block' if plan.model.is_capacity_block else ''}"
+        yield price_line(plan.name, CLOUD, region, machine, plan.nodes, spot=spot)
         disk = f"disk {plan.pool.disk_type} GB"
         yield price_line(plan.name, CLOUD, region, disk, plan.pool.disk_size_gb * plan.nodes, spot=spot)

@@ -1,4 +1,4 @@
-"""Validation of EKS platform settings, alone and against an existing cluster, with sources. No Pulumi."""
+"""Validation of EKS platform settings, alone and against the deployed cluster, with sources. No Pulumi."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
             yield Problem(
                 "eks.zones.other_region",
                 ("platform", "zones"),
-                f"{zone} is not in platform.region, {config.region}",
+                f"{zone} is not in platform.region, {config.region}; write zones of that region",
                 list(zones),
             )
         elif config.check_availability and zone not in region_zones:
@@ -279,7 +279,8 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
 def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
     """Check capacity blocks and reservations.
 
-    https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html"""
+    https://docs.aws.amazon.com/eks/latest/userguide/capacity-blocks-mng.html
+    """
     if plan.model.is_capacity_block and not plan.machine.capacity_block:
         supported = ", ".join(machine.name for machine in EC2_MACHINES.values() if machine.capacity_block)
         yield Problem(
@@ -300,9 +301,9 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
 
 RECREATE_HINT = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"
 
-CLUSTER = "aws:eks/cluster:Cluster"
-VPC = "aws:ec2/vpc:Vpc"
-SUBNET = "aws:ec2/subnet:Subnet"
+CLUSTER_TYPE = "aws:eks/cluster:Cluster"
+VPC_TYPE = "aws:ec2/vpc:Vpc"
+SUBNET_TYPE = "aws:ec2/subnet:Subnet"
 PRIVATE_SUBNET_PREFIX = "network-private-"
 """Name prefix of the cluster's subnets."""
 
@@ -333,14 +334,14 @@ def cluster_in(deployment: Mapping[str, Any]) -> DeployedCluster | None:
     resources = [
         resource for resource in deployment.get("resources") or [] if resource.get("id") and not resource.get("delete")
     ]
-    clusters = [resource["outputs"] for resource in resources if resource["type"] == CLUSTER]
-    vpcs = [resource["outputs"] for resource in resources if resource["type"] == VPC]
+    clusters = [resource["outputs"] for resource in resources if resource["type"] == CLUSTER_TYPE]
+    vpcs = [resource["outputs"] for resource in resources if resource["type"] == VPC_TYPE]
     if not clusters or not vpcs:
         return None
     subnets = [
         (IPv4Network(resource["outputs"]["cidrBlock"]), str(resource["outputs"]["availabilityZone"]))
         for resource in resources
-        if resource["type"] == SUBNET and resource["urn"].rpartition("::")[2].startswith(PRIVATE_SUBNET_PREFIX)
+        if resource["type"] == SUBNET_TYPE and resource["urn"].rpartition("::")[2].startswith(PRIVATE_SUBNET_PREFIX)
     ]
     zones = tuple(zone for _range, zone in sorted(subnets))
     return DeployedCluster(

@@ -144,7 +144,7 @@ class ImageRepositoryArgs:
 
 
 class ImageRepository(pulumi.ComponentResource):
-    """Repository with image scanning and encryption. It is deleted with its images, which `up` can rebuild."""
+    """Repository with image scanning and encryption. `make down` deletes it and its images; `make up` rebuilds them."""
 
     url: pulumi.Output[str]
     """Name of the image without its tag."""

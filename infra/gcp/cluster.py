@@ -18,11 +18,15 @@ TIMEOUTS = pulumi.CustomTimeouts(create="60m", update="120m", delete="60m")
 """Timeouts of the control plane. A regional one takes up to half an hour. An upgrade waits for its nodes."""
 WINDOW_ORIGIN = "2026-01-01"
 """Start date of the maintenance windows, in the past."""
+ACCOUNT_LIMIT = 30
+"""Maximum length of a service account id: https://cloud.google.com/iam/docs/service-accounts-create"""
+NODE_ROLE = "roles/container.defaultNodeServiceAccount"
+"""Role that only writes logs and metrics: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GkeClusterArgs:
-    """Inputs of the cluster."""
+    """Inputs of `GkeCluster`."""
 
     project: pulumi.Input[str]
     """Project of the cluster."""
@@ -100,11 +104,7 @@ def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
             enable_private_endpoint=not config.authorized_networks,
             master_ipv4_cidr_block=config.network.control_plane,
         ),
-        control_plane_endpoints_config=container.ClusterControlPlaneEndpointsConfigArgs(
-            dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
-                allow_external_traffic=not config.authorized_networks
-            ),
-        ),
+        control_plane_endpoints_config=_dns_endpoint(config),
         master_authorized_networks_config=_authorized_networks(config),
         master_auth=container.ClusterMasterAuthArgs(
             client_certificate_config=container.ClusterMasterAuthClientCertificateConfigArgs(
@@ -133,11 +133,21 @@ def _cluster_args(args: GkeClusterArgs) -> container.ClusterArgs:
 def _ignored_changes(args: GkeClusterArgs) -> list[str]:
     """Return the inputs whose changes Pulumi ignores after creation.
 
-    `nodeConfig` belongs to the default pool, which the provider removes at once. Trainyard can enable multi-networking
-    later but never disables it: Pulumi updates the cluster before it deletes pools with additional networks, and Google
-    may then reject the update.
+    `nodeConfig` belongs to the default pool, which the provider removes at once.
+
+    Trainyard can enable multi-networking later but never disables it. Pulumi updates the cluster before it deletes
+    pools with additional networks, so Google may reject the update.
     """
     return ["nodeConfig", *([] if args.multi_networking else ["enableMultiNetworking"])]
+
+
+def _dns_endpoint(config: GkeConfig) -> container.ClusterControlPlaneEndpointsConfigArgs:
+    """Return the DNS endpoint, which is open to external traffic unless the settings authorize networks."""
+    return container.ClusterControlPlaneEndpointsConfigArgs(
+        dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
+            allow_external_traffic=not config.authorized_networks
+        ),
+    )
 
 
 def _authorized_networks(config: GkeConfig) -> container.ClusterMasterAuthorizedNetworksConfigArgs:
@@ -244,12 +254,6 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
 def _dns_name(endpoints: Any) -> str:
     """Return the API server's DNS name."""
     return str(endpoints.dns_endpoint_config.endpoint)
-
-
-ACCOUNT_LIMIT = 30
-"""Maximum length of a service account id: https://cloud.google.com/iam/docs/service-accounts-create"""
-NODE_ROLE = "roles/container.defaultNodeServiceAccount"
-"""Role that only writes logs and metrics: https://cloud.google.com/kubernetes-engine/docs/how-to/hardening-your-cluster"""
 
 
 @dataclass(frozen=True, kw_only=True)

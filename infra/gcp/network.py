@@ -13,8 +13,10 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 from infra.gcp.pools import Fabric, subnets
 from infra.naming import fit_name, stack_labels
 
-PODS = "pods"
-SERVICES = "services"
+NAME_LIMIT = 63
+"""Maximum length of the names of networks, subnets and firewall rules."""
+PODS, SERVICES = "pods", "services"
+"""Names of the subnet's secondary ranges."""
 TIMEOUTS = pulumi.CustomTimeouts(create="10m", update="10m", delete="20m")
 """Timeouts of networks. Google can delete a network only some minutes after its last user is deleted."""
 
@@ -93,9 +95,6 @@ class Network(pulumi.ComponentResource):
         self.network = pulumi.Output.all(vpc.id, nat.id).apply(lambda ids: ids[0])
         self.subnetwork = subnet.id
         self.register_outputs({"network": self.network, "subnetwork": self.subnetwork})
-
-
-NAME_LIMIT = 63
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,8 +186,8 @@ class AcceleratorNetwork(pulumi.ComponentResource):
 def _after_first(created: Mapping[str, pulumi.Resource], opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
     """Return options that make a resource wait for the first of `created`.
 
-    Before the engine replaces the first network, it deletes the pools that use it. It replaces networks that do not
-    wait for each other in parallel, and would delete the others while the pools still use them, which Google rejects.
+    Before the engine replaces the first network, it deletes the pools that use it. Without an order, the engine would
+    replace the other networks at the same time. Google does not delete a network that a pool uses.
     """
     first = next(iter(created.values()), None)
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=None if first is None else [first]))

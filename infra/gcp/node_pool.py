@@ -15,6 +15,11 @@ from infra.naming import COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL, cloud_la
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 """OAuth scope. It is the widest, because IAM roles restrict access:
 https://cloud.google.com/compute/docs/access/service-accounts#scopes_best_practice"""
+SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m")
+ACCELERATOR_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
+"""Timeouts for accelerators. Nodes with eight H100 have taken over 35 minutes:
+https://github.com/NVIDIA/aicr/issues/2065"""
+PODS_PER_NODE = 32
 
 
 def node_config(
@@ -127,13 +132,6 @@ def kubelet() -> container.NodePoolNodeConfigKubeletConfigArgs:
     return container.NodePoolNodeConfigKubeletConfigArgs(insecure_kubelet_readonly_port_enabled="FALSE")
 
 
-SYSTEM_TIMEOUTS = pulumi.CustomTimeouts(create="45m", update="60m", delete="45m")
-ACCELERATOR_TIMEOUTS = pulumi.CustomTimeouts(create="120m", update="120m", delete="60m")
-"""Timeouts for accelerators. Nodes with eight H100 have taken over 35 minutes:
-https://github.com/NVIDIA/aicr/issues/2065"""
-PODS_PER_NODE = 32
-
-
 @dataclass(frozen=True, kw_only=True)
 class SystemNodePoolArgs:
     """Inputs of `SystemNodePool`."""
@@ -214,8 +212,8 @@ class AcceleratorNodePoolArgs:
     networks: Sequence[tuple[str, str]]
     """Names of each node's additional VPCs and their subnets, for GPUs with their own network interfaces.
 
-    The names are plain text, and `cluster` depends on the networks. When a VPC is replaced, the engine passes unknown
-    values to its dependents, and the provider panics on an unknown `networkConfig` of an existing pool
+    The names are plain text, and `cluster` depends on the networks. Outputs of a network would be unknown while Pulumi
+    replaces its VPC. The provider panics on an unknown `networkConfig` of an existing pool
     (google-beta/services/container/resource_container_node_pool.go:2231 of terraform-provider-google-beta).
     """
     after: Sequence[pulumi.Resource] = ()
@@ -243,8 +241,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             initial_node_count=_initial_nodes(plan),
             autoscaling=_autoscaling(plan),
             management=container.NodePoolManagementArgs(
-                # Dynamic Workload Scheduler rejects auto-repair. On other nodes, GKE recreates a broken slice as a
-                # whole.
+                # Dynamic Workload Scheduler rejects auto-repair. Elsewhere, auto-repair recreates a whole broken slice.
                 auto_repair=not plan.model.is_flexible,
                 auto_upgrade=True,
             ),
@@ -295,8 +292,8 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             workload_policy=compute.ResourcePolicyWorkloadPolicyArgs(
                 type="HIGH_THROUGHPUT", accelerator_topology=plan.tpu.topology_label
             ),
-            # Without this, the provider would update a new name in place, at a URL that does not exist:
-            # google-beta/services/compute/resource_compute_resource_policy.go:784 of terraform-provider-google-beta.
+            # Without this, the provider would update a new name in place, at a URL that does not exist
+            # (google-beta/services/compute/resource_compute_resource_policy.go:784 of terraform-provider-google-beta).
             opts=pulumi.ResourceOptions(parent=self, replace_on_changes=["name"]),
         )
         return container.NodePoolPlacementPolicyArgs(type="COMPACT", policy_name=policy.name)
@@ -329,7 +326,7 @@ def _autoscaling(plan: NodePoolPlan) -> container.NodePoolAutoscalingArgs | None
 def _replacing_inputs(plan: NodePoolPlan) -> list[str]:
     """Return the inputs whose changes must replace the pool, although the provider plans an update.
 
-    The provider never sends a new `tpuTopology` to Google: the field is not ForceNew, and nodePoolUpdate does not
+    The provider never sends a new `tpuTopology` to Google. The field is not ForceNew, and nodePoolUpdate does not
     handle it (google-beta/services/container/resource_container_node_pool.go:390 of terraform-provider-google-beta).
     The topology and machine type of a slice must match:
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus

@@ -122,7 +122,7 @@ def test_folded_output_without_a_terminal_says_what_runs_from_time_to_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
-    monkeypatch.setattr(pulumi_output, "STILL_SECONDS", 0.0)
+    monkeypatch.setattr(pulumi_output, "PROGRESS_LINE_SECONDS", 0.0)
     out = io.StringIO()
     pool = step("gpus", "gcp:container/nodePool:NodePool", event="resourcePreEvent")
     (tmp_path / "events.json").write_text(json.dumps(pool) + "\n", encoding="utf-8")
@@ -167,11 +167,11 @@ def test_old_logs_of_a_stack_are_deleted(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
     folder = tmp_path / "logs" / "local"
     folder.mkdir(parents=True)
-    for number in range(pulumi_output.KEPT_LOGS + 5):
+    for number in range(pulumi_output.MAX_LOGS + 5):
         (folder / f"20260101-0000{number:02d}-up.log").touch()
     with FoldedOutput("up", "local", tmp_path, io.StringIO()):
         pass
-    assert len(list(folder.iterdir())) == pulumi_output.KEPT_LOGS
+    assert len(list(folder.iterdir())) == pulumi_output.MAX_LOGS
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", False), ("0", False), ("false", False), ("1", True)])

@@ -13,8 +13,8 @@ from commands import cloud_inventory
 from commands.cloud_inventory import REPEATABLE_TYPES, adopt, find_in_cloud
 from commands.rehearse.report import format_duration, longest_chain, reversed_graph
 from infra.aws.config import EksConfig
+from infra.aws.inventory import DEPENDENT_LISTINGS
 from infra.aws.inventory import LISTINGS as AMAZON
-from infra.aws.inventory import PARTS
 from infra.inventory import ID_TEMPLATES, CloudResource, Lister, known_id, resources_in
 from simulation.cloud.checking import KINDS
 from simulation.cloud.model import rendered
@@ -137,7 +137,7 @@ def test_looked_up_finds_a_resource_by_its_tags() -> None:
 
 def test_looked_up_finds_a_resource_without_tags_by_its_parts() -> None:
     rows = [{"RouteTableAssociationId": f"rtbassoc-{n}", "RouteTableId": f"rtb-{n}", "SubnetId": "s"} for n in (1, 2)]
-    (parts, *_) = PARTS
+    (parts, *_) = DEPENDENT_LISTINGS
     find = find_in_cloud(CLOUD, lister(*resources_in(parts, rows)))
     wanted = {"routeTableId": "rtb-2", "subnetId": "s", "region": "us-west-2"}
     assert find("aws:ec2/routeTableAssociation:RouteTableAssociation", wanted, frozenset()) == "rtbassoc-2"
@@ -145,7 +145,7 @@ def test_looked_up_finds_a_resource_without_tags_by_its_parts() -> None:
 
 
 def test_every_created_type_has_a_known_id_or_a_listing() -> None:
-    looked_up_types = {each for listing in (*AMAZON, *PARTS) for each in listing.types}
+    looked_up_types = {each for listing in (*AMAZON, *DEPENDENT_LISTINGS) for each in listing.types}
     kinds = {each for each in KINDS if not each.startswith(REPEATABLE_TYPES) and each not in ID_TEMPLATES}
     assert kinds - looked_up_types == set(), "give its id in infra/inventory.py, or list it in infra/aws/inventory.py"
 
