@@ -1,8 +1,8 @@
 """Planned steps: from `pulumi preview --json`, or from the difference between two recordings of the program.
 
-In a difference, tables of facts about the providers tell which changes replace a resource. A replaced resource has new
-outputs, so the resources that use them are updated or replaced too. A resource is also replaced if its provider moves
-to another region or cluster.
+In a difference, tables of facts about the providers determine which changes replace a resource. A replaced resource has
+new outputs, so the resources that use them are updated or replaced too. A resource is also replaced if its provider
+moves to another region or cluster.
 
 Rules of the Kubernetes provider: https://github.com/pulumi/pulumi-kubernetes/blob/v4.25.0/provider/pkg/provider/diff.go
 `tests/plugins/test_fixed_fields.py` compares `FIXED_FIELDS` with that plugin.
