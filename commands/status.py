@@ -37,7 +37,7 @@ TAIL_LINES = 50
 MANY_HOSTS = 64
 """Number of pods above which `make status` reads only the log of each job's first host."""
 WIDTH = 10_000
-"""Width of the console. It exceeds any table, so that no cell is cut; a terminal wraps long lines."""
+"""Width of the console. It exceeds any table, so that the console cuts no cell. A terminal wraps long lines."""
 HEIGHT = 100
 """Height of the console. With a height, a dumb terminal keeps the width, too."""
 RESTART_PREFIX = "restarted after"
@@ -146,7 +146,7 @@ def job_rows(
 ) -> list[Row]:
     """Return a job's rows: one for each host, or one with the reason why it has no hosts.
 
-    `progress` is the hosts' parsed output and `notes` the text of events, both by the uid of a pod or job.
+    `progress` has the hosts' parsed output. `notes` has the text of events. The keys are uids of pods and jobs.
     """
     current = latest_by_place(pods)
     reason = job.reason or notes.get(job.uid, "")
@@ -259,7 +259,7 @@ def main(*, as_json: bool = False) -> int:
 def with_status(command: Callable[[], int], *, as_json: bool) -> int:
     """Run a command and return its exit status.
 
-    With `as_json`, its output and that of its child processes go to stderr, and the state of the stack afterwards to
+    With `as_json`, send its output and that of its child processes to stderr. Then print the state of the stack to
     stdout.
     """
     if not as_json:

@@ -49,7 +49,7 @@ class PluginReview:
     warnings: Sequence[str] = ()
     """Warnings of a plugin."""
     missing: Sequence[str] = ()
-    """Plugins that could not be used, with the reason."""
+    """Unavailable plugins, with the reason."""
 
     @property
     def failures(self) -> list[str]:
@@ -75,7 +75,7 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
     asked, rejected, differences = dict[str, int](), list[str](), list[str]()
     warnings, missing = list[str](), list[str]()
     for package in PACKAGES:
-        if not any(_is_of(each, package) for each in (*olds, *news)):
+        if not any(_is_in_package(each, package) for each in (*olds, *news)):
             continue
         name = f"{package} {metadata.version(f'pulumi-{package}')}"
         try:
@@ -98,7 +98,7 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
     )
 
 
-def _is_of(record: Record, package: str) -> bool:
+def _is_in_package(record: Record, package: str) -> bool:
     return record.type.startswith(f"{package}:")
 
 
@@ -132,7 +132,7 @@ class _Plan:
         self._plugin.configure(self._package, self._settings(self._after))
         replaced_providers = self._providers_replaced()
         for key, record in self._after.items():
-            if _is_of(record, self._package):
+            if _is_in_package(record, self._package):
                 try:
                     self._plan(record, self._before.get(key), replaced_providers)
                 except PluginRejected as error:
@@ -141,7 +141,7 @@ class _Plan:
                     self.rejected.append(f"{record.name}: the plugin crashes: {error}")
                     return
         for key, record in self._before.items():
-            if key not in self._after and _is_of(record, self._package):
+            if key not in self._after and _is_in_package(record, self._package):
                 self.actions[key] = "delete"
 
     def _settings(self, records: Mapping[str, Record]) -> Properties:
@@ -252,8 +252,8 @@ def planned_changes(
 ) -> list[PlannedChange]:
     """Return the changes in an answer that new inputs cause.
 
-    `unchanged` is the answer for the old inputs. The state comes from a preview and lacks values that the cloud
-    computes, so a plugin plans to compute them again. Drop such a change unless the inputs at its path differ.
+    `unchanged` is the answer for the old inputs. The state of a preview lacks values that the cloud computes, so a
+    plugin plans to compute them again. Drop such a change unless the inputs at its path differ.
     """
     computed = set(_changes(unchanged))
     return [

@@ -91,7 +91,7 @@ class Step:
     name: str
     """Its name in the program."""
     inputs: dict[str, Any]
-    """Its new inputs, or the old ones if it is deleted."""
+    """Its new inputs, or the old ones of a deleted resource."""
     before: Mapping[str, Any] = field(default_factory=dict)
     """Its inputs until now; empty for a new resource."""
     changed: tuple[str, ...] = ()
@@ -273,7 +273,7 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
 
 
 def _fixed_fields(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the fields of a Kubernetes object that differ and cannot be changed in place."""
+    """Return the fields of a Kubernetes object that differ and need a replacement."""
     if not kind.startswith("kubernetes:"):
         return ()
     paths = (*IDENTITY, *FIXED_FIELDS.get((str(after.get("apiVersion")), str(after.get("kind"))), ()))

@@ -439,7 +439,7 @@ def price_lines(platform: GkeConfig) -> Iterator[Line]:
     yield from machine_lines("system", region, gce_machine(system_machine(platform)), nodes)
     yield price_line("system", CLOUD, region, f"disk {system_disk_type(platform)} GB", SYSTEM_DISK_GB * nodes)
     for pool in platform.pools:
-        # Provisioning models are alternatives. The first is preferred.
+        # Provisioning models are alternatives. The estimate uses the first.
         plan, count = pool_plans(platform, pool)[0], num_nodes(pool)
         nodes += count
         yield from _pool_lines(plan, region, count)

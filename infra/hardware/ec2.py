@@ -162,7 +162,7 @@ def _regions(text: str) -> frozenset[str]:
 
 
 def _cpu_family(name: str, gib_per_vcpu: float, *, missing_memory: tuple[int, float] | Mapping[str, int]) -> Ec2Family:
-    """Return a family without GPUs. `missing_memory` is that of each size if it was measured."""
+    """Return a family without GPUs. `missing_memory` is size -> measured MiB, or the family's value."""
     measured = missing_memory if isinstance(missing_memory, Mapping) else {}
     return Ec2Family(
         name=name,

@@ -67,7 +67,7 @@ def gke_version_error(version: str, channel: str, today: date) -> tuple[str, str
 
 
 def is_in_standard_support(minor: int, today: date) -> bool:
-    """Return True unless the minor version's standard support is known to have ended."""
+    """Return True unless the table has a past end date of a minor version's standard support."""
     ends = GKE_STANDARD_ENDS.get(minor)
     return ends is None or today <= ends
 

@@ -177,7 +177,8 @@ def _run(command: list[str]) -> None:
     """Run a command. Raise RuntimeError with the end of its output if it fails."""
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode != 0:
-        raise RuntimeError(f"{command[0]} failed with {result.returncode}:\n{result.stdout[-3000:]}")
+        program = next(word for word in command if word not in PRIVATE_MOUNTS)
+        raise RuntimeError(f"{program} failed with {result.returncode}:\n{result.stdout[-3000:]}")
 
 
 def _references(command: list[str]) -> list[str]:
@@ -239,8 +240,8 @@ def empty_large_layers(layout: Path, reference: str) -> list[str]:
     """Remove the image's large layers, which all nodes must have unpacked. Return the digests of the new ones.
 
     An empty sparse file replaces each layer. Its name is the digest of the layer's uncompressed content. The tool that
-    writes the layout (containers/image, `TryReusingBlob`) first looks for that name. If the file exists, the tool does
-    not write the layer again, and the next image with the layer has that name for it.
+    writes the layout (containers/image, `TryReusingBlob`) first looks for that name. If the file exists, the tool uses
+    that name in the next image and does not write the layer again.
     """
     unpacked = unpacked_layers(layout)
     large = {
