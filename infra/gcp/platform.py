@@ -210,8 +210,8 @@ def _cluster(
 def _name_after_networks(fabric: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
     """Return the cluster's name as an output that depends on the fabric's networks.
 
-    Google does not delete a subnet with nodes, so the engine must delete a pool before it replaces the networks. It does
-    so because a new `cluster` replaces a pool, and the pool's `cluster` depends on the networks:
+    Google does not delete a subnet with nodes, so the engine must delete a pool before it replaces the networks. The
+    engine does so because a new `cluster` replaces a pool, and the pool's `cluster` depends on the networks:
     https://www.pulumi.com/docs/iac/concepts/resources/options/deletebeforereplace/
     """
     return pulumi.Output.all(cluster.name, fabric.networks).apply(lambda values: str(values[0]))

@@ -83,8 +83,8 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
     if name in table:
         return table[name]
     similar = difflib.get_close_matches(name, table, n=3) or _similar_names(name, table)
-    families = sorted({machine.family for machine in table.values()})
-    remedy = f"write one of {', '.join(similar)}" if similar else f"families: {', '.join(families)}"
+    families = ", ".join(sorted({machine.family for machine in table.values()}))
+    remedy = f"write one of {', '.join(similar)}" if similar else f"write a machine type of the families: {families}"
     raise HardwareError(
         "machine_unknown", "machine_type", f"is not a machine type that Trainyard knows; {remedy}; {source}"
     )
