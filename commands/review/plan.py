@@ -152,7 +152,7 @@ def steps_of(preview: str) -> list[Step]:
 def by_kind(steps: Iterable[Step]) -> Mapping[Action, Mapping[str, int]]:
     """Return action -> kind -> number of resources, the destructive actions first. Leaves out components."""
     counts: dict[Action, Counter[str]] = {}
-    for step in (each for each in steps if not each.component):
+    for step in (each for each in steps if not each.is_component):
         counts.setdefault(step.action, Counter())[step.kind] += 1
     return {action: counts[action] for action in ("replace", "delete", "create", "update", "same") if action in counts}
 

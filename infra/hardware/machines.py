@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from infra.hardware import Capacity
-
-GIBIBYTE = 2**30
+from infra.hardware import GIBIBYTE, Capacity
 
 HardwareKey = Literal["accelerator", "accelerators_per_node", "machine_type", "topology"]
 """Key of a node pool's hardware settings."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from infra.hardware import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
+from infra.hardware import GIBIBYTE, KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
-from infra.hardware.machines import GIBIBYTE, MachineType, reserved_millicores
+from infra.hardware.machines import MachineType, reserved_millicores
 
 MAX_PODS = 110
 """Maximum number of pods of a node. Kubernetes recommends it, and EKS sets it for types below 30 vCPUs.
