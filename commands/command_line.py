@@ -22,6 +22,7 @@ from infra.project import CHECKOUT, PROJECT_VARIABLE
 MAKE_VARIABLES = ("JOB", "RANK", "PORT", "FAULT", "ORPHAN", "FRESH", "YES", "TO", VERBOSE_VARIABLE)
 """Make variables that options read. `trainyard` ignores them, because other programs use such variables too."""
 EXPLICIT = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+"""Sources of values that the user set."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -83,9 +84,9 @@ def use_stack(project: Path | None, stack: str | None) -> None:
 
 
 def find_project(given: Path | None) -> Path | None:
-    """Return the folder with the stacks: the given one, else the working directory or the nearest above it, else None.
+    """Return the given folder, else the checkout for a make target, else the nearest folder with stacks, else None.
 
-    A make target uses the checkout.
+    The search starts at the working directory and goes up.
     """
     if given is not None:
         return given.resolve()
@@ -111,19 +112,19 @@ def default_stack(folder: Path) -> str:
 def format_command(ctx: click.Context) -> str:
     """Format the equivalent `trainyard` command, with the values that the user set."""
     words = [".venv/bin/trainyard", ctx.info_name or ""]
-    last: list[str] = []
+    arguments: list[str] = []
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
         if ctx.get_parameter_source(parameter.name or "") not in EXPLICIT or value in (None, (), "", False):
             continue
         values = [str(each) for each in value] if isinstance(value, tuple) else [str(value)]
         if isinstance(parameter, click.Argument):
-            last += values
+            arguments += values
         elif value is True:
             words.append(parameter.opts[0])
         else:
             words += [word for each in values for word in (parameter.opts[0], each)]
-    return shlex.join([*words, *last])
+    return shlex.join([*words, *arguments])
 
 
 def may_run(*words: str) -> bool:
@@ -184,7 +185,7 @@ def job_argument(function: Function) -> Function:
 
 
 def run_group(group: click.Group, arguments: list[str]) -> int:
-    """Run the command in the arguments. Return the exit status."""
+    """Run the command that the arguments name. Return its exit status."""
     if not os.environ.get("HOME"):
         # Programs that this process starts need it. Services and containers may lack it.
         os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir

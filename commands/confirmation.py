@@ -194,7 +194,7 @@ def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool)
 
 def is_in_cloud(step: Step) -> bool:
     """Return True if a step's resource is in the cloud's account, not in its cluster."""
-    return not step.component and not step.type.startswith("kubernetes:")
+    return not step.is_component and not step.type.startswith("kubernetes:")
 
 
 def deployed_config(stack: str) -> StackConfig | None:

@@ -1,7 +1,7 @@
 """`make preview`: report the effects, the price, the quota and the broken rules of a change of a stack.
 
-Compares the stack with the one of a commit. --base names it; the default is the commit where this branch left `main`,
-here or at the origin. Without such a commit the stack counts as new. The deployed stack may differ from that commit.
+Compares the stack with its file in a commit, which --base names. The default is the commit where this branch left
+`main` or `origin/main`. Without such a commit the stack counts as new. The deployed stack may differ from that commit.
 --engine compares with the deployed stack: it runs Pulumi's engine, which needs a cloud's credentials. Without --engine,
 the preview compares two recordings of the program. The clouds' official plugins then check and plan the same resources,
 without credentials, if Pulumi can install them.
@@ -41,7 +41,10 @@ from policy.rules import findings
 from stack.config import StackConfig, load_file
 
 BASES = ("main", "origin/main", "origin/HEAD")
-"""Default bases: the first that exists is compared with."""
+"""Default bases. The preview compares with the first that exists."""
+
+Show = Callable[[str, dict[str, Any]], None]
+"""Function that prints a report as text or as JSON."""
 
 
 def main(arguments: list[str]) -> int:
@@ -92,14 +95,19 @@ def main(arguments: list[str]) -> int:
         rehearsal=options.rehearsal or NO_REHEARSAL,
         quota_left=after.cloud.quota_left(run_json) if options.credentials else {},
     )
-    today = datetime.now(tz=UTC).date()
-    text = markdown(report, today)
-    show(text, content := as_json(report, today))
-    _write("\n".join([text, *drawing(after, steps), ""]), content, options.output)
-    if options.output is not None:
-        html = page(options.stack, text, after, steps)
-        (options.output / "report.html").write_text(html, encoding="utf-8")
+    _show_report(report, options.output, show)
     return 1 if report.failures else 0
+
+
+def _show_report(report: Report, folder: Path | None, show: Show) -> None:
+    """Show the report, and write its files if a folder for them is given."""
+    today = datetime.now(tz=UTC).date()
+    text, content = markdown(report, today), as_json(report, today)
+    show(text, content)
+    _write("\n".join([text, *drawing(report.after, report.steps), ""]), content, folder)
+    if folder is not None:
+        html = page(report.stack, text, report.after, report.steps)
+        (folder / "report.html").write_text(html, encoding="utf-8")
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
@@ -147,7 +155,7 @@ def _base(requested: str | None) -> str | None:
 
 
 def describe_base(commit: str | None, *, is_new: bool, engine: bool) -> str:
-    """Return a sentence that says what the change is compared with."""
+    """Return a sentence that names the base of the comparison."""
     if commit is None:
         settings = "Before: nothing, because git has no commit to compare with"
     else:
@@ -207,8 +215,8 @@ def _verdict(file: str) -> str:
     try:
         return verdict(json.loads(Path(file).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError) as error:
-        made = "write one that `python -m commands.rehearse STACK --json` has printed"
-        raise argparse.ArgumentTypeError(f"{file} cannot be read ({error}); {made}") from error
+        remedy = "write one that `python -m commands.rehearse STACK --json` has printed"
+        raise argparse.ArgumentTypeError(f"{file} cannot be read ({error}); {remedy}") from error
 
 
 def _print_markdown(text: str, _content: dict[str, Any]) -> None:
@@ -219,7 +227,7 @@ def _print_json(_text: str, content: dict[str, Any]) -> None:
     print(json.dumps(content, indent=2))
 
 
-def _show(text: str, content: dict[str, Any], folder: Path | None, show: Callable[[str, dict[str, Any]], None]) -> None:
+def _show(text: str, content: dict[str, Any], folder: Path | None, show: Show) -> None:
     show(text, content)
     _write(text, content, folder)
 
@@ -234,7 +242,7 @@ def _write(text: str, content: dict[str, Any], folder: Path | None) -> None:
 
 
 def jobs_by_pool(pods: Iterable[PodState], nodes: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return pool -> jobs with a pod that has not ended on one of its nodes."""
+    """Return pool -> jobs that have an unfinished pod on one of its nodes."""
     pools = {node["metadata"]["name"]: node["metadata"].get("labels", {}).get(POOL_LABEL) for node in nodes}
     found: dict[str, set[str]] = {}
     for pod in pods:

@@ -80,7 +80,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
         if done.is_stopped:
             _raise_interrupted(words, stack, done)
     if owners := stack_files.owners_in(done.stderr):
-        raise StackBusy(stack_files.explain(stack, owners, run_mark(PROJECT, stack)))
+        raise StackBusy(stack_files.explain_locks(stack, owners, run_mark(PROJECT, stack)))
     if done.status != 0:
         raise PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
     return done.stdout

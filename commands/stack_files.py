@@ -40,7 +40,7 @@ https://pkg.go.dev/gocloud.dev/blob/fileblob
 BACKUP_SUFFIX = ".bak"
 """Suffix of the state before the last write."""
 BROKEN_SUFFIX = ".broken"
-"""Suffix of a broken state that was set aside. Pulumi reads only files that end in a format's name."""
+"""Suffix of a broken state that `StateFiles` set aside. Pulumi reads only files with the suffix of a format."""
 JSON_SUFFIX = ".json"
 STACK_TYPE = "pulumi:pulumi:Stack"
 """Type of the resource that has the outputs of a stack."""
@@ -50,7 +50,19 @@ SECRET_KEY = "4dabf18193072939515e22adb298388d"
 https://github.com/pulumi/pulumi/blob/v3.245.0/sdk/go/common/resource/sig/sig.go
 """
 FORMATS = (JSON_SUFFIX, ".json.gz", ".json.zst")
-"""Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it. Only JSON is repaired."""
+"""Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it. Trainyard repairs only JSON."""
+RUN_VARIABLE = "TRAINYARD_RUN"
+"""Environment variable of every process of a `pulumi` run: `<checkout folder>:<stack>`."""
+ENGINE = "pulumi"
+"""Name of the process of Pulumi's engine."""
+GRACE_SECONDS = 3.0
+"""Seconds that a leftover process may take to end after each signal."""
+WAIT_SECONDS = 60.0
+"""Seconds to wait for a `pulumi` whose parent command was killed. The kernel has interrupted it."""
+READ_SECONDS = 1.0
+"""Seconds to wait until the holder of this checkout's lock has written its command into the lock."""
+_LOCKED_MESSAGE = "the stack is currently locked by"
+_OWNER = re.compile(r"(?P<place>\S+): created by (?P<user>\S+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
 
 
 def backend_folder(backend: str, checkout: Path) -> Path | None:
@@ -121,9 +133,9 @@ class StateFiles:
         return self._state.rename(f"{self._state}{BROKEN_SUFFIX}")
 
     def pending_operations(self) -> list[str]:
-        """Return the operations that Pulumi is running, or ran when it died, such as `creating local-cluster`.
+        """Return the operations that Pulumi is running, or ran when it died; empty if unknown.
 
-        Empty if unknown.
+        An operation is text such as `creating local-cluster`.
         """
         try:
             latest = _content(self._state)["checkpoint"]["latest"] or {}
@@ -191,20 +203,6 @@ def _is_whole(file: Path) -> bool:
         return False
 
 
-RUN_VARIABLE = "TRAINYARD_RUN"
-"""Environment variable of every process of a `pulumi` run: `<checkout folder>:<stack>`."""
-ENGINE = "pulumi"
-"""Name of the process of Pulumi's engine."""
-GRACE_SECONDS = 3.0
-"""Seconds that a leftover process may take to end after each signal."""
-WAIT_SECONDS = 60.0
-"""Seconds to wait for a `pulumi` whose parent command was killed. The kernel has interrupted it."""
-READ_SECONDS = 1.0
-"""Seconds to wait until the holder of this checkout's lock has written its name into the lock."""
-_LOCKED_MESSAGE = "the stack is currently locked by"
-_OWNER = re.compile(r"(?P<place>\S+): created by (?P<user>\S+)@(?P<host>\S+) \(pid (?P<pid>\d+)\) at (?P<since>\S+)")
-
-
 def run_mark(checkout: Path, stack: str) -> str:
     """Return the value of RUN_VARIABLE for a stack of a checkout."""
     return f"{checkout}:{stack}"
@@ -224,16 +222,14 @@ def end_orphans(mark: str) -> int:
 def orphans_of(mark: str) -> list[int]:
     """Return the processes with the mark that have no living `pulumi` with that mark as an ancestor.
 
-    A local cluster is left out, because it outlives the run that started it.
+    Leaves out the local cluster, which outlives the run that started it.
     """
     marked = dict[int, tuple[str, int]]()
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
-        is_marked = leftovers.environment_value(pid, RUN_VARIABLE) == mark
-        if (
-            is_marked
-            and leftovers.environment_value(pid, leftovers.CLUSTER_VARIABLE) is None
-            and (process := _process(pid))
-        ):
+        if leftovers.environment_value(pid, RUN_VARIABLE) != mark:
+            continue
+        is_in_cluster = leftovers.environment_value(pid, leftovers.CLUSTER_VARIABLE) is not None
+        if not is_in_cluster and (process := _process(pid)):
             marked[pid] = process
 
     def has_engine(pid: int) -> bool:
@@ -263,7 +259,7 @@ def _wait(is_done: Callable[[], bool], seconds: float) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Owner:
+class LockOwner:
     """The process that created one of Pulumi's locks."""
 
     user: str
@@ -278,7 +274,7 @@ class Owner:
 
     @property
     def is_alive(self) -> bool:
-        """True if the owner may still run. A process id that another program has now does not count."""
+        """True if the owner may still run. False if another program has its process id now."""
         process = _process(self.pid)
         return not self.is_here or (process is not None and process[0] == ENGINE)
 
@@ -299,11 +295,11 @@ def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: 
     """
     done = []
     for lock in sorted((folder / ".pulumi" / "locks" / "organization" / project / stack).glob("*.json")):
-        owner = _read(lock)
+        owner = _lock_owner(lock)
         if owner is None and is_shared and lock.exists():
             raise StackBusy(
                 f"stack {stack}: its lock {lock} is truncated and names no owner; if no `pulumi` works on the stack on "
-                f"any machine, remove the lock with {_cancel(stack)}"
+                f"any machine, remove the lock with {_cancel_command(stack)}"
             )
         if owner and owner.is_alive and owner.was_started_by(mark):
             # Its parent command was killed. The kernel has interrupted Pulumi, which ends soon.
@@ -312,7 +308,7 @@ def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: 
             )
             owner.wait()
         if owner and owner.is_alive:
-            raise StackBusy(explain(stack, [owner], mark))
+            raise StackBusy(explain_locks(stack, [owner], mark))
         if not lock.exists():
             continue
         lock.unlink()
@@ -325,33 +321,35 @@ def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: 
     return done
 
 
-def _read(lock: Path) -> Owner | None:
+def _lock_owner(lock: Path) -> LockOwner | None:
     """Return the owner of a lock; None if the lock is gone, empty or half written."""
     try:
         found = json.loads(lock.read_text(encoding="utf-8"))
-        return Owner(user=found["username"], host=found["hostname"], pid=int(found["pid"]), since=found["timestamp"])
+        return LockOwner(
+            user=found["username"], host=found["hostname"], pid=int(found["pid"]), since=found["timestamp"]
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def owners_in(error: str) -> list[Owner]:
-    """Return the owners that Pulumi's error names; empty for other errors."""
+def owners_in(error: str) -> list[LockOwner]:
+    """Return the lock owners that an error of Pulumi names; empty for other errors."""
     text = error.partition(_LOCKED_MESSAGE)[2]
     return [
-        Owner(user=each["user"], host=each["host"], pid=int(each["pid"]), since=each["since"])
+        LockOwner(user=each["user"], host=each["host"], pid=int(each["pid"]), since=each["since"])
         for each in _OWNER.finditer(text)
     ]
 
 
-def explain(stack: str, owners: Sequence[Owner], mark: str) -> str:
+def explain_locks(stack: str, owners: Sequence[LockOwner], mark: str) -> str:
     """Return the holders of Pulumi's locks and advice. Advise removing a lock only if its owner is certainly dead."""
     lines = []
     for each in owners:
         who = f"stack {stack}: locked since {each.since} by `pulumi` (pid {each.pid}) of {each.user} on {each.host}"
         if not each.is_here:
-            what = f"wait until it ends; if it is certainly dead, remove its lock with {_cancel(stack)}"
+            what = f"wait until it ends; if it is certainly dead, remove its lock with {_cancel_command(stack)}"
         elif not each.is_alive:
-            what = f"it is dead; remove its lock with {_cancel(stack)}, then run this again"
+            what = f"it is dead; remove its lock with {_cancel_command(stack)}, then run this again"
         elif each.was_started_by(mark):
             what = f"the command that started it was killed; wait until it ends, or stop it with `kill -INT {each.pid}`"
         else:
@@ -360,7 +358,7 @@ def explain(stack: str, owners: Sequence[Owner], mark: str) -> str:
     return "\n".join(lines)
 
 
-def _cancel(stack: str) -> str:
+def _cancel_command(stack: str) -> str:
     return f"{make_command('shell', STACK=stack)} and in it `pulumi cancel --yes --stack {stack}`"
 
 
@@ -399,7 +397,7 @@ def _acquire(lock: TextIO, stack: str) -> None:
 
 
 def _holder(path: Path) -> str:
-    """Return a description of the holder; empty until the holder has written it."""
+    """Return a description of the lock's holder; empty until the holder has written it."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return f"{found['command']} (pid {found['pid']}) has been working on it since {found['since']}"

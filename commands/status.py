@@ -1,4 +1,4 @@
-"""`make status`: one table of the stack's jobs: hosts, ranks, nodes, state, last step, and problems."""
+"""`make status`: a table of the stack's jobs, with their hosts, ranks, nodes, states, last steps and problems."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ from infra.make_command import DEFAULT_STACK, make_command
 from workloads.kinds import KINDS
 
 TAIL_LINES = 50
-"""Lines of each host's log that are searched for its last step."""
+"""Number of last lines of each host's log, which contain its last step."""
 MANY_HOSTS = 64
-"""Number of pods above which only the log of each job's first host is read."""
+"""Number of pods above which `make status` reads only the log of each job's first host."""
 WIDTH = 10_000
-"""Width of the console. It exceeds any table, so that no cell is cut; a terminal wraps long lines."""
+"""Width of the console. It exceeds any table, so that the console cuts no cell. A terminal wraps long lines."""
 HEIGHT = 100
+"""Height of the console. With a height, a dumb terminal keeps the width, too."""
 RESTART_PREFIX = "restarted after"
 STDOUT, STDERR = 1, 2
-"""File descriptors, which programs that this process starts inherit."""
+"""File descriptors, which child processes inherit."""
 COLUMNS = (
     "job",
     "kind",
@@ -64,76 +65,20 @@ COLOURS = {"running": "green", "complete": "green", "succeeded": "green", "faile
 Row = tuple[str, ...]
 
 
-def job_rows(
-    job: JobState, pods: Sequence[PodState], progress: dict[str, Progress], notes: dict[str, str]
-) -> list[Row]:
-    """Return a job's rows: one for each host, or one with the reason why it has no hosts.
-
-    `progress` is the hosts' parsed output and `notes` the text of events, both by the uid of a pod or job.
-    """
-    current = latest_by_place(pods)
-    reason = job.reason or notes.get(job.uid, "")
-    if job.state == "suspended":
-        reason = f"stopped; {make_command('resume', JOB=job.name)} continues it"
-    head = (job.name, job.kind, job.state)
-    if not current:
-        return [(*head, *[""] * (len(COLUMNS) - 4), reason)]
-    rows: list[Row] = []
-    for pod in current:
-        host_progress = progress.get(pod.uid, Progress())
-        earlier = count_restarts(each for each in pods if each.place == pod.place)
-        restarts = max(earlier, int(host_progress.value("number", "restart") or 0))
-        backoff = "" if job.is_over else pod.backoff(earlier)
-        notes_of_pod = pod.why, backoff, notes.get(pod.uid) or _last_failure(pod, pods, host_progress)
-        why = "; ".join(filter(None, notes_of_pod)) or (reason if not rows else "")
-        rows.append(
-            (*head, pod.name, pod.label, pod.node, pod.state, *_progress_cells(host_progress), str(restarts), why)
-        )
-    return rows
-
-
-def _last_failure(pod: PodState, pods: Sequence[PodState], progress: Progress) -> str:
-    """Return why the pod's ranks restarted in it, or why the earlier pod of this place failed; else ""."""
-    if pod.is_over:
-        return ""
-    if event := progress.latest.get("restart"):
-        return restart_reason(pod, event)
-    before = [each for each in pods if each.place == pod.place and each.uid != pod.uid and each.state == "failed"]
-    newest = max(before, key=lambda each: each.created, default=None)
-    return "" if newest is None else f"{RESTART_PREFIX} {newest.why}"
-
-
-def _progress_cells(progress: Progress) -> Row:
-    epoch, step = progress.value("epoch", "train"), progress.value("step", "train")
-    tested = progress.value("test_accuracy", "done") or progress.value("accuracy", "test")
-    accuracy = f"test {tested}" if tested else progress.value("accuracy", "train")
-    place = f"{step} of epoch {epoch}" if epoch else step
-    return place, progress.value("rate", "train"), progress.value("loss", "train"), accuracy
-
-
-def render(rows: Sequence[Row]) -> Table:
-    """Return the rows as a table. Leaves out columns in which every row is empty."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    shown = [place for place in range(len(COLUMNS)) if any(row[place] for row in rows)]
-    for place in shown:
-        table.add_column(COLUMNS[place], overflow="fold", no_wrap=COLUMNS[place] != "reason")
-    for row in rows:
-        table.add_row(*(Text(row[place], style=COLOURS.get(row[place], "")) for place in shown))
-    return table
-
-
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """State of a stack at one moment."""
 
     nodes: Sequence[tuple[str, bool]]
-    """Text of each node, and True if it is ready."""
+    """Description of each node, and True if it is ready."""
     unseen: str
     """Reason why the nodes are unknown; empty if they are known."""
     advice: str
     """Remedy for lost nodes; empty if none is lost."""
     jobs: Sequence[JobState]
+    """Jobs of the stack."""
     rows: Sequence[Row]
+    """Rows of all jobs."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the snapshot as plain values. Each host has the columns of the table."""
@@ -170,6 +115,90 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
     )
 
 
+def read_notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
+    """Return the last warning for objects that wait without a reason, and the exit codes of replaced pods."""
+    waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
+    if not pods and job.uid:
+        waiting.append(job.uid)
+    notes = {uid: (cluster.warnings(uid) or [""])[-1] for uid in waiting[:MANY_HOSTS]}
+    if job.kind in KINDS and KINDS[job.kind].recreates_pods and not job.is_over:
+        codes = cluster.exit_codes(job)
+        notes |= {pod.uid: f"{RESTART_PREFIX} {pod.exit_text(codes[pod.name])}" for pod in pods if pod.name in codes}
+    return notes
+
+
+def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progress:
+    """Return a host's parsed log. If it cannot be read, add the reason to the notes."""
+    progress = Progress()
+    if pod.has_log:
+        try:
+            lines = cluster.log(pod, TAIL_LINES)
+        except Unreachable as error:
+            # The cluster has answered before, so this pod's node is the one that does not answer.
+            lines, notes[pod.uid] = [], f"its log cannot be read: {error}"
+        for line in lines:
+            progress.read(line)
+    return progress
+
+
+def job_rows(
+    job: JobState, pods: Sequence[PodState], progress: dict[str, Progress], notes: dict[str, str]
+) -> list[Row]:
+    """Return a job's rows: one for each host, or one with the reason why it has no hosts.
+
+    `progress` has the hosts' parsed output. `notes` has the text of events. The keys are uids of pods and jobs.
+    """
+    current = latest_by_place(pods)
+    reason = job.reason or notes.get(job.uid, "")
+    if job.state == "suspended":
+        reason = f"stopped; {make_command('resume', JOB=job.name)} continues it"
+    head = (job.name, job.kind, job.state)
+    if not current:
+        return [(*head, *[""] * (len(COLUMNS) - 4), reason)]
+    rows: list[Row] = []
+    for pod in current:
+        host_progress = progress.get(pod.uid, Progress())
+        earlier = count_restarts(each for each in pods if each.place == pod.place)
+        restarts = max(earlier, int(host_progress.value("number", "restart") or 0))
+        backoff = "" if job.is_over else pod.backoff(earlier)
+        notes_of_pod = pod.why, backoff, notes.get(pod.uid) or _last_failure(pod, pods, host_progress)
+        why = "; ".join(filter(None, notes_of_pod)) or (reason if not rows else "")
+        rows.append(
+            (*head, pod.name, pod.label, pod.node, pod.state, *_progress_cells(host_progress), str(restarts), why)
+        )
+    return rows
+
+
+def _last_failure(pod: PodState, pods: Sequence[PodState], progress: Progress) -> str:
+    """Return the reason of the last restart in a pod, or of the failure of its predecessor; else an empty text."""
+    if pod.is_over:
+        return ""
+    if event := progress.latest.get("restart"):
+        return restart_reason(pod, event)
+    before = [each for each in pods if each.place == pod.place and each.uid != pod.uid and each.state == "failed"]
+    newest = max(before, key=lambda each: each.created, default=None)
+    return "" if newest is None else f"{RESTART_PREFIX} {newest.why}"
+
+
+def _progress_cells(progress: Progress) -> Row:
+    epoch, step = progress.value("epoch", "train"), progress.value("step", "train")
+    tested = progress.value("test_accuracy", "done") or progress.value("accuracy", "test")
+    accuracy = f"test {tested}" if tested else progress.value("accuracy", "train")
+    place = f"{step} of epoch {epoch}" if epoch else step
+    return place, progress.value("rate", "train"), progress.value("loss", "train"), accuracy
+
+
+def render(rows: Sequence[Row]) -> Table:
+    """Return the rows as a table. Leaves out columns in which every row is empty."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    shown = [column for column in range(len(COLUMNS)) if any(row[column] for row in rows)]
+    for column in shown:
+        table.add_column(COLUMNS[column], overflow="fold", no_wrap=COLUMNS[column] != "reason")
+    for row in rows:
+        table.add_row(*(Text(row[column], style=COLOURS.get(row[column], "")) for column in shown))
+    return table
+
+
 def render_narrow(rows: Sequence[Row]) -> Iterator[Table | Text]:
     """Yield a line and a table for each job, for a terminal that is narrower than one table. Reasons follow."""
     for name, group in groupby(rows, key=lambda row: row[0]):
@@ -191,15 +220,9 @@ def render_narrow(rows: Sequence[Row]) -> Iterator[Table | Text]:
                 yield Text(f"  {place}{host['reason']}", style="yellow")
 
 
-def show(cluster: Cluster, names: Sequence[str], out: TextIO) -> None:
-    """Query the cluster and print nodes and jobs."""
-    print_snapshot(take_snapshot(cluster, names), out)
-
-
 def print_snapshot(snapshot: Snapshot, out: TextIO) -> None:
     """Print nodes and jobs."""
     terminal = shutil.get_terminal_size().columns if out.isatty() else WIDTH
-    # With a height, a dumb terminal keeps the width, too.
     console = Console(file=out, width=WIDTH, height=HEIGHT, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in snapshot.nodes)
     counted = snapshot.unseen or f": {ready} of {len(snapshot.nodes)} ready"
@@ -220,32 +243,6 @@ def print_snapshot(snapshot: Snapshot, out: TextIO) -> None:
         console.print("the stack has no jobs")
 
 
-def _progress(cluster: Cluster, pod: PodState, notes: dict[str, str]) -> Progress:
-    """Return a host's parsed log. If it cannot be read, add the reason to the notes."""
-    progress = Progress()
-    if pod.has_log:
-        try:
-            lines = cluster.log(pod, TAIL_LINES)
-        except Unreachable as error:
-            # The cluster has answered before, so this pod's node is the one that does not answer.
-            lines, notes[pod.uid] = [], f"its log cannot be read: {error}"
-        for line in lines:
-            progress.read(line)
-    return progress
-
-
-def read_notes(cluster: Cluster, job: JobState, pods: list[PodState]) -> dict[str, str]:
-    """Return the last warning for objects that wait without a reason, and the exit codes of replaced pods."""
-    waiting = [pod.uid for pod in pods if pod.state in ("pending", "creating") and not pod.reason]
-    if not pods and job.uid:
-        waiting.append(job.uid)
-    notes = {uid: (cluster.warnings(uid) or [""])[-1] for uid in waiting[:MANY_HOSTS]}
-    if job.kind in KINDS and KINDS[job.kind].recreates_pods and not job.is_over:
-        codes = cluster.exit_codes(job)
-        notes |= {pod.uid: f"{RESTART_PREFIX} {pod.exit_text(codes[pod.name])}" for pod in pods if pod.name in codes}
-    return notes
-
-
 def main(*, as_json: bool = False) -> int:
     """Show the state of the stack. A stack that is not up is not an error."""
     set_closing(STILL_RUNNING)
@@ -262,7 +259,7 @@ def main(*, as_json: bool = False) -> int:
 def with_status(command: Callable[[], int], *, as_json: bool) -> int:
     """Run a command and return its exit status.
 
-    With `as_json`, its output and that of its child processes go to stderr, and the state of the stack afterwards to
+    With `as_json`, send its output and that of its child processes to stderr. Then print the state of the stack to
     stdout.
     """
     if not as_json:
@@ -287,7 +284,7 @@ def document(found: Snapshot | str) -> dict[str, Any]:
 
 
 def read_snapshot() -> Snapshot | str:
-    """Return the state of the stack, or why it has none."""
+    """Return the state of the stack, or the reason why it has none."""
     try:
         found = stack_outputs()
         return take_snapshot(found.cluster(), found.jobs)

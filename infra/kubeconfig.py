@@ -1,4 +1,4 @@
-"""Kubeconfig files that kubectl reads, their contexts, and the folder for the Pulumi provider's copies. No Pulumi."""
+"""Kubeconfig files of kubectl, their contexts, and the folder of the Pulumi provider's copies. No Pulumi."""
 
 from __future__ import annotations
 

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from commands.review.plan import Action, Step, is_selected, is_within, value_at, with_unknown_outputs, without_ignored
+from commands.review.plan import (
+    PROVIDERS,
+    Action,
+    Step,
+    is_selected,
+    is_within,
+    value_at,
+    with_unknown_outputs,
+    without_ignored,
+)
 from commands.review.plugin import (
     Plugin,
     PluginDied,
@@ -21,9 +30,8 @@ from commands.review.recorded import Record, key_of
 from simulation.cloud.values import UNKNOWN, Unknown
 
 PACKAGES = ("gcp", "aws")
-PROVIDERS = "pulumi:providers:"
 ACCOUNTS = ("allowedAccountIds", "forbiddenAccountIds")
-"""Provider settings that the provider can only check by asking the cloud."""
+"""Provider settings that need an answer of the cloud, so a review leaves them out."""
 DEFECT_PREFIX = "a defect of Trainyard: "
 REPLACE_KINDS = ("ADD_REPLACE", "DELETE_REPLACE", "UPDATE_REPLACE")
 
@@ -41,7 +49,7 @@ class PluginReview:
     warnings: Sequence[str] = ()
     """Warnings of a plugin."""
     missing: Sequence[str] = ()
-    """Plugins that could not be used, with the reason."""
+    """Unavailable plugins, with the reason."""
 
     @property
     def failures(self) -> list[str]:
@@ -63,11 +71,11 @@ class PluginReview:
 def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: Iterable[Step]) -> PluginReview:
     """Ask the plugins of the clouds in the records. `steps` is Trainyard's own plan."""
     olds, news = list(before), list(after)
-    ours = {f"{each.type}::{each.name}": each.action for each in steps}
+    own_actions = {f"{each.type}::{each.name}": each.action for each in steps}
     asked, rejected, differences = dict[str, int](), list[str](), list[str]()
     warnings, missing = list[str](), list[str]()
     for package in PACKAGES:
-        if not any(_is_of(each, package) for each in (*olds, *news)):
+        if not any(_is_in_package(each, package) for each in (*olds, *news)):
             continue
         name = f"{package} {metadata.version(f'pulumi-{package}')}"
         try:
@@ -79,7 +87,7 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
             continue
         asked[name] = len(plan.actions)
         rejected += plan.rejected
-        differences += _differences(name, plan, ours)
+        differences += _differences(name, plan, own_actions)
         warnings += plugin.warnings
     return PluginReview(
         asked=asked,
@@ -90,17 +98,17 @@ def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: 
     )
 
 
-def _is_of(record: Record, package: str) -> bool:
+def _is_in_package(record: Record, package: str) -> bool:
     return record.type.startswith(f"{package}:")
 
 
-def _differences(name: str, plan: _Plan, ours: Mapping[str, Action]) -> list[str]:
+def _differences(name: str, plan: _Plan, own_actions: Mapping[str, Action]) -> list[str]:
     found = []
     for key, action in plan.actions.items():
-        mine = ours.get(key, "same")
-        if mine != action:
+        own_action = own_actions.get(key, "same")
+        if own_action != action:
             why = f" ({', '.join(plan.reasons[key])})" if plan.reasons.get(key) else ""
-            found.append(f"{key.rpartition('::')[2]}: {name} plans {action}{why}, Trainyard {mine}")
+            found.append(f"{key.rpartition('::')[2]}: {name} plans {action}{why}, Trainyard {own_action}")
     return found
 
 
@@ -112,7 +120,7 @@ class _Plan:
         self._package = package
         self._before = {each.key: each for each in before}
         self._after = {each.key: each for each in after}
-        self._first: dict[str, bool] = {}
+        self._deletes_first: dict[str, bool] = {}
         self.actions: dict[str, Action] = {}
         """Resource -> the plugin's action."""
         self.reasons: dict[str, list[str]] = {}
@@ -122,18 +130,18 @@ class _Plan:
     def make(self) -> None:
         """Check and plan every resource. Raises PluginDied or PluginRejected if the plugin cannot be configured."""
         self._plugin.configure(self._package, self._settings(self._after))
-        moved = self._providers_replaced()
+        replaced_providers = self._providers_replaced()
         for key, record in self._after.items():
-            if _is_of(record, self._package):
+            if _is_in_package(record, self._package):
                 try:
-                    self._plan(record, self._before.get(key), moved)
+                    self._plan(record, self._before.get(key), replaced_providers)
                 except PluginRejected as error:
                     self.rejected.append(f"{record.name}: {self._package} rejects it: {error}")
                 except PluginDied as error:
                     self.rejected.append(f"{record.name}: the plugin crashes: {error}")
                     return
         for key, record in self._before.items():
-            if key not in self._after and _is_of(record, self._package):
+            if key not in self._after and _is_in_package(record, self._package):
                 self.actions[key] = "delete"
 
     def _settings(self, records: Mapping[str, Record]) -> Properties:
@@ -153,7 +161,7 @@ class _Plan:
                 found.add(key)
         return found
 
-    def _plan(self, record: Record, old: Record | None, moved: set[str]) -> None:
+    def _plan(self, record: Record, old: Record | None, replaced_providers: set[str]) -> None:
         inputs = dict(record.inputs)
         if old:
             inputs = without_ignored(old.inputs, inputs, record.ignore_changes)
@@ -168,13 +176,13 @@ class _Plan:
         olds, _ = self._check(old, dict(old.inputs), self._before)
         state = _without_unknowns(self._plugin.planned(old, olds))
         self._decide(record, state, olds, inputs)
-        if record.provider and key_of(record.provider) in moved:
+        if record.provider and key_of(record.provider) in replaced_providers:
             self.actions[record.key] = "replace"
         if self.actions[record.key] == "replace":
-            self._first.setdefault(record.key, record.deletes_first)
+            self._deletes_first.setdefault(record.key, record.deletes_first)
 
     def _check(self, record: Record, inputs: Properties, records: Mapping[str, Record]) -> tuple[Properties, list[str]]:
-        """Return the completed inputs and the problems. The placeholders of outputs are hidden from the plugin."""
+        """Return the completed inputs and the problems. Hides the placeholders of outputs from the plugin."""
         hidden = dict(inputs)
         for name, urns in record.depends.items():
             for other in (records[key] for urn in urns if (key := key_of(urn)) in records):
@@ -190,7 +198,7 @@ class _Plan:
             for key in (key_of(urn) for urn in urns):
                 if self.actions.get(key) == "replace" and name in unknown_outputs:
                     unknown_outputs[name] = with_unknown_outputs(unknown_outputs[name], self._after[key].outputs)
-                    if self._first[key]:
+                    if self._deletes_first[key]:
                         unknown_inputs[name] = UNKNOWN
         self.actions[record.key] = "same"
         unchanged = self._plugin.diff(record, state, olds, olds)
@@ -199,7 +207,7 @@ class _Plan:
             action, reasons = action_of(planned_changes(found, unchanged, olds, news), record.replace_on_changes)
             if action == "replace":
                 self.actions[record.key], self.reasons[record.key] = action, reasons
-                self._first[record.key] = record.deletes_first or found.deleteBeforeReplace
+                self._deletes_first[record.key] = record.deletes_first or found.deleteBeforeReplace
                 return
             if news is unknown_outputs:
                 self.actions[record.key], self.reasons[record.key] = action, reasons
@@ -215,8 +223,8 @@ def _with_original_values(checked: Any, inputs: Any) -> Any:
             for key, value in checked.items()
         }
     if isinstance(checked, list):
-        alike = inputs if isinstance(inputs, list) and len(inputs) == len(checked) else [None] * len(checked)
-        return [_with_original_values(value, each) for value, each in zip(checked, alike, strict=True)]
+        originals = inputs if isinstance(inputs, list) and len(inputs) == len(checked) else [None] * len(checked)
+        return [_with_original_values(value, each) for value, each in zip(checked, originals, strict=True)]
     return checked
 
 
@@ -242,10 +250,10 @@ class PlannedChange:
 def planned_changes(
     found: Any, unchanged: Any, olds: Mapping[str, Any], news: Mapping[str, Any]
 ) -> list[PlannedChange]:
-    """Return the changes in an answer that the change of inputs causes.
+    """Return the changes in an answer that new inputs cause.
 
-    `unchanged` is the answer for the old inputs. The state comes from a preview and lacks values that the cloud
-    computes, so a plugin plans to compute them again. Drop such a change unless the inputs at its path differ.
+    `unchanged` is the answer for the old inputs. The state of a preview lacks values that the cloud computes, so a
+    plugin plans to compute them again. Drop such a change unless the inputs at its path differ.
     """
     computed = set(_changes(unchanged))
     return [

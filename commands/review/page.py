@@ -42,7 +42,7 @@ LEGEND = "Red: replaced, or deleted if dashed. Green: created. Yellow: updated. 
 
 def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
     """Return a drawing as lines of Markdown; an empty list if the stack creates no cluster in a cloud."""
-    steps = [each for each in steps if not each.component]
+    steps = [each for each in steps if not each.is_component]
     clusters = list(of_type(steps, CLUSTERS))
     if not clusters:
         return []
@@ -131,7 +131,7 @@ def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> s
     """Return the page of a report in Markdown. It loads nothing from a network."""
     heading, _, rest = text.partition("\n")
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render
-    drawn = "".join(_html_drawing(config, [each for each in steps if not each.component]))
+    drawn = "".join(_html_drawing(config, [each for each in steps if not each.is_component]))
     body = f"{render(heading)}\n{drawn}\n{render(rest)}\n"
     return document(f"Preview of stack {stack}", style=STYLE, body=body)
 

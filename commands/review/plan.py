@@ -1,11 +1,11 @@
 """Planned steps: from `pulumi preview --json`, or from the difference between two recordings of the program.
 
-In a difference, the tables of the providers' facts and the Kubernetes provider's own rules say which changes replace a
-resource. A replaced resource has new outputs, so the resources that use them are updated or replaced too. Resources
-are replaced if their provider moves to another region or cluster.
+In a difference, tables of facts about the providers determine which changes replace a resource. A replaced resource has
+new outputs, so the resources that use them are updated or replaced too. A resource is also replaced if its provider
+moves to another region or cluster.
 
-The Kubernetes provider's rules: https://github.com/pulumi/pulumi-kubernetes/blob/v4.25.0/provider/pkg/provider/diff.go;
-a test asks that plugin.
+Rules of the Kubernetes provider: https://github.com/pulumi/pulumi-kubernetes/blob/v4.25.0/provider/pkg/provider/diff.go
+`tests/plugins/test_fixed_fields.py` compares `FIXED_FIELDS` with that plugin.
 """
 
 from __future__ import annotations
@@ -44,6 +44,40 @@ _KEYS = re.compile(r'\["(?P<quoted>[^"]*)"\]|\[(?P<index>\d+)\]|(?P<key>[^.\[\]]
 """Parts of a path."""
 PROVIDER_PREFIX = "provider "
 """Prefix of a reason that is a change of the resource's provider, not of the resource."""
+IDENTITY = ("metadata.name", "metadata.namespace")
+"""Paths whose change replaces any Kubernetes object."""
+_SELECTOR = "spec.selector"
+_CLAIM = [_SELECTOR, "spec.accessModes", "spec.storageClassName", "spec.volumeName"]
+_JOB = [_SELECTOR, "spec.completions", "spec.parallelism", "spec.template"]
+_VOLUME = ("csi", "fc", "hostPath", "iscsi", "local", "nfs")
+
+FIXED_FIELDS: Mapping[tuple[str, str], list[str]] = {
+    ("apps/v1", "DaemonSet"): [_SELECTOR],
+    ("apps/v1", "Deployment"): [_SELECTOR],
+    ("batch/v1", "Job"): _JOB,
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): ["roleRef"],
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): ["roleRef"],
+    ("storage.k8s.io/v1", "StorageClass"): ["parameters", "provisioner"],
+    ("v1", "ConfigMap"): ["binaryData", "data"],
+    ("v1", "PersistentVolume"): [f"spec.{name}" for name in _VOLUME],
+    ("v1", "PersistentVolumeClaim"): _CLAIM,
+    ("v1", "ResourceQuota"): ["spec.scopes"],
+    ("v1", "Secret"): ["type", "stringData", "data"],
+    ("v1", "Service"): ["spec.clusterIP"],
+}
+"""API version and kind -> paths, in addition to `IDENTITY`, whose change replaces the object.
+
+They include data, because pods that have read it would not see a change. Volume types that Kubernetes has removed are
+left out.
+"""
+CLOUDS = ("gcp:", "aws:")
+"""Prefixes of the types of cloud resources."""
+PROVIDERS = "pulumi:providers:"
+"""Prefix of the types of providers."""
+MIN_LENGTH = 5
+"""Minimum length of an output that is also searched within other text."""
+REGION = "region"
+"""Input of a cloud's provider that applies to all its resources."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +91,7 @@ class Step:
     name: str
     """Its name in the program."""
     inputs: dict[str, Any]
-    """Its new inputs, or the old ones if it is deleted."""
+    """Its new inputs, or the old ones of a deleted resource."""
     before: Mapping[str, Any] = field(default_factory=dict)
     """Its inputs until now; empty for a new resource."""
     changed: tuple[str, ...] = ()
@@ -70,7 +104,7 @@ class Step:
     """Reason why the provider crashes on this change; empty if it does not."""
 
     @property
-    def component(self) -> bool:
+    def is_component(self) -> bool:
         """True for a component or provider of the program, which exists only in Pulumi."""
         return self.type.startswith(("trainyard:", "pulumi:"))
 
@@ -95,7 +129,7 @@ def steps_of(preview: str) -> list[Step]:
     for each in json.loads(preview[preview.index("{") :]).get("steps", []):
         operation, urn = each["op"], each["urn"]
         if operation not in ACTIONS:
-            raise ValueError(f"pulumi says that it would {operation} {urn}, which Trainyard does not know")
+            raise ValueError(f"operation {operation} of {urn}: Trainyard does not know it; update Trainyard")
         state = each.get("newState") or each.get("oldState") or {}
         kind = urn.split("::")[2].rpartition("$")[2]
         step = Step(
@@ -118,7 +152,7 @@ def steps_of(preview: str) -> list[Step]:
 def by_kind(steps: Iterable[Step]) -> Mapping[Action, Mapping[str, int]]:
     """Return action -> kind -> number of resources, the destructive actions first. Leaves out components."""
     counts: dict[Action, Counter[str]] = {}
-    for step in (each for each in steps if not each.component):
+    for step in (each for each in steps if not each.is_component):
         counts.setdefault(step.action, Counter())[step.kind] += 1
     return {action: counts[action] for action in ("replace", "delete", "create", "update", "same") if action in counts}
 
@@ -138,8 +172,8 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
     """
     allowed, found = set(may_replace), []
     for step in steps:
-        does = "recycle the nodes of" if step.recycles else step.action
-        if does in ("create", "update", "same") or step.kept:
+        verb = "recycle the nodes of" if step.recycles else step.action
+        if verb in ("create", "update", "same") or step.kept:
             continue
         name = name_in_cloud(step)
         if {name, step.name} & allowed:
@@ -147,7 +181,7 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
         remedy = f"write `policy: {{may_replace: [{name}]}}` in the stack if that is meant"
         jobs = sorted({*running.get(name, ()), *running.get(step.name, ())})
         if step.type.endswith(POOLS) and jobs:
-            found.append(f"would {does} pool {name}, on which {', '.join(jobs)} runs; {remedy}")
+            found.append(f"would {verb} pool {name}, on which {', '.join(jobs)} runs; {remedy}")
         elif step.type.endswith(BUCKETS):
             found.append(f"would {step.action} bucket {name} with its checkpoints; {remedy}")
     return found
@@ -176,39 +210,6 @@ def is_selected(path: str, options: Iterable[str]) -> bool:
     return any(option == "*" or is_within(path, option) for option in options)
 
 
-IDENTITY = ("metadata.name", "metadata.namespace")
-
-_SELECTOR = "spec.selector"
-_CLAIM = [_SELECTOR, "spec.accessModes", "spec.storageClassName", "spec.volumeName"]
-_JOB = [_SELECTOR, "spec.completions", "spec.parallelism", "spec.template"]
-_VOLUME = ("csi", "fc", "hostPath", "iscsi", "local", "nfs")
-
-FIXED_FIELDS: Mapping[tuple[str, str], list[str]] = {
-    ("apps/v1", "DaemonSet"): [_SELECTOR],
-    ("apps/v1", "Deployment"): [_SELECTOR],
-    ("batch/v1", "Job"): _JOB,
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): ["roleRef"],
-    ("rbac.authorization.k8s.io/v1", "RoleBinding"): ["roleRef"],
-    ("storage.k8s.io/v1", "StorageClass"): ["parameters", "provisioner"],
-    ("v1", "ConfigMap"): ["binaryData", "data"],
-    ("v1", "PersistentVolume"): [f"spec.{name}" for name in _VOLUME],
-    ("v1", "PersistentVolumeClaim"): _CLAIM,
-    ("v1", "ResourceQuota"): ["spec.scopes"],
-    ("v1", "Secret"): ["type", "stringData", "data"],
-    ("v1", "Service"): ["spec.clusterIP"],
-}
-"""API version and kind -> paths in addition to the name.
-
-Data is included: pods that have read it would not see a change. Volume types that Kubernetes has removed are left out.
-"""
-CLOUDS = ("gcp:", "aws:")
-PROVIDERS = "pulumi:providers:"
-MIN_LENGTH = 5
-"""Minimum characters of an output that is also searched inside other text."""
-REGION = "region"
-"""Input of a cloud's provider that applies to all its resources."""
-
-
 @dataclass
 class _Pair:
     """A resource in both recordings."""
@@ -228,15 +229,17 @@ def difference(before: Iterable[Record], after: Iterable[Record]) -> list[Step]:
     old = {each.key: each for each in before}
     new = {each.key: each for each in after}
     pairs = {key: _pair(old[key], each) for key, each in new.items() if key in old}
+    # Repeat until no new output changes another resource.
     while found := {key: result for key, pair in pairs.items() if (result := _changes_by_others(pair, pairs))}:
         for key, result in found.items():
             pairs[key].changes = result
     deleted = [_step("delete", each) for key, each in old.items() if key not in new]
-    there = [_step_of_pair(pairs[key]) if key in pairs else _step("create", each) for key, each in new.items()]
-    return [*deleted, *there]
+    remaining = [_step_of_pair(pairs[key]) if key in pairs else _step("create", each) for key, each in new.items()]
+    return [*deleted, *remaining]
 
 
 def _pair(before: Record, after: Record) -> _Pair:
+    """Return the pair with the resource's own changes, without those of ignored paths."""
     kept = replace(after, inputs=without_ignored(before.inputs, after.inputs, after.ignore_changes))
     found = _changes(kept, before.inputs, kept.inputs)
     if after.type.startswith(PROVIDERS) and REGION in found.changed:
@@ -270,7 +273,7 @@ def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]
 
 
 def _fixed_fields(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the fields of a Kubernetes object that differ and cannot be changed in place."""
+    """Return the fields of a Kubernetes object that differ and need a replacement."""
     if not kind.startswith("kubernetes:"):
         return ()
     paths = (*IDENTITY, *FIXED_FIELDS.get((str(after.get("apiVersion")), str(after.get("kind"))), ()))
@@ -278,7 +281,7 @@ def _fixed_fields(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]
 
 
 def _changes_by_others(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes | None:
-    """Return the changes that other resources' new outputs cause; None if they cause no more."""
+    """Return the changes including those that other resources' new outputs cause; None if they cause no more."""
     if pair.changes.replaced:
         return None
     others = [pairs[key] for urn in _dependencies(pair.after) if (key := key_of(urn)) in pairs]
@@ -315,14 +318,14 @@ def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
     if pair.after.type.startswith("kubernetes:"):
         heads = tuple(dict.fromkeys(path.partition(".")[0] for path in found.replaced))
         found = replace(found, replaced=tuple(name for name in heads if name in pair.after.depends) or found.replaced)
-    # To find the resources that are deleted with one that is deleted first, the engine diffs with whole inputs unknown:
+    # If another resource is deleted before its replacement, the engine diffs its dependents with whole inputs unknown:
     # calculateDependentReplacements in https://github.com/pulumi/pulumi/blob/v3.272.0/pkg/resource/deploy
     dependent = _changes(pair.after, before, unknown_inputs) if unknown_inputs != after else Changes()
     return replace(found, replaced=found.replaced or dependent.replaced, crash=found.crash or dependent.crash)
 
 
 def _with_updated_outputs(value: Any, other: _Pair) -> Any:
-    """Return an input in which the outputs that the other resource's update computes again are unknown."""
+    """Return an input in which the outputs that the other resource's update recomputes are unknown."""
     table = fact_table(other.after.type)
     for rule in table.rules_of("new_output") if table else ():
         if {*other.changes.changed} - {*rule["unless"]}:
@@ -354,7 +357,7 @@ def _step(action: Action, record: Record, before: Record | None = None, changed:
 def with_unknown_outputs(value: Any, outputs: Mapping[str, Any], *, whole: bool = True) -> Any:
     """Return an input in which the parts made of outputs are unknown.
 
-    If no part shows an output, the output was transformed: the whole input is unknown, unless `whole` is False.
+    If no part contains an output, the program has transformed it: the whole input is unknown, unless `whole` is False.
     """
     texts = {str(each) for each in _leaves(dict(outputs)) if each not in (None, "")}
     found = _replaced(value, texts)

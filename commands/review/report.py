@@ -230,7 +230,7 @@ def _resources(report: Report) -> list[str]:
         is_destructive = action in ("replace", "delete")
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         lines.append(f"{f'**{action.upper()}**' if is_destructive else action.capitalize()} {total}: {listed}")
-        named = [each for each in report.steps if each.action == action and not each.component]
+        named = [each for each in report.steps if each.action == action and not each.is_component]
         if is_destructive or (action == "update" and len(named) <= MAX_RESOURCES):
             lines += _named(named)
         elif action == "update":

@@ -1,4 +1,4 @@
-"""Platform `gke`: its components in the cloud, then those inside its cluster, such as compute classes."""
+"""Platform `gke`: its components in the cloud, and those inside its cluster, such as compute classes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,44 @@ from infra.platform import (
     kubeconfig_path,
 )
 
+API_NAMES = ("artifactregistry", "compute", "container", "iam", "logging", "monitoring", "storage")
+"""APIs without their suffix `.googleapis.com`."""
+IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
+
 ClusterAndNodes = tuple[GkeCluster, SystemNodePool, Mapping[str, AcceleratorNodePool]]
+Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
+"""Trainer image, and further images by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectServicesArgs:
+    """Inputs of `ProjectServices`."""
+
+    project: str
+    """Id of the project."""
+
+
+class ProjectServices(pulumi.ComponentResource):
+    """Enabled APIs. They stay enabled after the stack is destroyed, because other users may need them."""
+
+    project: pulumi.Output[str]
+    """Project id, known when all APIs are enabled. Resources that need the APIs use this output."""
+
+    def __init__(self, name: str, args: ProjectServicesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("trainyard:gcp:ProjectServices", name, None, opts)
+        services = [
+            gcp.projects.Service(
+                f"{name}-{service}",
+                project=args.project,
+                service=f"{service}.googleapis.com",
+                disable_on_destroy=False,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for service in API_NAMES
+        ]
+        enabled = pulumi.Output.all(*(service.service for service in services))
+        self.project = enabled.apply(lambda _names: args.project)
+        self.register_outputs({"project": self.project})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,8 +210,8 @@ def _cluster(
 def _name_after_networks(fabric: AcceleratorNetwork, cluster: GkeCluster) -> pulumi.Output[str]:
     """Return the cluster's name as an output that depends on the fabric's networks.
 
-    Google does not delete a subnet with nodes, so the engine must delete the pool before it replaces the pool's
-    networks. It does so because a new `cluster` replaces a pool, and the pool's `cluster` depends on the networks:
+    Google does not delete a subnet with nodes, so the engine must delete a pool before it replaces the networks. The
+    engine does so because a new `cluster` replaces a pool, and the pool's `cluster` depends on the networks:
     https://www.pulumi.com/docs/iac/concepts/resources/options/deletebeforereplace/
     """
     return pulumi.Output.all(cluster.name, fabric.networks).apply(lambda values: str(values[0]))
@@ -196,39 +233,23 @@ def _network(config: GkeConfig, project: pulumi.Output[str]) -> Network:
     )
 
 
-API_NAMES = ("artifactregistry", "compute", "container", "iam", "logging", "monitoring", "storage")
-"""APIs without their suffix `.googleapis.com`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProjectServicesArgs:
-    """Inputs of `ProjectServices`."""
-
-    project: str
-    """Id of the project."""
-
-
-class ProjectServices(pulumi.ComponentResource):
-    """Enabled APIs. They stay enabled after the stack is destroyed, because other users may need them."""
-
-    project: pulumi.Output[str]
-    """Project id, known when all APIs are enabled. Resources that need the APIs use this output."""
-
-    def __init__(self, name: str, args: ProjectServicesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("trainyard:gcp:ProjectServices", name, None, opts)
-        services = [
-            gcp.projects.Service(
-                f"{name}-{service}",
-                project=args.project,
-                service=f"{service}.googleapis.com",
-                disable_on_destroy=False,
-                opts=pulumi.ResourceOptions(parent=self),
-            )
-            for service in API_NAMES
-        ]
-        enabled = pulumi.Output.all(*(service.service for service in services))
-        self.project = enabled.apply(lambda _names: args.project)
-        self.register_outputs({"project": self.project})
+def build_gke(config: GkeConfig, images: frozenset[str], layers: frozenset[JobLayer] = frozenset()) -> Platform:
+    """Provision the platform for jobs, with the builtin images `images` and the jobs' `layers`."""
+    cloud = build_components(config)
+    control_plane = cloud.cluster.control_plane
+    provider = pulumi_kubernetes.Provider(
+        "kubernetes",
+        kubeconfig=cloud.cluster.kubeconfig,
+        cluster_identifier=control_plane.id,
+        opts=pulumi.ResourceOptions(
+            depends_on=[cloud.system], deleted_with=control_plane, env_var_mappings=PROVIDER_ENVIRONMENT
+        ),
+    )
+    in_cluster = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
+    for fabric, network in cloud.fabrics:
+        PodNetworks("pod-networks", PodNetworksArgs(fabric=fabric, networks=network.networks), in_cluster)
+    _fallback_classes(cloud, in_cluster)
+    return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images, layers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,30 +285,6 @@ class FallbackComputeClass(pulumi.ComponentResource):
         self.register_outputs({})
 
 
-Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
-"""Trainer image, and further images by name."""
-IDENTITY_ANNOTATION = "iam.gke.io/gcp-service-account"
-
-
-def build_gke(config: GkeConfig, images: frozenset[str], layers: frozenset[JobLayer] = frozenset()) -> Platform:
-    """Provision the platform for jobs, with the builtin images `images` and the jobs' `layers`."""
-    cloud = build_components(config)
-    control_plane = cloud.cluster.control_plane
-    provider = pulumi_kubernetes.Provider(
-        "kubernetes",
-        kubeconfig=cloud.cluster.kubeconfig,
-        cluster_identifier=control_plane.id,
-        opts=pulumi.ResourceOptions(
-            depends_on=[cloud.system], deleted_with=control_plane, env_var_mappings=PROVIDER_ENVIRONMENT
-        ),
-    )
-    in_cluster = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
-    for fabric, network in cloud.fabrics:
-        PodNetworks("pod-networks", PodNetworksArgs(fabric=fabric, networks=network.networks), in_cluster)
-    _fallback_classes(cloud, in_cluster)
-    return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images, layers))
-
-
 def _fallback_classes(cloud: GkeComponents, in_cluster: pulumi.ResourceOptions) -> None:
     """Create a ComputeClass for each pool with a fallback order."""
     for pool in dict.fromkeys(plan.pool.name for plan in cloud.plans if plan.has_fallback):
@@ -296,8 +293,8 @@ def _fallback_classes(cloud: GkeComponents, in_cluster: pulumi.ResourceOptions) 
             if plan.pool.name == pool:
                 models.setdefault(plan.model, []).append(cloud.pools[plan.name].name)
         args = FallbackComputeClassArgs(pool=pool, node_pools=list(models.values()))
-        before = pulumi.Alias(name=f"{pool}-ladder", type_="trainyard:gcp:CapacityLadder")
-        opts = pulumi.ResourceOptions.merge(in_cluster, pulumi.ResourceOptions(aliases=[before]))
+        former_name = pulumi.Alias(name=f"{pool}-ladder", type_="trainyard:gcp:CapacityLadder")
+        opts = pulumi.ResourceOptions.merge(in_cluster, pulumi.ResourceOptions(aliases=[former_name]))
         FallbackComputeClass(f"{pool}-fallback", args, opts)
 
 
@@ -321,8 +318,8 @@ def _platform(
             folder = HostFolderArgs(
                 namespace=training.namespace, claim=nccl_environment.claim, folder=nccl_environment.folder
             )
-            before = pulumi.Alias(type_="trainyard:gcp:HostFolder")
-            opts = pulumi.ResourceOptions.merge(in_cluster, pulumi.ResourceOptions(aliases=[before]))
+            former_type = pulumi.Alias(type_="trainyard:gcp:HostFolder")
+            opts = pulumi.ResourceOptions.merge(in_cluster, pulumi.ResourceOptions(aliases=[former_type]))
             HostFolder(nccl_environment.claim, folder, opts)
     context = context_name(config)
     path = kubeconfig_path(context)
@@ -352,7 +349,7 @@ def _platform(
 def _trainer_images(
     config: GkeConfig, cloud: GkeComponents, variants: frozenset[str], layers: frozenset[JobLayer]
 ) -> Images:
-    """Return the prebuilt image, or the images that are built and pushed to the repository."""
+    """Return the prebuilt image, or build images and push them to the repository."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None
         return config.image.prebuilt, {}

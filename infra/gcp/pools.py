@@ -1,7 +1,4 @@
-"""NodePoolPlan: plan of a GKE node pool. Capacity, scheduling, quota and prices of all pools. No Pulumi.
-
-Fabric: additional networks that connect the GPUs of different A3 and A4 hosts.
-"""
+"""Node pools of a GKE cluster: plans, fabrics, capacity, scheduling, quota and prices. No Pulumi."""
 
 from __future__ import annotations
 
@@ -25,117 +22,32 @@ from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
 from infra.inventory import RunCommand
 from infra.naming import COMPUTE_CLASS_LABEL, QUEUED_LABEL
 
-SUBNET_PREFIX = 20
-"""Prefix length of each additional subnet. A /20 has addresses for 4,092 nodes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interface:
-    """Additional network interface of a host."""
-
-    name: str
-    """Name of the Kubernetes Network and suffix of the subnet's name."""
-    vpc: str
-    """Name of the VPC in the fabric."""
-    device_mode: str
-    """Device mode, `NetDevice` or `RDMA`: https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fabric:
-    """Additional networks of a machine type."""
-
-    mtu: int
-    """Maximum packet size of the VPCs, in bytes."""
-    interfaces: tuple[Interface, ...]
-    """Interfaces of a host, in order."""
-    rdma_profile: str | None = None
-    """Suffix after the zone in the name of the RDMA VPC's network profile."""
-    nccl_environment: NcclEnvironmentScript | None = None
-    """NCCL environment script that Google's installer puts on hosts. None if it would need a privileged daemon in each
-    pod."""
-
-    @property
-    def vpcs(self) -> tuple[str, ...]:
-        """Name suffixes of the VPCs."""
-        return tuple(dict.fromkeys(interface.vpc for interface in self.interfaces))
-
-
-def _ethernet(count: int) -> tuple[Interface, ...]:
-    names = [f"gpu-nic-{index}" for index in range(count)]
-    return tuple(Interface(name=name, vpc=name, device_mode="NetDevice") for name in names)
-
-
-GIB = NcclEnvironmentScript(
-    claim="gib",
-    folder="/home/kubernetes/bin/gib",
-    mount="/usr/local/gib",
-    script="/usr/local/gib/scripts/set_nccl_env.sh",
-)
-"""NCCL plug-in for RDMA with Google's tuning.
-
-https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom#configure-pod-manifests-rdma
-"""
-_RDMA = Fabric(
-    mtu=8896,
-    nccl_environment=GIB,
-    interfaces=(
-        Interface(name="gvnic-1", vpc="gvnic-1", device_mode="NetDevice"),
-        *(Interface(name=f"rdma-{index}", vpc="rdma", device_mode="RDMA") for index in range(8)),
-    ),
-    rdma_profile="vpc-roce",
-)
-
-FABRICS: Mapping[str, Fabric] = MappingProxyType(
-    {
-        "tcpx": Fabric(mtu=8244, interfaces=_ethernet(4)),
-        "tcpxo": Fabric(mtu=8244, interfaces=_ethernet(8)),
-        "rdma": _RDMA,
-    }
-)
-"""Fabrics by their name in a `GceFamily`: GPUDirect-TCPX, -TCPXO and -RDMA.
-
-https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx,
-https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom,
-https://cloud.google.com/vpc/docs/rdma-network-profiles
-"""
-
-
-GPUS_PER_HOST = 8
-"""Number of GPUs of a whole host. Machine types with fewer GPUs have no additional networks."""
-
-
-def machine_fabric(machine: MachineType) -> Fabric | None:
-    """Return the fabric that a machine type supports."""
-    name = gce_family(machine).fabric
-    return FABRICS[name] if name is not None and machine.gpus == GPUS_PER_HOST else None
-
-
-def fabric_of(plan: NodePoolPlan) -> Fabric | None:
-    """Return the fabric of a pool's nodes, or None for a single node or a machine type without a fabric."""
-    return machine_fabric(plan.machine) if plan.nodes > 1 else None
-
-
-def subnets(fabric: Fabric, network: str) -> dict[str, str]:
-    """Return the subnet range of each interface, allocated in order from `network`."""
-    ranges = IPv4Network(network).subnets(new_prefix=SUBNET_PREFIX)
-    return {interface.name: str(next(ranges)) for interface in fabric.interfaces}
-
-
-def pod_annotations(interfaces: Sequence[Interface]) -> dict[str, str]:
-    """Return the annotations that give a pod every interface.
-
-    https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods
-    """
-    networks = ["default", *(interface.name for interface in interfaces)]
-    entries = [{"interfaceName": f"eth{index}", "network": network} for index, network in enumerate(networks)]
-    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(entries)}
-
-
+CLOUD = "gcp"
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
 MAX_RUN_HOURS = 168
 """Maximum run duration: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
+SUBNET_PREFIX = 20
+"""Prefix length of each additional subnet. A /20 has addresses for 4,092 nodes."""
+GPUS_PER_HOST = 8
+"""Number of GPUs of a whole host. Machine types with fewer GPUs have no additional networks."""
+DAEMON_REQUESTS = Capacity(millicores=450, memory=768 * 2**20)
+"""Requests of the agents on every GKE node: 426 to 443 millicores and up to 596 MiB on measured CPU nodes.
+
+Source: 2i2c-org/infrastructure 1097ae3, deployer/commands/generate/resource_allocation/node-capacity-info.json. A node
+of GKE v1.36 requested 384 millicores and 626 MiB (October 2026). Agents for GPUs request more.
+"""
+GPU_LABEL = "cloud.google.com/gke-accelerator"
+"""Label of nodes with their GPU model: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus"""
+DRIVER_LIBRARIES = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
+"""Folder of the NVIDIA driver on GKE nodes, which the trainer image does not search by default.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#cuda
+"""
+GCP_SOURCE = "https://cloud.google.com/compute/resource-usage#gpu_quota"
+TPU_SOURCE = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota"
+NAT_VMS = 32
+"""Number of nodes above which the hourly price of Cloud NAT is constant: https://cloud.google.com/nat/pricing"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,12 +213,105 @@ def system_disk_type(config: GkeConfig) -> str:
     return "hyperdisk-balanced" if family.disks == "hyperdisk" else "pd-balanced"
 
 
-DAEMON_REQUESTS = Capacity(millicores=450, memory=768 * 2**20)
-"""Requests of the agents on every GKE node: 426 to 443 millicores and up to 596 MiB on measured CPU nodes.
+@dataclass(frozen=True, kw_only=True)
+class Interface:
+    """Additional network interface of a host."""
 
-Source: 2i2c-org/infrastructure 1097ae3, deployer/commands/generate/resource_allocation/node-capacity-info.json. A node
-of GKE v1.36 requested 384 millicores and 626 MiB (October 2026). Agents for GPUs request more.
+    name: str
+    """Name of the Kubernetes Network and suffix of the subnet's name."""
+    vpc: str
+    """Name of the VPC in the fabric."""
+    device_mode: str
+    """Device mode, `NetDevice` or `RDMA`: https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
+    """Additional networks that connect the GPUs of different A3 or A4 hosts."""
+
+    mtu: int
+    """Maximum packet size of the VPCs, in bytes."""
+    interfaces: tuple[Interface, ...]
+    """Interfaces of a host, in order."""
+    rdma_profile: str | None = None
+    """Suffix after the zone in the name of the RDMA VPC's network profile."""
+    nccl_environment: NcclEnvironmentScript | None = None
+    """NCCL environment script that Google's installer puts on hosts.
+
+    None if it would need a privileged daemon in each pod.
+    """
+
+    @property
+    def vpcs(self) -> tuple[str, ...]:
+        """Name suffixes of the VPCs."""
+        return tuple(dict.fromkeys(interface.vpc for interface in self.interfaces))
+
+
+def _ethernet_interfaces(count: int) -> tuple[Interface, ...]:
+    names = [f"gpu-nic-{index}" for index in range(count)]
+    return tuple(Interface(name=name, vpc=name, device_mode="NetDevice") for name in names)
+
+
+GIB = NcclEnvironmentScript(
+    claim="gib",
+    folder="/home/kubernetes/bin/gib",
+    mount="/usr/local/gib",
+    script="/usr/local/gib/scripts/set_nccl_env.sh",
+)
+"""NCCL plug-in for RDMA with Google's tuning.
+
+https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom#configure-pod-manifests-rdma
 """
+_RDMA = Fabric(
+    mtu=8896,
+    nccl_environment=GIB,
+    interfaces=(
+        Interface(name="gvnic-1", vpc="gvnic-1", device_mode="NetDevice"),
+        *(Interface(name=f"rdma-{index}", vpc="rdma", device_mode="RDMA") for index in range(8)),
+    ),
+    rdma_profile="vpc-roce",
+)
+
+FABRICS: Mapping[str, Fabric] = MappingProxyType(
+    {
+        "tcpx": Fabric(mtu=8244, interfaces=_ethernet_interfaces(4)),
+        "tcpxo": Fabric(mtu=8244, interfaces=_ethernet_interfaces(8)),
+        "rdma": _RDMA,
+    }
+)
+"""Fabrics by their name in a `GceFamily`: GPUDirect-TCPX, -TCPXO and -RDMA.
+
+https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx,
+https://cloud.google.com/ai-hypercomputer/docs/create/gke-ai-hypercompute-custom,
+https://cloud.google.com/vpc/docs/rdma-network-profiles
+"""
+
+
+def machine_fabric(machine: MachineType) -> Fabric | None:
+    """Return the fabric that a machine type supports."""
+    name = gce_family(machine).fabric
+    return FABRICS[name] if name is not None and machine.gpus == GPUS_PER_HOST else None
+
+
+def fabric_of(plan: NodePoolPlan) -> Fabric | None:
+    """Return the fabric of a pool's nodes, or None for a single node or a machine type without a fabric."""
+    return machine_fabric(plan.machine) if plan.nodes > 1 else None
+
+
+def subnets(fabric: Fabric, network: str) -> dict[str, str]:
+    """Return the subnet range of each interface, allocated in order from `network`."""
+    ranges = IPv4Network(network).subnets(new_prefix=SUBNET_PREFIX)
+    return {interface.name: str(next(ranges)) for interface in fabric.interfaces}
+
+
+def pod_annotations(interfaces: Sequence[Interface]) -> dict[str, str]:
+    """Return the annotations that give a pod every interface.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/setup-multinetwork-support-for-pods
+    """
+    networks = ["default", *(interface.name for interface in interfaces)]
+    entries = [{"interfaceName": f"eth{index}", "network": network} for index, network in enumerate(networks)]
+    return {"networking.gke.io/default-interface": "eth0", "networking.gke.io/interfaces": json.dumps(entries)}
 
 
 def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
@@ -331,15 +336,6 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
         )
     system = without_daemon_requests(gke_allocatable(gce_machine(system_machine(platform))), DAEMON_REQUESTS)
     return [*pools, PoolNodes(name=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
-
-
-GPU_LABEL = "cloud.google.com/gke-accelerator"
-"""Label of nodes with their GPU model: https://cloud.google.com/kubernetes-engine/docs/how-to/gpus"""
-DRIVER_LIBRARIES = {"LD_LIBRARY_PATH": "/usr/local/nvidia/lib64"}
-"""Folder of the NVIDIA driver on GKE nodes, which the trainer image does not search by default.
-
-https://cloud.google.com/kubernetes-engine/docs/how-to/gpus#cuda
-"""
 
 
 def first_plan_with(
@@ -378,10 +374,6 @@ def scheduling(platform: GkeConfig, accelerator: str, tpu: TpuSlice | None, pool
     )
 
 
-GCP_SOURCE = "https://cloud.google.com/compute/resource-usage#gpu_quota"
-TPU_SOURCE = "https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus#ensure-quota"
-
-
 def quota_needs(platform: GkeConfig) -> QuotaNeeds:
     """Return quota -> amount that the platform needs.
 
@@ -390,19 +382,19 @@ def quota_needs(platform: GkeConfig) -> QuotaNeeds:
     """
     needs: QuotaNeeds = Counter()
     system = gce_machine(system_machine(platform))
-    needs.update(_vcpus(system, platform.system_pool.max_nodes))
+    needs.update(_vcpu_needs(system, platform.system_pool.max_nodes))
     needs[(disk_quota(system_disk_type(platform)), "", GCP_SOURCE)] += SYSTEM_DISK_GB * platform.system_pool.max_nodes
     needs[("IN_USE_ADDRESSES", "", GCP_SOURCE)] += 1
     for pool in platform.pools:
         # One plan per provisioning model: its slices count together, and its zones are alternatives.
         first_plans = {plan.model: plan for plan in reversed(pool_plans(platform, pool))}
         for plan in first_plans.values():
-            needs.update(_node_pool(replace(plan, nodes=num_nodes(pool))))
+            needs.update(_pool_needs(replace(plan, nodes=num_nodes(pool))))
     return needs
 
 
-def _node_pool(plan: NodePoolPlan) -> QuotaNeeds:
-    """Return the needs of one pool's nodes."""
+def _pool_needs(plan: NodePoolPlan) -> QuotaNeeds:
+    """Return quota -> amount that the nodes of a plan need."""
     needs: QuotaNeeds = Counter()
     preemptible = "PREEMPTIBLE_" if plan.model.is_spot or plan.model.is_flexible else ""
     if plan.disk_type != "pd-standard":
@@ -414,12 +406,12 @@ def _node_pool(plan: NodePoolPlan) -> QuotaNeeds:
         needs[(preemptible + quota, "", GCP_SOURCE)] += plan.nodes * plan.gpus
         if not preemptible:
             needs[("GPUS_ALL_REGIONS", "global", GCP_SOURCE)] += plan.nodes * plan.gpus
-    needs.update(_vcpus(plan.machine, plan.nodes))
+    needs.update(_vcpu_needs(plan.machine, plan.nodes))
     return needs
 
 
-def _vcpus(machine: MachineType, nodes: int) -> QuotaNeeds:
-    """Return the needed vCPUs. Machines with accelerators need only the accelerators' quota."""
+def _vcpu_needs(machine: MachineType, nodes: int) -> QuotaNeeds:
+    """Return quota -> vCPUs that machines need. Machines with accelerators need only the accelerators' quota."""
     quota = gce_family(machine).cpu_quota
     return Counter({(quota, "", GCP_SOURCE): nodes * machine.vcpus} if quota else {})
 
@@ -440,11 +432,6 @@ def quota_left(platform: GkeConfig, run_json: RunCommand) -> Mapping[tuple[str, 
     }
 
 
-CLOUD = "gcp"
-NAT_VMS = 32
-"""Number of nodes above which the hourly price of Cloud NAT is constant: https://cloud.google.com/nat/pricing"""
-
-
 def price_lines(platform: GkeConfig) -> Iterator[Line]:
     """Yield the price lines of the platform at its maximum number of nodes."""
     region, nodes = platform.region, platform.system_pool.max_nodes
@@ -452,15 +439,15 @@ def price_lines(platform: GkeConfig) -> Iterator[Line]:
     yield from machine_lines("system", region, gce_machine(system_machine(platform)), nodes)
     yield price_line("system", CLOUD, region, f"disk {system_disk_type(platform)} GB", SYSTEM_DISK_GB * nodes)
     for pool in platform.pools:
-        # Provisioning models are alternatives. The first is preferred.
+        # Provisioning models are alternatives. The estimate uses the first.
         plan, count = pool_plans(platform, pool)[0], num_nodes(pool)
         nodes += count
-        yield from _pool(plan, region, count)
+        yield from _pool_lines(plan, region, count)
     yield price_line("cluster", CLOUD, region, "Cloud NAT per VM", min(nodes, NAT_VMS))
     yield price_line("cluster", CLOUD, region, "external address", 1)
 
 
-def _pool(plan: NodePoolPlan, region: str, nodes: int) -> Iterator[Line]:
+def _pool_lines(plan: NodePoolPlan, region: str, nodes: int) -> Iterator[Line]:
     # Use the on-demand price for flex-start nodes. They cost less, but the price is unknown.
     spot, part = plan.model.is_spot, plan.pool.name
     if plan.tpu is not None:

@@ -11,6 +11,10 @@ from infra.gcp.config import GkeBucketConfig, RegistryConfig
 from infra.naming import cloud_labels
 
 DAY_SECONDS = 24 * 60 * 60
+MAX_IMAGE_AGE = "2592000s"
+"""Age after which the registry deletes images: 30 days."""
+_GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
+"""Locations of the gcr.io hosts: https://cloud.google.com/artifact-registry/docs/transition/gcr-repositories"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +28,7 @@ class CheckpointBucketArgs:
     location: str
     """Region of the nodes, the bucket's default location."""
     config: GkeBucketConfig
-    """Settings."""
+    """Settings of the bucket."""
     member: pulumi.Input[str]
     """IAM member of the jobs, which can read and write objects."""
 
@@ -53,7 +57,7 @@ class CheckpointBucket(pulumi.ComponentResource):
             soft_delete_policy=gcp.storage.BucketSoftDeletePolicyArgs(
                 retention_duration_seconds=config.soft_delete_days * DAY_SECONDS
             ),
-            lifecycle_rules=_lifecycle(config),
+            lifecycle_rules=_lifecycle_rules(config),
             force_destroy=not config.keep,
             labels=cloud_labels(args.cluster),
             opts=pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep),
@@ -70,7 +74,7 @@ class CheckpointBucket(pulumi.ComponentResource):
         self.register_outputs({"url": self.url, "name": self.name})
 
 
-def _lifecycle(config: GkeBucketConfig) -> list[gcp.storage.BucketLifecycleRuleArgs]:
+def _lifecycle_rules(config: GkeBucketConfig) -> list[gcp.storage.BucketLifecycleRuleArgs]:
     """Return the lifecycle rules: https://cloud.google.com/storage/docs/lifecycle"""
     ages = {"profiles/": config.profile_days, "checkpoints/": config.checkpoint_days}
     rules = [
@@ -88,12 +92,6 @@ def _lifecycle(config: GkeBucketConfig) -> list[gcp.storage.BucketLifecycleRuleA
     return [*rules, abort_uploads]
 
 
-MAX_IMAGE_AGE = "2592000s"
-"""Age after which the registry deletes images: 30 days."""
-_GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asia.gcr.io": "asia"}
-"""Locations of the gcr.io hosts: https://cloud.google.com/artifact-registry/docs/transition/gcr-repositories"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImageRepositoryArgs:
     """Inputs of `ImageRepository`."""
@@ -103,7 +101,7 @@ class ImageRepositoryArgs:
     cluster: str
     """Name of the cluster, for the ownership label."""
     config: RegistryConfig
-    """Settings."""
+    """Settings of the repository."""
     reader: pulumi.Input[str]
     """E-mail address of the nodes' service account, which pulls images."""
 
@@ -125,7 +123,7 @@ class ImageRepository(pulumi.ComponentResource):
             repository_id=repository_id,
             format="DOCKER",
             description="Trainer images",
-            cleanup_policies=_cleanup(args.config.keep_images),
+            cleanup_policies=_cleanup_policies(args.config.keep_images),
             cleanup_policy_dry_run=False,
             labels=cloud_labels(args.cluster),
             opts=child,
@@ -151,7 +149,7 @@ def repository_address(config: RegistryConfig) -> tuple[str, str, str]:
     return location, config.repository, f"{config.host}/{{project}}/{config.repository}"
 
 
-def _cleanup(keep_count: int) -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgs]:
+def _cleanup_policies(keep_count: int) -> list[gcp.artifactregistry.RepositoryCleanupPolicyArgs]:
     """Return the cleanup policies: https://cloud.google.com/artifact-registry/docs/repositories/cleanup-policy"""
     return [
         gcp.artifactregistry.RepositoryCleanupPolicyArgs(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from infra.hardware.tpus import TpuSlice
 
 MEBIBYTE = 2**20
+GIBIBYTE = 2**30
 KUBELET_EVICTION_BYTES = 100 * MEBIBYTE
 """Memory that the kubelet reserves: evictionHard memory.available.
 

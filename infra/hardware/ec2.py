@@ -8,6 +8,8 @@ from types import MappingProxyType
 
 from infra.hardware.machines import MachineType, find
 
+SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html"
+
 _AREAS_WITH_ONE_REGION = (
     "af-south",
     "ca-central",
@@ -51,16 +53,12 @@ AWS_ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Zones of each public region, preferred zones first. Each account maps the letters to zones differently.
 
-Government and China regions are not in the table. As documented in 2026-11:
-
+Government and China regions are not in the table. Sources (read 2026-11):
 https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-regions.html,
 https://docs.aws.amazon.com/global-infrastructure/latest/regions/aws-availability-zones.html
 """
 AWS_ZONES_BY_ACCOUNT = ("us-west-1",)
 """Regions where each account has only some of the zones. The sources are those of `AWS_ZONES`."""
-
-
-SOURCE = "https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,14 +116,16 @@ class Ec2Family:
     https://github.com/skypilot-org/skypilot-catalog/blob/00148f2af3672e2229b4f7bf8157d5a3f36e3c35/catalogs/v8/aws/vms.csv
     """
     capacity_blocks: bool
-    """True if capacity blocks support it:
-    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html"""
+    """True if capacity blocks support it.
+
+    https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/ec2-capacity-blocks.html
+    """
     first_efa_card: int
     """Index of the first network card with EFA. If it is not 0, card 0 has IP traffic only."""
     missing_memory: tuple[int, float] | None
     """Memory that nodes do not report, as MiB and as MiB per GiB. It is at least the measured memory.
 
-    None if each instance type has a measurement. `infra/hardware/node_capacity.py` has the sources.
+    None if each instance type has a measurement. The comment above `_NEWEST_CPU` has the sources.
     """
 
 
@@ -148,6 +148,11 @@ _CPU_SIZES: Mapping[str, tuple[int, int, int]] = {
     "16xlarge": (64, 15, 50),
     "24xlarge": (96, 15, 50),
 }
+# Sources of `missing_memory`. m6i, c6i and r6i: Karpenter's table. r7i: 1212 of 32 GiB, 4311 of 128 GiB
+# (2i2c-org/infrastructure 63cd17e, node-capacity-info.json). g6: 3626 of 64 GiB, at most 5.3 % (pytorch/ci-infra pull
+# requests 1082, 910). p4de: 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge. p5: capacity
+# 2097112716Ki (aws-do-eks). No figures were found for g6e, g7e, p5en, p6-b200 and p6-b300. g6e and g7e use those
+# of g6, the others those of the newest CPU family.
 _NEWEST_CPU = (150, 34.5)
 """Memory that nodes of the newest CPU families do not report."""
 
@@ -157,7 +162,7 @@ def _regions(text: str) -> frozenset[str]:
 
 
 def _cpu_family(name: str, gib_per_vcpu: float, *, missing_memory: tuple[int, float] | Mapping[str, int]) -> Ec2Family:
-    """Return a family without GPUs. `missing_memory` is that of each size if it was measured."""
+    """Return a family without GPUs. `missing_memory` is size -> measured MiB, or the family's value."""
     measured = missing_memory if isinstance(missing_memory, Mapping) else {}
     return Ec2Family(
         name=name,
@@ -449,7 +454,7 @@ _FAMILIES = (
         ),
         capacity_blocks=True,
         first_efa_card=0,
-        missing_memory=(150, 34.5),
+        missing_memory=_NEWEST_CPU,
     ),
     _gpu_family(
         "p6-b200",
@@ -462,7 +467,7 @@ _FAMILIES = (
         regions=_regions("us-east-1 us-east-2 us-west-2"),
         capacity_blocks=True,
         first_efa_card=0,
-        missing_memory=(150, 34.5),
+        missing_memory=_NEWEST_CPU,
     ),
     _gpu_family(
         "p6-b300",

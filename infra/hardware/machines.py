@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from infra.hardware import Capacity
-
-GIBIBYTE = 2**30
+from infra.hardware import GIBIBYTE, Capacity
 
 HardwareKey = Literal["accelerator", "accelerators_per_node", "machine_type", "topology"]
 """Key of a node pool's hardware settings."""
 BootDisks = Literal["any", "no-hyperdisk", "ssd", "hyperdisk"]
 """Boot disks of a GCE family: all types, all but Hyperdisk, all but pd-standard, or Hyperdisk only."""
+ModelKind = Literal["on-demand", "spot", "flex-start", "queued", "reservation", "capacity-block"]
+_KINDS: dict[str, ModelKind] = {kind: kind for kind in get_args(ModelKind)}
 
 
 class HardwareError(ValueError):
@@ -65,8 +65,10 @@ def zone_set(text: str) -> frozenset[str]:
 
 
 def reserved_millicores(vcpus: int) -> int:
-    """Return the millicores that GKE and EKS reserve on a node: 6 % of the first CPU, 1 % of the second, 0.5 % of the
-    next two, 0.25 % of the rest."""
+    """Return the millicores that GKE and EKS reserve on a node.
+
+    They reserve 6 % of the first CPU, 1 % of the second, 0.5 % of the next two and 0.25 % of the rest.
+    """
     second, next_two, others = min(vcpus - 1, 1), min(max(vcpus - 2, 0), 2), max(vcpus - 4, 0)
     return 60 + second * 10 + next_two * 5 + others * 5 // 2
 
@@ -79,7 +81,8 @@ def find(name: str, table: Mapping[str, MachineType], source: str) -> MachineTyp
     if name in table:
         return table[name]
     similar = difflib.get_close_matches(name, table, n=3) or _similar_names(name, table)
-    remedy = f"write one of {', '.join(similar)}" if similar else f"families: {', '.join(_families(table.values()))}"
+    families = ", ".join(sorted({machine.family for machine in table.values()}))
+    remedy = f"write one of {', '.join(similar)}" if similar else f"write a machine type of the families: {families}"
     raise HardwareError(
         "machine_unknown", "machine_type", f"is not a machine type that Trainyard knows; {remedy}; {source}"
     )
@@ -89,21 +92,6 @@ def _similar_names(name: str, table: Mapping[str, MachineType]) -> list[str]:
     """Return up to eight names of the same family, by the prefix of the name."""
     family = name.replace(".", "-").partition("-")[0]
     return [machine for machine in table if machine.replace(".", "-").partition("-")[0] == family][:8]
-
-
-def _families(machines: Iterable[MachineType]) -> list[str]:
-    return sorted({machine.family for machine in machines})
-
-
-ModelKind = Literal["on-demand", "spot", "flex-start", "queued", "reservation", "capacity-block"]
-_KINDS: dict[str, ModelKind] = {
-    "on-demand": "on-demand",
-    "spot": "spot",
-    "flex-start": "flex-start",
-    "queued": "queued",
-    "reservation": "reservation",
-    "capacity-block": "capacity-block",
-}
 
 
 @dataclass(frozen=True, kw_only=True)

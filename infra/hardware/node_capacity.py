@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from infra.hardware import KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
+from infra.hardware import GIBIBYTE, KUBELET_EVICTION_BYTES, MEBIBYTE, Capacity
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine
-from infra.hardware.machines import GIBIBYTE, MachineType, reserved_millicores
+from infra.hardware.machines import MachineType, reserved_millicores
 
 MAX_PODS = 110
 """Maximum number of pods of a node. Kubernetes recommends it, and EKS sets it for types below 30 vCPUs.
@@ -12,22 +12,32 @@ MAX_PODS = 110
 https://docs.aws.amazon.com/eks/latest/userguide/choosing-instance-type.html
 """
 
-_KERNEL_MARGIN_MIB = 40
+_EKS_KERNEL_MARGIN_MIB = 40
 """Memory in MiB that later kernels reserve in addition: 33 MiB on g5.8xlarge (aws/aws-k8s-tester pull request 471)."""
 
-# Sources of `Ec2Family.missing_memory`. m6i, c6i and r6i: Karpenter's table. r7i: 1212 of 32 GiB, 4311 of 128 GiB
-# (2i2c-org/infrastructure 63cd17e, node-capacity-info.json). g6: 3626 of 64 GiB, at most 5.3 % (pytorch/ci-infra pull
-# requests 1082, 910). p4de: 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge. p5: capacity
-# 2097112716Ki (aws-do-eks). No figures were found for g6e, g7e, p5en, p6-b200 and p6-b300. g6e and g7e use those
-# of g6, the others those of the newest CPU family.
-
 HUGE_PAGES_PER_VCPU = 110
-"""Huge pages of 2 MiB for each vCPU that the EFA driver allocates, plus one page in total.
+"""Huge pages of 2 MiB that the EFA driver allocates for each vCPU. A node has one more.
 
 42242Mi on a p5.48xlarge, 21122Mi on a p4de.24xlarge (aws-samples/aws-do-eks); HUGEPAGES_2MB_PER_CORE in
 bottlerocket-core-kit sources/corndog. The EKS image installs the driver: awslabs/amazon-eks-ami 81fec2e,
 templates/al2023/provisioners/install-efa.sh:53. No published figure of an AL2023 node was found.
 """
+
+_GKE_PAGES_DIVISOR = 64
+"""Divisor of the memory for page descriptors. The kernel describes each 4 KiB page in 64 bytes."""
+_GKE_KERNEL_MIB = 16
+_GKE_BOUNCE_BUFFER_MIB = 64
+"""Memory of the software I/O TLB, on machines of more than 3 GiB."""
+_GKE_SMALL_MACHINE_MIB = 8
+"""Additional reserved memory on machines of at most 8 GiB."""
+_GKE_CORRECTION_SHARE, _GKE_MAX_CORRECTION_MIB = 0.00175, 248
+_GKE_MARGIN_SHARE = 0.0077
+"""Share of memory that nodes report less than the autoscaler expects: 0.76 % on the node in GKE's documentation.
+
+https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes: 13498416Ki allocatable of 16 GiB.
+"""
+_GKE_MEMORY_BANDS = ((4, 25), (4, 20), (8, 10), (112, 6), (2**20, 2))
+"""Bands of memory in GiB, and the percentage of each band that GKE reserves."""
 
 
 def interface_pods(machine: Ec2Machine) -> int:
@@ -59,7 +69,7 @@ def eks_pods(machine: Ec2Machine) -> int:
 def eks_capacity(machine: Ec2Machine) -> Capacity:
     """Return the CPUs and memory that a node reports as its capacity."""
     if machine.missing_mib is not None:
-        missing = machine.missing_mib + _KERNEL_MARGIN_MIB
+        missing = machine.missing_mib + _EKS_KERNEL_MARGIN_MIB
     else:
         base, per_gib = EC2_FAMILIES[machine.family].missing_memory or (0, 0)
         missing = base + int(per_gib * machine.memory_gib)
@@ -82,52 +92,35 @@ def eks_allocatable(machine: Ec2Machine, *, fabric: bool = False) -> Capacity:
     )
 
 
-_PAGES_DIVISOR = 64
-"""Divisor of the memory for page descriptors. The kernel describes each 4 KiB page in 64 bytes."""
-_KERNEL_MIB = 16
-_BOUNCE_BUFFER_MIB = 64
-"""Memory of the software I/O TLB, on machines of more than 3 GiB."""
-_SMALL_MACHINE_MIB = 8
-"""Additional reserved memory on machines of at most 8 GiB."""
-_CORRECTION_SHARE, _MAX_CORRECTION_MIB = 0.00175, 248
-_MARGIN_SHARE = 0.0077
-"""Share of memory that nodes report less than the autoscaler expects: 0.76 % on the node in GKE's documentation.
-
-https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes: 13498416Ki allocatable of 16 GiB.
-"""
-_MEMORY_BANDS = ((4, 25), (4, 20), (8, 10), (112, 6), (2**20, 2))
-"""Bands of memory in GiB, and the percentage of each band that GKE reserves."""
-
-
 def gke_capacity(machine: MachineType) -> Capacity:
     """Return a lower bound of the CPUs and memory that a node with Container-Optimized OS reports.
 
-    The constants above are those of kubernetes/autoscaler, cluster-autoscaler/cloudprovider/gce/gce_reserved.go,
+    The constants are those of kubernetes/autoscaler, cluster-autoscaler/cloudprovider/gce/gce_reserved.go,
     CalculateKernelReserved. Google's autoscaler must know a node's memory before the node exists.
     """
     memory = machine.capacity.memory
-    kernel = memory // _PAGES_DIVISOR + _KERNEL_MIB * MEBIBYTE
+    kernel = memory // _GKE_PAGES_DIVISOR + _GKE_KERNEL_MIB * MEBIBYTE
     if memory > 3 * GIBIBYTE:
-        kernel += _BOUNCE_BUFFER_MIB * MEBIBYTE
+        kernel += _GKE_BOUNCE_BUFFER_MIB * MEBIBYTE
     if memory <= 8 * GIBIBYTE:
-        kernel += _SMALL_MACHINE_MIB * MEBIBYTE
-    kernel += min(int(memory * _CORRECTION_SHARE), _MAX_CORRECTION_MIB * MEBIBYTE)
+        kernel += _GKE_SMALL_MACHINE_MIB * MEBIBYTE
+    kernel += min(int(memory * _GKE_CORRECTION_SHARE), _GKE_MAX_CORRECTION_MIB * MEBIBYTE)
     return Capacity(
         millicores=machine.capacity.millicores,
-        memory=memory - kernel - int(memory * _MARGIN_SHARE),
+        memory=memory - kernel - int(memory * _GKE_MARGIN_SHARE),
     )
 
 
 def gke_allocatable(machine: MachineType) -> Capacity:
     """Return the capacity for pods of a node with at most 110 pods.
 
-    GKE reserves shares of the memory that the node reports, and the kubelet reserves another 100 MiB:
+    GKE reserves shares of the reported memory, and the kubelet reserves another 100 MiB:
     https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes#resource_reservations. That page has no
     further reservation for machine types with GPUs or TPUs.
     """
     capacity = gke_capacity(machine)
     reserved, remaining = 0, capacity.memory
-    for gibibytes, percent in _MEMORY_BANDS:
+    for gibibytes, percent in _GKE_MEMORY_BANDS:
         band = min(remaining, gibibytes * GIBIBYTE)
         reserved += band * percent // 100
         remaining -= band

@@ -29,10 +29,10 @@ The file has no dates of 1.36 and 1.37. GKE supports a version for 14 months aft
 """
 
 GKE_VERSIONS_CHECKED = date(2026, 11, 25)
-"""Date of the last search for newer dates."""
+"""Date of the last search for newer dates of GKE."""
 
-EXTENDED = "EXTENDED"
-"""Channel with about ten months of additional support, for a fee: https://cloud.google.com/kubernetes-engine/pricing"""
+EXTENDED_CHANNEL = "EXTENDED"
+"""GKE's release channel with about ten months of additional support, for a fee: https://cloud.google.com/kubernetes-engine/pricing"""
 
 
 def minor_of(version: str) -> int:
@@ -47,7 +47,7 @@ def gke_version_error(version: str, channel: str, today: date) -> tuple[str, str
     offered = [
         candidate
         for candidate in range(oldest, newest + 1)
-        if channel == EXTENDED or is_in_standard_support(candidate, today)
+        if channel == EXTENDED_CHANNEL or is_in_standard_support(candidate, today)
     ]
     if minor in offered:
         return None
@@ -67,14 +67,14 @@ def gke_version_error(version: str, channel: str, today: date) -> tuple[str, str
 
 
 def is_in_standard_support(minor: int, today: date) -> bool:
-    """Return True unless the minor version's standard support is known to have ended."""
+    """Return True unless the table has a past end date of a minor version's standard support."""
     ends = GKE_STANDARD_ENDS.get(minor)
     return ends is None or today <= ends
 
 
 @dataclass(frozen=True, kw_only=True)
 class EksSupport:
-    """Support of one minor version."""
+    """EKS's support of one minor version."""
 
     standard_ends: date
     """Last day of standard support."""
@@ -107,8 +107,8 @@ AWS has node images for it: awslabs/amazon-eks-ami 81fec2e, CHANGELOG.md:59-80 (
 EKS chooses the versions of its add-ons. Only `aws eks describe-addon-versions` lists those for 1.36.
 """
 
-STANDARD_PRICE, EXTENDED_PRICE = 0.10, 0.60
-"""US dollars for each cluster and hour: https://aws.amazon.com/eks/pricing/"""
+EKS_STANDARD_PRICE, EKS_EXTENDED_PRICE = 0.10, 0.60
+"""US dollars for each EKS cluster and hour: https://aws.amazon.com/eks/pricing/"""
 
 
 def eks_version_error(version: str, today: date) -> tuple[str, str] | None:
@@ -125,8 +125,8 @@ def eks_version_error(version: str, today: date) -> tuple[str, str] | None:
         return (
             "standard_support_ended",
             f"left standard support on {EKS_VERSIONS[version].standard_ends}; extended support costs "
-            f"{EXTENDED_PRICE:.2f} USD an hour per cluster instead of {STANDARD_PRICE:.2f}, and the upgrade policy of "
-            f"Trainyard's clusters, STANDARD, excludes it; {remedy}",
+            f"{EKS_EXTENDED_PRICE:.2f} USD an hour per cluster instead of {EKS_STANDARD_PRICE:.2f}, and the upgrade "
+            f"policy of Trainyard's clusters, STANDARD, excludes it; {remedy}",
         )
     if minor_of(version) < min(map(minor_of, EKS_VERSIONS)):
         return "no_longer_offered", f"is no longer offered; {remedy}"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from infra.local.settings import CONTROL_PLANE_ADDRESS, DNS_SERVICE_ADDRESS, ClusterSettings
 
 ANSWER_SECONDS = 10
+"""Seconds to wait for an answer of the server."""
 FIELD_MANAGER = "trainyard-local"
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
@@ -128,9 +129,9 @@ def base_objects() -> Objects:
 
 
 def _dns_permissions() -> Objects:
-    rbac = "/apis/rbac.authorization.k8s.io/v1"
     name = "trainyard:coredns"
-    version = "rbac.authorization.k8s.io/v1"
+    group = "rbac.authorization.k8s.io"
+    version = f"{group}/v1"
     watch = ["list", "watch"]
     role = {
         "apiVersion": version,
@@ -145,10 +146,10 @@ def _dns_permissions() -> Objects:
         "apiVersion": version,
         "kind": "ClusterRoleBinding",
         "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
     }
-    return [(f"{rbac}/clusterroles/{name}", role), (f"{rbac}/clusterrolebindings/{name}", binding)]
+    return [(f"/apis/{version}/clusterroles/{name}", role), (f"/apis/{version}/clusterrolebindings/{name}", binding)]
 
 
 def _dns_service() -> Objects:

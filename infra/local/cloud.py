@@ -72,7 +72,7 @@ class Local(Cloud):
     ) -> Platform:
         import pulumi
 
-        from infra.local.platform import provision_cluster
+        from infra.local.platform import build_local, provision_cluster
         from infra.project import project_folder
 
         provisioned = provision_cluster(
@@ -80,6 +80,4 @@ class Local(Cloud):
         )
         # While the provider starts the cluster on another core, import the Kubernetes types, the slowest import.
         await asyncio.to_thread(import_module, "pulumi_kubernetes.core.v1")
-        from infra.local.platform import build_local
-
         return build_local(self.config, provisioned)

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from infra.local import components
+from infra.local.leftovers import NODE_VARIABLE
 from infra.local.node import attach_node, make_bridge
 from infra.local.settings import ClusterSettings
 from infra.local.supervisor import Program, keep_running
@@ -60,7 +61,7 @@ def node(settings: ClusterSettings, binaries: Path, index: int) -> Program:
         name=settings.node_names[index],
         argv=[*UNSHARE, sys.executable, "-m", "infra.local.node", str(settings.folder), str(binaries), str(index)],
         log=settings.node_folder(index) / "node.log",
-        environment={"TRAINYARD_NODE_INDEX": str(index)},
+        environment={NODE_VARIABLE: str(index)},
         on_start=lambda pid: attach_node(pid, index),
     )
 

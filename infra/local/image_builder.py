@@ -17,7 +17,11 @@ from typing import IO, Any
 
 from infra.local.settings import cache_folder
 
-ANSWER_SECONDS = 10
+INFO_SECONDS = 10
+"""Seconds to wait for the answer of an engine's daemon."""
+PULL_SECONDS = 600
+LARGE_LAYER_BYTES = 50_000_000
+"""Size above which `empty_large_layers` removes a layer that the image store has unpacked."""
 PRIVATE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 """Command prefix that limits buildah's mounts to the lifetime of its process."""
 
@@ -57,7 +61,7 @@ class EngineBuilder:
 
     def pull(self, reference: str) -> bool:
         """Pull the image; return True on success."""
-        return _succeeds([self.program, "pull", "-q", reference], seconds=600)
+        return _succeeds([self.program, "pull", "-q", reference], seconds=PULL_SECONDS)
 
     def images(self) -> list[str]:
         """Return the references of the images that the engine holds."""
@@ -109,7 +113,7 @@ class BuildahBuilder:
 
     def pull(self, reference: str) -> bool:
         """Pull the image; return True on success."""
-        return _succeeds([*self.command, "pull", "--quiet", reference], seconds=600)
+        return _succeeds([*self.command, "pull", "--quiet", reference], seconds=PULL_SECONDS)
 
     def images(self) -> list[str]:
         """Return the references of the images in the storage."""
@@ -138,17 +142,17 @@ class BuildahBuilder:
             self._push(reference, Path(folder))
             write_archive(Path(folder), reference, target)
 
+    def forget_large_layers(self, reference: str) -> list[str]:
+        """Free the space of layers that the image store has unpacked. Return their digests."""
+        return empty_large_layers(self.layout, reference)
+
     def _ensure_layout(self, reference: str) -> None:
-        if not has(self.layout, reference):
+        if not has_image(self.layout, reference):
             self._push(reference, self.layout)
 
     def _push(self, reference: str, layout: Path) -> None:
         compression = ["--compression-format", "zstd", "--compression-level", "1"]
         _run([*self.command, "push", "--quiet", *compression, reference, f"oci:{layout}:{reference}"])
-
-    def forget_large_layers(self, reference: str) -> list[str]:
-        """Free the space of layers that the image store has unpacked. Return their digests."""
-        return empty_large_layers(self.layout, reference)
 
 
 Builder = EngineBuilder | BuildahBuilder
@@ -160,7 +164,7 @@ def find_builder() -> Builder:
     Raise RuntimeError, with all three names, if none works.
     """
     for program in ("docker", "podman"):
-        if shutil.which(program) and _succeeds([program, "info"], seconds=ANSWER_SECONDS):
+        if shutil.which(program) and _succeeds([program, "info"], seconds=INFO_SECONDS):
             return EngineBuilder(program)
     if shutil.which("buildah"):
         return BuildahBuilder()
@@ -173,7 +177,8 @@ def _run(command: list[str]) -> None:
     """Run a command. Raise RuntimeError with the end of its output if it fails."""
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode != 0:
-        raise RuntimeError(f"{command[0]} failed with {result.returncode}:\n{result.stdout[-3000:]}")
+        program = next(word for word in command if word not in PRIVATE_MOUNTS)
+        raise RuntimeError(f"{program} failed with {result.returncode}:\n{result.stdout[-3000:]}")
 
 
 def _references(command: list[str]) -> list[str]:
@@ -189,10 +194,6 @@ def _succeeds(command: list[str], *, seconds: float = 60) -> bool:
     except (subprocess.TimeoutExpired, FileNotFoundError):
         return False
     return result.returncode == 0
-
-
-LARGE_LAYER_BYTES = 50_000_000
-"""Size above which a layer is removed from the layout after the image store has unpacked it."""
 
 
 def blob(layout: Path, digest: str) -> Path:
@@ -211,7 +212,14 @@ def manifest_of(layout: Path, reference: str) -> tuple[dict[str, Any], dict[str,
     raise KeyError(f"no image {reference} in {layout}")
 
 
-def has(layout: Path, reference: str) -> bool:
+def _layers(layout: Path, reference: str) -> list[tuple[dict[str, Any], str]]:
+    """Return the descriptor of each layer of an image, and the digest of its uncompressed content."""
+    _, manifest = manifest_of(layout, reference)
+    config = json.loads(blob(layout, manifest["config"]["digest"]).read_text(encoding="utf-8"))
+    return list(zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True))
+
+
+def has_image(layout: Path, reference: str) -> bool:
     """Return True if the layout has the image `reference`."""
     try:
         manifest_of(layout, reference)
@@ -231,16 +239,14 @@ def unpacked_layers(layout: Path) -> list[str]:
 def empty_large_layers(layout: Path, reference: str) -> list[str]:
     """Remove the image's large layers, which all nodes must have unpacked. Return the digests of the new ones.
 
-    An empty sparse file replaces each layer. Its name is that of the layer's uncompressed content. The tool that writes
-    the layout (containers/image, `TryReusingBlob`) first looks for that name. It then assumes that the layout has the
-    layer, and uses that name in the next image with the layer.
+    An empty sparse file replaces each layer. Its name is the digest of the layer's uncompressed content. The tool that
+    writes the layout (containers/image, `TryReusingBlob`) first looks for that name. If the file exists, the tool uses
+    that name in the next image and does not write the layer again.
     """
-    _, manifest = manifest_of(layout, reference)
-    config = json.loads(blob(layout, manifest["config"]["digest"]).read_text(encoding="utf-8"))
     unpacked = unpacked_layers(layout)
     large = {
         layer["digest"]: (content, layer["size"])
-        for layer, content in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True)
+        for layer, content in _layers(layout, reference)
         if layer["size"] > LARGE_LAYER_BYTES and layer["digest"] != content
     }
     now_unpacked = dict.fromkeys([*unpacked, *large, *(content for content, _ in large.values())])
@@ -257,11 +263,9 @@ def omitted_chains(layout: Path, reference: str) -> set[str]:
 
     Rule: https://github.com/opencontainers/image-spec/blob/v1.1.0/config.md#layer-chainid
     """
-    _, manifest = manifest_of(layout, reference)
-    config = json.loads(blob(layout, manifest["config"]["digest"]).read_text(encoding="utf-8"))
     unpacked = set(unpacked_layers(layout))
     chains, chain = set(), ""
-    for layer, content in zip(manifest["layers"], config["rootfs"]["diff_ids"], strict=True):
+    for layer, content in _layers(layout, reference):
         chain = f"sha256:{hashlib.sha256(f'{chain} {content}'.encode()).hexdigest()}" if chain else content
         if layer["digest"] in unpacked:
             chains.add(chain)

@@ -63,7 +63,7 @@ def _kubeconfigs(settings: ClusterSettings) -> dict[Path, str]:
 
 
 def kubeconfig(folder: Path, name: str, context: str, server: str) -> str:
-    """Return a kubeconfig (JSON, which is YAML) that embeds the certificate `name`."""
+    """Return a kubeconfig, as JSON, that embeds the certificate `name` and its key."""
 
     def embedded(file: str) -> str:
         return b64encode((folder / file).read_bytes()).decode()

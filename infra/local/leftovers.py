@@ -1,4 +1,4 @@
-"""Leftovers of a local cluster on this machine: its processes, cgroups, mounts and files. Also ends the first two.
+"""Processes, cgroups and other leftovers of a local cluster on this machine.
 
 Standard library only: `make down` works with any Python 3.11, before set-up and after its removal.
 """
@@ -12,7 +12,11 @@ from pathlib import Path
 
 CLUSTER_VARIABLE = "TRAINYARD_CLUSTER"
 """Environment variable with the cluster's folder in every process of a cluster."""
+NODE_VARIABLE = "TRAINYARD_NODE_INDEX"
+"""Environment variable with the node's index in every process of a node."""
 END_SECONDS = 20.0
+"""Seconds that killed processes may take to end."""
+CGROUPS = Path("/sys/fs/cgroup")
 
 
 def processes(folder: Path) -> list[int]:
@@ -59,7 +63,7 @@ def is_namespace_init(pid: int) -> bool:
 def node_process(folder: Path, index: int) -> int | None:
     """Return process 1 of node `index`, by its id outside the node, or None if the node does not run."""
     for pid in processes(folder):
-        if environment_value(pid, "TRAINYARD_NODE_INDEX") == str(index) and is_namespace_init(pid):
+        if environment_value(pid, NODE_VARIABLE) == str(index) and is_namespace_init(pid):
             return pid
     return None
 
@@ -71,7 +75,7 @@ def node_program(folder: Path, index: int, name: str) -> int | None:
             has_name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name
         except OSError:
             continue  # The process ended during this scan.
-        if has_name and environment_value(pid, "TRAINYARD_NODE_INDEX") == str(index):
+        if has_name and environment_value(pid, NODE_VARIABLE) == str(index):
             return pid
     return None
 
@@ -90,24 +94,10 @@ def end_processes(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def find(folder: Path, cgroup: str) -> list[str]:
-    """Return all leftovers of the cluster on this machine, one line each; an empty list after a complete stop."""
-    leftovers = [f"process {pid}" for pid in processes(folder)]
-    leftovers += [f"cgroup {path}" for path in cgroup_folders(cgroup)]
-    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
-    leftovers += [f"mount {line.split()[1]}" for line in mounts if line.split()[1].startswith(str(folder))]
-    if folder.exists():
-        leftovers.append(f"folder {folder}")
-    return leftovers
-
-
-CGROUPS = Path("/sys/fs/cgroup")
-
-
 def hierarchies() -> list[Path]:
-    """Return the root folders of all hierarchies.
+    """Return the root folders of all cgroup hierarchies.
 
-    With version 1, a version 2 root can also exist. runc uses both.
+    A machine with version 1 can also have a root of version 2. runc uses both.
     """
     mounts = map(str.split, Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines())
     roots = [Path(mount_point) for _, mount_point, kind, *_ in mounts if kind in ("cgroup", "cgroup2")]
@@ -169,3 +159,14 @@ def empty_cgroups(cgroup: str) -> None:
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"cgroup {folder} cannot be removed: {error}") from error
         time.sleep(0.05)
+
+
+def find(folder: Path, cgroup: str) -> list[str]:
+    """Return all leftovers of the cluster on this machine, one line each; an empty list after a complete stop."""
+    leftovers = [f"process {pid}" for pid in processes(folder)]
+    leftovers += [f"cgroup {path}" for path in cgroup_folders(cgroup)]
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    leftovers += [f"mount {line.split()[1]}" for line in mounts if line.split()[1].startswith(str(folder))]
+    if folder.exists():
+        leftovers.append(f"folder {folder}")
+    return leftovers

@@ -1,7 +1,7 @@
 """LocalCluster component, and its dynamic resources: the cluster's processes, and the images on its nodes.
 
-The images are a separate resource, because the outputs of a changed resource are unknown in a preview. If the images
-were inputs of the processes, the preview of every change of the trainer would show a new cluster with all its objects.
+The images are a separate resource, because the outputs of a changed resource are unknown in a preview. If images were
+inputs of the processes, a preview of new images would show a new cluster with all its objects.
 
 The providers have no state. The engine stores their inputs and outputs.
 """
@@ -33,63 +33,8 @@ from infra.project import project_folder
 
 NodeImage = tuple[int, str]
 """Index of a node and reference of an image."""
-
-
-def missing_images(settings: ClusterSettings, references: Sequence[str]) -> list[NodeImage]:
-    """Return the locally built images among `references` that nodes lack. A stopped node lacks all."""
-    local_references = [reference for reference in references if reference.startswith(LOCAL_PREFIX)]
-    with ThreadPoolExecutor() as pool:
-        images_of_nodes = list(pool.map(partial(_images, settings), range(settings.nodes)))
-    return [
-        (index, reference)
-        for index, images in enumerate(images_of_nodes)
-        for reference in local_references
-        if reference not in images
-    ]
-
-
-def load_images(
-    settings: ClusterSettings,
-    references: Sequence[str],
-    progress: Callable[[str], None],
-    job_layers: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
-) -> None:
-    """Load each locally built image into each node that lacks it. `job_layers` has the layers of some."""
-    from infra.local.trainer_image import build_layer, ensure_stored, layer_of_inputs
-
-    for index, reference in missing_images(settings, references):
-        layers = partial(_layers, settings, index)
-        build = partial(build_layer, layer_of_inputs(job_layers[reference])) if reference in job_layers else None
-        write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress, layers, build)
-        progress(f"loading {reference} into {settings.node_names[index]}")
-        run_with_archive([*_in_node(settings, index), "images", "import", "-"], reference, write)
-
-
-def _images(settings: ClusterSettings, index: int) -> set[str]:
-    if leftovers.node_process(settings.folder, index) is None:
-        return set()
-    command = [*_in_node(settings, index), "images", "list", "-q"]
-    # If the container runtime does not answer, the output is empty, so the node counts as lacking all images.
-    return set(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
-
-
-def _layers(settings: ClusterSettings, index: int) -> set[str]:
-    """Return the chain ids (containerd's names) of the layers that a node has unpacked."""
-    command = [*_in_node(settings, index), "snapshots", "list"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return {words[0] for line in lines if (words := line.split())}
-
-
-def _in_node(settings: ClusterSettings, index: int) -> list[str]:
-    """Return the beginning of a `ctr` command in the node."""
-    process = leftovers.node_process(settings.folder, index)
-    if process is None:
-        raise RuntimeError(f"node {settings.node_names[index]} does not run; run {make_command('up')}")
-    enter = ["nsenter", "--target", str(process), "--mount", "--pid"]
-    return [*enter, in_node("ctr"), "--namespace", "k8s.io"]
-
-
 Properties = dict[str, Any]
+"""Inputs or outputs of a resource."""
 
 SETTINGS = ("owner", "stack", "name", "nodes", "port")
 """Inputs that contain the cluster's settings."""
@@ -98,7 +43,7 @@ CHANGED_IN_PLACE = ("name", "nodes", "port")
 
 
 def settings_of(properties: Properties) -> ClusterSettings:
-    """Return the settings in a resource's inputs, which contain numbers as floats."""
+    """Return the settings in a resource's inputs, in which numbers are floats."""
     return ClusterSettings(
         owner=properties["owner"],
         stack=properties["stack"],
@@ -196,7 +141,7 @@ class Engine:
         self._pid = engine_above(os.getpid())
 
     def check(self) -> None:
-        """Raise RuntimeError if the engine has ended, because the state would not contain processes that start now."""
+        """Raise RuntimeError if the engine has ended, because its state would lack processes that start now."""
         if self._pid is None or engine_above(os.getpid()) != self._pid:
             raise RuntimeError("the `pulumi` process of this cluster has ended; no further process was started")
 
@@ -212,6 +157,64 @@ def engine_above(pid: int) -> int | None:
             return pid
         pid = int(rest.split()[1])
     return None
+
+
+def missing_images(settings: ClusterSettings, references: Sequence[str]) -> list[NodeImage]:
+    """Return the locally built images among `references` that nodes lack. A stopped node lacks all."""
+    local_references = [reference for reference in references if reference.startswith(LOCAL_PREFIX)]
+    with ThreadPoolExecutor() as pool:
+        images_of_nodes = list(pool.map(partial(_images_of_node, settings), range(settings.nodes)))
+    return [
+        (index, reference)
+        for index, images in enumerate(images_of_nodes)
+        for reference in local_references
+        if reference not in images
+    ]
+
+
+def load_images(
+    settings: ClusterSettings,
+    references: Sequence[str],
+    progress: Callable[[str], None],
+    job_layers: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> None:
+    """Load each locally built image into each node that lacks it.
+
+    `job_layers` is reference of an image -> inputs of the job's layer in it.
+    """
+    from infra.local.trainer_image import build_layer, ensure_stored, layer_of_inputs
+
+    for index, reference in missing_images(settings, references):
+        layers = partial(_layers_of_node, settings, index)
+        build = partial(build_layer, layer_of_inputs(job_layers[reference])) if reference in job_layers else None
+        write = stored_writer(reference) if is_program(reference) else ensure_stored(reference, progress, layers, build)
+        progress(f"loading {reference} into {settings.node_names[index]}")
+        run_with_archive([*_in_node(settings, index), "images", "import", "-"], reference, write)
+
+
+def _images_of_node(settings: ClusterSettings, index: int) -> set[str]:
+    """Return the references of a node's images. A node that does not run has none."""
+    if leftovers.node_process(settings.folder, index) is None:
+        return set()
+    command = [*_in_node(settings, index), "images", "list", "-q"]
+    # If the container runtime does not answer, the output is empty, so the node counts as lacking all images.
+    return set(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
+
+
+def _layers_of_node(settings: ClusterSettings, index: int) -> set[str]:
+    """Return the chain ids (containerd's names) of the layers that a node has unpacked."""
+    command = [*_in_node(settings, index), "snapshots", "list"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return {words[0] for line in lines if (words := line.split())}
+
+
+def _in_node(settings: ClusterSettings, index: int) -> list[str]:
+    """Return the beginning of a `ctr` command in the node."""
+    process = leftovers.node_process(settings.folder, index)
+    if process is None:
+        raise RuntimeError(f"node {settings.node_names[index]} does not run; run {make_command('up')}")
+    enter = ["nsenter", "--target", str(process), "--mount", "--pid"]
+    return [*enter, in_node("ctr"), "--namespace", "k8s.io"]
 
 
 class NodeImagesProvider(dynamic.ResourceProvider):
@@ -259,7 +262,7 @@ class LocalClusterArgs:
     images: pulumi.Input[Sequence[str]] = ()
     """References of the images that every node must have."""
     layers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Reference -> inputs of the layer (layer_inputs) of each of these images that has one."""
+    """Reference of an image with a job's layer -> inputs of that layer, from `layer_inputs`."""
 
 
 class _ClusterProcesses(dynamic.Resource):

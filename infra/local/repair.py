@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from infra.local import leftovers
 from infra.local.api import MERGE, STRATEGIC_MERGE, ApiUnavailable, NotFound, request
-from infra.local.components import READY_URL
+from infra.local.key_files import CONTROL_PLANE_URL
 from infra.local.settings import ClusterSettings
 from infra.local.supervisor import write_log
 
@@ -127,7 +127,7 @@ def repair_nodes(settings: ClusterSettings, server: str) -> None:
 def main(folder: Path) -> None:
     """Check the nodes periodically until this process ends."""
     settings = ClusterSettings.load(folder)
-    server = READY_URL.removesuffix("/readyz")
+    server = CONTROL_PLANE_URL
     while True:
         try:
             repair_nodes(settings, server)

@@ -30,7 +30,7 @@ def eks(**platform: Any) -> dict[str, Any]:
 def steps(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Step]:
     """Return the step of each resource of the clouds and the cluster, by name."""
     found = difference(record_program(before, ()), record_program(after, ()))
-    return {each.name: each for each in found if not each.component}
+    return {each.name: each for each in found if not each.is_component}
 
 
 def test_difference_of_equal_stacks_changes_no_resource() -> None:

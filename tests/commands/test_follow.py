@@ -20,7 +20,7 @@ from commands.follow import Follower, follow
 from commands.job_results import report_finished
 from commands.monitor.cluster import NO_KUEUE, Cluster, StackNotFound, StackOutputs, Unreachable
 from commands.monitor.screen import Screen
-from commands.status import show
+from commands.status import print_snapshot, take_snapshot
 from infra.local import leftovers
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
@@ -306,7 +306,7 @@ def test_status_of_three_jobs_shows_nodes_and_every_job(cluster: Cluster, apply:
     wait_for("the pod has a log", lambda: bool(cluster.log(cluster.pods(["table"])[0])))
     wait_for("the other pod has a reason", lambda: any(pod.reason for pod in cluster.pods(["wide"])))
     out = io.StringIO()
-    show(cluster, ("table", "wide", "none"), out)
+    print_snapshot(take_snapshot(cluster, ("table", "wide", "none")), out)
     lines = out.getvalue().splitlines()
     assert lines[:3] == ["nodes: 2 of 2 ready", "  follow-0 ready", "  follow-1 ready"]
     rows = {line.split()[0]: line for line in lines[4:] if line}

@@ -14,7 +14,7 @@ import pytest
 
 from commands import stack_files
 from commands.environment import StackBusy
-from commands.stack_files import explain, free_locks, only_command, owners_in
+from commands.stack_files import explain_locks, free_locks, only_command, owners_in
 
 MARK = "/checkout:dev"
 SINCE = "2026-11-24T10:00:00Z"
@@ -120,7 +120,7 @@ def test_owners_in_a_pulumi_error_returns_every_owner() -> None:
 
 def test_explain_of_a_dead_owner_on_a_shared_backend_names_the_command() -> None:
     _, dead = owners_in(LOCKED_ERROR)
-    assert "it is dead; remove its lock with `make shell STACK=dev`" in explain("dev", [dead], MARK)
+    assert "it is dead; remove its lock with `make shell STACK=dev`" in explain_locks("dev", [dead], MARK)
 
 
 HOLDER_PROGRAM = """

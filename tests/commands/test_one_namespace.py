@@ -13,7 +13,7 @@ import yaml
 from commands.follow import follow
 from commands.monitor.cluster import Cluster, StackOutputs
 from commands.monitor.screen import Screen
-from commands.status import show
+from commands.status import print_snapshot, take_snapshot
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
 from tests.commands.conftest import job
@@ -42,7 +42,7 @@ def member(local: ClusterSettings, kubectl: Callable[..., str], tmp_path: Path) 
 def status_of(kubeconfig: str, name: str) -> str:
     """Return the output of `make status` for a job."""
     out = io.StringIO()
-    show(Cluster(kubeconfig, NAMESPACE), (name,), out)
+    print_snapshot(take_snapshot(Cluster(kubeconfig, NAMESPACE), (name,)), out)
     return out.getvalue()
 
 

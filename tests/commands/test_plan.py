@@ -40,7 +40,7 @@ def test_by_kind_replacement_counts_once() -> None:
 
 
 def test_steps_of_unknown_operation_raises() -> None:
-    with pytest.raises(ValueError, match="would explode"):
+    with pytest.raises(ValueError, match="operation explode of"):
         steps_of(preview(("explode", POOL, "gpus-nodes", state("gpus"))))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from commands.monitor.cluster import Cluster
-from commands.status import show
+from commands.status import print_snapshot, take_snapshot
 from infra.local import leftovers
 from infra.local.api import ready_nodes
 from infra.local.repair import TAINT
@@ -121,7 +121,7 @@ class LostNode:
         """Return the output of `make status`."""
         out = io.StringIO()
         names = [job_name(kind, self._cause) for kind in KINDS]
-        show(Cluster(str(self._settings.kubeconfig), NAMESPACE), names, out)
+        print_snapshot(take_snapshot(Cluster(str(self._settings.kubeconfig), NAMESPACE), names), out)
         return out.getvalue()
 
     def deletion_delays(self) -> list[float]:

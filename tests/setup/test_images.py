@@ -77,7 +77,7 @@ def test_a_node_without_the_layers_left_out_is_recognised(layout: Path) -> None:
 
 
 def test_missing_image_is_named_in_the_error(layout: Path) -> None:
-    assert not image_builder.has(layout, "trainyard.local/other:1")
+    assert not image_builder.has_image(layout, "trainyard.local/other:1")
     with pytest.raises(KeyError, match="other"):
         image_builder.manifest_of(layout, "trainyard.local/other:1")
 

@@ -10,7 +10,7 @@ from infra.hardware.versions import (
     DEFAULT_EKS_VERSION,
     EKS_VERSIONS,
     EKS_VERSIONS_CHECKED,
-    EXTENDED,
+    EXTENDED_CHANNEL,
     GKE_MINORS,
     GKE_STANDARD_ENDS,
     GKE_VERSIONS_CHECKED,
@@ -64,7 +64,7 @@ def test_gke_version_is_offered_until_last_day_of_standard_support(version: str)
     code, message = gke_version_error(version, "REGULAR", last + timedelta(days=1)) or ("", "")
     assert code == "standard_support_ended"
     assert "release_channel: EXTENDED" in message
-    assert gke_version_error(version, EXTENDED, last + timedelta(days=1)) is None
+    assert gke_version_error(version, EXTENDED_CHANNEL, last + timedelta(days=1)) is None
 
 
 def test_gke_version_outside_channel_has_code_and_offered_versions() -> None:
@@ -80,7 +80,7 @@ def test_gke_versions_are_sorted_by_end_of_support() -> None:
     assert list(GKE_STANDARD_ENDS.values()) == sorted(set(GKE_STANDARD_ENDS.values()))
 
 
-@pytest.mark.parametrize("channel", sorted(set(GKE_MINORS) - {EXTENDED}))
+@pytest.mark.parametrize("channel", sorted(set(GKE_MINORS) - {EXTENDED_CHANNEL}))
 def test_gke_channel_has_version_with_two_months_of_support(channel: str) -> None:
     oldest, newest = GKE_MINORS[channel]
     soon = TODAY + timedelta(days=60)
