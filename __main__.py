@@ -15,7 +15,6 @@ import pulumi
 
 from infra.capacity import Scheduling
 from infra.naming import JOB_LABEL, KUEUE, stack_labels
-from infra.operators import install_operators
 from infra.project import project_folder
 from stack import config as stack_config
 from stack.placement import pools_of_jobs, queue_capacity
@@ -73,6 +72,20 @@ def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Outp
     return HostFolder(claim, args, platform.resource_options()).claim
 
 
+def install_operators(config: stack_config.StackConfig, platform: Platform) -> list[pulumi.Resource]:
+    """Install the operators that the jobs require. Return the resources that such jobs must wait for.
+
+    Raises ValueError if set-up has not run.
+    """
+    if not config.operators:
+        return []
+    # Import here: the module is slow to import, and the default stack has no operators.
+    from infra.operators import Operators, OperatorsArgs
+
+    args = OperatorsArgs(needed=config.operators, images=platform.operator_images, after=platform.before_pods())
+    return [Operators("operators", args, platform.resource_options())]
+
+
 def create_queues(
     config: stack_config.StackConfig, platform: Platform, operators: list[pulumi.Resource]
 ) -> list[pulumi.Resource]:
@@ -116,7 +129,7 @@ async def main() -> None:
         config = stack_config.load()
         layers = frozenset(config.job_layers.values())
         platform = await config.cloud.build(config.operators, config.builtin_images, layers)
-        operators = install_operators(config.operators, platform)
+        operators = install_operators(config, platform)
     except ValueError as error:
         raise pulumi.RunError(str(error)) from error
     queues = create_queues(config, platform, operators) if KUEUE in config.operators else []

@@ -49,7 +49,6 @@ from pulumi_kubernetes.rbac.v1 import (
 
 from infra.naming import stack_labels
 from infra.operator_releases import REQUEST, OperatorObjects, Release, Webhooks, load_objects, needed_releases
-from infra.platform import Platform
 from settings.kubernetes_values import format_cpu, format_memory
 from settings.types import OPERATORS_NAMESPACE
 
@@ -395,14 +394,3 @@ class Operators(pulumi.ComponentResource):
             )
         self.versions = pulumi.Output.all(**{name: operator.version for name, operator in operators.items()})
         self.register_outputs({"versions": self.versions})
-
-
-def install_operators(names: frozenset[str], platform: Platform) -> list[pulumi.Resource]:
-    """Install operators on the platform. Return the resources that jobs must wait for.
-
-    Raises ValueError if set-up has not run.
-    """
-    if not names:
-        return []
-    args = OperatorsArgs(needed=names, images=platform.operator_images, after=platform.before_pods())
-    return [Operators("operators", args, platform.resource_options())]

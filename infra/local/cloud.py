@@ -79,5 +79,5 @@ class Local(Cloud):
             self.cluster(str(project_folder()), pulumi.get_stack()), operators, images, layers
         )
         # While the provider starts the cluster on another core, import the Kubernetes types, the slowest import.
-        await asyncio.to_thread(import_module, "pulumi_kubernetes.core.v1")
+        await asyncio.to_thread(import_module, "infra.platform")
         return build_local(self.config, provisioned)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pulumi
-import pulumi_kubernetes
 
 from infra.builtin_images import TRAINER, JobLayer
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
@@ -18,7 +18,11 @@ from infra.local.provider import LocalCluster, LocalClusterArgs
 from infra.local.settings import PAUSE_IMAGE, TAKE_OVER_VARIABLE, ClusterSettings
 from infra.local.trainer_image import builtin_image_reference, layer_inputs, layer_reference, trainer_image_reference
 from infra.operator_releases import needed_releases
-from infra.platform import CLAIM_URL, BucketClaim, Platform, TrainingNamespace, TrainingNamespaceArgs
+
+if TYPE_CHECKING:
+    import pulumi_kubernetes
+
+    from infra.platform import Platform
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +88,9 @@ BUCKET_SIZE = "20Gi"
 
 def build_local(config: LocalConfig, provisioned: ProvisionedCluster) -> Platform:
     """Create the jobs' namespace in the cluster. Return the platform."""
+    # Import here: the Kubernetes types are slow to import, and the cluster starts meanwhile.
+    from infra.platform import CLAIM_URL, BucketClaim, Platform, TrainingNamespace, TrainingNamespaceArgs
+
     cluster = provisioned.cluster
     provider = _provider(cluster)
     training = TrainingNamespace(
@@ -115,6 +122,8 @@ def build_local(config: LocalConfig, provisioned: ProvisionedCluster) -> Platfor
 
 
 def _provider(cluster: LocalCluster) -> pulumi_kubernetes.Provider:
+    import pulumi_kubernetes
+
     return pulumi_kubernetes.Provider(
         "kubernetes",
         kubeconfig=cluster.kubeconfig,
