@@ -37,7 +37,7 @@ CHECKPOINTS = ("checkpoint ",) * 3
 
 
 def backoff_seconds(failed_pods: int) -> float:
-    """Return the delay of the Job controller after this number of failed pods, if it counts them together."""
+    """Return the delay of the Job controller if it counts this number of failed pods together."""
     if failed_pods == 0:
         return 0.0
     return min(FIRST_BACKOFF_SECONDS * 2.0 ** (failed_pods - 1), LONGEST_BACKOFF_SECONDS)

@@ -69,7 +69,7 @@ UNMEASURED_WITHOUT_GPU = dict.fromkeys(
     ),
     "no GPU here",
 )
-"""Further goals that it does not measure without a GPU."""
+"""Further goals that this bench does not measure without a GPU."""
 GPU_ROUNDS = 15
 GPU_GOALS = {
     ("gpu-loop-floor", "best", "plain"): 1 / 0.98,
@@ -129,7 +129,8 @@ def save_steps(*, threads: int) -> tuple[Measure, Result]:
 def compare_saves(rounds: Sequence[Sequence[tuple[float, ...]]]) -> tuple[Measure, Result]:
     """Return the results of rounds of steps without a save, with a background save and with torch.save.
 
-    Each is a time in seconds and a number of steps. Steps beyond those of the first side count as steps without a save.
+    Each side of a round is a time in seconds and a number of steps. Steps beyond the number of the first side count as
+    steps without a save.
     """
     without, ours, theirs = (
         tuple(sides[number][0] - (sides[number][1] - sides[0][1]) * sides[0][0] / sides[0][1] for sides in rounds)
@@ -276,7 +277,7 @@ def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
 
 
 def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Result, ...]]]:
-    """Return each measure by its name. The goal for time is the inverse of the goal for speed in the name."""
+    """Return each measure by its name. A goal such as 1 / 0.98 for time is the inverse of a goal for speed."""
     cores = 2
     return {
         "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE_PAIRS),
