@@ -96,7 +96,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the nearest folder above that exists."""
+    """Return the folder or its nearest parent that exists."""
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 
@@ -123,7 +123,7 @@ def _tools() -> Iterator[Finding]:
 
 
 def _is_done(check: object) -> bool:
-    """Return the result of a step's check. A check that fails is not done."""
+    """Return the result of a step's check. A check that raises an error means not done."""
     assert callable(check)
     try:
         return bool(check())
@@ -132,7 +132,7 @@ def _is_done(check: object) -> bool:
 
 
 def commit(folder: Path) -> str:
-    """Return the commit of a checkout, followed by `-dirty` if its files differ from it."""
+    """Return the commit of a checkout, followed by `-dirty` if files differ from that commit."""
     words = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
