@@ -55,7 +55,7 @@ class Forbidden(Unreachable):
 
 
 class Untrusted(Unreachable):
-    """Something answers at the API server's address that does not belong to this kubeconfig, or does not know it."""
+    """The API server's certificate is of another cluster, or the server does not accept the kubeconfig's login."""
 
 
 class UnknownStack(CommandError):
@@ -190,7 +190,7 @@ class Cluster:
             return False
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
-        """Return the pods of the jobs, including earlier attempts. Owners are those from the last call of `jobs`."""
+        """Return the pods of the jobs, including earlier attempts. The last call of `jobs` determines their owners."""
         selector = f"{JOB_LABEL} in ({','.join(jobs)})"
         call = self._core.list_namespaced_pod
         found = [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
@@ -204,7 +204,7 @@ class Cluster:
         """Return the jobs by name, of any kind. A job that does not exist is `absent`."""
         customs, intermediates = self._custom_objects()
         objects = [*_items(self._batch.list_namespaced_job, self.namespace), *customs]
-        # An operator's job is made of others: a TrainJob of a JobSet of its name, which is made of Jobs.
+        # An operator's job owns other jobs: a TrainJob owns a JobSet of the same name, and the JobSet owns Jobs.
         owners = {each["metadata"]["uid"]: owner for each in (*objects, *intermediates) if (owner := owner_of(each))}
         self._owners = owners
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
@@ -230,7 +230,7 @@ class Cluster:
         }
 
     def set_suspended(self, job: JobState, value: bool) -> None:
-        """Suspend a job, which ends its pods, or resume it. Kueue does it for a job in a queue."""
+        """Suspend a job, which ends its pods, or resume it. For a job in a queue, Kueue does this."""
         if job.queue:
             call = partial(self._custom.list_namespaced_custom_object, *WORKLOADS, self.namespace)
             names = [each["metadata"]["name"] for each in _items(call, "workloads") if owner_of(each) == job.uid]
@@ -285,7 +285,7 @@ class Cluster:
     def _custom_objects(self) -> tuple[list[Object], list[Object]]:
         """Return the operators' jobs, and the objects between them and their pods.
 
-        Kinds that are unknown or forbidden are not queried again.
+        Do not query unknown or forbidden kinds again.
         """
         jobs: list[Object] = []
         intermediates: list[Object] = []
@@ -307,13 +307,13 @@ class Cluster:
         return jobs, intermediates
 
     def _root(self, uid: str) -> str:
-        """Return the object at the top of the chain of owners of this uid."""
+        """Return the uid of the object at the top of this uid's chain of owners."""
         while uid in self._owners:
             uid = self._owners[uid]
         return uid
 
     def warnings(self, uid: str) -> list[str]:
-        """Return the warning events about one object and those that it owns, oldest first: `Reason: message`."""
+        """Return the warning events about one object and the objects that it owns, oldest first: `Reason: message`."""
         call = partial(self._core.list_namespaced_event, self.namespace)
         below = [each for each in self._owners if self._root(each) == uid]
         events = [
@@ -404,7 +404,7 @@ def _end(answer: Any) -> None:
     try:
         answer.shutdown()
     except (ValueError, RuntimeError):
-        return  # It has ended by itself.
+        return  # The answer has ended by itself.
 
 
 def _split_timestamp(line: bytes) -> tuple[str, str]:
