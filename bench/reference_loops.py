@@ -3,8 +3,8 @@
 The loops follow the description of these scripts, without copied code: torchvision's classification reference
 (https://github.com/pytorch/vision/tree/main/references/classification), the ImageNet example of
 https://github.com/pytorch/examples/tree/main/imagenet, and on a GPU the train benchmark of timm
-(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). For language models there is a plain loop
-as in a script of one file, and torchtitan's model.
+(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). Language models have a plain loop as in a
+script of one file, and torchtitan's model.
 
 The first two scripts read from a DataLoader. Here it contains images generated in advance, so that the measure does not
 compare random number generators. On a GPU the images are already in the GPU's memory, so that the measure does not
@@ -262,7 +262,7 @@ def language_epoch(
 ) -> None:
     """Train for an epoch without checkpoints, events, clocks or watchdog.
 
-    The loop cuts a row of tokens into samples in random order, and has a learning rate schedule, AdamW, a clipped
+    The loop cuts a row of tokens into samples in random order. It has a learning rate schedule, AdamW, a clipped
     gradient and a printed loss.
     """
     model.train()

@@ -49,7 +49,7 @@ FINE_PAIRS = 151
 LANGUAGE_PAIRS = 61
 """Number of pairs of the language model's loop."""
 ROUNDS = 31
-"""Number of rounds of the loops that are compared with each other."""
+"""Number of rounds of Trainyard's and the reference scripts' loops."""
 SAVE_ROUNDS = 15
 """Number of rounds of the steps around a save."""
 PROMISED_ACCURACY = 98.5
@@ -157,7 +157,7 @@ def s3_bucket() -> Iterator[None]:
 
 
 def bucket_wait_share(name: str, goal: float, *, threads: int) -> Measure:
-    """Measure `wait_share` for images that are read from a bucket."""
+    """Measure `wait_share` for images that each step reads from a bucket."""
     with s3_bucket():
         return wait_share(name, "bucket", goal, threads=threads)
 
@@ -308,7 +308,7 @@ def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Resu
 
 
 def main() -> int:
-    """Take the measures. Return 0 if every goal is met, 1 if one is missed, 2 if one could not be taken."""
+    """Take the measures. Return 0 if they meet every goal, 1 if one misses its goal, 2 if one failed."""
     known = measures()
     wanted = [name for name in known if name != "gpu" or torch.cuda.is_available()]
     parser = argparse.ArgumentParser(prog="python -m bench.trainer", description=__doc__)

@@ -2,9 +2,9 @@
 
 `python -m bench.trainer_rank KIND FOLDER`. Rank 0 reads a block's name per line and answers with `RESULT seconds...`.
 
-A block of Trainyard's loop is an epoch of `Training.train_epoch` with all its work at a step: sampler, learning rate,
-metrics, printing, JSON lines, TensorBoard, and the ranks' joint decision to continue. A plain block is forward,
-backward and update of the same model on the same tensors.
+A block of Trainyard's loop is a call of `Training.train_epoch`. Each step includes sampler, learning rate, metrics,
+printing, JSON lines, TensorBoard, and the ranks' joint decision to continue. A plain block is forward, backward and
+update of the same model on the same tensors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Files of a stack's bucket: list, delete and copy them, and `fetch` a job's results. Clouds need `gcloud` or `aws`.
 
-Only buckets that are folders of this machine have been tested.
+Not yet tested: buckets in a cloud.
 """
 
 from __future__ import annotations

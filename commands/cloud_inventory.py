@@ -271,7 +271,7 @@ def _find_nothing(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]
 def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
     """Return a Find that uses a cloud's listings.
 
-    A resource with a `Name` tag matches by that tag and the cluster label, any other by all its known facts.
+    A resource with a `Name` tag matches by that tag and the cluster label. Any other matches by all its known facts.
     """
 
     def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:

@@ -246,7 +246,7 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: Quo
 
 
 def price_lines(config: StackConfig) -> list[str]:
-    """Return the price of a stack an hour, a day and a month, its parts, and the parts without a known price."""
+    """Return the price of a stack an hour, a day and a month, by part, and parts without a price."""
     estimate = config.cloud.cost_estimate()
     total = estimate.total
     hour, day, month = (f"${total.amount * hours:,.2f}" for hours in (1, 24, HOURS_OF_A_MONTH))

@@ -76,7 +76,7 @@ SILENT_SECONDS = 3.0
 NODES_SECONDS = 5.0
 """Seconds between two queries of the nodes."""
 EVENTS_SECONDS = 5.0
-"""Seconds that a host may wait without a reason before its events are queried, and between two queries."""
+"""Seconds that a host may wait without a reason before a query of its events, and between two queries."""
 QUIET_SECONDS = 120.0
 """Seconds without a line of a running host before the screen reports it."""
 QUIET_FACTOR = 3
@@ -86,7 +86,7 @@ NO_PODS_SECONDS = 10.0
 TAIL_LINES = 80
 """Lines kept of each host. torchrun's failure report takes about 40."""
 MANY_HOSTS = 8
-"""Number of hosts above which their states are counted instead of listed."""
+"""Number of hosts above which the screen counts their states instead of listing them."""
 
 
 class FollowError(RuntimeError):
@@ -104,7 +104,7 @@ class _Tracked:
     warning: str = ""
     """Its last warning event."""
     warning_read: float | None = None
-    """Time at which its events were read last, or at which it began to wait."""
+    """Time of the last query of its events, or at which it began to wait."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     """Last lines of a pod's log."""
     heard: float | None = None
@@ -315,7 +315,7 @@ class Follower:
         self._report_quiet_hosts(job, [pod for pod in current if pod.state == "running" and pod.ranks], now)
 
     def _report_stopped(self, job: JobState, pods: Sequence[PodState]) -> None:
-        """Report a job that is stopped, and its checkpoint once its hosts have ended."""
+        """Report a stopped job, and its checkpoint once its hosts have ended."""
         if any(pod.has_log and not pod.is_over for pod in pods):
             self._report(job.uid, f"{job.name} is stopping; its hosts save a checkpoint and end")
             return
@@ -366,7 +366,7 @@ class Follower:
                 self._report(f"quiet {pod.uid}", text)
 
     def _report_absent(self, job: JobState, now: float) -> None:
-        """Give up a job that does not exist: at once if its namespace is gone, else after time for a replacement."""
+        """Give up a missing job: at once if its namespace is gone, else after time for a replacement."""
         why = f" ({job.reason})" if job.reason else ""
         problem = f"job {job.name} was deleted" if self._was_seen(job.name) else f"job {job.name} does not exist{why}"
         advice = f"{self._up} creates it again"

@@ -113,7 +113,7 @@ class Child:
 
 
 def describe_file_error(error: OSError) -> str:
-    """Return a sentence about a file that cannot be read or written, with what to do."""
+    """Return a sentence about an error of a file, with what to do."""
     file = error.filename if error.filename is not None else "a file"
     remedy = FILE_REMEDIES.get(error.errno or 0, "check that path, then run the command again")
     return f"{file}: {error.strerror}; {remedy}"
@@ -309,12 +309,12 @@ class _SignalForwarder:
 
     @property
     def is_stop_requested(self) -> bool:
-        """True if the child was asked to stop."""
+        """True if a signal asked the child to stop."""
         return self._num_stop_requests > 0
 
     @property
     def is_abandoned(self) -> bool:
-        """True if the child was asked to end without finishing."""
+        """True if a second signal asked the child to end without finishing."""
         return self._sent > 1
 
     @property
@@ -425,5 +425,5 @@ def _ignore_interrupts() -> None:
 
 
 def _follow_parent() -> None:
-    """Make the kernel interrupt this process when the command that started it is killed."""
+    """Make the kernel interrupt this process when its parent, the command, dies."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)

@@ -242,7 +242,7 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
 
 
 def default_file(bucket: Bucket, folder: str, job: str) -> Path:
-    """Return the file next to the run record if the bucket is a folder of this machine, else one in this folder."""
+    """Return the file next to the run record if the bucket is here, else one in the working directory."""
     if not bucket.problem and bucket.is_here:
         return Path(bucket.location(folder)) / REPORT_FILE
     return Path(f"{job}-{REPORT_FILE}")

@@ -252,7 +252,7 @@ def _environment(report: JobReport) -> str:
 
 
 def _table(rows: Mapping[str, Any]) -> str:
-    """Return a table of the values that are known."""
+    """Return a table of the known values."""
     cells = []
     for name, value in rows.items():
         if value in (None, "", []):

@@ -308,7 +308,7 @@ class Dashboard:
         self._gone: dict[str, Mapping[str, Any]] = {}
 
     def update(self, found: Sequence[Source]) -> None:
-        """Start to watch the stacks that are new. Raises CommandError if one cannot be watched."""
+        """Start to watch the new stacks. Raises CommandError for a stack that the dashboard cannot watch."""
         for source in found:
             if source.key in self.watchers or self._gone.get(source.key) == source.outputs:
                 continue

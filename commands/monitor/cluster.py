@@ -28,7 +28,7 @@ from workloads.kinds import KINDS
 TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
 QUIET_SECONDS = 30.0
-"""Seconds without output after which a followed log is requested again: its connection may be dead."""
+"""Seconds without output before a follower requests a log again, because its connection may be dead."""
 EXITED_REASON = "ExitedWithCode"
 """Reason of the training-operator's events about the ends of pods."""
 WORKLOADS = ("kueue.x-k8s.io", "v1beta2")
@@ -71,7 +71,7 @@ class StackOutputs:
     """Outputs of a stack that the commands need."""
 
     kubeconfig_path: str
-    """The kubeconfig file of its cluster; several are joined as in `$KUBECONFIG`."""
+    """The kubeconfig file of its cluster, or several with separators as in `$KUBECONFIG`."""
     namespace: str
     """The namespace of its jobs."""
     jobs: tuple[str, ...]
@@ -178,7 +178,7 @@ class Cluster:
         self._custom: Any = CustomObjectsApi(api)
 
     def namespace_is_gone(self) -> bool:
-        """Return True if the jobs' namespace does not exist or is being deleted; False if the user may not see it."""
+        """Return True if the jobs' namespace is missing or in deletion; False if the user may not see it."""
         try:
             with _translating_errors():
                 call = self._core.read_namespace
@@ -371,7 +371,7 @@ class Cluster:
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
     ) -> Iterator[tuple[str, str]]:
-        """Yield time (RFC 3339) and text of each line of a pod's log as it is printed, until its container ends.
+        """Yield time (RFC 3339) and text of each line of a pod's log, old and new, until its container ends.
 
         `opened` gets a function that ends the stream. Another thread may call it.
         """
@@ -388,7 +388,7 @@ class Cluster:
                     yield from map(_split_timestamp, whole)
 
     def _log(self, pod: PodState, timeout: tuple[float, float], **options: Any) -> Any:
-        """Return the answer to a request for a log; None if the pod is gone or has not begun to print."""
+        """Return the answer to a request for a log; None if the pod is gone or has no log yet."""
         try:
             return self._core.read_namespaced_pod_log(
                 pod.name, self.namespace, **options, _preload_content=False, _request_timeout=timeout

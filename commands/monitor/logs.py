@@ -127,7 +127,7 @@ class _Stream:
     end: Callable[[], None] | None = None
     """Function that ends the current request."""
     last: str = ""
-    """Time of the last line that was read (RFC 3339, nanoseconds)."""
+    """Time of the last line read (RFC 3339, nanoseconds)."""
     is_over: threading.Event = field(default_factory=threading.Event)
     """Set when the pod has ended or is gone. The next end of the stream is then the end of the log."""
 
@@ -165,7 +165,7 @@ class LogStreams:
             return None
 
     def are_over(self) -> bool:
-        """Return True if every log was read to its end and every line was taken."""
+        """Return True if all readers have reached the end of their logs and no line is left to take."""
         alive = any(stream.thread is not None and stream.thread.is_alive() for stream in self._streams.values())
         return not alive and self._lines.empty()
 

@@ -196,7 +196,7 @@ def pod_state(pod: Object) -> PodState:
 
 
 def _runs_trainer(container: Object) -> bool:
-    """Return True if a container's program is `-m trainer`, however it is started (workloads/command.py)."""
+    """Return True if a container's program is `-m trainer`, with any launcher (workloads/command.py)."""
     words = [*(container.get("command") or []), *(container.get("args") or [])]
     return ("-m", "trainer") in pairwise(words)
 
@@ -264,7 +264,7 @@ def _number(spec: Object, name: str) -> int:
 def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
     """Return pods' last exit codes other than 0, from an operator's events about a job, by pod name.
 
-    The training-operator recreates a pod at once, so its exit code is recorded nowhere else.
+    The training-operator recreates a pod at once, so only its events have the exit code.
     """
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
@@ -386,7 +386,7 @@ SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11
 
 
 def explain_exit(code: int, pod: PodState) -> str:
-    """Return the meaning of an exit code of a pod's container or of a rank in it and, for lack of memory, advice.
+    """Return the meaning of an exit code of a pod's container or of one of its ranks, with advice on memory.
 
     A signal is a negative code, 128 plus the signal's number, or 256 minus that number. trainer.launch uses the last
     form for a rank after which no restart is left.

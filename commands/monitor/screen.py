@@ -27,7 +27,7 @@ from commands.monitor.pod_state import (
 )
 
 MANY_RANKS = 4
-"""Number of ranks above which only rank 0 is shown in full. Other ranks show their start and their errors."""
+"""Number of ranks above which the screen shows only rank 0 in full, and of other ranks starts and errors."""
 HIDDEN_FIELDS = frozenset(
     {
         *("rank", "host", "node", "time", "global_step", "threads", "path", "model"),
@@ -119,7 +119,7 @@ class Screen:
         return ranks <= MANY_RANKS or _is_important(text)
 
     def _is_in_live_line(self, job: str, event: Event) -> bool:
-        """Return True for a step that only the live line shows: not the last of an epoch, and not one step a minute."""
+        """Return True for a step that only the live line shows. An epoch's last step and one a minute get a line."""
         if self._live is None or self.detail is not Detail.READABLE or event.name != "train":
             return False
         step, _, steps = event.fields.get("step", "").partition("/")
@@ -187,7 +187,7 @@ def describe(pod: PodState, earlier: int, *, is_job_over: bool = False) -> str:
 
 
 def restart_reason(pod: PodState, event: Event) -> str:
-    """Return the reason for a restart of ranks in place, from the launcher's event; empty if the event has no code."""
+    """Return the reason for a restart in place, from the launcher's event; empty if it has no exit code."""
     code, rank = event.fields.get("exit_code", ""), event.fields.get("failed_rank", "")
     if not code.lstrip("-").isdigit():
         return ""
