@@ -264,7 +264,7 @@ def _number(spec: Object, name: str) -> int:
 def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
     """Return pods' last exit codes other than 0, from an operator's events about a job, by pod name.
 
-    The training-operator recreates a pod at once, so only its events have the exit code.
+    The training-operator recreates a pod at once, so only these events have the exit code.
     """
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
