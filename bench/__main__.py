@@ -58,7 +58,7 @@ def take_measures(names: set[str]) -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    """Take the measures. Return 0 if every goal is met, 1 if one is missed, 2 if one could not be taken."""
+    """Take the measures. Return 0 if they meet every goal, 1 if one misses its goal, 2 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--json", type=Path, default=RESULT, help="file for the result (default: %(default)s)")
     parser.add_argument("--only", choices=NAMES, action="append", help="only this measure; can be repeated")

@@ -36,7 +36,7 @@ STEP_SECONDS = 300.0
 
 
 def idle_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the job with an image without a training program. It ends at once and does not disturb other measures."""
+    """Return the job with an image without a training program. The job ends at once and disturbs no other measure."""
     return job | {"image": PAUSE_IMAGE, "restarts": 0}
 
 
@@ -163,7 +163,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 
 SLOPE_COUNTS = (1, 257, 513)
-"""Numbers of pools or jobs whose previews are compared."""
+"""Numbers of pools or jobs in the compared previews."""
 SLOPE_GOAL = 1.2
 SLOPE_ROUNDS = 5
 SLOPE_STACK = "bench-slope"
@@ -202,14 +202,14 @@ class Previews:
     def seconds(self, pools: int, jobs: int) -> float:
         """Return the CPU seconds of one preview, summed over its processes.
 
-        Wall-clock time is not used: it varies between previews of one stack by more than the time that fifty jobs add.
+        Wall-clock time varies more between two previews of one stack than fifty added jobs change it.
         """
         before = _cpu_seconds_of_ended_processes()
         self._stack.preview(slope_config(pools, jobs))
         return _cpu_seconds_of_ended_processes() - before
 
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
-        """Return the milliseconds for each further pool or job: those of the second half compared with the first half.
+        """Compare the milliseconds that each further pool or job adds: those of the second half with the first half.
 
         `pools` and `jobs` are 1 for the counted resource, else 0. Each round previews all three sizes, so that a
         temporary slowdown affects all of them. The first round does not count.
@@ -235,7 +235,7 @@ def _cpu_seconds_of_ended_processes() -> float:
 
 
 def preview_slopes() -> list[Measure]:
-    """Measure the time that each further pool or job adds to a preview of a cloud stack, with few and with many."""
+    """Measure the time that each further pool or job adds to a preview, with few and with many."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         previews = Previews(Path(folder))
         return [previews.slope("preview-per-job", pools=0, jobs=1), previews.slope("preview-per-pool", pools=1, jobs=0)]

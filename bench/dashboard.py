@@ -1,6 +1,6 @@
-"""Measures of the dashboard: a refresh with 1,024 hosts, its memory, and the curve of a million steps. Processor time.
+"""Measures of the dashboard: a refresh with 1,024 hosts, its memory, and the curve of a million steps.
 
-`python -m bench.dashboard` prints them. `--serve` serves the page of that state instead, until Ctrl-C.
+`python -m bench.dashboard` prints them. `--serve` serves the page of these hosts instead, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def node(index: int) -> Object:
 
 
 def pod(job: str, index: int, uid: str, *, processes: int, state: str = "running") -> Object:
-    """Return a pod as the API has it, with about as many fields."""
+    """Return a pod as the API has it, with about as many fields as a real one."""
     current: Object = {"running": {"startedAt": _stamp(BEGUN)}}
     if state == "failed":
         current = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": _stamp(BEGUN + 900)}}
@@ -104,7 +104,7 @@ def large_state(events: list[dict[str, Any]]) -> tuple[bytes, bytes, Mapping[str
 
 
 def observed(pods: bytes, nodes: bytes, metrics: Mapping[str, JobMetrics]) -> Observed:
-    """Return the state, parsed from the API's answers as each refresh does."""
+    """Return the state. Parse the API's answers as each refresh does."""
     job = JobState(name="large", kind="jobset", state="running", hosts=HOSTS, uid="job", started=_stamp(BEGUN - 60))
     return Observed(
         stack="large",
@@ -129,7 +129,7 @@ def events(count: int, world: int) -> list[dict[str, Any]]:
 
 
 def measure_refresh() -> None:
-    """Print the time and size of a refresh with HOSTS hosts, and the memory of the process."""
+    """Print the processor time and size of a refresh with HOSTS hosts, and the memory of the process."""
     pods, nodes, metrics = large_state(events(100_000, HOSTS * PROCESSES))
     times = []
     for _ in range(REFRESHES):
@@ -145,7 +145,7 @@ def measure_refresh() -> None:
 
 
 def measure_curves(folder: Path, every: int) -> None:
-    """Print the time to read the metrics of STEPS steps with a line every `every` steps, in refreshes of a part."""
+    """Print the processor time to read STEPS steps with a line every `every` steps. Each refresh reads a part."""
     file = folder / "rank-0.jsonl"
     with file.open("w", encoding="utf-8") as opened:
         for step in range(every, STEPS + 1, every):
@@ -166,7 +166,7 @@ def measure_curves(folder: Path, every: int) -> None:
 
 
 def serve_large() -> None:
-    """Serve the page of the state until Ctrl-C."""
+    """Serve the page of a job on HOSTS hosts until Ctrl-C."""
     hub = Hub()
     server = Server(0, hub, lambda _stack, _pod: "a line of a log\n")
     pods, nodes, metrics = large_state(events(100_000, HOSTS * PROCESSES))

@@ -1,4 +1,4 @@
-"""Job of 1024 hosts on simulated nodes: placed and destroyed by Trainyard's program and by kubectl."""
+"""Measures of a job of 1024 hosts on simulated nodes: Trainyard's program or kubectl places and destroys it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class PeakMemory:
                 pages[int(entry.name)] = int((entry / "statm").read_text().split()[1])
                 if self._cluster in (entry / "cmdline").read_text():
                     cluster.add(int(entry.name))
-            except OSError:  # It has ended.
+            except OSError:  # The process has ended.
                 continue
         counted = {*descendants(os.getpid()), *cluster} - {os.getpid()}
         return sum(pages.get(pid, 0) for pid in counted) * os.sysconf("SC_PAGE_SIZE")
@@ -88,8 +88,8 @@ class PeakMemory:
 class LargeJob:
     """Cluster of simulated nodes, and the two ways to run the job on it.
 
-    The namespace exists before and after both. Kubernetes keeps a namespace for five seconds before it deletes it.
-    Pulumi deletes it only after the last pod has saved its work and ended.
+    Neither way creates or deletes the namespace. Kubernetes keeps a namespace for five seconds before its deletion.
+    Pulumi deletes a namespace only after the last pod has saved its work and ended.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Measure: alternate timing of two sides, the median of their ratios, its spread, and the goal.
 
-The sides of a trainer measure run in processes of their own (`ranks`), so that this process needs no torch.
+The sides of a trainer measure run in separate processes (`ranks`), so that this process needs no torch.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Measure:
     name: str
     """Name of the measure."""
     ours: tuple[float, ...]
-    """Seconds of `ours`, in the order of the run."""
+    """Values of `ours` in `unit`, in the order of the run."""
     theirs: tuple[float, ...]
-    """Seconds of `theirs`, each measured just after `ours`."""
+    """Values of `theirs`, each from the same pair as the value of `ours` at its index."""
     goal: float
     """Maximum ratio that meets the goal."""
     unit: str = "s"
@@ -102,7 +102,7 @@ class Result:
     text: str
     """Result and goal as the line shows them."""
     is_met: bool
-    """True if the goal is met or there is none."""
+    """True if the goal is met or there is no goal."""
     facts: Mapping[str, Any]
     """Result and goal for tools."""
 

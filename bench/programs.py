@@ -43,7 +43,7 @@ class BenchStack:
         if settings.exists():
             raise BenchError(f"{settings.name} exists; the bench needs the stack name {name}: remove the file")
         self._pulumi("stack", "init", name, "--no-select")
-        settings.unlink(missing_ok=True)  # It contains only the new stack's salt.
+        settings.unlink(missing_ok=True)  # The file contains only the new stack's salt.
 
     def up(self, config: dict[str, Any], *words: str) -> float:
         """Run `pulumi up`. Return its seconds."""
@@ -115,7 +115,7 @@ def wait_until(is_done: Callable[[], bool], seconds: float, problem: str) -> Non
 
 @contextmanager
 def removed_afterwards(settings: ClusterSettings) -> Iterator[None]:
-    """Stop a cluster after this block. Raises BenchError if something of it is left on this machine."""
+    """Stop a cluster after this block. Raises BenchError if this machine still has parts of the cluster."""
     try:
         yield
     finally:

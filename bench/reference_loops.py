@@ -3,12 +3,12 @@
 The loops follow the description of these scripts, without copied code: torchvision's classification reference
 (https://github.com/pytorch/vision/tree/main/references/classification), the ImageNet example of
 https://github.com/pytorch/examples/tree/main/imagenet, and on a GPU the train benchmark of timm
-(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). For language models there is a plain loop
-as in a script of one file, and torchtitan's model.
+(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). Language models have a plain loop as in a
+script of one file, and torchtitan's model.
 
 The first two scripts read from a DataLoader. Here it contains images generated in advance, so that the measure does not
-compare random number generators. On a GPU the images are already in its memory, so that the measure does not compare
-copies.
+compare random number generators. On a GPU the images are already in the GPU's memory, so that the measure does not
+compare copies.
 
 `python -m bench.reference_loops KIND` runs the loops of images in a separate process, with only the settings of the
 scripts. The kind `references` runs on the CPU, every other kind on a GPU. The process reads the name of a loop per line
@@ -260,10 +260,10 @@ def language_rate(step: int, settings: LanguageSettings) -> float:
 def language_epoch(
     model: nn.Module, optimizer: torch.optim.Optimizer, row: torch.Tensor, settings: LanguageSettings, *, step: int = 0
 ) -> None:
-    """Train for an epoch: no checkpoints, events, clocks or watchdog.
+    """Train for an epoch without checkpoints, events, clocks or watchdog.
 
-    The loop cuts a row of tokens into samples in random order, and has a learning rate schedule, AdamW, a clipped
-    gradient and a printed loss. The model and its optimizer are those of the loop that it is compared with.
+    The loop cuts a row of tokens into samples in random order. It has a learning rate schedule, AdamW, a clipped
+    gradient and a printed loss.
     """
     model.train()
     for inputs, labels in token_batches(row, settings):
@@ -301,8 +301,8 @@ class TorchtitanModel(nn.Module):
 def torchtitan_model(config: LanguageConfig, device: torch.device) -> TorchtitanModel:
     """Return torchtitan's model with the sizes, compilation and float8 of these settings, and random weights.
 
-    torchtitan's own trainer refuses CPUs. Its FlexAttention and VarlenAttention need a GPU for a backward pass, so a
-    CPU measure uses its ScaledDotProductAttention, which has one.
+    torchtitan's own trainer refuses CPUs. Its FlexAttention and VarlenAttention need a GPU for a backward pass. A CPU
+    measure therefore uses its ScaledDotProductAttention.
     """
     from torchtitan.components.quantization import Float8LinearConverter
     from torchtitan.models.common import ComplexRoPE, Embedding, Linear, RMSNorm
@@ -340,7 +340,7 @@ def torchtitan_model(config: LanguageConfig, device: torch.device) -> Torchtitan
         layers=[block] * sizes.layers,
     )
     if config.float8 != "none":
-        # On a CPU it only runs emulated, which torchtitan does not allow with a compiled model.
+        # On a CPU float8 only runs emulated. torchtitan does not allow that with a compiled model.
         emulate = device.type == "cpu"
         converter: Any = Float8LinearConverter.Config(
             recipe_name=config.float8,  # torchtitan has no tensorwise

@@ -1,7 +1,7 @@
 """`python -m bench.restarts`: seconds from the SIGKILL of a rank to the next step of a job of 2, 4 and 8 hosts.
 
-A host is a launcher on this machine. `ours` restarts the ranks in place. `theirs` is the same job without restarts in
-place: every launcher ends, Kubernetes' Job controller backs off, and all launchers start again.
+A host is a launcher on this machine. `ours` restarts the ranks in place. `theirs` is the same job without that: every
+launcher ends, Kubernetes' Job controller backs off, and all launchers start again.
 
 The bench does not wait for the back-off. It adds the controller's delay for the number of failed pods. The measure
 excludes the start of pods and containers.
@@ -33,18 +33,18 @@ FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10.0, 600.0
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go"""
 FLAGS = ("--epochs=1000000", "--log-steps=1", "--checkpoint-steps=1", "--batch-size=8")
 CHECKPOINTS = ("checkpoint ",) * 3
-"""Lines that the trainer prints before a rank is killed."""
+"""Lines that the trainer must print before the bench kills a rank."""
 
 
 def backoff_seconds(failed_pods: int) -> float:
-    """Return the delay of the Job controller after this number of failed pods, if it counts them together."""
+    """Return the delay of the Job controller if it counts this number of failed pods together."""
     if failed_pods == 0:
         return 0.0
     return min(FIRST_BACKOFF_SECONDS * 2.0 ** (failed_pods - 1), LONGEST_BACKOFF_SECONDS)
 
 
 def restart_on_one_host(launcher: str) -> float:
-    """Return the seconds from the SIGKILL of one of two ranks to the next step, under a launcher with its defaults."""
+    """Return the seconds from the SIGKILL of one of two ranks to the next step, with a launcher's defaults."""
     with (
         tempfile.TemporaryDirectory() as folder,
         _launchers(launcher, [["--nproc-per-node=2", "--max-restarts=1"]], Path(folder)) as running,

@@ -49,7 +49,7 @@ FINE_PAIRS = 151
 LANGUAGE_PAIRS = 61
 """Number of pairs of the language model's loop."""
 ROUNDS = 31
-"""Number of rounds of the loops that are compared with each other."""
+"""Number of rounds of Trainyard's and the reference scripts' loops."""
 SAVE_ROUNDS = 15
 """Number of rounds of the steps around a save."""
 PROMISED_ACCURACY = 98.5
@@ -69,7 +69,7 @@ UNMEASURED_WITHOUT_GPU = dict.fromkeys(
     ),
     "no GPU here",
 )
-"""Further goals that it does not measure without a GPU."""
+"""Further goals that this bench does not measure without a GPU."""
 GPU_ROUNDS = 15
 GPU_GOALS = {
     ("gpu-loop-floor", "best", "plain"): 1 / 0.98,
@@ -129,7 +129,8 @@ def save_steps(*, threads: int) -> tuple[Measure, Result]:
 def compare_saves(rounds: Sequence[Sequence[tuple[float, ...]]]) -> tuple[Measure, Result]:
     """Return the results of rounds of steps without a save, with a background save and with torch.save.
 
-    Each is a time in seconds and a number of steps. Steps beyond those of the first side count as steps without a save.
+    Each side of a round is a time in seconds and a number of steps. Steps beyond the number of the first side count as
+    steps without a save.
     """
     without, ours, theirs = (
         tuple(sides[number][0] - (sides[number][1] - sides[0][1]) * sides[0][0] / sides[0][1] for sides in rounds)
@@ -156,7 +157,7 @@ def s3_bucket() -> Iterator[None]:
 
 
 def bucket_wait_share(name: str, goal: float, *, threads: int) -> Measure:
-    """Measure `wait_share` for images that are read from a bucket."""
+    """Measure `wait_share` for images that each step reads from a bucket."""
     with s3_bucket():
         return wait_share(name, "bucket", goal, threads=threads)
 
@@ -276,7 +277,7 @@ def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
 
 
 def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Result, ...]]]:
-    """Return each measure by its name. The goal for time is the inverse of the goal for speed in the name."""
+    """Return each measure by its name. A goal such as 1 / 0.98 for time is the inverse of a goal for speed."""
     cores = 2
     return {
         "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE_PAIRS),
@@ -307,7 +308,7 @@ def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Resu
 
 
 def main() -> int:
-    """Take the measures. Return 0 if every goal is met, 1 if one is missed, 2 if one could not be taken."""
+    """Take the measures. Return 0 if they meet every goal, 1 if one misses its goal, 2 if one failed."""
     known = measures()
     wanted = [name for name in known if name != "gpu" or torch.cuda.is_available()]
     parser = argparse.ArgumentParser(prog="python -m bench.trainer", description=__doc__)

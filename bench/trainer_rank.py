@@ -2,9 +2,9 @@
 
 `python -m bench.trainer_rank KIND FOLDER`. Rank 0 reads a block's name per line and answers with `RESULT seconds...`.
 
-A block of Trainyard's loop is an epoch of `Training.train_epoch` with all its work at a step: sampler, learning rate,
-metrics, printing, JSON lines, TensorBoard, and the ranks' joint decision to continue. A plain block is forward,
-backward and update of the same model on the same tensors.
+A block of Trainyard's loop is a call of `Training.train_epoch`. Each step includes sampler, learning rate, metrics,
+printing, JSON lines, TensorBoard, and the ranks' joint decision to continue. A plain block is forward, backward and
+update of the same model on the same tensors.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def write_language_texts(folder: Path, tokens: int) -> torch.Tensor:
 def language_blocks(config: LanguageConfig, folder: Path, *, with_torchtitan: bool) -> Blocks:
     """Compare Trainyard's loop with a plain one on the same texts: with Trainyard's model, or with torchtitan's.
 
-    On a CPU both are measured by CPU seconds. With Trainyard's model, both sides use the same weights.
+    On a CPU the measure is CPU seconds. With Trainyard's model, both sides use the same weights.
     """
     row = write_language_texts(folder, LANGUAGE_STEPS * config.batch_size * config.context)
     # The runtime determines the precision.
@@ -432,8 +432,8 @@ def save(folder: Path, runtime: Runtime) -> Blocks:
 def saves(folder: Path, runtime: Runtime) -> Blocks:
     """Measure steps around a save of ResNet-50 and its optimizer: seconds, and number of steps.
 
-    The sides are steps without a save, with a background save, and with torch.save. A block has SAVE_STEPS steps, and
-    more if the background save is not complete before.
+    The sides are steps without a save, with a background save, and with torch.save. A block has SAVE_STEPS steps, or
+    more until the background save is complete.
     """
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)

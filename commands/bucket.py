@@ -1,6 +1,6 @@
 """Files of a stack's bucket: list, delete and copy them, and `fetch` a job's results. Clouds need `gcloud` or `aws`.
 
-Only buckets that are folders of this machine have been tested.
+Not yet tested: buckets in a cloud.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Bucket:
             except (OSError, shutil.Error) as error:
                 raise BucketError(f"{self.location(folder)} cannot be copied to {target}: {error}") from error
         elif self.scheme == "gs":
-            # gcloud creates the folder itself in an existing one.
+            # gcloud creates a folder of this name inside an existing folder.
             _run(*COPY["gs"], f"{self.url}/{folder}", str(to))
         else:
             _run(*COPY[self.scheme], f"{self.url}/{folder}", str(target))
@@ -138,7 +138,7 @@ OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
 
 
 def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) -> int:
-    """Copy the newest checkpoint or all, the metrics and the run record into a folder. Print the paths of copies."""
+    """Copy the newest checkpoint or all, the metrics and the run record into a folder. Print the copies' paths."""
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found = outputs_with(stack, *OUTPUTS)
     set_closing("the folder may have incomplete copies")
@@ -166,7 +166,7 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
         return []
     if not to.exists():
         to.mkdir(parents=True)
-        # Keep the folder out of git and out of the files that are sent with a job's script.
+        # Keep the folder out of git and out of the files that Trainyard sends with a job's script.
         (to / ".gitignore").write_text("*\n", encoding="utf-8")
     if names and (should_copy_all or not newest):
         # The checkpoints of a user's script have names that do not tell which is the newest.

@@ -40,7 +40,7 @@ NAME_KEYS = ("name", "bucket", "repositoryId", "member")
 RANDOM_SUFFIX = "-[0-9a-f]{7}"
 """Suffix that Pulumi adds to generated names: https://www.pulumi.com/docs/iac/concepts/resources/names/"""
 NETWORKS = ("network", "VPC")
-"""Kinds of which the stack has its own. Every resource in one belongs to the stack."""
+"""Kinds of network. The stack has its own network, and every resource in it belongs to the stack."""
 
 
 def simulated(folder: Path) -> Lister:
@@ -77,7 +77,7 @@ def ownership(cloud: ProvisionedCloud) -> Ownership:
     records = run(cloud.declare).records
     for record in (each for each in records if each.type in kinds):
         known = _known_name(record)
-        # If a label could identify it, a user-chosen name proves nothing: others may have a repository `gcr.io` too.
+        # A user-chosen name proves nothing if the type has labels: others may have a repository `gcr.io` too.
         is_proof = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
         patterns = names if is_proof else shared
         patterns[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM_SUFFIX))
@@ -120,7 +120,7 @@ class Receipt:
         return not self.left
 
     def to_json(self) -> str:
-        """Return the receipt as it is written."""
+        """Return the receipt as indented JSON."""
         return json.dumps({**asdict(self), "empty": self.empty}, indent=2)
 
 
@@ -209,8 +209,8 @@ def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
 def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | None = None) -> list[str]:
     """Add pending resources that exist in the cloud to the state. Return the URNs that the user must look up.
 
-    Each resource gets the id that follows from its name, or the id from `find`. A refresh then asks the cloud: it keeps
-    resources that exist and drops the others. If `find` is None, resources without a derivable id are left to the user.
+    Each resource gets the id that follows from its name, or the id from `find`. A refresh then keeps the resources that
+    exist in the cloud, and drops the others. If `find` is None, the user must look up resources without a derivable id.
     Operations stay pending until the refresh is done, so that the next command repeats an interrupted adoption.
     """
     deployment = exported["deployment"]
@@ -232,9 +232,9 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
         if id_ and urn not in ids:
             adopted.append({**each, "custom": True, "id": id_, "outputs": inputs})
         if id_ and ids.get(urn, id_) == id_:
-            refreshed.add(urn)  # If the state already has it, an earlier command did not finish its refresh.
+            refreshed.add(urn)  # If the state already has the resource, an earlier refresh did not finish.
         elif id_:
-            unknown.append(urn)  # It replaces a resource that still exists.
+            unknown.append(urn)  # The resource replaces another that still exists.
     kept = [each for each in operations if each["type"] != "creating" or each["resource"]["urn"] in refreshed]
     edited = {**deployment, "resources": [*resources, *adopted], "pending_operations": kept}
     done = _import({**exported, "deployment": edited}, run)
@@ -271,7 +271,7 @@ def _find_nothing(type_: str, _inputs: Mapping[str, Any], _taken: frozenset[str]
 def find_in_cloud(cloud: ProvisionedCloud, lister: Lister) -> Find:
     """Return a Find that uses a cloud's listings.
 
-    A resource with a `Name` tag matches by that tag and the cluster label, any other by all its known facts.
+    A resource with a `Name` tag matches by that tag and the cluster label. Any other matches by all its known facts.
     """
 
     def find(type_: str, inputs: Mapping[str, Any], taken: frozenset[str]) -> str | None:

@@ -73,7 +73,7 @@ VENDOR = Path("/sys/class/dmi/id/sys_vendor")
 
 
 def missing_credentials(scheme: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return why this machine cannot log in to the cloud of a bucket's scheme, and what to do; empty if it can."""
+    """Return the reason why this machine cannot log in to the cloud of a bucket's scheme; empty if it can."""
     return CHECKS[scheme](environment)
 
 
@@ -146,7 +146,7 @@ class NotAffordable(CommandError):
 
 
 def check_account(stack: str, config: StackConfig) -> QuotaLeft:
-    """Return the remaining quota, before anything is created. Empty if it cannot be queried.
+    """Return the remaining quota; empty if the cloud's command is missing. Call this before anything is created.
 
     Raises NotAffordable without credentials, above the budget, or if the cloud rejects the query.
     """
@@ -170,7 +170,7 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
 
 
 def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
-    """Show the plan and its price, and ask. Returns at once if no resource of the cloud changes.
+    """Show the plan and its price, and ask. Return at once if no resource of the cloud changes.
 
     Raises NotConfirmed, and NotAffordable if the quota is not enough or the plan loses a bucket.
     """
@@ -214,7 +214,7 @@ def deployed_config(stack: str) -> StackConfig | None:
 
 
 def missing_quota(config: StackConfig, left: QuotaLeft, before: StackConfig | None = None) -> Iterator[str]:
-    """Yield the quotas of which a stack needs more than the account has left, besides what it already uses."""
+    """Yield a problem for each quota that is too small for a stack. The stack already uses the quota of `before`."""
     used = {(each.name, each.location): each.amount for each in before.cloud.quota()} if before else {}
     for quota in config.cloud.quota():
         key = (quota.name, quota.location)
@@ -246,7 +246,7 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: Quo
 
 
 def price_lines(config: StackConfig) -> list[str]:
-    """Return the price of a stack an hour, a day and a month, and what it leaves out."""
+    """Return the price of a stack an hour, a day and a month, by part, and parts without a price."""
     estimate = config.cloud.cost_estimate()
     total = estimate.total
     hour, day, month = (f"${total.amount * hours:,.2f}" for hours in (1, 24, HOURS_OF_A_MONTH))

@@ -96,7 +96,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the nearest folder above that exists."""
+    """Return the folder or its nearest parent that exists."""
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 
@@ -123,7 +123,7 @@ def _tools() -> Iterator[Finding]:
 
 
 def _is_done(check: object) -> bool:
-    """Return the result of a step's check. A check that fails is not done."""
+    """Return the result of a step's check. A check that raises an error means not done."""
     assert callable(check)
     try:
         return bool(check())
@@ -132,7 +132,7 @@ def _is_done(check: object) -> bool:
 
 
 def commit(folder: Path) -> str:
-    """Return the commit of a checkout, followed by `-dirty` if its files differ from it."""
+    """Return the commit of a checkout, followed by `-dirty` if files differ from that commit."""
     words = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -227,11 +227,11 @@ MASK = "[masked]"
 LOG_LINES = 500
 """Maximum number of lines of each log."""
 PULUMI_LOGS = 5
-"""Number of Pulumi's last commands whose output is packed."""
+"""Number of Pulumi's last commands whose output the bundle contains."""
 MAX_PODS = 32
-"""Maximum number of pods whose logs are packed. The newest come first."""
+"""Maximum number of pods whose logs the bundle contains. The newest come first."""
 SECRET_KEYS = ("ciphertext", "secure", "encryptionsalt", "kubeconfig", "plaintext")
-"""Keys in settings and states whose values are left out, encrypted or not."""
+"""Keys in settings and states whose values the bundle leaves out, encrypted or not."""
 PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 WEB_TOKEN = re.compile(r"\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*")
 """JSON web tokens, such as those of service accounts: https://datatracker.ietf.org/doc/html/rfc7519"""
@@ -242,7 +242,7 @@ ASSIGNMENT = re.compile(r"""(?<![\w.-])([\w.-]{1,80})\\?["']?\s{0,8}[=:]\s{0,8}"
 VALUE = re.compile(r"""\\?"[^"\n]*(?:"|$)|'[^'\n]*(?:'|$)|[^\s"']+""", re.MULTILINE)
 """Value up to the end of its quotation, or else to the next blank or quotation mark."""
 VALUE_START = 200
-"""Characters of a value that are searched for a secret."""
+"""Number of first characters of a value in which the search looks for a secret."""
 
 Parts = Iterator[tuple[str, str]]
 
@@ -256,7 +256,7 @@ def mask(text: str) -> str:
 
 
 def _mask_assigned(text: str) -> str:
-    """Return a text without the values that are assigned to variables whose names suggest secrets."""
+    """Return a text without the values of variables whose names suggest secrets."""
     parts, place = [], 0
     while found := ASSIGNMENT.search(text, place):
         end, masked = found.end(), ""
@@ -290,7 +290,7 @@ def _named(name: str, value: Any) -> Any:
 
 
 def parts(stack: str) -> Parts:
-    """Yield name and text of each file of the bundle. The file of a part that cannot be read contains the error."""
+    """Yield name and text of each file of the bundle. An unreadable part has the error as its text."""
     yield "versions.json", _json(_versions())
     yield "doctor.json", _part(lambda: _json(without_secrets([asdict(each) for each in findings(PROJECT)])))
     yield f"Pulumi.{stack}.yaml", _part(lambda: _settings(stack))

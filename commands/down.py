@@ -71,7 +71,7 @@ def is_local(stack: str) -> bool:
 
 @contextmanager
 def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
-    """Yield the options for destroying a stack. If its settings file is gone, they supply the required keys."""
+    """Yield the options for destroying a stack. If its settings file is gone, the options supply the required keys."""
     if (PROJECT / f"Pulumi.{stack}.yaml").exists():
         yield ()
         return

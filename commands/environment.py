@@ -34,7 +34,7 @@ PROVIDER_FILES = STATE / "provider"
 
 
 def passphrase_file() -> Path:
-    """Return the file with the passphrase of this checkout's secrets. Create it at first use, for its owner alone."""
+    """Return the file with the passphrase of this checkout's secrets. Create it at first use, for this user alone."""
     path = STATE / "passphrase"
     if not path.exists():
         STATE.mkdir(mode=0o700, exist_ok=True)
@@ -46,7 +46,7 @@ def passphrase_file() -> Path:
 def program_folder() -> Path:
     """Return the folder in which Pulumi finds the program and, by its `Pulumi.yaml`, the settings of the project.
 
-    For a project outside of the checkout it is generated: Pulumi's `main` cannot be outside of its folder.
+    Generate it for a project outside of the checkout, because Pulumi's `main` must be in the folder of `Pulumi.yaml`.
     """
     if PROJECT == CHECKOUT:
         return CHECKOUT

@@ -76,17 +76,17 @@ SILENT_SECONDS = 3.0
 NODES_SECONDS = 5.0
 """Seconds between two queries of the nodes."""
 EVENTS_SECONDS = 5.0
-"""Seconds that a host may wait without a reason before its events are queried, and between two queries."""
+"""Seconds that a host may wait without a reason before a query of its events, and between two queries."""
 QUIET_SECONDS = 120.0
 """Seconds without a line of a running host before the screen reports it."""
 QUIET_FACTOR = 3
-"""Factor of a host's longest pause so far. A pause that is shorter than this is not reported."""
+"""Factor of a host's longest pause so far. The screen reports only longer pauses."""
 NO_PODS_SECONDS = 10.0
 """Seconds that a job may be without the pods that it had before the screen reports it."""
 TAIL_LINES = 80
 """Lines kept of each host. torchrun's failure report takes about 40."""
 MANY_HOSTS = 8
-"""Number of hosts above which their states are counted instead of listed."""
+"""Number of hosts above which the screen counts their states instead of listing them."""
 
 
 class FollowError(RuntimeError):
@@ -104,7 +104,7 @@ class _Tracked:
     warning: str = ""
     """Its last warning event."""
     warning_read: float | None = None
-    """Time at which its events were read last, or at which it began to wait."""
+    """Time of the last query of its events, or at which it began to wait."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     """Last lines of a pod's log."""
     heard: float | None = None
@@ -126,7 +126,7 @@ class Follower:
         epochs: Mapping[str, int] = MappingProxyType({}),
         quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
-        """Follow jobs. `epochs` has the number of epochs of those that train for a known number."""
+        """Follow jobs. `epochs` has the number of epochs of each job for which it is known."""
         self._quiet_seconds = quiet_seconds
         self._training = {name: Training(epochs=epochs.get(name, 0)) for name in names}
         self._up = up or make_command("up")
@@ -305,7 +305,7 @@ class Follower:
             self._forget(f"pods of {job.name}")
         current = latest_by_place(pods)
         if job.state in ("suspended", "queued"):
-            # The job was told to end these hosts, so this is not a failure.
+            # The stop or the queue has ended these hosts, so this is not a failure.
             current = [pod for pod in current if not (pod.is_over and pod.exit_code in STOP_CODES)]
         if len(current) > MANY_HOSTS:
             self._report(f"all {job.name}", describe_many(job.name, current))
@@ -315,7 +315,7 @@ class Follower:
         self._report_quiet_hosts(job, [pod for pod in current if pod.state == "running" and pod.ranks], now)
 
     def _report_stopped(self, job: JobState, pods: Sequence[PodState]) -> None:
-        """Report a job that is stopped, and its checkpoint once its hosts have ended."""
+        """Report a stopped job, and its checkpoint once its hosts have ended."""
         if any(pod.has_log and not pod.is_over for pod in pods):
             self._report(job.uid, f"{job.name} is stopping; its hosts save a checkpoint and end")
             return
@@ -348,7 +348,7 @@ class Follower:
     def _report_quiet_hosts(self, job: JobState, running: list[PodState], now: float) -> None:
         """Report running hosts that have printed nothing for long.
 
-        A host that never prints is not reported if another one prints: in many scripts only rank 0 does.
+        Ignore a host that never prints if another host prints: in many scripts only rank 0 prints.
         """
         has_printed = any(self._tracked[pod.uid].tail for pod in running)
         for pod in running:
@@ -366,7 +366,7 @@ class Follower:
                 self._report(f"quiet {pod.uid}", text)
 
     def _report_absent(self, job: JobState, now: float) -> None:
-        """Give up a job that does not exist: at once if its namespace is gone, else after time for a replacement."""
+        """Give up a missing job: at once if its namespace is gone, else after time for a replacement."""
         why = f" ({job.reason})" if job.reason else ""
         problem = f"job {job.name} was deleted" if self._was_seen(job.name) else f"job {job.name} does not exist{why}"
         advice = f"{self._up} creates it again"
@@ -383,7 +383,7 @@ class Follower:
         if pod.state in ("pending", "creating") and not pod.reason:
             reason = self._warning(pod.uid, now)
             text += f": {reason}" if reason else ""
-        # Kubernetes alternates between the failed pull and the wait for the next one. That is not news.
+        # Kubernetes alternates between the failed pull and the wait for the next one. Report only the pull.
         is_known = pod.reason == "ImagePullBackOff" and "ErrImagePull" in self._tracked[pod.uid].reported
         if is_shown and not is_known:
             self._report(pod.uid, text)
@@ -452,8 +452,8 @@ def follow(
 ) -> int:
     """Follow the jobs until they end. Return 0 if all are complete, 1 if one is not, 130 after Ctrl-C.
 
-    `up` is the command that messages recommend for restoring the jobs. `epochs` has the number of epochs of jobs. The
-    results of the jobs are added to `results`.
+    `up` is the command that messages recommend for restoring the jobs. `epochs` has the number of epochs of jobs.
+    `results` receives the results of the jobs.
     """
     if not names:
         screen.note("the stack has no jobs: nothing to follow")
@@ -490,7 +490,7 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
         try:
             lines = cluster.log(pod)
         except Unreachable as error:
-            # The cluster has answered before, so this pod's node is the one that does not answer.
+            # The cluster has answered before, so only this pod's node does not answer.
             screen.note(f"{pod.job}/{pod.label}: its log cannot be read: {error}")
             continue
         for text in lines:
@@ -505,7 +505,7 @@ def check_rank(rank: int, pods: Sequence[PodState]) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """`make logs`: like `follow`. With --no-follow return 0 once the logs are shown."""
+    """Run `make logs`: like `follow`. With --no-follow, return 0 after the logs so far."""
     parser = argparse.ArgumentParser(prog="python -m commands.follow", description="Show the logs of the stack's jobs.")
     parser.add_argument("--job", default=os.environ.get("JOB") or None, help="only this job; by default $JOB, else all")
     parser.add_argument("--rank", type=int, help="only this rank")

@@ -1,12 +1,12 @@
 """Ctrl-C, SIGTERM and SIGHUP: pass each to the child program once, wait for its end, print a closing sentence.
 
-The error that ends a command and the exit statuses of all commands are here too.
+This file also defines the error that ends a command and the exit statuses of all commands.
 
 Pulumi 3.245 handles SIGINT in github.com/pulumi/pulumi, pkg/backend/cancellation_scope.go. The first SIGINT cancels: no
-new operation begins, running ones end, Pulumi saves the state and releases the lock. The second one terminates: running
-operations are abandoned and stay in the state as pending. Pulumi listens only while the engine runs
+new operation begins, running ones end, Pulumi saves the state and releases the lock. The second one terminates: Pulumi
+abandons running operations, which stay in the state as pending. Pulumi listens only while the engine runs
 (pkg/backend/diy/backend.go, `apply`). Before that, and afterwards while Pulumi saves and unlocks, SIGINT ends the
-process and its lock stays. A child is therefore started with SIGINT ignored. Go keeps that until `signal.Notify` and
+process and its lock stays. Pulumi therefore starts with SIGINT ignored. Go keeps that until `signal.Notify` and
 restores it after `signal.Stop` (https://pkg.go.dev/os/signal). The child gets the signal once it listens.
 
 Plugins have their own process groups (sdk/go/common/util/cmdutil/child_unix.go) and Pulumi tells them to end.
@@ -113,7 +113,7 @@ class Child:
 
 
 def describe_file_error(error: OSError) -> str:
-    """Return a sentence about a file that cannot be read or written, with what to do."""
+    """Return a sentence about an error of a file, with what to do."""
     file = error.filename if error.filename is not None else "a file"
     remedy = FILE_REMEDIES.get(error.errno or 0, "check that path, then run the command again")
     return f"{file}: {error.strerror}; {remedy}"
@@ -134,8 +134,8 @@ def set_closing(text: str) -> None:
 def run_command(name: str, command: Callable[[], int]) -> int:
     """Run this process's command and return its exit status.
 
-    A CommandError ends it with its message and its status, a signal with one sentence and 128 + its number. A file that
-    cannot be read or written ends it with one sentence, a closed output with none.
+    After a CommandError, print its message and return its status. After a signal, print one sentence and return 128 +
+    the signal's number. After a file error, print one sentence and return 1. After a closed output, only return 1.
     """
     set_closing("nothing has changed")
     for number in SIGNALS:
@@ -149,7 +149,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
         _discard_output()
         status = 1
     except OSError as error:
-        # Without a file, the error is one of the code and not of this machine.
+        # Without a file, the error is in the code and not in this machine.
         if error.filename is None and error.errno not in FILE_REMEDIES:
             raise
         print_notice(f"{name}: {describe_file_error(error)}")
@@ -158,7 +158,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
         _held_since.append(len(_signals))
         print_notice(f"{name}: stopped; {str(error) or _closing}", new_line=True)
         status = 128 + (_signals[0] if _signals else signal.SIGINT)
-    # The status is known. A signal while Python shuts down would print a traceback.
+    # A signal while Python shuts down would print a traceback.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     return status
@@ -254,8 +254,8 @@ def run_child(
 ) -> Child:
     """Run a program to its end in its own session, so that a terminal's Ctrl-C reaches only this process.
 
-    `quiet` keeps all output for the result and shows none; `keeps_errors` keeps standard error and shows it, in
-    `errors_to` if set. `on_poll` is called while the program runs, with True after a signal.
+    `quiet` returns all output and shows none. `keeps_errors` returns standard error, and also shows it, in `errors_to`
+    if set. This function calls `on_poll` while the program runs, with True after a signal.
     """
     with _handling_signals():
         _held_since.append(len(_signals))
@@ -291,7 +291,7 @@ def run_child(
 
 
 class _SignalForwarder:
-    """Forwarder of signals to one child. It also prints progress."""
+    """Forwarder of signals to one child, which also prints progress."""
 
     def __init__(self, process: subprocess.Popen[bytes], name: str, waits_for: Callable[[], str]) -> None:
         self._process, self._name = process, name
@@ -309,12 +309,12 @@ class _SignalForwarder:
 
     @property
     def is_stop_requested(self) -> bool:
-        """True if the child was asked to stop."""
+        """True if a signal asked the child to stop."""
         return self._num_stop_requests > 0
 
     @property
     def is_abandoned(self) -> bool:
-        """True if the child was asked to end without finishing."""
+        """True if a second signal asked the child to end without finishing."""
         return self._sent > 1
 
     @property
@@ -343,7 +343,7 @@ class _SignalForwarder:
 
 
 class _PipeReader:
-    """Reader of a pipe in a thread. It keeps the text and shows it."""
+    """Reader of a pipe in a thread. It keeps the text, and shows the text in `shown` if set."""
 
     def __init__(self, pipe: IO[bytes] | None, shown: TextIO | io.TextIOBase | None) -> None:
         self._pipe, self._shown = pipe, shown
@@ -425,5 +425,5 @@ def _ignore_interrupts() -> None:
 
 
 def _follow_parent() -> None:
-    """Make the kernel interrupt this process when the command that started it is killed."""
+    """Make the kernel interrupt this process when its parent, the command, dies."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)

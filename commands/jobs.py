@@ -1,4 +1,4 @@
-"""Commands about one job: stop it after a checkpoint, resume it, run it again, open a shell in one of its pods."""
+"""Commands about one job: stop it after a checkpoint, resume it, run it again, open a shell in a pod."""
 
 from __future__ import annotations
 

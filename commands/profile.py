@@ -125,7 +125,7 @@ def _last_step(name: str) -> int:
 
 
 def spans(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Span, str, float]]:
-    """Yield each event with its category and its own time, without the events inside it. Events of a row nest."""
+    """Yield each event with its category and its own time, which excludes inner events. Events of a row nest."""
     rows: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for event in events:
         if event.get("ph") == COMPLETE and event.get("cat", "") not in IGNORED_CATEGORIES:
@@ -228,7 +228,7 @@ def check_port(port: int) -> None:
 
 
 def log_folder(bucket: str, job: str) -> str:
-    """Return the location of the events: a path on this machine, or a URL that TensorBoard opens by fsspec."""
+    """Return the location of the events: a path on this machine, or a URL that TensorBoard opens with fsspec."""
     root = bucket.removeprefix("file://").rstrip("/")
     return f"{root}/{job}" if job else root
 

@@ -77,7 +77,7 @@ class JobReport:
 
     @cached_property
     def times(self) -> RunTimes:
-        """Return the time of the job's runs by cause."""
+        """Time of the job's runs by cause."""
         started = self.record.get("started")
         return times_of(self.events, datetime.fromisoformat(started).timestamp() if started else None)
 
@@ -126,7 +126,7 @@ def last_events(folder: Path) -> dict[int, Event]:
 
 
 def events_of_log(lines: Iterable[tuple[str, str]]) -> list[Event]:
-    """Return the events in a log with times, for a script that prints them and writes no metrics."""
+    """Return rank 0's events in a log with times, for a script that prints events and writes no metrics."""
     found = [event_of_line(stamp, text) for stamp, text in lines]
     return [event for event in found if event is not None and event.get("rank", 0) == 0]
 
@@ -139,7 +139,7 @@ def event_of_line(stamp: str, text: str) -> Event | None:
     values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
     step, _, steps = event.fields.get("step", "").partition("/")
     if event.name not in LIFE and step.isdigit():
-        # The trainer prints the step of the epoch.
+        # The trainer prints the step within the epoch.
         earlier = (int(values["epoch"]) - 1) * int(steps) if steps.isdigit() and "epoch" in values else 0
         values["global_step"] = earlier + int(step)
     time_of_line = datetime.fromisoformat(f"{stamp[:19]}+00:00").timestamp()
@@ -242,7 +242,7 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
 
 
 def default_file(bucket: Bucket, folder: str, job: str) -> Path:
-    """Return the file next to the run record if the bucket is a folder of this machine, else one in this folder."""
+    """Return the file next to the run record if the bucket is here, else one in the working directory."""
     if not bucket.problem and bucket.is_here:
         return Path(bucket.location(folder)) / REPORT_FILE
     return Path(f"{job}-{REPORT_FILE}")

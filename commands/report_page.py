@@ -44,7 +44,7 @@ NO_CURVES = (
 )
 START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "torch", "ranks")
 BARS = 400
-"""Most bars of the time line. Shorter ones are not visible."""
+"""Maximum number of bars of the time line. Shorter bars would not be visible."""
 RANK_COLOURS = {"succeeded": "var(--training)", "failed": "var(--lost)", "running": "var(--a)"}
 """Colour of a rank by the state of its host; other states have the colour of waiting."""
 STATE_CLASSES = {"complete": "good", "running": "good", "failed": "bad", "absent": "bad"}
@@ -252,7 +252,7 @@ def _environment(report: JobReport) -> str:
 
 
 def _table(rows: Mapping[str, Any]) -> str:
-    """Return a table of the values that are known."""
+    """Return a table of the known values."""
     cells = []
     for name, value in rows.items():
         if value in (None, "", []):

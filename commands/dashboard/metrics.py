@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS = 300
-"""Most columns of a curve. Each keeps its smallest and its largest value, so that no spike is lost."""
+"""Maximum number of columns of a curve. Each keeps its smallest and largest value, so that no spike is lost."""
 CHUNK_BYTES = 1 << 18
 TAIL_BYTES = 4096
-"""Bytes at the end of a rank's file in which its last `train` event is searched."""
+"""Bytes at the end of a rank's file that must contain its last `train` event."""
 READ_SECONDS = 0.4
-"""Most seconds of one refresh for the lines of one job. The next refresh continues."""
+"""Maximum seconds of one refresh for the lines of one job. The next refresh continues."""
 RANKS_PER_REFRESH = 1024
-"""Most files of ranks that one refresh reads."""
+"""Maximum number of ranks' files that one refresh reads."""
 RANK_KEYS = ("global_step", "rate", "all_reduce")
 _value = itemgetter(1)
 
@@ -38,7 +38,7 @@ class Curve:
         self._last = -1
 
     def add(self, steps: Sequence[int], values: Sequence[float]) -> None:
-        """Add points by step. A step that is there already replaces it and all later ones."""
+        """Add points by step. If the first step is not new, drop the known points from that step on."""
         if steps[0] <= self._last:
             self._cut(steps[0])
         self._last = steps[-1]
@@ -74,7 +74,7 @@ class Curve:
             self._merge(key // 2, least, most)
 
     def _cut(self, step: int) -> None:
-        """Remove the points from a step on: a restart repeats them."""
+        """Remove the points from a step on, because a restart repeats them."""
         self._kept = {key: pair for key, pair in self._kept.items() if max(pair[0][0], pair[1][0]) < step}
 
 
@@ -99,7 +99,7 @@ class Curves:
         for (each, key), curve in self._curves.items():
             if each != name:
                 continue
-            # The difference is 0 for a finite number only. A missing value, or one that is not finite, is None or NaN.
+            # The difference is 0 only for a finite number: infinity and NaN give NaN.
             points = [
                 (int(event["global_step"]), value)
                 for event in events
@@ -141,7 +141,7 @@ class EventFile:
     def read(self, seconds: float = READ_SECONDS) -> Iterator[list[Event]]:
         """Yield the new events, a chunk of the file at a time, for at most about `seconds`.
 
-        A file that was replaced or is shorter than before is read from its beginning, after an empty list.
+        If the file was replaced or is shorter than before, yield an empty list and read from the beginning.
         """
         try:
             opened = self.path.open("rb")
@@ -177,7 +177,7 @@ def parse_lines(text: bytes) -> list[Event]:
             try:
                 found.append(json.loads(line))
             except ValueError:
-                continue  # A killed run may have cut it off.
+                continue  # A killed run may have cut the line off.
     return [each for each in found if isinstance(each, dict) and "event" in each and "time" in each]
 
 
@@ -214,7 +214,7 @@ class RankFiles:
     _next: int = 0
 
     def update(self, ranks: int) -> None:
-        """Read the files of the ranks, or of the next RANKS_PER_REFRESH of many."""
+        """Read the files of the ranks, at most RANKS_PER_REFRESH in one call."""
         first = self._next if self._next < ranks else 0
         last = min(ranks, first + RANKS_PER_REFRESH)
         for rank in range(first, last):

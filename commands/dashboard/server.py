@@ -1,7 +1,7 @@
 """`make dashboard`: the web server of its page, with updates as server-sent events and logs. Loopback only, read-only.
 
 Every path begins with a secret token, and the Host header must name this machine. Another page in the browser can then
-neither read the dashboard nor guess its address, also not with a DNS name that it points to 127.0.0.1.
+neither read the dashboard nor guess its address. A DNS name that points to 127.0.0.1 does not help such a page.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ NAMES = (ADDRESS, "localhost")
 PAGE = Path(__file__).with_name("page.html")
 TOKEN_BYTES = 24
 MAX_LISTENERS = 32
-"""Most browser tabs that get updates."""
+"""Maximum number of browser tabs that get updates."""
 KEEP_ALIVE_SECONDS = 10.0
-"""Seconds between two lines to a browser if nothing changes. A closed one is found by writing."""
+"""Seconds between two lines to a browser if nothing changes. Only a write detects a closed browser."""
 END_SECONDS = 1.0
 """Seconds that browsers have at the end to read the last line."""
 REQUEST_SECONDS = 30.0
-"""Seconds after which a connection without a request, or that reads nothing, is closed."""
+"""Seconds after which the server closes a connection that sends no request or reads nothing."""
 
 Log = Callable[[str, str], str]
 """Function that returns the log of a stack's pod. Raises KeyError if there is none."""
@@ -99,7 +99,7 @@ class Hub:
         return bool(self._end)
 
     def wait_for_listener(self, seconds: float) -> bool:
-        """Wait until a browser is connected. Return False if none is, or at the end."""
+        """Wait until a browser is connected. Return False after `seconds` without a browser, or at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self.listeners > 0 or bool(self._end), seconds)
             return self.listeners > 0 and not self._end
@@ -119,13 +119,13 @@ class Hub:
             return True
 
     def leave(self) -> None:
-        """Count a browser no longer."""
+        """Stop counting a browser."""
         with self._changed:
             self.listeners -= 1
             self._changed.notify_all()
 
     def news(self, sent: dict[str, str]) -> tuple[list[str], bool]:
-        """Return the messages that differ from those that were sent, once there are any, and True at the end."""
+        """Wait for messages that are not in `sent`. Return them, and True at the end."""
         with self._changed:
 
             def found() -> list[str]:
@@ -289,7 +289,7 @@ def stop(server: Server, text: str) -> None:
 
 
 REFRESH_SECONDS = 2.0
-"""Seconds between two looks at a stack while a page is open. Without a page, clusters are not queried."""
+"""Seconds between two queries of a stack while a page is open. Without a page, the dashboard queries no cluster."""
 LOOK_SECONDS = 0.5
 """Seconds between two looks for the end of the last stack."""
 SCAN_SECONDS = 5.0
@@ -308,7 +308,7 @@ class Dashboard:
         self._gone: dict[str, Mapping[str, Any]] = {}
 
     def update(self, found: Sequence[Source]) -> None:
-        """Start to watch the stacks that are new. Raises CommandError if one cannot be watched."""
+        """Start to watch the new stacks. Raises CommandError for a stack that the dashboard cannot watch."""
         for source in found:
             if source.key in self.watchers or self._gone.get(source.key) == source.outputs:
                 continue
@@ -339,7 +339,7 @@ class Dashboard:
                 self.hub.remove(key, str(error))
                 self._texts.append(str(error))
                 if not watcher.is_local:
-                    # Its state may be left, and must not count as a new stack.
+                    # The stack's state may be left, and must not count as a new stack.
                     self._gone[key] = watcher.source.outputs
                 del self.watchers[key]
                 return
@@ -377,12 +377,12 @@ def main(*, port: int, only: bool, opens: bool | None) -> int:
 
 
 def has_desktop() -> bool:
-    """Return True if a browser can open a window here. Without one Python would start a browser in the terminal."""
+    """Return True if a browser can open a window here. Else Python would start one in the terminal."""
     return sys.stdout.isatty() and bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:
-    """Look for new stacks until none is left."""
+    """Look for new stacks until no watched stack is left."""
     warned, due = "", time.monotonic() + SCAN_SECONDS
     while dashboard.watchers:
         time.sleep(LOOK_SECONDS)

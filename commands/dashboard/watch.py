@@ -30,11 +30,11 @@ from infra.local.settings import clusters_folder
 from stack.config import load_file
 
 SLOW_SECONDS = 10.0
-"""Seconds between two queries of what changes rarely or is long: nodes and warnings."""
+"""Seconds between two queries of nodes and warnings, which are long or change rarely."""
 MAX_LOGS = 64
-"""Most hosts whose logs one refresh reads, if this machine cannot read the metrics of the job."""
+"""Maximum number of hosts whose logs one refresh reads, if this machine cannot read the job's metrics."""
 MAX_NOTES = 8
-"""Most waiting hosts whose warnings are queried."""
+"""Maximum number of waiting hosts whose warnings a refresh queries."""
 LOG_THREADS = 8
 NO_STAMP = "1970-01-01T00:00:00Z"
 """Time of lines whose time does not matter."""
@@ -52,7 +52,7 @@ class StackGone(CommandError):
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A stack that is up, and where its cluster is."""
+    """A stack that is up, with its outputs."""
 
     stack: str
     folder: str = ""
@@ -68,7 +68,7 @@ class Source:
 def sources(stack: str, *, only: bool, is_first: bool = True) -> list[Source]:
     """Return the stacks that are up: `stack` first, then the project's, then the local ones of other projects.
 
-    With a backend that is not a folder, only `stack` is known. Pulumi is asked for it only if the call is the first.
+    With a backend that is not a folder, only `stack` is known, and only the first call asks Pulumi.
     """
     folder = backend_folder(stack_environment()["PULUMI_BACKEND_URL"], PROJECT)
     if folder is None:
@@ -90,7 +90,7 @@ def _in_folder(folder: Path, project: str) -> Iterable[Source]:
 
 
 def _is_removed(kubeconfig: str) -> bool:
-    """Return True if a kubeconfig is of a cluster on this machine that was removed. Its stack's state may be left."""
+    """Return True if a kubeconfig is of a cluster on this machine that was removed. The stack's state may be left."""
     return Path(kubeconfig).is_relative_to(clusters_folder()) and LocalCluster.of_kubeconfig(kubeconfig) is None
 
 
@@ -105,7 +105,7 @@ def _of_other_projects() -> Iterable[Source]:
 
 
 def platform_price(source: Source) -> float | None:
-    """Return US dollars an hour of the platform with the most nodes; None if it has none or is not known."""
+    """Return US dollars an hour of the platform with the most nodes; None if no price is known."""
     if source.folder:
         return None
     try:
@@ -116,7 +116,7 @@ def platform_price(source: Source) -> float | None:
 
 
 class JobFeed:
-    """Metrics of one job, read on from where the last refresh stopped."""
+    """Metrics of one job. Each refresh continues where the last one stopped."""
 
     def __init__(self, folder: Path | None) -> None:
         """Read the metrics in a folder of this machine; None if only the logs are known."""
@@ -161,7 +161,7 @@ class JobFeed:
         self._ranks.update(ranks)
 
     def read_log(self, cluster: Cluster, pod: PodState) -> None:
-        """Read the new lines of rank 0's host. If the metrics are known, the log has only restarts in place."""
+        """Read the new lines of rank 0's host. If the metrics are known, take only restarts from them."""
         if pod.uid in self._read_to_end:
             return
         last = self._stamps.get(pod.uid, "")
@@ -302,7 +302,7 @@ class StackWatcher:
         processes = max((pod.processes for pod in current if pod.role == WORKER), default=1)
         feed.read_files(job.hosts * processes)
         first = sorted((pod for pod in own if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
-        with suppress(Unreachable):  # A node that does not answer: the cluster itself has answered.
+        with suppress(Unreachable):  # Only the pod's node does not answer: the cluster itself has answered.
             for pod in first:
                 feed.read_log(cluster, pod)
         if not feed.has_files:

@@ -28,7 +28,7 @@ from workloads.kinds import KINDS
 TIMEOUT = (5.0, 15.0)
 """Seconds for a connection and for each answer."""
 QUIET_SECONDS = 30.0
-"""Seconds without output after which a followed log is requested again: its connection may be dead."""
+"""Seconds without output before a follower requests a log again, because its connection may be dead."""
 EXITED_REASON = "ExitedWithCode"
 """Reason of the training-operator's events about the ends of pods."""
 WORKLOADS = ("kueue.x-k8s.io", "v1beta2")
@@ -55,7 +55,7 @@ class Forbidden(Unreachable):
 
 
 class Untrusted(Unreachable):
-    """Something answers at the API server's address that does not belong to this kubeconfig, or does not know it."""
+    """The API server's certificate is of another cluster, or the server does not accept the kubeconfig's login."""
 
 
 class UnknownStack(CommandError):
@@ -71,7 +71,7 @@ class StackOutputs:
     """Outputs of a stack that the commands need."""
 
     kubeconfig_path: str
-    """The kubeconfig file of its cluster; several are joined as in `$KUBECONFIG`."""
+    """The kubeconfig file of its cluster, or several with separators as in `$KUBECONFIG`."""
     namespace: str
     """The namespace of its jobs."""
     jobs: tuple[str, ...]
@@ -178,7 +178,7 @@ class Cluster:
         self._custom: Any = CustomObjectsApi(api)
 
     def namespace_is_gone(self) -> bool:
-        """Return True if the jobs' namespace does not exist or is being deleted; False if the user may not see it."""
+        """Return True if the jobs' namespace is missing or in deletion; False if the user may not see it."""
         try:
             with _translating_errors():
                 call = self._core.read_namespace
@@ -190,7 +190,7 @@ class Cluster:
             return False
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
-        """Return the pods of the jobs, including earlier attempts. Owners are those from the last call of `jobs`."""
+        """Return the pods of the jobs, including earlier attempts. The last call of `jobs` determines their owners."""
         selector = f"{JOB_LABEL} in ({','.join(jobs)})"
         call = self._core.list_namespaced_pod
         found = [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
@@ -204,7 +204,7 @@ class Cluster:
         """Return the jobs by name, of any kind. A job that does not exist is `absent`."""
         customs, intermediates = self._custom_objects()
         objects = [*_items(self._batch.list_namespaced_job, self.namespace), *customs]
-        # An operator's job is made of others: a TrainJob of a JobSet of its name, which is made of Jobs.
+        # An operator's job owns other jobs: a TrainJob owns a JobSet of the same name, and the JobSet owns Jobs.
         owners = {each["metadata"]["uid"]: owner for each in (*objects, *intermediates) if (owner := owner_of(each))}
         self._owners = owners
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
@@ -230,7 +230,7 @@ class Cluster:
         }
 
     def set_suspended(self, job: JobState, value: bool) -> None:
-        """Suspend a job, which ends its pods, or resume it. Kueue does it for a job in a queue."""
+        """Suspend a job, which ends its pods, or resume it. For a job in a queue, Kueue does this."""
         if job.queue:
             call = partial(self._custom.list_namespaced_custom_object, *WORKLOADS, self.namespace)
             names = [each["metadata"]["name"] for each in _items(call, "workloads") if owner_of(each) == job.uid]
@@ -285,7 +285,7 @@ class Cluster:
     def _custom_objects(self) -> tuple[list[Object], list[Object]]:
         """Return the operators' jobs, and the objects between them and their pods.
 
-        Kinds that are unknown or forbidden are not queried again.
+        Do not query unknown or forbidden kinds again.
         """
         jobs: list[Object] = []
         intermediates: list[Object] = []
@@ -307,13 +307,13 @@ class Cluster:
         return jobs, intermediates
 
     def _root(self, uid: str) -> str:
-        """Return the object at the top of the chain of owners of this uid."""
+        """Return the uid of the object at the top of this uid's chain of owners."""
         while uid in self._owners:
             uid = self._owners[uid]
         return uid
 
     def warnings(self, uid: str) -> list[str]:
-        """Return the warning events about one object and those that it owns, oldest first: `Reason: message`."""
+        """Return the warning events about one object and the objects that it owns, oldest first: `Reason: message`."""
         call = partial(self._core.list_namespaced_event, self.namespace)
         below = [each for each in self._owners if self._root(each) == uid]
         events = [
@@ -371,7 +371,7 @@ class Cluster:
     def follow_log(
         self, pod: PodState, since_seconds: int | None, opened: Callable[[Callable[[], None]], None]
     ) -> Iterator[tuple[str, str]]:
-        """Yield time (RFC 3339) and text of each line of a pod's log as it is printed, until its container ends.
+        """Yield time (RFC 3339) and text of each line of a pod's log, old and new, until its container ends.
 
         `opened` gets a function that ends the stream. Another thread may call it.
         """
@@ -388,7 +388,7 @@ class Cluster:
                     yield from map(_split_timestamp, whole)
 
     def _log(self, pod: PodState, timeout: tuple[float, float], **options: Any) -> Any:
-        """Return the answer to a request for a log; None if the pod is gone or has not begun to print."""
+        """Return the answer to a request for a log; None if the pod is gone or has no log yet."""
         try:
             return self._core.read_namespaced_pod_log(
                 pod.name, self.namespace, **options, _preload_content=False, _request_timeout=timeout
@@ -404,7 +404,7 @@ def _end(answer: Any) -> None:
     try:
         answer.shutdown()
     except (ValueError, RuntimeError):
-        return  # It has ended by itself.
+        return  # The answer has ended by itself.
 
 
 def _split_timestamp(line: bytes) -> tuple[str, str]:

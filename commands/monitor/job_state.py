@@ -1,6 +1,6 @@
 """State of a job, derived from its object: an Indexed Job or an operator's resource.
 
-The operators report it in conditions, each in its own words. The sources are their code at the versions of setup/go.
+Each operator reports the state in conditions, in its own words. Source: their code at the versions of setup/go.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ RETRY_SECONDS = 1.0
 STOP_SECONDS = 2.0
 """Seconds that all readers together may take to end."""
 OVERLAP_SECONDS = 30
-"""Seconds before its last line from which a log is requested again, because the clocks of nodes differ."""
+"""Seconds before the last line from which a reader requests a log again, because the clocks of nodes differ."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class _Stream:
     end: Callable[[], None] | None = None
     """Function that ends the current request."""
     last: str = ""
-    """Time of the last line that was read (RFC 3339, nanoseconds)."""
+    """Time of the last line read (RFC 3339, nanoseconds)."""
     is_over: threading.Event = field(default_factory=threading.Event)
     """Set when the pod has ended or is gone. The next end of the stream is then the end of the log."""
 
@@ -143,7 +143,7 @@ class LogStreams:
         self._stopped = threading.Event()
 
     def update(self, pods: list[PodState]) -> None:
-        """Start reading pods that print, and record those that have ended. `pods` are all that exist."""
+        """Start reading pods that print, and record those that have ended. `pods` are all existing pods."""
         existing = {pod.uid: pod for pod in pods}
         for uid, stream in self._streams.items():
             pod = existing.get(uid)
@@ -165,12 +165,12 @@ class LogStreams:
             return None
 
     def are_over(self) -> bool:
-        """Return True if every log was read to its end and every line was taken."""
+        """Return True if all readers have reached the end of their logs and no line is left to take."""
         alive = any(stream.thread is not None and stream.thread.is_alive() for stream in self._streams.values())
         return not alive and self._lines.empty()
 
     def stop(self) -> None:
-        """End all reading. Lines not yet taken are dropped."""
+        """End all reading. Drop the lines not yet taken."""
         self._stopped.set()
         for stream in self._streams.values():
             if stream.end is not None:
@@ -198,7 +198,7 @@ class LogStreams:
                         stream.last = stamp
                         self._lines.put((pod, text))
             except Unreachable:
-                # The loop that lists the pods reports a cluster that cannot be reached. Here only try again.
+                # Only try again here: the loop that lists the pods reports an unreachable cluster.
                 answered = False
             if was_over and answered:
                 return

@@ -196,7 +196,7 @@ def pod_state(pod: Object) -> PodState:
 
 
 def _runs_trainer(container: Object) -> bool:
-    """Return True if a container's program is `-m trainer`, however it is started (workloads/command.py)."""
+    """Return True if a container's program is `-m trainer`, with any launcher (workloads/command.py)."""
     words = [*(container.get("command") or []), *(container.get("args") or [])]
     return ("-m", "trainer") in pairwise(words)
 
@@ -264,7 +264,7 @@ def _number(spec: Object, name: str) -> int:
 def exit_codes_of_pods(events: Iterable[Object]) -> dict[str, int]:
     """Return pods' last exit codes other than 0, from an operator's events about a job, by pod name.
 
-    The training-operator recreates a pod at once, so its exit code is recorded nowhere else.
+    The training-operator recreates a pod at once, so only these events have the exit code.
     """
     found: dict[str, int] = {}
     for event in sorted(events, key=lambda each: each.get("lastTimestamp") or each.get("eventTime") or ""):
@@ -367,12 +367,12 @@ TRAINER_CODES = {
 }
 """Meaning of the trainer's exit codes."""
 FINAL_CODES = (DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION)
-"""Codes after which every kind but `mpi-job` and `ray-job` fails without a restart, a script's job too
+"""Codes after which every kind but `mpi-job` and `ray-job` fails without a restart. This includes jobs of a script
 (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
-"""Added by `trainer.launch` to codes that mean "run it again", for operators that retry only high codes."""
+"""Number that `trainer.launch` adds to codes for "run it again", for operators that retry only high codes."""
 STOP_CODES = frozenset({DONE, PREEMPTED, PREEMPTED + RETRYABLE_OFFSET, 128 + 15})
-"""Codes of a host that was told to stop: the trainer's, and that of a program that SIGTERM ends."""
+"""Codes of a host after a stop request: the trainer's codes, and the code of a program that SIGTERM ends."""
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}
 """Meaning of the codes that every shell and container runtime uses."""
 LOST_SHIM_CODE = 255
@@ -386,10 +386,10 @@ SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11
 
 
 def explain_exit(code: int, pod: PodState) -> str:
-    """Return the meaning of an exit code of a pod's container or of a rank in it and, for lack of memory, advice.
+    """Return the meaning of an exit code of a pod's container or of one of its ranks, with advice on memory.
 
-    A signal is a negative code, 128 plus the signal's number, or 256 minus it. trainer.launch uses the last for a rank
-    after which no restart is left.
+    A signal is a negative code, 128 plus the signal's number, or 256 minus that number. trainer.launch uses the last
+    form for a rank after which no restart is left.
     """
     signal = -code if code < 0 else code - 128
     if 256 - code in SIGNALS and code != LOST_SHIM_CODE:

@@ -27,7 +27,7 @@ from commands.monitor.pod_state import (
 )
 
 MANY_RANKS = 4
-"""Number of ranks above which only rank 0 is shown in full. Other ranks show their start and their errors."""
+"""Number of ranks above which the screen shows only rank 0 in full, and of other ranks starts and errors."""
 HIDDEN_FIELDS = frozenset(
     {
         *("rank", "host", "node", "time", "global_step", "threads", "path", "model"),
@@ -39,7 +39,7 @@ TRAIN_LINE_SECONDS = 60.0
 """Seconds between two `train` lines of a job on a terminal, where the live line has the current step."""
 SHOWN_LINES = 20
 FIRST_OWN_CODE = 64
-"""First exit code that says what happened (sysexits.h). A rank that only lost its peers ends with 1."""
+"""First exit code with a specific meaning (sysexits.h). A rank that only lost its peers ends with 1."""
 STYLES = {
     **{"start": "cyan", "test": "bold green", "done": "bold green", "checkpoint": "blue", "resume": "blue"},
     "restart": "yellow",
@@ -74,7 +74,7 @@ class Screen:
         return self._console.width
 
     def live(self) -> AbstractContextManager[Any]:
-        """Keep live lines at the bottom in this context. Without a terminal it does nothing."""
+        """Keep live lines at the bottom in this context. Do nothing without a terminal."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             return nullcontext()
         self._live = Live(Text("asking the cluster"), console=self._console, transient=True)
@@ -119,7 +119,7 @@ class Screen:
         return ranks <= MANY_RANKS or _is_important(text)
 
     def _is_in_live_line(self, job: str, event: Event) -> bool:
-        """Return True for a step of training that the live line has, except the last of an epoch and one a minute."""
+        """Return True for a step that only the live line shows. An epoch's last step and one a minute get a line."""
         if self._live is None or self.detail is not Detail.READABLE or event.name != "train":
             return False
         step, _, steps = event.fields.get("step", "").partition("/")
@@ -158,7 +158,7 @@ class JsonScreen(Screen):
 
 
 def readable_fields(text: str) -> str:
-    """Return an event's line without the fields that few people need, and without this rank's rate if it has all's."""
+    """Return an event's line without HIDDEN_FIELDS. If it has the rate of all ranks, leave out this rank's rate."""
     keys = {word.partition("=")[0] for word in text.split(" ") if "=" in word}
     hidden = HIDDEN_FIELDS | ({"rate"} if "global_rate" in keys else set())
     kept = [word for word in text.split(" ") if "=" not in word or word.partition("=")[0] not in hidden]
@@ -187,7 +187,7 @@ def describe(pod: PodState, earlier: int, *, is_job_over: bool = False) -> str:
 
 
 def restart_reason(pod: PodState, event: Event) -> str:
-    """Return why ranks were restarted in their pods, from the launcher's `restart` event; empty if it has no code."""
+    """Return the reason for a restart in place, from the launcher's event; empty if it has no exit code."""
     code, rank = event.fields.get("exit_code", ""), event.fields.get("failed_rank", "")
     if not code.lstrip("-").isdigit():
         return ""
@@ -264,7 +264,7 @@ def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> P
 
 
 def _rank_ends(pod: PodState, tail: list[str]) -> list[str]:
-    """Return how each rank of a pod ended, from torchrun's report, else from the container's end."""
+    """Return a line about the end of each rank, from torchrun's report, else from the container's end."""
     if not pod.is_over:
         return [f"{_label(pod)} on {pod.node or 'no node'}: was {pod.state} when the job ended"]
     reported = exit_codes(tail) if pod.state == "failed" else {}
@@ -289,9 +289,9 @@ def format_seconds(seconds: float | None) -> str:
 BLOCKS = "▁▂▃▄▅▆▇█"
 MAX_SPARKS = 20
 MIN_SPARKS = 4
-"""Characters of a spark line at most, and below which it is left out."""
+"""Maximum and minimum characters of a spark line. The live line leaves out a shorter one."""
 KEPT_LOSSES = 400
-"""Losses of which the spark line is drawn."""
+"""Number of last losses that the spark line shows."""
 DAY_SECONDS = 86400
 SEPARATOR = "  "
 
@@ -307,14 +307,14 @@ class Training:
     fields: dict[str, str] = field(default_factory=dict)
     """Fields of the last `train` event."""
     rank: int | None = None
-    """Rank that it came from."""
+    """Rank of the last `train` event."""
     first: tuple[float, float] | None = None
     """Time and share of the first event since the start or the last restart."""
     last: tuple[float, float] | None = None
     """Time and share of the last event."""
 
     def read(self, event: Event, now: float) -> None:
-        """Take an event of any rank into account. `now` is its time if it has none itself, in seconds."""
+        """Take an event of any rank into account. `now` is the time, in seconds, of an event without a time."""
         if event.name in ("start", "resume", "restart"):
             self.first = self.last = None
         rank = event.rank or 0
@@ -372,7 +372,7 @@ def live_line(name: str, training: Training, width: int) -> str:
 
 
 def spark_line(values: Sequence[float] | deque[float], width: int) -> str:
-    """Return the course of finite values as at most `width` blocks; each is the mean of equally many values."""
+    """Return finite values as at most `width` blocks. Each block is the mean of about equally many values."""
     finite = [value for value in values if math.isfinite(value)]
     count = min(width, len(finite))
     if count < 2:
@@ -394,7 +394,7 @@ def _number(text: str) -> float | None:
 
 
 def _clock(text: str, now: float) -> float:
-    """Return the seconds of a time such as 14:05:09, which an event has; otherwise `now`."""
+    """Return the seconds of an event's time such as 14:05:09; `now` for another text."""
     parts = text.split(":")
     if len(parts) != 3 or not all(part.isdigit() for part in parts):
         return now

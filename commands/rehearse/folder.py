@@ -88,7 +88,7 @@ def reserve_port(name: str) -> int:
 
 
 def write_settings(stack_file: Path, target: Path) -> None:
-    """Copy a stack's settings, with a placeholder for each encrypted value, which only the owner can read."""
+    """Copy a stack's settings. Put a placeholder for each encrypted value, because only the owner can decrypt it."""
     content = yaml.safe_load(stack_file.read_text(encoding="utf-8")) or {}
     config = {
         key: SECRET_PLACEHOLDER if isinstance(value, dict) and "secure" in value else value
@@ -172,7 +172,7 @@ def first_errors(output: str) -> list[str]:
         if not text.startswith("error: ") or text == "error: update failed":
             continue
         if text.endswith(":"):
-            # The next lines give the cause; of a traceback, the last line does.
+            # The next lines give the cause. In a traceback, the last line gives it.
             text = f"{text} {_last_of_block(lines[index + 1 :])}"
         found[f"{resource}: {text.removeprefix('error: ')}"] = None
     return [each if len(each) <= MAX_CHARACTERS else f"{each[:MAX_CHARACTERS]}..." for each in [*found][:MAX_ERRORS]]

@@ -63,7 +63,7 @@ class Report:
     cost_total: str = ""
     """Sum of the costs with its uncertainty range; empty if no price is known."""
     unpriced: list[str] = field(default_factory=list)
-    """Resources that have no price in the price table, and are therefore missing in the sum."""
+    """Resources without a price in the price table. The sum does not include them."""
     up_seconds: int = 0
     """Estimated seconds that `up` would take in the real clouds."""
     destroy_seconds: int = 0

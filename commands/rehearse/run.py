@@ -206,7 +206,7 @@ class Rehearsal:
                 return list(seen.values())
 
     def _add_nodes(self, pending: list[placement.Pod]) -> bool:
-        """Add nodes for a provisioning request or a pending pod. Return True if nodes were added."""
+        """Add nodes for a provisioning request or a pending pod. Return True if there are new nodes."""
         asked = bool(self.subject.queued) and placement.grant_requests(self.folder)
         return asked or placement.grow(self.folder, pending)
 
