@@ -77,7 +77,7 @@ class Report:
 
     @property
     def missing_quota(self) -> list[str]:
-        """Quotas for which the change needs more than the account has left, in addition to the stack's current use."""
+        """Problems of quotas: the increase from `before` to `after` is more than the account has left."""
         had = {_key(each): each.amount for each in self.before.cloud.quota()} if self.before else {}
         found = []
         for each in self.after.cloud.quota():
@@ -243,7 +243,7 @@ def _resources(report: Report) -> list[str]:
 
 
 def _named(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield one line for each step. Only count steps caused by the provider, except those of ALWAYS_LISTED_TYPES."""
+    """Yield one line for each step. Steps caused by a provider share one line, except those of ALWAYS_LISTED_TYPES."""
     by_provider: Counter[str] = Counter()
     for step in steps:
         if step.provider and not step.type.endswith(ALWAYS_LISTED_TYPES):
@@ -362,7 +362,7 @@ def _is_shown(value: Any) -> bool:
 
 
 def _branches(value: Any) -> dict[str, Any]:
-    """Return the parts of a value by the end of their path. List items go by their unique names, else by position."""
+    """Return end of the path -> part of a value. List items have unique names as their ends, else their positions."""
     if value is ABSENT:
         return {}
     if isinstance(value, Mapping):
