@@ -1,7 +1,7 @@
-"""Example `digits-ray`: digits with Ray Train. The job's head runs it, and its hosts the ranks.
+"""Example `digits-ray`: digits with Ray Train. The job's head runs this script, and the job's hosts run the ranks.
 
-Rank 0 saves a checkpoint in the job's bucket after each epoch. If a rank or a host is lost, Ray Train starts all ranks
-again from the last one, at most `--max-failures` times. A restarted job continues from it too.
+Rank 0 saves a checkpoint in the job's bucket after each epoch. If a rank or a host is lost, Ray Train restarts all
+ranks from the last checkpoint, at most `--max-failures` times. A restarted job continues from that checkpoint too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STATE = "state.pt"
 """File of a checkpoint."""
 BATCH = 64
 TEST_PART = 5
-"""Divisor of the number of images for the test data."""
+"""One in this many images is test data."""
 
 
 def load() -> tuple[torch.Tensor, torch.Tensor]:
