@@ -1,4 +1,4 @@
-"""Google Cloud resource kinds: how `gcloud` lists those that a GKE stack could leave behind, and their roles."""
+"""Google Cloud resource kinds that a GKE stack can leave behind: `gcloud` commands that list them, and IAM roles."""
 
 from __future__ import annotations
 
