@@ -95,7 +95,7 @@ REQUIREMENTS = "requirements.txt"
 
 
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
-    """Return the answers. Ask only for those that `given`, the options, lacks. Raises InitError."""
+    """Return the answers. Ask only for answers that `given` (the options) lacks. Raises InitError."""
 
     def answer(name: str, question: str, default: str) -> str:
         value = given.get(name)

@@ -49,7 +49,7 @@ Properties = dict[str, Any]
 
 
 class PluginMissing(Exception):
-    """The plugin cannot be installed here."""
+    """This machine cannot install the plugin."""
 
 
 class PluginDied(Exception):

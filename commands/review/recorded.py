@@ -35,7 +35,7 @@ from setup.progress import run_steps
 from stack.config import CONFIG_NAMESPACE, StackConfig, load_file
 
 MODULE = "commands.review.recorded"
-"""Module that prints a program's records. Programs older than this module are not compared."""
+"""Module that prints a program's records. A preview does not compare programs older than this module."""
 PLACEHOLDER = "not the secret"
 """Value of every secret of a recorded stack."""
 LOCAL_CLUSTER = {
@@ -180,7 +180,7 @@ class _Monitor(MockMonitor):
 
 
 def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
-    """Run a program with an engine (by default a new one) until every registration is resolved."""
+    """Run a program with an engine (by default a new one) until Pulumi has resolved every registration."""
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
     # Pulumi takes a quarter of the time here to extract a stack trace for each resource. No code reads the traces.
@@ -192,7 +192,7 @@ def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> Re
 def ensure_operator_objects(operators: Iterable[str]) -> None:
     """Ensure that the cache has the operators' objects that the program reads.
 
-    Takes seconds if they are missing; progress goes to standard error. Raises RuntimeError if they cannot be obtained.
+    Takes seconds if they are missing; progress goes to standard error. Raises RuntimeError if set-up cannot get them.
     """
     with redirect_stdout(sys.stderr):
         run_steps(operator_steps.steps(operators, cluster=False))

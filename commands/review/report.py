@@ -25,18 +25,18 @@ from stack.placement import advice
 from workloads.command import host_command, process_layout
 
 MAX_RESOURCES = 12
-"""Maximum number of resources of one action that are listed one by one."""
+"""Maximum number of updated resources that the report lists one by one."""
 ALWAYS_LISTED_TYPES = (*POOLS, *BUCKETS, ":Cluster", "Job")
-"""Suffixes of the types that are listed even if only their provider changes."""
+"""Suffixes of the types that the report lists even if only their provider changes."""
 MAX_COMMENT_LENGTH = 65_000
 """Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""
 WIDTH = 96
 """Characters of a line that a comment shows without scrolling."""
 NO_REHEARSAL = "not rehearsed"
 MAX_VALUES = 3
-"""Maximum number of values of one change that are shown."""
+"""Maximum number of values that the report shows of one change."""
 MAX_VALUE_LENGTH = 60
-"""Maximum characters of a value. The middle of a longer one is left out."""
+"""Maximum characters of a value. The report leaves out the middle of a longer value."""
 ABSENT = object()
 """Marker of a missing value."""
 
@@ -54,7 +54,7 @@ class Report:
     steps: Sequence[Step]
     """Planned steps."""
     is_from_engine: bool
-    """True if the plan comes from Pulumi's engine, False if two recordings of the program were compared."""
+    """True if the plan comes from Pulumi's engine, False if it compares two recordings of the program."""
     base: str = ""
     """A sentence that describes `before`."""
     unseen: str = ""
@@ -68,7 +68,7 @@ class Report:
     plugins: PluginReview = field(default_factory=PluginReview)
     """The official plugins' check and plan."""
     quota_left: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Remaining quota of the account, by name and location; empty if the cloud was not queried."""
+    """Remaining quota of the account, by name and location; empty if the preview did not query the cloud."""
 
     @property
     def is_complete(self) -> bool:

@@ -30,7 +30,7 @@ def changed_packages(plan: str) -> list[tuple[str, str, str]]:
 def conflict(changes: list[tuple[str, str, str]], requirements: str) -> str:
     """Return one sentence about the first conflict, with the package and both versions.
 
-    Prefer a package that the file names: the other conflicts follow from that package.
+    Prefer a package that the file names: its dependencies cause the other conflicts.
     """
     named = {re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0] for line in requirements.splitlines()}
     named = {_normal(name) for name in named}

@@ -60,7 +60,7 @@ class Step(NamedTuple):
 
 
 class Steps:
-    """The remaining steps of an epoch. No length is defined, because it depends on the number of ranks."""
+    """The remaining steps of an epoch. The class has no length, because the length depends on the number of ranks."""
 
     def __init__(self, data: Digits, sampler: EpochSampler, epoch: Callable[[], int]) -> None:
         self._data, self._sampler, self._epoch = data, sampler, epoch

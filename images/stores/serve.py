@@ -1,8 +1,8 @@
 """Object store for jobs that read from s3:// or gs:// on a machine without one: moto's S3 server with digits.
 
 The store contains two buckets of the same images, `s3-samples` and `gs-samples`, and an empty one, `runs`. It records
-each read of an image. When rank 0 of each job in `--until` has reported its end, the store prints how often each client
-read the images, and ends.
+each read of an image. It serves until rank 0 of each job in `--until` has reported its end. It then prints how often
+each client read the images.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class EksCluster(pulumi.ComponentResource):
         """Create access entries for the administrators of the cluster.
 
         Each resource has the name of its principal. With numbered names, the removal of an administrator would change
-        the ARNs of later resources, and EKS allows one entry per ARN:
+        the ARNs of later resources. EKS allows one entry per ARN:
         https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateAccessEntry.html
         """
         for index, principal in enumerate(config.admins):

@@ -61,7 +61,7 @@ LISTINGS = (
 )
 """Resource kinds, from https://cloud.google.com/sdk/gcloud/reference.
 
-Node pools and NAT are deleted with their owners.
+Google Cloud deletes node pools and NAT with their owners.
 """
 
 

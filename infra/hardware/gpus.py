@@ -65,7 +65,7 @@ class Gpu:
     """Google Cloud zones with the model.
 
     https://cloud.google.com/compute/docs/gpus/gpu-regions-zones, limited to zones with a price in
-    https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp. Empty zones are not checked.
+    https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp. Validation skips models without zones.
     """
 
 

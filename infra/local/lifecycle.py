@@ -302,7 +302,7 @@ def _remove_surplus_nodes(settings: ClusterSettings) -> None:
 
 ARCHITECTURES = ("x86_64", "aarch64")
 SET_UP_BYTES = 30_000_000_000
-"""Free disk space that set-up needs at its peak, for Go and Python caches and the build of the trainer image."""
+"""Free disk space that set-up needs at its peak: Go and Python caches, and the build of the trainer image."""
 RUN_BYTES = 2_000_000_000
 """Free disk space that a cluster needs after its images exist."""
 
