@@ -22,9 +22,9 @@ MEANINGS = {
 TYPICAL_INTERVALS = 101
 """Number of undisturbed intervals whose median is the usual time of a step."""
 MAX_MARKS = 4096
-"""Most steps that are kept to find out how much a restart lost. Above it only every second one is kept."""
+"""Maximum number of marks. Above it, RunTimes drops every second mark. Marks show how much a restart lost."""
 MAX_SPANS = 4096
-"""Most spans that are kept. Above it the shortest ones join the span before them."""
+"""Maximum number of spans. Above it, the shortest spans join the spans before them."""
 SLOW = 1 / 1.5
 """Speed below which a rank is a straggler, as in the trainer's watchdog."""
 
@@ -47,7 +47,7 @@ class Span:
 
 @dataclass(slots=True)
 class _Mark:
-    """Moment of a reported step, and the training time until then that counts."""
+    """Time of a reported step, and the useful training time until then."""
 
     step: float
     time: float
@@ -97,7 +97,7 @@ class RunTimes:
         self._last = time
 
     def spans(self, until: float | None = None) -> list[Span]:
-        """Return the spans, with the time since the last event if the run goes on until `until`."""
+        """Return the spans, including the time from the last event to `until` unless the run is done."""
         found = [Span(each.begun, each.ended, each.cause) for each in self._spans]
         return [*found, *self._open_spans(until)]
 
@@ -125,7 +125,7 @@ class RunTimes:
         return self.starts[-1]
 
     def _begin_attempt(self, ended: float, time: float) -> None:
-        """Record the time between two attempts. Whether it is lost is known when the attempt reports its step."""
+        """Record the time between two attempts as `waiting` or `stopped`. `_rewind` changes `waiting` to `lost`."""
         self.starts.append(time)
         if self._is_done:
             self._push(ended, time, "stopped")
@@ -175,7 +175,7 @@ class RunTimes:
             self._stride *= 2
 
     def _split(self, begun: float, ended: float, typical: float) -> list[Span]:
-        """Split an interval between two steps into training, evaluating and saving. Steps take `typical` seconds."""
+        """Split an interval into training, evaluating and saving. Its training usually takes `typical` seconds."""
         seconds = ended - begun
         testing = min(self._testing, max(seconds - typical, 0.0))
         saving = min(self._saving, max(seconds - typical - testing, 0.0)) if typical else 0.0
@@ -207,7 +207,7 @@ class RunTimes:
         self._cut_training(since)
 
     def _cut_training(self, since: float) -> None:
-        """Split the training span that contains a moment: the rest of it is lost."""
+        """Split the training span that contains a moment, and mark its second part as lost."""
         for place, span in enumerate(self._spans):
             if span.cause == "training" and span.begun < since < span.ended:
                 self._spans.insert(place + 1, Span(since, span.ended, "lost"))
@@ -215,7 +215,7 @@ class RunTimes:
                 return
 
     def _push(self, begun: float, ended: float, cause: str, *, joins: bool = True) -> Span | None:
-        """Add a span; it joins the one before if that has the same cause."""
+        """Add a span, or extend the last one if `joins` and their causes are equal."""
         if ended <= begun:
             return None
         self.totals[cause] += ended - begun
@@ -231,7 +231,7 @@ class RunTimes:
 
 
 def without_short(spans: Iterable[Span], count: int) -> list[Span]:
-    """Return the spans without those that are shorter than a part of `count`: they join the span before them."""
+    """Return the spans. Merge each span shorter than 1/`count` of the total time into the span before it."""
     found: list[Span] = []
     given = list(spans)
     least = (given[-1].ended - given[0].begun) / count if given else 0.0
@@ -262,9 +262,9 @@ def _is_number(value: Any) -> bool:
 
 
 def seconds_per_unit(event: Event) -> float | None:
-    """Return the seconds of a rank's own part of a sample or token: without the wait for the others' gradients.
+    """Return a rank's own seconds per sample or token, without the wait for the other ranks' gradients.
 
-    All ranks of a job take the same steps, so that their rates are equal. A slow rank is the one that waits least.
+    All ranks of a job take the same steps, so their rates are equal. A slow rank is the one that waits least.
     """
     rate, waited = event.get("rate"), event.get("all_reduce")
     if not isinstance(rate, int | float) or rate <= 0:

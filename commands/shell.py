@@ -1,8 +1,7 @@
 """`make shell`: the user's shell with the stack's python, pulumi, kubectl and namespace.
 
-The user's own start files run first. The start files of this module then set the stack's values, whatever those files
-did to PATH, KUBECONFIG and aliases. bash and zsh restore the order of PATH before each prompt, because PROMPT_COMMAND
-may change it.
+The user's own start files run first, and may change PATH, KUBECONFIG and aliases. The start files of this module then
+set the stack's values. bash and zsh restore the order of PATH before each prompt, because PROMPT_COMMAND may change it.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from infra.project import CHECKOUT
 from setup.pulumi_cli import has_cli
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
-"""Variable that names a shared backend. It may have stacks of other machines, even without set-up here."""
+"""Variable that names a shared backend. The backend may have stacks of other machines, even without set-up here."""
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
@@ -44,14 +44,14 @@ UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
 
 WITHOUT_SNAPSHOTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
-"""Environment of previews. Without it, CLI 3.274.1 serializes the whole state after each resource and then discards it.
+"""Environment of previews. Otherwise CLI 3.274.1 serializes the whole state after each resource and discards the text.
 
 CPU time of a preview with 513 jobs: 82 s with snapshots, 16 s without (one run each).
 """
 
 
 def pulumi(*words: str, quiet: bool = False) -> str:
-    """Run `pulumi`. With `quiet` return its output, else show it: of changes only a summary, unless VERBOSE is set.
+    """Run `pulumi`. With `quiet` return its output, else show it. Without VERBOSE, show only a summary of changes.
 
     Raises PulumiFailed; StackBusy if a lock blocks it; Interrupted if a signal stopped it; FileNotFoundError if
     `pulumi` is missing and no shared backend is set.
@@ -94,7 +94,7 @@ def _run(
     variables: Mapping[str, str] = MappingProxyType({}),
     **output: Any,
 ) -> Child:
-    """Run `pulumi` with more options and variables. `output` says what happens to its output, as in `run_child`."""
+    """Run `pulumi` with more options and variables. `output` has the arguments of `run_child` for the output."""
     return run_child(
         ["pulumi", *words, *options],
         name="Pulumi",
@@ -181,9 +181,9 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
 
 @contextmanager
 def settings_without_salt(folder: Path | None = None) -> Iterator[None]:
-    """Keep `encryptionsalt` out of settings files that had none. It fits only one checkout, whose state has it.
+    """Keep `encryptionsalt` out of settings files that had none. A salt fits the state of only one checkout.
 
-    `folder` has the files; by default it is the project. Pulumi writes numbers as text when it adds the salt. Restore a
+    The files are in `folder`, by default the project. Pulumi writes numbers as text when it adds the salt. Restore a
     file whose settings are unchanged. Delete a new file that has only the salt.
     """
     place = folder or PROJECT
@@ -216,7 +216,7 @@ def _text(value: Any) -> Any:
 
 
 def stack_exists(stack: str) -> bool:
-    """Return True if the backend has the stack. Unlike `pulumi stack ls` it reads no other stack."""
+    """Return True if the backend has the stack. Reads no other stack, unlike `pulumi stack ls`."""
     if files := _state_files(stack):
         return files.exists
     try:

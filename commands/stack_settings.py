@@ -27,7 +27,7 @@ PLATFORMS = (LOCAL, GKE, EKS)
 RECIPE = "digits"
 """Recipe of a project without a script."""
 ACCOUNT_KEYS = {GKE: "project", EKS: "region"}
-"""Key of each cloud that has no useful default."""
+"""Platform -> the key of its settings that has no useful default."""
 DEFAULT_ACCELERATOR = "nvidia-tesla-t4"
 
 
@@ -83,7 +83,7 @@ def ask_at_terminal(question: str, default: str) -> str:
 
 
 def find_script(folder: Path) -> str:
-    """Return the script that a folder probably trains with: train.py, main.py or its only program; else a recipe."""
+    """Return the folder's probable training script: train.py, main.py or the only program; else a recipe."""
     names = sorted(path.name for path in folder.glob("*.py") if not path.name.startswith(("_", "test_")))
     known = [name for name in ("train.py", "main.py") if name in names]
     chosen = known or (names if len(names) == 1 else [])
@@ -95,7 +95,7 @@ REQUIREMENTS = "requirements.txt"
 
 
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
-    """Return the answers: those given as options, else those to questions. Raises InitError."""
+    """Return the answers. Ask only for answers that `given` (the options) lacks. Raises InitError."""
 
     def answer(name: str, question: str, default: str) -> str:
         value = given.get(name)
@@ -176,7 +176,6 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
 
 def check(file: Path) -> str:
     """Return the problems of a stack's file; empty for none."""
-    # Slow to import.
     from stack.config import load_file
 
     try:

@@ -1,4 +1,4 @@
-"""`make test`: run pytest on all cores, or in this process for named files. `make coverage`: run each lane, and report.
+"""`make test`: run pytest on several cores, or on one for named files. `make coverage`: run each lane, and report.
 
 pytest gets all other arguments; tests/lanes.py has the options that choose tests.
 """

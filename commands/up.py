@@ -99,7 +99,7 @@ def prepare(stack: str, config: stack_config.StackConfig) -> None:
 def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Bring the stack to its settings, after recovery from a dead run. Return its outputs.
 
-    `ask` raises NotConfirmed if the user does not want a change of a cloud.
+    `ask` raises NotConfirmed if the user does not confirm the change of a cloud.
     """
     prepare(stack, config)
     if config.cloud.provisioned:
@@ -121,7 +121,7 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
 
 
 def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
-    """Return why the cluster of the stack would reject the settings, one reason per line."""
+    """Return one line for each reason why the cluster of the stack would reject the settings."""
     exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))["deployment"]
     found = [str(each) for each in config.cloud.problems_in_state(exported)]
     if config.cloud.is_shared:

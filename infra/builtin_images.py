@@ -1,4 +1,4 @@
-"""BuiltinImage: image that Trainyard builds; JobLayer: what a job adds to it; ImageRef: image of a job. Pure."""
+"""Images that Trainyard builds (BuiltinImage), a job's layer over one (JobLayer), a job's image (ImageRef). Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BuiltinImage:
     sources: Mapping[str, str] = field(default_factory=dict)
     """Files and folders of the project -> their paths below WORK_FOLDER."""
     trainer_files: tuple[str, ...] = ()
-    """Files of `trainer/` that it installs from. Steps that equal the trainer image's first steps share its layers."""
+    """Requirements files of `trainer/`. Build steps that equal the trainer image's first steps share its layers."""
     data: frozenset[str] = frozenset({"digits"})
     """Names of the folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class BuiltinImage:
 T = TypeVar("T")
 
 LOCAL_PREFIX = "trainyard.local/"
-"""Prefix of the references of images that platform `local` builds. They are in no registry."""
+"""Prefix of the references of images that platform `local` builds. No registry has them."""
 TRAINER = "trainer"
 """Name of the image of jobs that do not set `image`."""
 WORK_FOLDER = PurePosixPath("/opt/trainyard")
@@ -116,19 +116,19 @@ class JobLayer:
 
     @property
     def digests(self) -> str:
-        """Beginnings of the SHA-256 of the requirements file and of the source files, without those that it lacks."""
+        """First 12 hexadecimal digits of the SHA-256 of the requirements file, of the source files, or of both."""
         files = hashlib.sha256(repr(sorted(self.files)).encode())
         found = [hashlib.sha256(self.requirements.encode())] if self.requirements else []
         return "-".join(each.hexdigest()[:12] for each in (*found, *([files] if self.files else [])))
 
     @property
     def name(self) -> str:
-        """Name of the image with the layer, next to those of the builtin images. It changes with the content."""
+        """Name of the image with the layer. The name changes with the content."""
         return f"{self.base}-with-{self.digests}"
 
 
 def builtin_image(name: str) -> BuiltinImage:
-    """Return the builtin image `name`, also for the trainer image."""
+    """Return the builtin image `name`, or the trainer image."""
     return TRAINER_IMAGE if name == TRAINER else BUILTIN_IMAGES[name]
 
 
@@ -150,11 +150,11 @@ class ImageRef:
     def resolve(self, built: Mapping[str, T], trainer: T) -> T | str:
         """Return the reference of the image, in a registry or in `built` (builtin image -> reference).
 
-        `trainer` is the reference of the trainer image. A platform that does not build a builtin image uses it instead.
+        `trainer` is the reference of the trainer image. It replaces a builtin image that the platform does not build.
         """
         return self.reference or built.get(self.builtin or TRAINER, trainer)
 
 
 def built_in_clouds(images: frozenset[str]) -> frozenset[str]:
-    """Return those of the builtin images that the cloud platforms also build."""
+    """Return those of `images` that the cloud platforms also build."""
     return frozenset(name for name in images if name == TRAINER or BUILTIN_IMAGES[name].is_built_in_clouds)

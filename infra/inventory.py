@@ -29,7 +29,7 @@ class Listing:
     kind: str
     """Name of the kind in Trainyard's messages."""
     command: tuple[str, ...]
-    """Command that lists all resources of the kind as JSON, without project.
+    """Command that lists all resources of the kind as JSON, without the project.
 
     The placeholders are `{region}`, `{name}` (the cluster) and `{label}` (the label of the cluster's resources).
     """
@@ -44,7 +44,7 @@ class Listing:
     tags: tuple[str, ...] = ()
     """Command that returns the tags of one resource, `{id}`, if the listing has none."""
     types: tuple[str, ...] = ()
-    """Pulumi types of the kind. A simulated cloud lists it by them."""
+    """Pulumi types of the kind. A simulated cloud lists the resources of these types."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ class PlannedResource(Protocol):
 def run_json(*command: str) -> Any:
     """Run a command and return the JSON that it prints.
 
-    Raises CalledProcessError, and FileNotFoundError if it is not installed.
+    Raises CalledProcessError, and FileNotFoundError if the command is not installed.
     """
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(result.stdout or "null")

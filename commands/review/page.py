@@ -19,9 +19,9 @@ NETWORKS = ("compute/network:Network", "ec2/vpc:Vpc")
 CLUSTERS = ("container/cluster:Cluster", "eks/cluster:Cluster")
 REGISTRIES = ("artifactregistry/repository:Repository", "ecr/repository:Repository")
 MACHINES = ("nodeConfig.machineType", "instanceTypes[0]")
-"""Inputs of a pool with its machine type."""
+"""Possible input paths of a pool's machine type."""
 NAMES = ("repositoryId", "tags.Name")
-"""Inputs of repositories and networks with their names."""
+"""Possible input paths of the name of a repository or network."""
 COUNTS = (
     ("scalingConfig.minSize", "scalingConfig.maxSize"),
     ("autoscaling.totalMinNodeCount", "autoscaling.totalMaxNodeCount"),
@@ -29,7 +29,7 @@ COUNTS = (
     ("nodeCount", "nodeCount"),
     ("initialNodeCount", "initialNodeCount"),
 )
-"""Inputs of a pool with its minimum and maximum number of nodes."""
+"""Possible input paths of a pool's minimum and maximum number of nodes."""
 COLOURS = {
     "replace": "fill:#ffd7d5,stroke:#cf222e,color:#1f2328",
     "delete": "fill:#ffd7d5,stroke:#cf222e,color:#1f2328,stroke-dasharray:4",
@@ -58,7 +58,7 @@ def drawing(config: StackConfig, steps: Iterable[Step]) -> list[str]:
     for number, (job, pool) in enumerate(pools_of_jobs(config.cloud, config.jobs).items()):
         hosts = next(each.hosts for each in config.jobs if each.name == job)
         lines.append(f'  job{number}(["job {_text(job)}: {hosts} host{"s" * (hosts != 1)}"])')
-        # A pool in the settings can be several in the cloud, named after it.
+        # One pool of the settings can become several in the cloud. Their names begin with the pool's name.
         lines += [f"  job{number} --> pool{place}" for name, place in places.items() if is_part(name, pool)]
         lines += [f"  job{number} -- files --> bucket{place}" for place in range(len(buckets))]
     lines += [f"  classDef {action} {style}" for action, style in COLOURS.items()]
@@ -128,7 +128,7 @@ code { background: var(--box); border-radius: 4px; padding: 1px 4px; overflow-wr
 
 
 def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> str:
-    """Return the page of a report in Markdown. It loads nothing from a network."""
+    """Return the HTML page of a Markdown report. The page loads nothing from a network."""
     heading, _, rest = text.partition("\n")
     render = MarkdownIt("commonmark", {"html": False}).enable("table").render
     drawn = "".join(_html_drawing(config, [each for each in steps if not each.is_component]))
@@ -137,7 +137,7 @@ def page(stack: str, text: str, config: StackConfig, steps: Sequence[Step]) -> s
 
 
 def _html_drawing(config: StackConfig, steps: Sequence[Step]) -> Iterable[str]:
-    """Yield the drawing: jobs in their pools, pools and cluster in the network, images and bucket next to it."""
+    """Yield the drawing in HTML: pools with jobs and the cluster in the network, and images and buckets at its side."""
     clusters = list(of_type(steps, CLUSTERS))
     if not clusters:
         return

@@ -49,7 +49,7 @@ Properties = dict[str, Any]
 
 
 class PluginMissing(Exception):
-    """The plugin cannot be installed here."""
+    """This machine cannot install the plugin."""
 
 
 class PluginDied(Exception):
@@ -57,7 +57,7 @@ class PluginDied(Exception):
 
 
 def installed(package: str) -> Path:
-    """Return the plugin of the package's SDK. Install it with Pulumi if it is missing. Raises PluginMissing."""
+    """Return the path of the plugin for a package's SDK. Install a missing plugin with Pulumi. Raises PluginMissing."""
     version = metadata.version(f"pulumi-{package}")
     home = Path(os.environ.get("PULUMI_HOME") or Path.home() / ".pulumi")
     program = home / "plugins" / f"resource-{package}-v{version}" / f"pulumi-resource-{package}"

@@ -35,7 +35,7 @@ from setup.progress import run_steps
 from stack.config import CONFIG_NAMESPACE, StackConfig, load_file
 
 MODULE = "commands.review.recorded"
-"""Module that prints a program's records. Programs older than this module are not compared."""
+"""Module that prints a program's records. A preview does not compare programs older than this module."""
 PLACEHOLDER = "not the secret"
 """Value of every secret of a recorded stack."""
 LOCAL_CLUSTER = {
@@ -85,7 +85,7 @@ def _amazon_outputs(args: MockResourceArgs) -> dict[str, Any]:
             "vpcConfig": {**inputs["vpcConfig"], "clusterSecurityGroupId": "sg-cluster"},
         }
     if args.typ == "aws:ec2/launchTemplate:LaunchTemplate":
-        # A changed template gets a new version, by which node groups recycle their nodes:
+        # A changed template gets a new version, and its node groups then recycle their nodes:
         # hashicorp/terraform-provider-aws internal/service/ec2/ec2_launch_template.go, CustomizeDiff of latest_version.
         contents = {key: value for key, value in inputs.items() if key != "tags"}
         return {"latestVersion": 1 + zlib.crc32(json.dumps(contents, sort_keys=True).encode())}
@@ -106,13 +106,13 @@ class Record:
     name: str
     inputs: dict[str, Any]
     kept: bool = False
-    """True if it stays in the cloud when it is removed from the stack."""
+    """True if the resource stays in the cloud after its removal from the stack."""
     provider: str = ""
-    """URN of its provider; empty for the default provider."""
+    """URN of the resource's provider; empty for the default provider."""
     depends: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Input -> URNs of the resources whose outputs it is made of."""
+    """Input -> URNs of the resources whose outputs it uses."""
     outputs: Mapping[str, Any] = field(default_factory=dict)
-    """Outputs that are not inputs, `id` included."""
+    """Outputs that differ from the inputs, and `id`."""
     ignore_changes: tuple[str, ...] = ()
     """Pulumi's option: inputs that keep their old values."""
     replace_on_changes: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class Record:
 
     @property
     def key(self) -> str:
-        """End of its URN: type and name."""
+        """End of the resource's URN: type and name."""
         return f"{self.type}::{self.name}"
 
 
@@ -137,7 +137,7 @@ class RecordingEngine(Mocks):
     """Mocks that accept every resource unchanged."""
 
     image_digest: str = "0" * 64
-    """Hexadecimal digest of every image that the program builds. It differs if the image's sources differ."""
+    """Hexadecimal digest of all images that the program builds. Set another digest for other sources."""
     records: list[Record] = field(default_factory=list)
     """Registered resources, components included."""
     registered: list[resource_pb2.RegisterResourceRequest] = field(default_factory=list)
@@ -149,7 +149,7 @@ class RecordingEngine(Mocks):
         if args.typ.startswith("pulumi-python:dynamic"):
             answers = LOCAL_CLUSTER
         elif args.typ == "docker-build:index:Image":
-            # The provider detects changed sources by this output of its own.
+            # The provider detects changed sources by its output `contextHash`.
             inputs = {**inputs, "contextHash": self.image_digest}
             answers = {"ref": f"{inputs['tags'][0]}@sha256:{self.image_digest}"}
         if args.typ.startswith("kubernetes:") and "name" not in args.inputs.get("metadata", {}):
@@ -168,7 +168,7 @@ class RecordingEngine(Mocks):
 
 
 class _Monitor(MockMonitor):
-    """Monitor that hands each whole registration to the engine: mocks see only the inputs."""
+    """Monitor that gives the engine each complete registration. Mocks get only the inputs."""
 
     def __init__(self, engine: RecordingEngine) -> None:
         super().__init__(engine)
@@ -180,10 +180,10 @@ class _Monitor(MockMonitor):
 
 
 def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
-    """Run a program with an engine (by default a new one) until every registration is resolved."""
+    """Run a program with an engine (by default a new one) until Pulumi has resolved every registration."""
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
-    # Pulumi extracts a stack trace for each resource, a quarter of the time here; nothing reads them.
+    # Pulumi takes a quarter of the time here to extract a stack trace for each resource. No code reads the traces.
     with mock.patch("pulumi.runtime.resource._get_stack_trace", return_value=source_pb2.StackTrace()):
         pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
     return engine
@@ -192,7 +192,7 @@ def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> Re
 def ensure_operator_objects(operators: Iterable[str]) -> None:
     """Ensure that the cache has the operators' objects that the program reads.
 
-    Takes seconds if they are missing; progress goes to standard error. Raises RuntimeError if they cannot be obtained.
+    Takes seconds if they are missing; progress goes to standard error. Raises RuntimeError if set-up cannot get them.
     """
     with redirect_stdout(sys.stderr):
         run_steps(operator_steps.steps(operators, cluster=False))
@@ -245,10 +245,10 @@ def _with_options(record: Record, request: resource_pb2.RegisterResourceRequest)
 def records_before(stack: str, text: str, config: StackConfig | None, commit: str) -> tuple[list[Record], str]:
     """Return the resources that the stack's file declared at a commit, and a sentence if the comparison is incomplete.
 
-    `config` is the file as today's program reads it; None if it cannot.
+    `text` is the file at the commit. `config` has its settings; None if today's program cannot read the file.
     """
     if PROJECT != CHECKOUT:
-        # The commit is of the project, and the program is of the checkout.
+        # The commit belongs to the project, but the program is in the checkout.
         return (record_file(text, config), "") if config else ([], "Nothing is compared: the program cannot read it.")
     if config and not program_differs(commit, text):
         return record_file(text, config), ""

@@ -25,18 +25,18 @@ from stack.placement import advice
 from workloads.command import host_command, process_layout
 
 MAX_RESOURCES = 12
-"""Maximum number of resources of one action that are listed one by one."""
+"""Maximum number of updated resources that the report lists one by one."""
 ALWAYS_LISTED_TYPES = (*POOLS, *BUCKETS, ":Cluster", "Job")
-"""Suffixes of the types that are listed even if only their provider changes."""
+"""Suffixes of the types that the report lists even if only their provider changes."""
 MAX_COMMENT_LENGTH = 65_000
 """Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""
 WIDTH = 96
 """Characters of a line that a comment shows without scrolling."""
 NO_REHEARSAL = "not rehearsed"
 MAX_VALUES = 3
-"""Maximum number of values of one change that are shown."""
+"""Maximum number of values that the report shows of one change."""
 MAX_VALUE_LENGTH = 60
-"""Maximum characters of a value. The middle of a longer one is left out."""
+"""Maximum characters of a value. The report leaves out the middle of a longer value."""
 ABSENT = object()
 """Marker of a missing value."""
 
@@ -54,7 +54,7 @@ class Report:
     steps: Sequence[Step]
     """Planned steps."""
     is_from_engine: bool
-    """True if the plan comes from Pulumi's engine, False if two recordings of the program were compared."""
+    """True if the plan comes from Pulumi's engine, False if it compares two recordings of the program."""
     base: str = ""
     """A sentence that describes `before`."""
     unseen: str = ""
@@ -68,7 +68,7 @@ class Report:
     plugins: PluginReview = field(default_factory=PluginReview)
     """The official plugins' check and plan."""
     quota_left: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Remaining quota of the account, by name and location; empty if the cloud was not queried."""
+    """Remaining quota of the account, by name and location; empty if the preview did not query the cloud."""
 
     @property
     def is_complete(self) -> bool:
@@ -77,7 +77,7 @@ class Report:
 
     @property
     def missing_quota(self) -> list[str]:
-        """Quotas for which the change needs more than the account has left, in addition to the stack's current use."""
+        """Problems of quotas: the increase from `before` to `after` is more than the account has left."""
         had = {_key(each): each.amount for each in self.before.cloud.quota()} if self.before else {}
         found = []
         for each in self.after.cloud.quota():
@@ -243,7 +243,7 @@ def _resources(report: Report) -> list[str]:
 
 
 def _named(steps: Iterable[Step]) -> Iterator[str]:
-    """Yield one line for each step. Only count steps caused by the provider, except those of ALWAYS_LISTED_TYPES."""
+    """Yield one line for each step. Steps caused by a provider share one line, except those of ALWAYS_LISTED_TYPES."""
     by_provider: Counter[str] = Counter()
     for step in steps:
         if step.provider and not step.type.endswith(ALWAYS_LISTED_TYPES):
@@ -362,7 +362,7 @@ def _is_shown(value: Any) -> bool:
 
 
 def _branches(value: Any) -> dict[str, Any]:
-    """Return the parts of a value by the end of their path. List items go by their unique names, else by position."""
+    """Return end of the path -> part of a value. List items have unique names as their ends, else their positions."""
     if value is ABSENT:
         return {}
     if isinstance(value, Mapping):

@@ -39,7 +39,7 @@ def main() -> None:
         vocab_size=256, hidden_size=128, intermediate_size=352, num_hidden_layers=4, num_attention_heads=4
     )
     trainer = Trainer(LlamaForCausalLM(config), arguments, train_dataset=ByteSamples(TEXTS))
-    # Trainer writes this file last: without it, a host was lost while it saved.
+    # Trainer writes this file last. A checkpoint without the file is incomplete.
     complete = [path.parent for path in Path(arguments.output_dir).glob("checkpoint-*/trainer_state.json")]
     newest = max(complete, key=lambda path: int(path.name.partition("-")[2]), default=None)
     if newest:

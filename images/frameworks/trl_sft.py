@@ -45,7 +45,7 @@ def main() -> None:
         num_attention_heads=4,
     )
     trainer = SFTTrainer(LlamaForCausalLM(config), arguments, train_dataset=sums(), processing_class=tokenizer)
-    # SFTTrainer writes this file last: without it, a host was lost while it saved.
+    # SFTTrainer writes this file last. A checkpoint without the file is incomplete.
     complete = [path.parent for path in Path(arguments.output_dir).glob("checkpoint-*/trainer_state.json")]
     newest = max(complete, key=lambda path: int(path.name.partition("-")[2]), default=None)
     if newest:

@@ -30,7 +30,7 @@ def changed_packages(plan: str) -> list[tuple[str, str, str]]:
 def conflict(changes: list[tuple[str, str, str]], requirements: str) -> str:
     """Return one sentence about the first conflict, with the package and both versions.
 
-    A package that the file names comes first: the others follow from it.
+    Prefer a package that the file names: its dependencies cause the other conflicts.
     """
     named = {re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0] for line in requirements.splitlines()}
     named = {_normal(name) for name in named}
@@ -48,7 +48,7 @@ def _normal(name: str) -> str:
 
 
 def uv(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run a uv command in the image's environment. Return its output, with errors in it."""
+    """Run a uv command in the image's environment. Return its result, with standard error in the output."""
     command = ["uv", "pip", *words, "--python", sys.executable]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 

@@ -41,7 +41,7 @@ from trainer.storage import Folder, checkpoints_folder
 MODEL = "model.pt"
 """File with the weights, which rank 0 uploads after the training."""
 MAX_WAIT = timedelta(minutes=5)
-"""Longest time to wait for the other ranks. After that a rank counts as hanging."""
+"""Maximum time to wait for the other ranks. After that a rank counts as hanging."""
 
 
 class Step(NamedTuple):
@@ -50,17 +50,17 @@ class Step(NamedTuple):
     images: torch.Tensor
     labels: torch.Tensor
     scale: float
-    """Factor of the sum of this rank's losses that makes the mean over ranks the mean over samples."""
+    """Factor of the sum of this rank's losses. With the factor, the mean over ranks is the mean over all samples."""
     total: int
     """Number of samples over all ranks."""
     position: int
-    """Number of the epoch's samples after this step."""
+    """Number of the epoch's samples that all ranks have used after this step."""
     number: tuple[int, int]
     """Number of the step in the epoch, and the number of steps."""
 
 
 class Steps:
-    """The remaining steps of an epoch. It has no length, because that depends on the number of ranks."""
+    """The remaining steps of an epoch. The class has no length, because the length depends on the number of ranks."""
 
     def __init__(self, data: Digits, sampler: EpochSampler, epoch: Callable[[], int]) -> None:
         self._data, self._sampler, self._epoch = data, sampler, epoch
@@ -82,8 +82,8 @@ class Steps:
 class AtomicFiles(TorchCheckpointIO):
     """Write checkpoints atomically, like all other files of a run.
 
-    Lightning itself writes a temporary file and moves it. On another disk the move is a copy, and a killed host leaves
-    half of it.
+    Lightning itself writes a temporary file and moves it. To another disk the move is a copy, and a killed host leaves
+    half a file.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -207,9 +207,10 @@ class Lines(Callback):
         self._mine = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Report the start.
+        """Report a resumed run, and start the clock.
 
-        A preempted rank exits at once, because Lightning's own handler would first talk to ranks that are gone.
+        Also restore the default action of SIGTERM, so that a preempted rank exits at once. Lightning's own handler
+        would first talk to ranks that are gone.
         """
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         assert isinstance(pl_module, DigitsModule)
@@ -262,7 +263,7 @@ def train(settings: Settings, ranks: Ranks) -> None:
     if ranks.world > 1:
         if gpu:
             torch.cuda.set_device(device)
-        # Initialise before Lightning does, which would read keys of earlier ranks from torchrun's store.
+        # Initialise the group here: Lightning would read keys of earlier ranks from torchrun's store.
         init_process_group(backend, MAX_WAIT)
     torch.manual_seed(0)
     data = Digits(DigitsConfig(), device)

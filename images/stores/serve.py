@@ -1,7 +1,7 @@
 """Object store for jobs that read from s3:// or gs:// on a machine without one: moto's S3 server with digits.
 
-It contains two buckets of the same images, `s3-samples` and `gs-samples`, and an empty one, `runs`. It records every
-image that is read, and ends when rank 0 of each job in `--until` has reported that it is done. It then prints how often
+The store contains two buckets of the same images, `s3-samples` and `gs-samples`, and an empty one, `runs`. It records
+each read of an image. It serves until rank 0 of each job in `--until` has reported its end. It then prints how often
 each client read the images.
 """
 
@@ -38,17 +38,17 @@ FINAL_WRITE_SECONDS = 5.0
 
 
 class ReadLog:
-    """Server that records each image that was read."""
+    """Server that records each read of an image."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
         self._lock = threading.Lock()
         self.reads: dict[str, list[tuple[str, str]]] = {bucket: [] for bucket in SAMPLES}
-        """Name of each image that was read and address of its reader, in order, by bucket."""
+        """Bucket -> name of the image and address of the client of each read, in order."""
         self.done: set[str] = set()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        """Pass a request on with a signature, and with the bucket in its path, escaped as by S3 clients."""
+        """Record a read. Pass the request on with a signature, with the path escaped as S3 clients escape it."""
         path = unquote(environ["PATH_INFO"])
         environ["HTTP_AUTHORIZATION"] = ANY_SIGNATURE
         environ["PATH_INFO"] = path

@@ -1,4 +1,4 @@
-"""Generate small data sets that a network can learn, as ImageNet, Tiny-ImageNet or WebDataset."""
+"""Generate small data sets that a network can learn, in the layout of ImageNet, Tiny-ImageNet or WebDataset."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class EksCluster(pulumi.ComponentResource):
         after: pulumi.Resource | None = None,
         values: str | None = None,
     ) -> eks.Addon:
-        """Install an EKS add-on, with a role if its pods need one. AWS chooses its default version if none is set."""
+        """Install an EKS add-on, with a role if its pods need one. AWS chooses versions that the settings lack."""
         identities = None
         if service_account and policy:
             role = ServiceRole(
@@ -132,7 +132,7 @@ class EksCluster(pulumi.ComponentResource):
         """Create access entries for the administrators of the cluster.
 
         Each resource has the name of its principal. With numbered names, the removal of an administrator would change
-        the ARNs of later resources, and EKS allows one entry per ARN:
+        the ARNs of later resources. EKS allows one entry per ARN:
         https://docs.aws.amazon.com/eks/latest/APIReference/API_CreateAccessEntry.html
         """
         for index, principal in enumerate(config.admins):

@@ -1,4 +1,4 @@
-"""Platform `eks`: its components in the cloud, then those inside its cluster, such as the nodes' device plugins."""
+"""Platform `eks`: components in the cloud, then components inside the cluster, such as the nodes' device plugins."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class DevicePlugin:
     image: str
     """Image with its tag."""
     folders: dict[str, str]
-    """Folder of the node for each volume, mounted at the same path."""
+    """Volume -> folder of the node, mounted at the same path."""
     privileged: bool = False
     """True if the plugin runs privileged, with the node's network."""
 
@@ -211,7 +211,7 @@ class DevicePluginsArgs:
 
 
 class DevicePlugins(pulumi.ComponentResource):
-    """Daemons for each kind of device, on the nodes that have it."""
+    """DaemonSet of each device plugin, on the nodes with such devices."""
 
     def __init__(self, name: str, args: DevicePluginsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:DevicePlugins", name, None, opts)
@@ -315,7 +315,7 @@ def _platform(
     in_cluster: pulumi.ResourceOptions,
     images: Images,
 ) -> Platform:
-    """Create the jobs' namespace. Return the properties of the platform that jobs use."""
+    """Create the jobs' namespace. Return the platform."""
     training = TrainingNamespace("training", TrainingNamespaceArgs(namespace=config.namespace), in_cluster)
     url = pulumi.Output.all(cloud.bucket.name, cloud.identity.ready).apply(
         lambda values: f"s3://{values[0]}/{config.bucket.prefix}"
@@ -344,7 +344,7 @@ def _platform(
 def _trainer_images(
     config: EksConfig, cloud: EksComponents, variants: frozenset[str], layers: frozenset[JobLayer]
 ) -> Images:
-    """Return the prebuilt image, or the images that are built and pushed to the repository."""
+    """Return the prebuilt image, or build images and push them to the repository."""
     if cloud.repository is None:
         assert config.image.prebuilt is not None
         return config.image.prebuilt, {}

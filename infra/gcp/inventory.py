@@ -1,4 +1,4 @@
-"""Google Cloud resource kinds: how `gcloud` lists those that a GKE stack could leave behind, and their roles."""
+"""Google Cloud resource kinds that a GKE stack can leave behind: `gcloud` commands that list them, and IAM roles."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ LISTINGS = (
 )
 """Resource kinds, from https://cloud.google.com/sdk/gcloud/reference.
 
-Node pools and NAT are deleted with their owners.
+Google Cloud deletes node pools and NAT with their owners.
 """
 
 

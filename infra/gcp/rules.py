@@ -471,7 +471,7 @@ def _range_problems(config: GkeConfig) -> Iterator[Problem]:
 
 
 def _reserved_ranges(ranges: dict[str, IPv4Network]) -> Iterator[Problem]:
-    """Check ranges against those that nodes and GKE reserve.
+    """Check the ranges against Docker's bridge on nodes, and against the sizes that GKE allows.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/alias-ips#defaults_limits
     """

@@ -35,7 +35,7 @@ class Gpu:
     name: str
     """GKE's name, the value of the node label `cloud.google.com/gke-accelerator`."""
     device_name: str
-    """Part of the name that CUDA reports. `trainer/step_log.py` has its peak FLOPS under this name."""
+    """Part of the name that CUDA reports. `trainer/step_log.py` has the model's peak FLOPS under this name."""
     memory_gib: int
     """Memory of the largest variant, in GiB. A program can use a little less.
 
@@ -65,7 +65,7 @@ class Gpu:
     """Google Cloud zones with the model.
 
     https://cloud.google.com/compute/docs/gpus/gpu-regions-zones, limited to zones with a price in
-    https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp. Empty zones are not checked.
+    https://github.com/skypilot-org/skypilot-catalog, catalogs/v8/gcp. Validation skips models without zones.
     """
 
 

@@ -1,4 +1,4 @@
-"""Store of the images that nodes start with, and the images of operators. Each node is a clone made of hard links.
+"""Store of the images that nodes start with, and builder of operators' images. Each node gets a clone of hard links.
 
 The store is a containerd root folder. Set-up imports each image once. Image layers never change, so a clone needs
 directory entries but no disk space.

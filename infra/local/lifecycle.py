@@ -1,4 +1,4 @@
-"""Start, stop and health checks of a local cluster, and checks of this machine. All can be repeated after a crash."""
+"""Start, stop and health checks of a local cluster, and checks of this machine. Each can run again after a crash."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Linux uses higher ports for outgoing connections (32768 and above).
 Progress = Callable[[str], None]
 
 _launched: list[subprocess.Popen[bytes]] = []
-"""Handles of the started clusters. Clusters outlive this process, and without the handles Python would warn."""
+"""Handles of the started clusters. Clusters outlive this process, and Python would warn about lost handles."""
 
 
 def programs_folder() -> Path:
@@ -302,7 +302,7 @@ def _remove_surplus_nodes(settings: ClusterSettings) -> None:
 
 ARCHITECTURES = ("x86_64", "aarch64")
 SET_UP_BYTES = 30_000_000_000
-"""Free disk space that set-up needs at its peak, for Go and Python caches and the build of the trainer image."""
+"""Free disk space that set-up needs at its peak: Go and Python caches, and the build of the trainer image."""
 RUN_BYTES = 2_000_000_000
 """Free disk space that a cluster needs after its images exist."""
 

@@ -1,4 +1,4 @@
-"""Handwritten digits of the image, and a small network for them in MXNet's Gluon: data, training step, accuracy."""
+"""Handwritten digits from the container image, and a network in MXNet's Gluon: data, training step, accuracy."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def accuracy(net: gluon.Block, images: np.ndarray, labels: np.ndarray) -> float:
 
 FOLDER = Path(__file__).resolve().parents[1] / "digits"
 TEST_PART = 5
-"""Divisor of the number of images for the test data."""
+"""Number of images for each test image."""
 
 
 def load(rank: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return images (count, 1, 28, 28) in 0..1 and labels (count,), of the training and the test data."""
+    """Return images (count, 1, 28, 28) in 0..1 and labels (count,): the rank's training data, then all test data."""
     pixels = np.frombuffer((FOLDER / "digits-images-idx3-ubyte").read_bytes(), np.uint8, offset=16)
     labels = np.frombuffer((FOLDER / "digits-labels-idx1-ubyte").read_bytes(), np.uint8, offset=8).astype(np.float32)
     images = pixels.reshape(-1, 1, 28, 28).astype(np.float32) / 255

@@ -35,7 +35,7 @@ def main() -> None:
         losses = [train_step(net, trainer, *batch) for batch in batches(train_images, train_labels, epoch, steps)]
         rate = steps * BATCH / (time.monotonic() - begun)
         test = accuracy(net, test_images, test_labels)
-        # Write each line at once, because the ranks share mpirun's output. `print` writes twice.
+        # Write each line in one call, because the ranks share mpirun's output. `print` writes twice.
         sys.stdout.write(
             f"train epoch={epoch} step={steps}/{steps} loss={sum(losses) / steps:.4f} rate={rate:.1f} "
             f"global_rate={rate * size:.1f} rank={rank}/{size}\n"

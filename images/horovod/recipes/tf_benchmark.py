@@ -49,7 +49,7 @@ def main() -> None:
         for _ in range(options.batches):
             loss = step()
         rates.append(options.batch_size * options.batches / (time.monotonic() - begun))
-        # Write each line at once, because the ranks share mpirun's output. `print` writes twice.
+        # Write each line in one call, because the ranks share mpirun's output. `print` writes twice.
         sys.stdout.write(
             f"train step={iteration * options.batches} loss={float(loss):.4f} rate={rates[-1]:.1f} "
             f"rank={hvd.rank()}/{hvd.size()}\n"

@@ -1,7 +1,7 @@
-"""Example `digits-ray`: digits with Ray Train. The job's head runs it, and its hosts the ranks.
+"""Example `digits-ray`: digits with Ray Train. The job's head runs this script, and the job's hosts run the ranks.
 
-Rank 0 saves a checkpoint in the job's bucket after each epoch. If a rank or a host is lost, Ray Train starts all ranks
-again from the last one, at most `--max-failures` times. A restarted job continues from it too.
+Rank 0 saves a checkpoint in the job's bucket after each epoch. If a rank or a host is lost, Ray Train restarts all
+ranks from the last checkpoint. `--max-failures` limits the restarts. A restarted job starts from that checkpoint too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ STATE = "state.pt"
 """File of a checkpoint."""
 BATCH = 64
 TEST_PART = 5
-"""Divisor of the number of images for the test data."""
+"""Number of images for each test image."""
 
 
 def load() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return all images (count, 1, 28, 28) in 0..1 and labels (count,), in a random order that is always the same."""
+    """Return all images (count, 1, 28, 28) in 0..1 and labels (count,), in a fixed random order."""
     pixels = np.frombuffer((FOLDER / "digits-images-idx3-ubyte").read_bytes(), np.uint8, offset=16)
     labels = np.frombuffer((FOLDER / "digits-labels-idx1-ubyte").read_bytes(), np.uint8, offset=8)
     images = pixels.reshape(-1, 1, 28, 28).astype(np.float32) / 255
