@@ -7,7 +7,7 @@ import hashlib
 DOMAIN = "trainyard.dev"
 """Prefix of Trainyard's labels."""
 COMPONENT_LABEL = "app.kubernetes.io/component"
-"""Label with the role of a job's pod: worker, launcher, scheduler or server."""
+"""Label with the role of a job's pod, such as worker, launcher, head or scheduler."""
 POOL_LABEL = f"{DOMAIN}/pool"
 """Label of cloud nodes with the name of their pool in the settings."""
 ACCELERATOR_LABEL = f"{DOMAIN}/accelerator"

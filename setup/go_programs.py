@@ -28,7 +28,7 @@ PAUSE_MODULE = "pause"
 MAX_COMPILER_BYTES = 2600 << 20
 """Memory limit of one compiler before it collects garbage.
 
-The largest package takes 45 s of processor time with 1.2 GB, 19 s with 2.5 GB, and 16 s with 5 GB.
+Processor time of the largest package: 45 s with 1.2 GB, 19 s with 2.5 GB, and 16 s with 5 GB.
 """
 
 
