@@ -13,15 +13,15 @@ DEFAULT_STACK = "local"
 COMMAND_VARIABLE = "TRAINYARD_COMMAND"
 """Environment variable with the program that the user typed, such as `trainyard`. Empty if make runs the command."""
 VERBOSE_VARIABLE = "VERBOSE"
-"""Variable of `--verbose` and of make."""
+"""Environment and make variable that `--verbose` sets."""
 FLAGS = ("FRESH", "YES", VERBOSE_VARIABLE)
-"""Variables that are flags of `trainyard`."""
+"""Make variables that are flags of `trainyard`."""
 OPTION_TARGETS = ("up", "exec")
 """Commands of `trainyard` with an option `--job`. The others have the job as an argument."""
 
 
 def make_command(target: str, **variables: str) -> str:
-    """Return the command for a target in backquotes, such as `make down STACK=other`.
+    """Return the command for a target, in backquotes, such as `make down STACK=other`.
 
     The stack is $STACK, which every command sets. `variables` are make variables. The command omits empty variables and
     the default stack.

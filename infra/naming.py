@@ -7,9 +7,9 @@ import hashlib
 DOMAIN = "trainyard.dev"
 """Prefix of Trainyard's labels."""
 COMPONENT_LABEL = "app.kubernetes.io/component"
-"""Label with the role of a job's pod: worker, launcher, scheduler or server."""
+"""Label with the role of a job's pod, such as worker, launcher, head or scheduler."""
 POOL_LABEL = f"{DOMAIN}/pool"
-"""Label of a cloud's nodes with their pool in the settings."""
+"""Label of cloud nodes with the name of their pool in the settings."""
 ACCELERATOR_LABEL = f"{DOMAIN}/accelerator"
 """Label of GPU nodes with their model, if the cloud has no such label."""
 COMPUTE_CLASS_LABEL = "cloud.google.com/compute-class"
@@ -61,7 +61,7 @@ def job_selector(job: str) -> dict[str, str]:
 
 
 CLUSTER_LABEL = "trainyard-cluster"
-"""Label or tag of a cloud resource with its cluster."""
+"""Label or tag with the cluster of a cloud resource."""
 
 
 def cloud_labels(cluster: str) -> dict[str, str]:
@@ -73,9 +73,9 @@ def cloud_labels(cluster: str) -> dict[str, str]:
 
 
 def fit_name(name: str, role: str, limit: int) -> str:
-    """Return `name-role`, or a shortened name with a hash of `name` if it is longer than `limit`.
+    """Return `name-role`. If that is longer than `limit`, shorten `name` and add a hash of it.
 
-    Limits differ between clouds. Equal arguments give equal names, and different arguments give different names.
+    Limits differ between clouds. Equal arguments give equal names, and the hash keeps shortened names different.
     """
     full_name = f"{name}-{role}"
     if len(full_name) <= limit:

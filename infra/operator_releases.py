@@ -1,4 +1,4 @@
-"""Releases of operators: their parts, the objects that set-up generates from them, and their pods' capacity. Pure."""
+"""Releases of operators, the objects that set-up generates from each, and the capacity of the operators' pods."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Webhooks:
     configurations: tuple[tuple[str, str], ...]
     """Kind and name of each configuration. The operator finds the configurations by these names.
 
-    Empty if the operator needs no webhook. It then uses the Service and Secret of an operator that it requires.
+    Empty if the operator needs no webhook. The operator then uses the Service and Secret of one that it requires.
     """
     service: str
     """Name of the Service in the certificate."""
@@ -36,11 +36,10 @@ class Webhooks:
     last_path: str
     """Path of the webhook that the operator registers last. When it answers, all webhooks answer."""
     conversions: frozenset[str] = frozenset()
-    """Plural names of the CustomResourceDefinitions into whose conversion webhook the operator writes its certificate.
-    """
+    """Plural names of the CustomResourceDefinitions with a conversion webhook that gets the operator's certificate."""
     others: frozenset[str] = frozenset()
     """Resources of other projects, such as pods, whose webhooks Trainyard installs. These webhooks select only objects
-    with `label`. Trainyard omits the webhooks of further resources of other projects."""
+    with `label`. Trainyard omits all other webhooks of other projects' resources."""
     label: str | None = None
     """Label that selects objects of other projects."""
 
@@ -62,7 +61,7 @@ class Release:
     role: str
     """Path of the operator's ClusterRole in the module."""
     unneeded: frozenset[str] = frozenset()
-    """Resources of that role that the operator does not use here, such as those of kinds that are not installed."""
+    """Resources of the role that the operator does not use here, such as kinds that Trainyard does not install."""
     arguments: tuple[str, ...] = ()
     """Command line of the operator."""
     health_port: int = HEALTH_PORT
@@ -80,7 +79,7 @@ class Release:
 
 
 FORMAT = 1
-"""Version of the file format. Increase it when set-up writes different objects for an unchanged release."""
+"""Version of the format of objects files. Increase it when set-up writes different objects for an unchanged release."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +127,7 @@ CERTIFICATE_SERVICE, CERTIFICATE_SECRET = "training-operator", "training-operato
 """Service and Secret of both training-operators.
 
 Both versions write their certificate authority into a webhook configuration of the same name. With two authorities,
-each version would repeatedly overwrite the other's.
+each version would repeatedly overwrite the authority of the other.
 """
 
 
@@ -288,7 +287,7 @@ WITHOUT_FEATURES = (
     "TopologyAwareScheduling",
     "VisibilityOnDemand",
 )
-"""Kueue features that are on by default. They read nodes, pods, devices or other clusters.
+"""Kueue features that Trainyard disables. By default they are on and read nodes, pods, devices or other clusters.
 
 Kueue rejects the TAS* features without TopologyAwareScheduling (TAS).
 """
@@ -328,7 +327,7 @@ KUEUE = Release(
         )
     ),
     role="config/components/rbac/role.yaml",
-    # Kinds that are not installed, kinds that are not queued directly, and resources of disabled features.
+    # Kinds that Trainyard does not install or does not queue directly, and resources of disabled features.
     unneeded=_parts("appwrappers", "jaxjobs", "paddlejobs", "pods", "rayservices")
     | _parts("leaderworkersets", "multikueueclusters", "sparkapplications", "tfjobs", "topologies", "xgboostjobs")
     | {
@@ -392,8 +391,8 @@ def needed_releases(names: Iterable[str]) -> list[Release]:
 def system_reserved(machine: Capacity, num_nodes: int) -> Capacity:
     """Return the capacity that each of `num_nodes` equal nodes on one machine reserves (`systemReserved`).
 
-    It is the other nodes' shares minus the requests of all operators. Operators then run outside the jobs' shares, as
-    the control plane does. A single node offers the whole machine, so its operators use part of the jobs' share.
+    The capacity is the other nodes' shares minus the requests of all operators. Operators then run outside the jobs'
+    shares, as the control plane does. A single node offers the whole machine, so operators use part of the jobs' share.
     """
     other_shares = reserved_for_other_nodes(machine, num_nodes)
     return Capacity(
@@ -403,7 +402,7 @@ def system_reserved(machine: Capacity, num_nodes: int) -> Capacity:
 
 
 def left_for_jobs(machine: Capacity, num_nodes: int, num_operators: int) -> Capacity:
-    """Return a node's capacity for jobs in the worst case, in which all `num_operators` operators run on that node."""
+    """Return a node's capacity for jobs in the worst case: all `num_operators` operators run on that node."""
     share = node_share(machine, num_nodes)
     other_shares, reserved = reserved_for_other_nodes(machine, num_nodes), system_reserved(machine, num_nodes)
     spare = Capacity(

@@ -114,7 +114,7 @@ def _health(release: Release, path: str) -> HTTPGetActionArgs:
 
 
 def _startup_probe(release: Release) -> ProbeArgs:
-    """Return a probe of the webhook that the operator registers last, or of its readiness without webhooks.
+    """Return a probe of the webhook that the operator registers last. Without webhooks, probe its readiness.
 
     The webhook answers a request without a review with status 200 and an error in the body.
     """
@@ -153,9 +153,9 @@ WAIT_FOR_CERTIFICATE = {"pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConf
 WAIT_FOR_ESTABLISHED = {"pulumi.com/waitFor": "condition=Established"}
 """Annotation that makes Pulumi wait until the API server serves the kind."""
 UNAWAITED = {"pulumi.com/skipAwait": "true"}
-"""Annotation of the Service, for which Pulumi need not wait, because it waits for the Deployment."""
+"""Annotation of the Service. Pulumi need not wait for it, because Pulumi waits for the Deployment."""
 MIN_READY_SECONDS = 2
-"""Seconds that a pod must be ready, so that every API server and proxy knows its address."""
+"""Seconds that a pod must be ready. In this time every API server and proxy learns the pod's address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class OperatorArgs:
 
 
 class Operator(pulumi.ComponentResource):
-    """Operator with the CRDs, rules and webhooks of its project, and further objects that Trainyard defines."""
+    """Operator with the CRDs, rules and webhooks of its project, and other objects that Trainyard defines."""
 
     version: pulumi.Output[str]
     """Version of the operator, known when it is ready."""
@@ -227,7 +227,7 @@ class Operator(pulumi.ComponentResource):
         ]
 
     def _with_conversion(self, spec: Any) -> Any:
-        """Return a definition's spec, with a conversion webhook if the operator writes its certificate into it.
+        """Return a definition's spec. Add a conversion webhook if `conversions` contains the definition.
 
         The API server never calls the conversion webhook, because each definition has one version.
         """
@@ -363,8 +363,8 @@ class OperatorsArgs:
 class Operators(pulumi.ComponentResource):
     """The operators, in a separate namespace that enforces the `restricted` Pod Security Standard.
 
-    Pulumi creates dependents of this component after every webhook answers. On destroy it deletes them first, then the
-    controllers, and the CRDs last.
+    Pulumi creates dependents of this component after every webhook answers. On destroy, Pulumi deletes the dependents
+    first, then the controllers, and the CRDs last.
     """
 
     versions: pulumi.Output[Mapping[str, str]]

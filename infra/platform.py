@@ -1,6 +1,6 @@
-"""Platform: what jobs and users need of a provisioned platform. TrainingNamespace: the jobs' objects in it.
+"""Platform: properties that jobs and their users need. TrainingNamespace: objects that all jobs share.
 
-HostFolder is a volume of a host folder, which pods mount as a claim.
+HostFolder: volume of a host folder. Pods mount the volume through a claim.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Platform:
     kubectl: pulumi.Output[str]
     """kubectl command for the platform's namespace."""
     kubeconfig_path: pulumi.Input[str]
-    """Kubeconfig on this machine. Several paths are joined as in `$KUBECONFIG`."""
+    """Kubeconfig on this machine. Several paths have the format of `$KUBECONFIG`."""
     context: str
     """Context in the kubeconfig."""
     get_kubeconfig: pulumi.Input[str]
@@ -102,7 +102,7 @@ class BucketClaim:
     storage_class: pulumi.Input[str] | None = None
     """Storage class; None for the cluster's default."""
     folder: str | None = None
-    """Folder of every node that holds the volume. None for a volume of the storage class."""
+    """Folder on every node with the volume's data. None for a volume of the storage class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,9 +186,9 @@ def _namespace(name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOpti
 
 
 def _volume(name: str, namespace: str, bucket: BucketClaim, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    """Create a volume on the nodes' folder. Return its name, which is also its storage class.
+    """Create a volume of the nodes' folder. Return the name of the volume and of its storage class.
 
-    Each namespace has a separate volume. After its claim is deleted, the volume keeps its data and is not bound again.
+    Each namespace has a separate volume. After its claim's deletion, the volume keeps the data but binds no new claim.
     """
     volume_name = f"{namespace}-bucket"
     volume = PersistentVolume(

@@ -1,4 +1,4 @@
-"""Problem: an error in a configuration, with a stable code. Detection of secrets, which its text hides.
+"""Problem: an error in a configuration, with a stable code. Detection of secrets, which a problem's text hides.
 
 `make check` searches the repository itself with detect-secrets, for the tokens of many more issuers.
 """
@@ -31,7 +31,7 @@ _SECRET_NAME = re.compile(
 )
 """Names of secrets, in capitals and with `_` instead of `-`."""
 _KEY_NAME = re.compile(r"(.*_)?(KEY|TOKEN)|WANDB")
-"""Names that some secrets have, such as SORT_KEY and PAD_TOKEN. Only a random value counts as a secret."""
+"""Names of secrets and of other values, such as SORT_KEY and PAD_TOKEN. Only a random value counts as a secret."""
 _RANDOM_TEXT = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.*[A-Za-z0-9+]{16})[\w+/=-]{20,}")
 """Generated keys: long texts of letters and digits. Paths and labels, which consist of short words, do not match."""
 _NOT_SECRET = re.compile(
@@ -100,7 +100,7 @@ def _flatten(value: object) -> str:
 
 
 def _named_secret(name: str, value: str) -> str | None:
-    """Return "a secret" if the name is one of a secret, or if the value assigns a text to such a name."""
+    """Return "a secret" for a secret's name and value, an assignment to such a name, or a login; else None."""
     pairs = [(name, value), *(match.groups() for match in _ASSIGNMENT.finditer(value))]
     return "a secret" if _LOGIN.search(value) or any(_is_secret(*pair) for pair in pairs) else None
 

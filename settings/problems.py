@@ -113,7 +113,7 @@ SKIP_CHECK_HINT = "; `check_availability: false` of the platform skips this"
 """Ending of each message that depends on a table of a cloud's machine types, zones or regions."""
 
 SECRETS = "secrets"
-"""Key of the settings whose values are never shown."""
+"""Key of the settings whose values no message shows."""
 
 CODE_NAMES = {
     "extra_forbidden": "unknown_key",
@@ -201,7 +201,7 @@ class _Location:
     owner: type[BaseModel] | None = None
     """Section that contains the field."""
     inner_keys: Mapping[str, str] | None = None
-    """Keys of sections below, which may have been written here by mistake, as `section.key`."""
+    """Keys of sections below, as `section.key`. A user may write them here by mistake."""
 
 
 def _locate(model: type[BaseModel], pydantic_path: Sequence[str | int]) -> _Location:
@@ -299,7 +299,7 @@ def _equals(text: str, value: object) -> bool:
 
 
 def _needs_string(location: _Location, text: str) -> str:
-    """Return the message for a value that must be a string, with the text or else an example in quotes."""
+    """Return the message for a value that must be a string. It shows the text in quotes, or else an example."""
     example = f"`{location.path[-1]}: '{text}'`" if text and isinstance(location.path[-1], str) else _example(location)
     return f"must be a string, in quotes if YAML reads another type; write {example}"
 

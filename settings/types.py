@@ -18,12 +18,12 @@ _IMAGE = re.compile(
 )
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_SECRET_NAME_CHARACTERS = 32
-"""Maximum length of a secret's name. API keys are longer, so a key in place of its name is rejected."""
+"""Maximum length of a secret's name. API keys are longer, so this limit rejects a key in place of its name."""
 _SECRET = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
 OPERATORS_NAMESPACE = "trainyard-operators"
 """Namespace of the operators."""
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", "gke-gmp-system", "gmp-system", "gmp-public")
-"""Namespaces of Kubernetes and GKE. Workloads in them can be mistaken for system components."""
+"""Namespaces of Kubernetes and GKE. Users can mistake workloads in them for system components."""
 BUCKET_NAME_HINT = "without dots, gs:// or s3://; write for example 'team-checkpoints'"
 """Ending of the error message for an invalid bucket name."""
 _FLAG = re.compile(r"[a-z][a-z0-9]*([_.-][a-z0-9]+)*")
@@ -178,7 +178,7 @@ def _existing_cluster_namespace(value: str) -> str:
 
 
 ONE_OR_MANY = BeforeValidator(_one_or_many)
-"""Validator of a tuple that can be written as a single value."""
+"""Validator that accepts a single value for a tuple."""
 DnsLabel = Annotated[str, AfterValidator(with_code("dns_label", check_label))]
 """Name that Kubernetes accepts for a Service, a host and a label."""
 Cpu = Annotated[str, BeforeValidator(with_code("cpu", _cpu))]

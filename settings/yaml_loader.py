@@ -34,7 +34,7 @@ PULUMI_PATTERNS = {
     "int": r"[-+]?0([oO][0-7_]+|[xX][0-9a-fA-F_]+|[bB][01_]+)$",
     "timestamp": r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}$",
 }
-"""Tag -> text that Pulumi reads as a number or date. PyYAML reads some of it as text. Source: gopkg.in/yaml.v3,
+"""Tag -> pattern of numbers and dates in Pulumi's YAML. PyYAML reads some of them as text. Source: gopkg.in/yaml.v3,
 resolve.go."""
 
 
@@ -144,7 +144,7 @@ class _SizeCheck:
 
 @dataclass(frozen=True)
 class TypedValue:
-    """Value that YAML reads as another type than text."""
+    """Value that YAML reads as a type other than text."""
 
     path: Path
     """Path of the value."""
@@ -153,9 +153,9 @@ class TypedValue:
     tag: str
     """Its type in YAML."""
     value: object
-    """Value that YAML reads, or None if the text cannot be converted."""
+    """Value that YAML reads, or None if YAML cannot convert the text."""
     is_secret: bool
-    """True if it may be a secret, so messages do not show it."""
+    """True if the value may be a secret. Messages then hide the value."""
 
 
 def entries(node: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
@@ -164,8 +164,7 @@ def entries(node: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
 
 
 def typed_values(node: yaml.Node, path: Path, siblings: Sequence[yaml.Node] = ()) -> Iterator[TypedValue]:
-    """Yield all values at or below a path that YAML does not read as text. `siblings` are the items of the node's
-    list."""
+    """Yield all values at or below a path that YAML does not read as text. `siblings` are the node's list items."""
     for key, value in entries(node):
         yield from typed_values(value, (*path, key))
     if isinstance(node, yaml.SequenceNode):

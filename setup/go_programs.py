@@ -28,7 +28,7 @@ PAUSE_MODULE = "pause"
 MAX_COMPILER_BYTES = 2600 << 20
 """Memory limit of one compiler before it collects garbage.
 
-The largest package takes 45 s of processor time with 1.2 GB, 19 s with 2.5 GB, and 16 s with 5 GB.
+Processor time of the largest package: 45 s with 1.2 GB, 19 s with 2.5 GB, and 16 s with 5 GB.
 """
 
 
@@ -67,7 +67,7 @@ class GoProgram:
     names: Sequence[str] = ()
     """Names of links to the binary, if it dispatches on its name."""
     c_tags: Sequence[str] = ()
-    """Build tags of a program that is partly written in C. It is compiled with cgo."""
+    """Build tags of a program with parts in C. Its build uses cgo."""
     embedded: EmbeddedFiles | None = None
     """Files of the main package that are in another module."""
 
@@ -78,7 +78,7 @@ class GoProgram:
 
     @property
     def sources(self) -> str:
-        """Digest of all of Trainyard's sources of the binary."""
+        """Digest of the build options and of all of Trainyard's sources of the binary."""
         digest = hashlib.sha256(repr((self.package, tuple(self.flags), tuple(self.names), *self.c_tags)).encode())
         if self.embedded:
             digest.update(repr(self.embedded).encode())
@@ -94,7 +94,7 @@ class GoProgram:
             return False
 
     def build(self) -> None:
-        """Build into a draft folder that replaces the old one only when complete; see `build_all`."""
+        """Build into a draft folder that replaces the old one only when complete. Called by `build_all`."""
         draft = self._draft()
         words = ["-ldflags", " ".join(["-s", "-w", *self.flags]), "-o", str(draft / self.binary), self.package]
         if self.c_tags:
@@ -152,7 +152,7 @@ def build_all(programs: Sequence[GoProgram]) -> None:
 
 
 def remove_objects() -> None:
-    """Remove the modules and objects of all builds. If another process builds now, it removes them later."""
+    """Remove the modules and objects of all builds. If another process builds now, that process removes them later."""
     if not _work_folder().exists():
         return
     with _lock_file().open("w", encoding="ascii") as lock:
@@ -168,7 +168,7 @@ def _lock_file() -> Path:
 
 
 def _copy_standard_library() -> None:
-    """Provide a new build with the objects of Go's standard library, which are compiled once for all programs."""
+    """Copy the objects of Go's standard library to the build cache. Compile them once for all programs."""
     key = hashlib.sha256(repr((_version(go()), FLAGS)).encode()).hexdigest()[:12]
     kept = cache_folder() / f"go-std-{key}"
     if not kept.exists():
@@ -192,7 +192,7 @@ def _compile(what: str, module: str, words: Sequence[str], *, objects: Path | No
 
 
 def _run_go(words: Sequence[str], what: str, folder: Path, extra: Mapping[str, str] | None = None) -> str:
-    """Run `go` in a folder and return its output. Raises RuntimeError with the end of its errors."""
+    """Run `go` in a folder and return its output. Raises RuntimeError with the end of its output."""
     environment = build_environment() | dict(extra or {})
     done = subprocess.run([go(), *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -208,7 +208,7 @@ def build_environment() -> dict[str, str]:
     """Return the environment of `go build`.
 
     Modules and objects go to a folder in the cache, because the programs share hundreds of packages. An interrupted
-    set-up continues with them. The user's own Go folders are not used.
+    set-up continues with them. Builds do not use the user's own Go folders.
     """
     return {
         **os.environ,
@@ -238,7 +238,7 @@ def toolchain_folder() -> Path:
 def go() -> str:
     """Return the `go` to build with: the machine's own if it is new enough, else the installed one.
 
-    Raises RuntimeError.
+    Raises RuntimeError without either.
     """
     for candidate in (shutil.which("go"), str(toolchain_folder() / "go" / "bin" / "go")):
         if candidate and Path(candidate).exists() and _version(candidate) >= OLDEST_GO:

@@ -35,7 +35,7 @@ def program_of(name: str) -> GoProgram:
 
 
 def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
-    """Return the steps for operators and those that they require. `cluster` adds programs and images."""
+    """Return the steps for the operators `names` and their required operators. `cluster` adds programs and images."""
     releases = needed_releases(names)
     if not releases:
         return []
@@ -66,7 +66,7 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
 
 
 def objects_of(release: Release, files: Mapping[str, bytes]) -> OperatorObjects:
-    """Return the objects to install from a module's files, without kinds that are not installed."""
+    """Return the objects to install, from a module's files. Omit kinds that Trainyard does not install."""
     definitions = [_definition(document) for name in release.definitions for document in _documents(files[name])]
     plurals = {definition["spec"]["names"]["plural"] for definition in definitions}
     role = next(each for each in _documents(files[release.role]) if each["kind"] == "ClusterRole")
@@ -108,7 +108,7 @@ def _documents(content: bytes) -> list[Document]:
 def _definition(document: Document) -> Document:
     """Return a CustomResourceDefinition with its stored version only, which needs no conversion.
 
-    Descriptions are left out. They are four fifths of the size, and every update would include them.
+    Omit descriptions. They are four fifths of the size, and every update would include them.
     """
     metadata = {"name": document["metadata"]["name"], "annotations": document["metadata"].get("annotations", {})}
     spec = {key: value for key, value in document["spec"].items() if key != "conversion"}

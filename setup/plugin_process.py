@@ -23,9 +23,9 @@ MAX_CONCURRENT_CALLS = 256  # A call that awaits a resource holds its thread. Th
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies, so that `kill -9` of the engine leaves no process.
+    """Have the kernel kill this process when its parent dies. `kill -9` of the engine then leaves no process.
 
-    If the parent died before the request took effect, this process has another parent, or its first write fails.
+    If the parent died before the request took effect, this process has another parent or fails at its first write.
     """
     parent = os.getppid()
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:

@@ -1,4 +1,4 @@
-"""Runs set-up's steps, up to two at the same time, and shows a bar with the time left, or a line for each step."""
+"""Runs set-up's steps, up to two at the same time. Shows a bar with the time left, or lines for each step."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from infra.local.settings import cache_folder
 from setup import CLEAR_LINE
 
 MAX_CONCURRENT_STEPS = 2
-"""Number of concurrent steps. One that compiles and one that downloads and unpacks use two cores well."""
+"""Maximum number of concurrent steps. A step that compiles and a step that downloads and unpacks use two cores well."""
 SHORT_STEP_MINUTES = 0.1
 """Expected minutes of a short step that has never run on this machine."""
 OVERRUN_SHARE = 0.1
-"""Share of its time so far that a step is expected to take if it has taken longer than expected."""
+"""Expected time left of a step that takes longer than expected, as a share of the step's time so far."""
 BAR_WIDTH = 24
 
 
@@ -35,8 +35,8 @@ class Step:
     is_done: Callable[[], bool]
     """Function that returns True if there is no work to do. It must be quick."""
     do: Callable[[Callable[[str], None]], None]
-    """Function that meets the precondition. Its argument shows one line of progress. It is repeatable after an
-    interruption."""
+    """Function that meets the precondition. Its argument shows one line of progress. After an interruption, set-up
+    calls the function again."""
     after: Collection[str] | None = None
     """Names of the steps that must finish first, or None for all earlier steps."""
     first_minutes: float | None = None
@@ -47,7 +47,7 @@ class Step:
 def run_steps(steps: Sequence[Step]) -> None:
     """Run the steps that are not done. Prints no output if all are done.
 
-    After a failure no further step starts. Raises the error when the concurrent step has finished.
+    After a failure, no other step starts. Raises the error when the concurrent step has finished.
     """
     durations = _durations()
     pending = [step for step in steps if not step.is_done()]
@@ -124,7 +124,7 @@ def _seconds(step: Step, durations: Mapping[str, float]) -> float:
 
 
 class LiveLine:
-    """Last line of a terminal that changes in place. Without a terminal it is never shown."""
+    """Last line of a terminal's output, which changes in place. Other outputs never show this line."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
@@ -137,7 +137,7 @@ class LiveLine:
         self._write(f"{text}\n")
 
     def set(self, text: str) -> None:
-        """Set the live line. It is cut to the width of the terminal."""
+        """Set the live line, cut to the width of the terminal."""
         if self.is_shown:
             self._write(text[: shutil.get_terminal_size().columns - 1])
 
@@ -153,7 +153,7 @@ class LiveLine:
 
 
 class Board:
-    """Output of set-up: on a terminal one bar with the time left, else a line for each start and end of a step."""
+    """Output of set-up: a bar with the time left on a terminal, else lines at each step's start and end."""
 
     def __init__(self, steps: Sequence[Step], durations: Mapping[str, float], out: TextIO | None = None) -> None:
         self._steps, self._durations = steps, dict(durations)
@@ -163,7 +163,7 @@ class Board:
         self._share = 0.0
         self._line = LiveLine(out)
         self.has_bar = self._line.is_shown and bool(steps)
-        """True if the output is a terminal."""
+        """True if the output is a terminal and there are steps to run."""
 
     def start(self, name: str, title: str) -> None:
         """Print the title of a step that starts."""
@@ -204,7 +204,7 @@ class Board:
         return (words + ", ".join(running))[: width - 1]
 
     def close(self) -> None:
-        """Remove the bar, and say how long set-up took if every step is done."""
+        """Remove the bar. Print set-up's total time if every step is done."""
         self._line.clear()
         if self.has_bar and len(self._done) == len(self._steps):
             seconds = format_duration(time.monotonic() - self._started)

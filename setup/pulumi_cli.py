@@ -57,17 +57,17 @@ def release_folder() -> Path:
 
 
 def cli_folders() -> list[Path]:
-    """Return the folders with an installed Pulumi CLI. Empty if the machine has its own."""
+    """Return a list with the folder of set-up's Pulumi CLI. Empty without one, or if the machine has its own CLI."""
     if _has_own_cli():
         return []
     return [folder for folder in (release_folder(), BUILT_CLI.folder) if (folder / "pulumi").exists()][:1]
 
 
 def bundle_cli(folder: Path) -> Path:
-    """Create the equivalent of a release's folder: the built CLI and, next to it, the hosts of a release.
+    """Create the equivalent of a release's folder: the built CLI and, next to it, stand-ins for a release's hosts.
 
-    Pulumi warns about hosts on PATH. The folder belongs to one checkout, as the stand-ins do. The CLI is linked, not
-    copied, if the file system allows.
+    Pulumi warns about hosts on PATH. The folder belongs to one checkout, as the stand-ins do. The CLI is a hard link
+    if the file system allows, else a copy.
     """
     folder.mkdir(parents=True, exist_ok=True)
     built, cli = BUILT_CLI.folder / BUILT_CLI.binary, folder / BUILT_CLI.binary
@@ -118,7 +118,7 @@ def _has_own_cli() -> bool:
 
 
 def get_pulumi(downloads: Downloads, progress: Callable[[str], None]) -> None:
-    """Install the CLI and the Kubernetes plugin: the official ones, or builds if they cannot be downloaded."""
+    """Install the official CLI and Kubernetes plugin. Build those that this machine cannot download."""
     try:
         downloads.probe(RELEASE_URL)
         if not has_cli():
@@ -189,7 +189,7 @@ def installed_kubernetes_plugin() -> Path | None:
 
 
 def has_kubernetes_plugin() -> bool:
-    """Return True if Pulumi finds the plugin without the build, or it was built."""
+    """Return True if Pulumi finds a plugin, or if set-up has built one."""
     return _pulumi_has_kubernetes_plugin() or KUBERNETES_PLUGIN.is_built()
 
 
@@ -206,7 +206,9 @@ def download_kubernetes_plugin(pulumi: str) -> None:
 
 
 def home_with_build(checkout: Path) -> Path | None:
-    """Return a Pulumi home with the built plugin and the user's other plugins, or None if Pulumi finds its own.
+    """Return a Pulumi home with the built plugin and the user's other plugins.
+
+    Return None if Pulumi finds another Kubernetes plugin, or without a built one.
 
     Pulumi warns about each plugin on PATH, and Trainyard must not write to the user's home.
     """

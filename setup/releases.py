@@ -81,7 +81,7 @@ class Downloads:
             raise DownloadError(f"{url}: {error}") from error
 
     def report(self, error: DownloadError, progress: Callable[[str], None]) -> None:
-        """Report once per set-up that releases cannot be downloaded and are built instead."""
+        """Report once per set-up that it builds programs instead of downloading releases."""
         with self._lock:
             first, self._reported = not self._reported, True
         if first:
@@ -127,7 +127,7 @@ def listed_digest(text: str, name: str) -> str:
 
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Name of each machine architecture in releases."""
+"""Machine architecture -> its name in releases."""
 GITHUB = "https://github.com"
 KUBERNETES_PROGRAMS = (
     "kube-apiserver",

@@ -77,7 +77,7 @@ KWOK = go_programs.GoProgram(
 DEBIAN, DIGITS, SOTU = "Debian packages", "handwritten digits", "State of the Union addresses"
 RUNTIME_STEP = f"containerd {CONTAINERD_VERSION} and runc {RUNC_VERSION}"
 RUNTIME_MINUTES, PULUMI_MINUTES, KUBERNETES_MINUTES, IMAGE_MINUTES = 1, 10, 5, 10
-"""Minutes of the builds on two cores. Pulumi and the trainer image are built at the same time."""
+"""Minutes of the builds on two cores. Set-up builds Pulumi and the trainer image at the same time."""
 PAUSE = go_programs.GoProgram(module="pause", package=".", flags=[], binary="pause")
 
 
@@ -228,7 +228,7 @@ def _build(
 
 
 def _own_image(name: str) -> Step:
-    """Return the step of an image. It runs before the cluster starts, so that nodes get the image as hard links."""
+    """Return the step of a builtin image. It runs before the cluster starts, so nodes get the image as hard links."""
     return Step(
         name=f"image {name}",
         is_done=lambda: builtin_image_reference(name) in stored_references(),
@@ -247,7 +247,7 @@ def _sotu(after: Collection[str] | None = None) -> Step:
 def rehearsal_steps(operators: frozenset[str], scheme: str, *, image: bool = False) -> list[Step]:
     """Return the steps for the rehearsal of a stack whose bucket has URLs of `scheme`, `gs` or `s3`.
 
-    A rehearsal neither builds nor pulls images. `image` adds the files from which a trainer image would be built.
+    A rehearsal neither builds nor pulls images. `image` adds the data of a trainer image.
     """
     programs = [KWOK, *(operator_steps.program_of(each.name) for each in needed_releases(operators))]
     programs += [go_programs.GCS_SERVER] if scheme == "gs" else []

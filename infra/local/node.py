@@ -1,7 +1,7 @@
 """Process 1 of one node: its mounts, network, containerd, kubelet and kube-proxy. Also the bridge between nodes.
 
 The node sees the machine's file system with empty folders over /run, /var/lib and /var/log. It mounts only inside its
-mount namespace, which ends with its last process, and writes only to its own folders.
+mount namespace and writes only to its own folders. The namespace ends with the node's last process.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def make_mounts(settings: ClusterSettings, binaries: Path, index: int) -> None:
 def hide_name_servers() -> None:
     """Make name lookups in the node fail at once, because it cannot reach the machine's name servers.
 
-    Without this, a pull from a registry took 50 s to fail and delayed its pod's deletion, because containerd repeats
-    each lookup.
+    Without this, a pull from a registry took 50 s to fail, because containerd repeats each lookup. The pull delayed its
+    pod's deletion.
     """
     configuration = Path("/etc/resolv.conf").resolve()
     if configuration.exists():
@@ -141,8 +141,8 @@ def main(folder: Path, binaries: Path, index: int) -> None:
     make_mounts(settings, binaries, index)
     join_cluster(index, settings.nodes)
     write_configuration(settings, index)
-    # Remove the cgroups of containers of the node's last run. Otherwise the kubelet searches them until its watchdog
-    # stops it.
+    # Remove the cgroups of containers from the node's last run. Otherwise the kubelet searches them until its watchdog
+    # stops the kubelet.
     empty_cgroups(f"{settings.cgroup}/node-{index}")
     make_cgroup(f"{settings.cgroup}/node-{index}")
     logs = NODE_ROOT / "data" / "logs"

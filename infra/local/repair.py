@@ -41,7 +41,7 @@ Step = Literal["take out of service", "take in again", "nothing"]
 def step_for(node: Mapping[str, Any], now: datetime, has_kubelet: Callable[[], bool]) -> Step:
     """Return the repair step for a node, given its API object.
 
-    Do not wait for a node without a kubelet process, because it cannot answer.
+    Do not wait for a node without a kubelet process: such a node cannot answer.
     """
     conditions = {condition["type"]: condition for condition in node["status"].get("conditions", [])}
     ready = conditions.get("Ready")
@@ -76,8 +76,8 @@ def kill_node(settings: ClusterSettings, name: str) -> None:
 def remove_pods(settings: ClusterSettings, name: str, server: str) -> None:
     """Mark each terminating pod of a killed node as failed, and remove the pod.
 
-    The failure is a disruption, as Kubernetes' pod garbage collector reports it, so it does not count against a job's
-    restarts.
+    The failure is a disruption, as Kubernetes' pod garbage collector reports it. Disruptions do not count against a
+    job's restarts.
     """
     disruption = {
         "type": "DisruptionTarget",
@@ -117,7 +117,7 @@ def repair_nodes(settings: ClusterSettings, server: str) -> None:
             kill_node(settings, name)
         other_taints = [taint for taint in node["spec"].get("taints", []) if taint["key"] != TAINT["key"]]
         taints = [*other_taints, TAINT] if step == "take out of service" else other_taints
-        # With its version, the server rejects the patch if the node has changed in the meantime.
+        # With the version, the server rejects the patch if the node has changed since the read.
         metadata = {"resourceVersion": node["metadata"]["resourceVersion"]}
         body = {"metadata": metadata, "spec": {"taints": taints}}
         request(settings, "PATCH", f"/api/v1/nodes/{name}", body, MERGE, server=server)

@@ -99,13 +99,13 @@ class ClusterSettings:
 
     @property
     def folder(self) -> Path:
-        """Folder with all files of this cluster. It is removed when the cluster is deleted."""
+        """Folder with all files of this cluster. The cluster's deletion removes it."""
         digest = hashlib.sha256(f"{self.owner}\0{self.stack}".encode()).hexdigest()[:10]
         return clusters_folder() / f"{label(self.stack)}-{digest}"
 
     @property
     def lock_file(self) -> Path:
-        """Lock file for each start and stop. It is removed when the cluster is deleted."""
+        """Lock file for each start and stop. The cluster's deletion removes it."""
         return self.folder.with_suffix(".lock")
 
     @property
@@ -163,7 +163,7 @@ class ClusterSettings:
 
     @classmethod
     def load(cls, folder: Path) -> ClusterSettings:
-        """Return the settings that `save` wrote. Raise OSError without a file, or ValueError if it is damaged."""
+        """Return the settings that `save` wrote. Raise OSError without a file, or ValueError for a damaged one."""
         text = (folder / "settings.json").read_text(encoding="utf-8")
         try:
             return cls(**json.loads(text))

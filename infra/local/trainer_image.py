@@ -38,7 +38,7 @@ DEBIAN_BASE = f"trainyard.local/base:{DEBIAN}-1"
 MOUNT_FOLDER = Path("/run/mount")
 """Folder where `mount` keeps its data about mounts.
 
-`mount` creates the folder even if it writes nothing into it.
+`mount` creates the folder even if it has no data to keep.
 """
 
 
@@ -164,9 +164,9 @@ def ensure_stored(
 ) -> Writer:
     """Build `reference` unless the image store has it. Return a function that writes its archive.
 
-    `build` builds and stores it; without it, the image is the pause image or a builtin image. `unpacked_chains` returns
-    the layers that the node has unpacked. A node that is older than the image in the store lacks layers that archives
-    normally omit. It gets an archive with every layer.
+    `build` builds and stores the image. Without `build`, the image is the pause image or a builtin image.
+    `unpacked_chains` returns the layers that the node has unpacked. A node that is older than the stored image lacks
+    layers that archives normally omit. Such a node gets an archive with every layer.
     """
     builder = find_builder()
     images = cache_folder() / "images"
@@ -238,7 +238,7 @@ def store_built(builder: Builder, reference: str, progress: Progress, *, kept: i
 
 
 def forget_stale(builder: Builder, repository: str) -> None:
-    """Remove images of `repository` from the builder that the store no longer has."""
+    """Remove from the builder the images of `repository` that are not in the store."""
     stored = stored_references()
     prefix = f"{repository}:"
     if stale := [image for image in builder.images() if image.startswith(prefix) and image not in stored]:
@@ -272,20 +272,20 @@ def build_mounts() -> dict[Path, str]:
 LAYER_SOURCES = CHECKOUT / LAYER_FOLDER
 LAYER_REPOSITORY = f"{LOCAL_PREFIX}layer"
 KEPT_IMAGES = 4
-"""Number of these images that the store keeps, including the newest."""
+"""Number of images with a job's layer that the store keeps, including the newest."""
 KEPT_SECONDS = 86_400
-"""Seconds that the source files of a layer are kept after the last program that used them."""
+"""Seconds to keep a layer's source files after the last program that used them."""
 FILES_FOLDER = "project"
 """Folder of the source files in the build context."""
 _EXPLANATION = re.compile(r"^(?:#\d+ )?(?:[\d.]+ )?(requirements: .*)$", re.MULTILINE)
 """Line that explains a failed build (images/layer/install.py), after BuildKit's step and seconds."""
 
 _UV_PREAMBLE = re.compile(r"(?<=it says: )(Using Python \S+ environment at: \S+ )?(error: )?")
-"""Beginning of uv's output before the reason."""
+"""Beginning of uv's output, before the reason of a failure."""
 
 
 class LayerError(RuntimeError):
-    """The packages of a job do not fit its image; the message is one sentence for its user."""
+    """Error for a job's packages that do not fit the image. The message is one sentence for the user."""
 
 
 def base_reference(layer: JobLayer) -> str:
@@ -294,9 +294,9 @@ def base_reference(layer: JobLayer) -> str:
 
 
 def layer_reference(layer: JobLayer) -> str:
-    """Return the reference of the image with the layer, with the digests of its content in its tag.
+    """Return the reference of the image with the layer. The tag contains the digests of the layer's content.
 
-    It also changes with the image below and with the installer.
+    The tag also changes with the image below and with the installer.
     """
     digest = hashlib.sha256(base_reference(layer).encode())
     for name in LAYER_FILES:
@@ -360,7 +360,7 @@ def _write_files(files: Iterable[tuple[str, str]], folder: Path) -> None:
 
 
 def layer_inputs(layer: JobLayer) -> dict[str, str]:
-    """Return a layer as inputs of a resource. Its source files are too large for the state: they go to a folder."""
+    """Return a layer as inputs of a resource. Its source files go to a folder: they are too large for the state."""
     found = {"base": layer.base, "requirements": layer.requirements}
     if not layer.files:
         return found
@@ -374,7 +374,7 @@ def layer_inputs(layer: JobLayer) -> dict[str, str]:
         _write_files(layer.files, draft)
         draft.rename(folder)
     for other in folder.parent.iterdir():
-        # Another program may remove it at the same time.
+        # Another program may remove this folder at the same time.
         with suppress(FileNotFoundError):
             if other.stat().st_mtime < time.time() - KEPT_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Runs a Pulumi program in a separate process with the program's Python. It imports no modules of this project."""
+"""Runs a Pulumi program in a separate process with the program's Python. This file imports no project modules."""
 
 import argparse
 import asyncio
@@ -11,7 +11,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Imports create almost no garbage, and its collection takes a tenth of their time.
+# Imports create almost no garbage, but garbage collection takes a tenth of an import's time.
 gc.disable()
 try:
     import pulumi
@@ -23,7 +23,7 @@ except ImportError:
 gc.enable()
 
 ERROR_WAS_PRINTED = 32
-"""Exit code that tells the language host that the error was already printed."""
+"""Exit code that tells the language host not to print the error again."""
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -69,7 +69,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         return language_pb2.RuntimeOptionsResponse()
 
     def About(self, request: language_pb2.AboutRequest, context: grpc.ServicerContext) -> language_pb2.AboutResponse:
-        """Return the interpreter of this program."""
+        """Return the program's interpreter, or this process's without a program."""
         python = _python_or_abort(request.info, context) if request.HasField("info") else Path(sys.executable)
         return language_pb2.AboutResponse(
             executable=str(python), version=_version(python), metadata={"toolchain": "pip", "stand-in": "true"}
@@ -138,8 +138,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
     def RunPlugin(
         self, request: language_pb2.RunPluginRequest, context: grpc.ServicerContext
     ) -> Iterator[language_pb2.RunPluginResponse]:
-        """Run a plugin that is a Python folder: a policy pack with the SDK's policy host, others with their
-        __main__.py."""
+        """Run a plugin in a Python folder. The SDK's policy host runs policy packs; __main__.py runs other plugins."""
         python = _python_or_abort(request.info, context)
         folder = request.info.program_directory
         if request.kind == POLICY_PACK:
@@ -189,7 +188,7 @@ class PythonLanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 def _version(python: Path) -> str:
     """Return the version of an interpreter.
 
-    Start it only if it is not this one, because each `up` needs the version.
+    Each `up` needs the version, so do not start a process for this interpreter.
     """
     if python.resolve() == Path(sys.executable).resolve():
         return platform.python_version()

@@ -180,7 +180,7 @@ def _errors_as_status(context: grpc.ServicerContext) -> Iterator[None]:
 
 
 def _abort_with_state(context: grpc.ServicerContext, reason: str, record: Record) -> None:
-    """Fail the call, but return the resource, so that the engine saves it and the next update checks it again."""
+    """Fail the call, but return the resource. The engine saves the resource, and the next update checks it again."""
     detail = any_pb2.Any()
     detail.Pack(
         provider_pb2.ErrorResourceInitFailed(

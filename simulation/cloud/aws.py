@@ -200,7 +200,7 @@ _ACCESS: Mapping[str, Callable[[Properties], object]] = {
 
 
 def machine_of(inputs: Properties, state: CloudState | None = None) -> Ec2Machine | None:
-    """Return the instance type of a node group, from its inputs or its launch template; None if it is unknown."""
+    """Return the instance type of a node group, from its inputs or its launch template, or None if unknown."""
     name = value_at(inputs, "instanceTypes")
     name = name[0] if isinstance(name, list) and name else None
     if name is None and state is not None:

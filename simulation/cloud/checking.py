@@ -69,7 +69,7 @@ def with_defaults(
     scope: Properties,
     tags: Properties | None = None,
 ) -> Properties:
-    """Return the inputs with the provider's defaults: name, those of `scope`, location and `tags`.
+    """Return the inputs with the provider's defaults: name, project, region, zone, location and `tags`.
 
     `scope` has the provider's project, region and zone.
     """
@@ -101,7 +101,7 @@ def with_defaults(
 
 
 def problems(token: str, inputs: Properties) -> list[Problem]:
-    """Return the inputs that the provider's schema rejects. Raises schema.UnknownType."""
+    """Return a problem for each input that the provider's schema rejects. Raises schema.UnknownType."""
     table = fact_table(token)
     return fact_check.problems(table, inputs) if table else schema.problems(token, inputs)
 
@@ -115,7 +115,7 @@ class Changes:
     replaced: tuple[str, ...] = ()
     """Paths of the inputs whose change replaces the resource."""
     deletes_first: bool = False
-    """True if the old resource must be deleted before the new one is created."""
+    """True if the engine must delete the old resource before it creates the new one."""
     recycles: str = ""
     """Reason why an update recreates every node of a pool; empty if it does not."""
     crash: str = ""
@@ -274,7 +274,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _stored_value(fact: Mapping[str, Any], value: Any) -> Any:
-    """Return a scalar as the provider stores it: with its default, and with zero for a missing value."""
+    """Return a scalar as the provider stores it. A default, or else zero, replaces a missing value."""
     given = fact.get("default") if value is None else value
     zero = {"bool": False, "int": 0, "float": 0.0}.get(fact["type"], "")
     try:
@@ -302,7 +302,7 @@ _VERSIONED = re.compile(r"^https://[^/]+/(compute/)?[^/]+/")
 
 
 def _same_link(old: Any, new: Any) -> bool:
-    """Return True if two links differ only in host and API version. A plain name matches a whole link."""
+    """Return True if two links differ only in host and API version. A plain name matches a link that ends with it."""
     if "/" not in str(new):
         return str(old).rpartition("/")[2] == str(new)
     return _VERSIONED.sub("", str(old)) == _VERSIONED.sub("", str(new))

@@ -26,7 +26,7 @@ RELATIONS = ("conflicts", "exactly_one_of", "at_least_one_of", "required_with")
 
 
 def problems(table: FactTable, inputs: Properties) -> list[Problem]:
-    """Return the inputs that the provider's schema and rules reject."""
+    """Return a problem for each input that the provider's schema and rules reject."""
     found = [*_block(table, inputs, "", ""), *_rule_errors(table, inputs)]
     code = f"rehearsal.{table.type.partition(':')[0]}.provider_schema"
     return [problem(code, where, why, table.source(line)) for where, why, line in found]
@@ -39,7 +39,7 @@ def unchecked(table: FactTable, inputs: Properties) -> list[str]:
 
 
 def _block(table: FactTable, values: Properties, prefix: str, where: str) -> Iterator[SchemaError]:
-    """Check the inputs of a block; `prefix` is the block's path in the table, and `where` its path in the inputs."""
+    """Check the inputs of a block. `prefix` is the block's path in the table, and `where` its path in the inputs."""
     names = table.children.get(prefix, ())
     for key, value in values.items():
         if key.startswith("__") or value is None:
@@ -142,7 +142,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _rule_errors(table: FactTable, inputs: Properties) -> Iterator[SchemaError]:
-    """Yield the inputs that break a rule of the schema or a rule that was written by hand."""
+    """Yield the inputs that break a rule of the schema or a handwritten rule."""
     yield from _schema_rules(table, inputs)
     for rule in table.rules:
         check = _RULES.get(rule["rule"])
@@ -212,7 +212,7 @@ def _excludes_value(rule: Mapping[str, Any], inputs: Properties) -> Iterator[tup
 
 
 _RULES = {"conflicts": _conflict, "excluded": _excluded, "any_of": _any_of, "excludes_value": _excludes_value}
-"""Kind of a rule that was written by hand -> its check. Other kinds apply only to changes, see `checking`."""
+"""Kind of a handwritten rule -> its check. Other kinds apply only to changes, see `checking`."""
 
 
 def holds(condition: Mapping[str, Any], inputs: Properties) -> bool:
@@ -261,7 +261,7 @@ def _rfc1035(value: str, low: int, high: int) -> str:
 
 
 def _network(value: str, low: int = 0, high: int = 128) -> str:
-    """Check a network. Host bits are allowed."""
+    """Check a network, which may have host bits."""
     try:
         found = ipaddress.ip_network(value, strict=False)
     except ValueError:
@@ -384,8 +384,8 @@ CHECKS: Mapping[str, Callable[..., str]] = {
 }
 """Name of a provider's check, or a whole call -> function that returns an error, empty for a valid value.
 
-Names that begin with `gke` are Trainyard's, because the provider's functions are anonymous. The tables contain them by
-hand.
+Names that begin with `gke` are Trainyard's, because the provider's functions are anonymous. These names are
+handwritten in the tables.
 """
 
 
@@ -401,6 +401,6 @@ def check_error(check: str, value: Any) -> str:
 
 
 def is_known(check: str) -> bool:
-    """Return True if the named check is implemented here."""
+    """Return True if this module implements the named check."""
     match = _CALL.fullmatch(check)
     return check in CHECKS or bool(match and match["name"] in CHECKS)

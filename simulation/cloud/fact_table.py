@@ -48,7 +48,7 @@ class FactTable:
         return {parent: tuple(paths) for parent, paths in found.items()}
 
     def source(self, line: str) -> str:
-        """Return the address of `file:line` or `file#key` in the provider's source; for other text, of the SDK."""
+        """Return the URL of `file:line` or `file#key` in the provider's source, or of the SDK for other text."""
         if "#" not in line and ":" not in line:
             return "https://www.pulumi.com/registry/packages"
         path, mark, place = line.partition("#") if "#" in line else line.partition(":")
@@ -56,13 +56,13 @@ class FactTable:
         return f"https://github.com/{self.provider}/blob/{self.commit}/{self.folder}/{path}{number}"
 
     def rules_of(self, *kinds: str) -> Iterator[Mapping[str, Any]]:
-        """Return the rules of these kinds."""
+        """Yield the rules of these kinds."""
         return (each for each in self.rules if each["rule"] in kinds)
 
 
 @cache
 def fact_table(token: str) -> FactTable | None:
-    """Return the table of a resource type; None if there is none."""
+    """Return the table of a resource type, or None."""
     file = FOLDER / file_name(token)
     if not file.exists():
         return None

@@ -36,7 +36,7 @@ _ACCOUNT_MEMBER = re.compile(r"serviceAccount:(?P<email>[^@\s]+@(?P<project>[^@\
 
 
 def machine_of(inputs: Properties) -> MachineType | None:
-    """Return the machine type of the pool's nodes; None if it is unknown."""
+    """Return the machine type of the pool's nodes, or None if unknown."""
     name = value_at(inputs, "nodeConfig.machineType") or "e2-medium"
     return GCE_MACHINES.get(name) if isinstance(name, str) else None
 
@@ -54,7 +54,7 @@ def gpus_of(inputs: Properties) -> tuple[str | None, int]:
 def slice_of(inputs: Properties) -> TpuSlice | None:
     """Return the pool's TPU slice; None if its machine type has no TPU. Raises ValueError for an invalid topology.
 
-    Without a topology, each node is a slice of its own. `with_topology` adds that of a workload policy to the inputs.
+    Without a topology, each node is a separate slice. `with_topology` adds a workload policy's topology to the inputs.
     """
     machine = machine_of(inputs)
     if machine is None or not machine.tpu_chips:
@@ -127,7 +127,7 @@ def quota_of_default_pool(inputs: Properties) -> Mapping[str, int]:
 
 
 def ranges_of(inputs: Properties) -> list[tuple[str, Any]]:
-    """Return the property and the text of each range of a subnet, the primary and the secondary ones."""
+    """Return the property and the text of a subnet's primary range and of each secondary range."""
     secondary = inputs.get("secondaryIpRanges") or []
     found = [("ipCidrRange", inputs.get("ipCidrRange"))]
     return found + [

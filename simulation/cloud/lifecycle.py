@@ -34,8 +34,8 @@ CALL_FAULTS = ("denied", "crash")
 SLOW_FACTOR = 20
 """Factor by which a slow creation takes longer."""
 DELETION_SPEEDUP = 500
-"""Simulated seconds of a deletion per real second. Resources are deleted in parallel, so a deletion takes real time: a
-program that deletes a network while the pool on it is deleted must fail as on a real cloud."""
+"""Simulated seconds of a deletion per real second. Deletions take real time and run in parallel. Deleting a network
+during the deletion of the pool on it must therefore fail, as on a real cloud."""
 FAULT_MESSAGES = {
     "stockout": "ZONE_RESOURCE_POOL_EXHAUSTED: the zone has too few resources for the request",
     "quota": "QUOTA_EXCEEDED: the quota of this region is used up",
@@ -43,16 +43,16 @@ FAULT_MESSAGES = {
 }
 _RESOURCE_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 SERVICE = "gcp:projects/service:Service"
-"""Type of an enabled API."""
+"""Type of the resource that enables an API."""
 
 
 class Rejected(Exception):
-    """The cloud rejected the call and changed nothing."""
+    """Error for a call that the cloud rejected without any change."""
 
 
 @dataclass
 class TimedOut(Exception):
-    """The client stopped waiting, but the cloud completed the creation."""
+    """Error for a creation that the cloud completed after the client stopped waiting."""
 
     reason: str
     record: Record
@@ -166,7 +166,7 @@ class Cloud:
 
 
 def check_fault(fault: str) -> str:
-    """Return the fault if it is valid. Raises ValueError with the valid faults otherwise.
+    """Return the fault if it is valid, else raise ValueError with the valid faults.
 
     A fault is `KIND:TYPE`, `KIND:TYPE:NAME` or `KIND:NUMBER`, and happens once. TYPE is part of a resource's type. NAME
     is a resource's name, or the part of it before a `-`, such as a pool's name. NUMBER counts the calls that change
