@@ -1,4 +1,4 @@
-"""Run record: sources, settings and resources of a job, to explain its checkpoints later. Pure; no Pulumi."""
+"""Run record: sources, settings and resources of a job, to explain its checkpoints later. No Pulumi."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
 
 
 def _sent(spec: JobSpec) -> dict[str, str]:
-    """Return the digest of the user's files that the job gets, and the commit of the program that sends them."""
+    """Return the digests of the user's files that the job gets, and Trainyard's commit if it is another checkout's."""
     found = {}
     if spec.script and user_files.is_in_checkout(spec.script):
         found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"
