@@ -254,7 +254,7 @@ class LanguageConfig(TrainConfig):
 
     @property
     def lora_scale(self) -> float:
-        """Factor of what LoRA's adapters add."""
+        """Factor of the LoRA adapters' output."""
         return self.lora_alpha / max(1, self.lora_rank)
 
     @property

@@ -144,7 +144,7 @@ def _whole(folder: Folder, file: str, facts: FileFacts, label: int) -> ImageFile
 def _in_shards(folder: Folder, shards: list[str], runtime: Runtime) -> list[ImageFile]:
     """Return the images of all shards.
 
-    Finding them reads a whole shard, so only one rank reads each shard of a bucket.
+    Finding images reads a whole shard, so only one rank reads each shard of a bucket.
     """
     if folder.is_local:
         return [image for shard in shards for image in _in_shard(folder, shard, should_warn=runtime.rank == 0)]
@@ -175,7 +175,7 @@ def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFil
                 if ending in IMAGE_ENDINGS:
                     images[key] = member
                 elif content := archive.extractfile(member) if ending in (".cls", ".json") else None:
-                    # A .cls takes precedence: its .json may hold anything.
+                    # A .cls takes precedence: the .json may hold anything.
                     if ending == ".cls" or key not in labels:
                         labels[key] = (f"{where}:{member.name}", content.read(MAX_LABEL_BYTES))
                 elif ending.endswith(IMAGE_ENDINGS):

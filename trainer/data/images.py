@@ -30,7 +30,7 @@ MARGIN_DIVISOR = 8
 MIN_CLASSES = 2
 """Least number of classes. With one class every model is right and its loss is 0."""
 MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Mean and deviation of ImageNet's colours, 0 to 1, which published models are trained with."""
+"""Mean and deviation of ImageNet's colours, 0 to 1, as in the training of published models."""
 
 
 class Crops(NamedTuple):
@@ -49,7 +49,7 @@ class Crops(NamedTuple):
             self.copied.wait()
             now = torch.cuda.current_stream(self.pixels.device)
             for tensor in (self.pixels, self.labels):
-                # The memory belongs to the copy stream, which must not reuse it before this stream is done with it.
+                # Keep the copy stream, which owns this memory, from reusing it before this stream is done.
                 tensor.record_stream(now)
 
 
