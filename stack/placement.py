@@ -29,7 +29,7 @@ def _with_value(jobs: Jobs, problem: Problem) -> Problem:
 
 
 def _problem(jobs: Jobs, group: PodGroup, code: str, message: str, key: str = "") -> Problem:
-    """Return a problem of a pod group at `key` of its job, by default at the key that sets the number of pods."""
+    """Return a pod group's problem at `key` of its job, by default the key of the number of pods."""
     return _with_value(jobs, Problem(code, ("jobs", group.job, *(key or group.key).split(".")), message))
 
 
@@ -106,7 +106,7 @@ def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[P
 
 
 def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Problem]:
-    """Return a problem for the first pod group that does not fit next to the pods that run at the same time."""
+    """Return a problem for the first pod group that does not fit next to the concurrent pods."""
     groups = _groups(jobs)
     running = [group for group in groups if group.runs]
     # Queued jobs may wait for each other, so each must fit only next to the jobs that run at once.

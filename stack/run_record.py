@@ -26,7 +26,7 @@ SOURCES = ("--", ".", ":!Pulumi.*.yaml")
 
 @dataclass(frozen=True)
 class SourceState:
-    """State of a checkout when a job was submitted from it."""
+    """State of a checkout at the submission of a job."""
 
     commit: str
     """Commit of the checkout, or `unknown` outside of git."""
@@ -105,7 +105,7 @@ def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec) -> dict[str, tuple
 
 
 def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], spec: JobSpec) -> float | None:
-    """Return the hourly cost of the job's hosts in the first suitable pool, or None if the pool has unpriced items.
+    """Return the hourly cost of the job's hosts in the first suitable pool. None if the pool has unpriced items.
 
     Hosts that share a node's GPUs share its price. A host without GPUs, or with TPUs, uses a whole node.
     """

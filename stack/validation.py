@@ -62,7 +62,7 @@ def _reserved_names(spec: JobSpec) -> Iterator[str]:
 
 
 def _name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
-    """Yield each conflict between jobs of different names, with the index of the later job."""
+    """Yield each conflict between derived names or bucket folders of jobs, with the index of the later job."""
     yield from _derived_name_collisions(jobs)
     folders: dict[tuple[object, object], int] = {}
     for index, job in enumerate(jobs):

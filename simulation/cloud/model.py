@@ -217,7 +217,7 @@ class Autoname:
 class Reference:
     """An input that refers to another resource.
 
-    The other resource must be created before this one and deleted after it.
+    The other resource must exist before this one and outlive it.
     """
 
     path: str

@@ -282,7 +282,7 @@ def checkpoint_name(step: int) -> str:
 
 
 class _NotSealedError(ValueError):
-    """A checkpoint that was never finished, for example because the run was killed during a save."""
+    """A checkpoint whose save never finished, for example because the run was killed."""
 
 
 def root_cause(error: CheckpointException) -> BaseException:

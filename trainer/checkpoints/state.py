@@ -190,7 +190,7 @@ class RunCheckpoints(Checkpoints):
 
     def save_state(self) -> None:
         """Start to save the current state."""
-        if self.folder.is_local:  # a run that is killed and resumes from here does not repeat these lines
+        if self.folder.is_local:  # a killed run that resumes from here does not repeat these lines
             self._report.sync()
         self.save(self._state.step, self._state.capture(self._runtime))
 

@@ -146,8 +146,8 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
 
     def __init__(self, folder: Folder, facts: Facts, *, rank: int, hooks: SaveHooks) -> None:
         self._folder, self._facts, self._hooks = folder, facts, hooks
-        # Use a new name for each save. A step that is saved again stays complete until its new manifest is written. A
-        # run that has lost the lease cannot overwrite the files of its successor.
+        # Use a new name for each save. Until a second save of a step writes its manifest, the first one stays complete.
+        # A run that has lost the lease cannot overwrite the files of its successor.
         self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors"
         self._is_replacing = False
 

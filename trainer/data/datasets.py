@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NO_LABEL = -100
 """Class of a sample without a label. torch's cross entropy ignores it."""
 PREFETCH_STEPS = 3
-"""Number of steps whose batches are prepared in advance."""
+"""Number of steps whose batches to prepare in advance."""
 DIGIT_IMAGES = "digits-images-idx3-ubyte"
 DIGIT_LABELS = "digits-labels-idx1-ubyte"
 DIGITS = 10

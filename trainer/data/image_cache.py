@@ -69,7 +69,7 @@ class DecodedImages:
     labels: npt.NDArray[np.int64]
     """Class of each image."""
     broken: Sequence[str]
-    """Names of the images that could not be decoded, each with the reason."""
+    """Names of the broken images, each with the reason."""
 
     def fetch(self, indices: npt.NDArray[np.int64]) -> list[Pixels]:
         """Return the pixels of these images, height x width x 3."""
@@ -222,7 +222,7 @@ class StreamedImages:
         self.labels = np.array([image.label for image in images])
         """Class of each image."""
         self.broken: list[str] = []
-        """Names of the images that could not be decoded so far, each with the reason."""
+        """Names of the broken images so far, each with the reason."""
 
     def fetch(self, indices: npt.NDArray[np.int64]) -> list[Pixels]:
         """Return the pixels of these images, height x width x 3. Broken images are black.

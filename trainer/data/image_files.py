@@ -40,7 +40,7 @@ class ImageFile(NamedTuple):
     size: int
     """Size of the image in bytes."""
     version: str
-    """Modification time or a bucket's ETag: it changes when the file is written again."""
+    """Modification time or a bucket's ETag. It changes at each write of the file."""
     name: str
     """Name of the image in messages."""
     label: int
@@ -50,10 +50,11 @@ class ImageFile(NamedTuple):
 def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: int = 0) -> tuple[list[ImageFile], int]:
     """Return the images of `train` or `val` in a fixed order, and the number of classes.
 
-    `train_classes` is the number of classes of the training set. Supported layouts:
-    `SPLIT/CLASS/*.JPEG` (ImageNet), `SPLIT/CLASS/images/*.JPEG` with `val/val_annotations.txt` (Tiny-ImageNet), and
-    `SPLIT-*.tar` with `KEY.jpg` and either `KEY.cls` or `KEY.json` (WebDataset,
-    https://github.com/webdataset/webdataset#the-webdataset-format). Raises DataError with the folder.
+    `train_classes` is the number of classes of the training set. Raises DataError with the folder. Layouts:
+    - ImageNet: `SPLIT/CLASS/*.JPEG`
+    - Tiny-ImageNet: `SPLIT/CLASS/images/*.JPEG` with `val/val_annotations.txt`
+    - WebDataset, https://github.com/webdataset/webdataset#the-webdataset-format: `SPLIT-*.tar` with `KEY.jpg` and
+      either `KEY.cls` or `KEY.json`
     """
     found = folder.names()
     if shards := [name for name in found if fnmatch(name, f"{split}-*.tar")]:

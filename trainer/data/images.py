@@ -34,17 +34,17 @@ MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class Crops(NamedTuple):
-    """A step's images and labels, on the device or being copied to it."""
+    """A step's images and labels, on the device or on their way to it."""
 
     pixels: torch.Tensor
     """Bytes, samples x height x width x channels."""
     labels: torch.Tensor
     """Class of each image."""
     copied: torch.cuda.Event | None
-    """On CUDA, the event at which both are copied."""
+    """On CUDA, the event at the end of both copies."""
 
     def wait(self) -> None:
-        """Make the device wait, not the host, until both are copied."""
+        """Make the device wait, not the host, until both copies are done."""
         if self.copied:
             self.copied.wait()
             now = torch.cuda.current_stream(self.pixels.device)

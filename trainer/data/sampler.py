@@ -29,7 +29,7 @@ class EpochSampler:
     """Divide the samples of an epoch among ranks, in an order that depends only on the seed and the epoch.
 
     The position counts samples over all ranks, not steps. Another number of ranks can continue from that position
-    without repeating or skipping a sample. The last steps of an epoch are balanced: a rank gets no samples only if
+    without repeating or skipping a sample. The last steps of an epoch are balanced. A rank gets no samples only if
     fewer samples than ranks are left.
     """
 

@@ -51,7 +51,7 @@ class TokenRow(NamedTuple):
 
 
 class Tokens:
-    """A split as rows of tokens, cut into samples of `context` tokens. Each token is predicted once."""
+    """A split as rows of tokens, cut into samples of `context` tokens. The samples predict each token once."""
 
     def __init__(self, parts: Sequence[bytes | TokenRow], context: int, coder: Coder) -> None:
         self._context, self._coder = context, coder

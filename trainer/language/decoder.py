@@ -174,7 +174,7 @@ class Decoder(nn.Module):
 def rotation_of(tokens: int, head_width: int, base: float, device: torch.device, *, factor: float = 1) -> Rotation:
     """Return the rotary embedding of the first positions, https://arxiv.org/abs/2104.09864.
 
-    A factor other than 1 divides the speed of slow rotations as in Llama 3.1, so that contexts can be longer.
+    A factor other than 1 divides the speed of slow rotations as in Llama 3.1, to allow longer contexts.
     """
     exponents = torch.arange(0, head_width, 2, device=device) / head_width
     speeds = base**-exponents
