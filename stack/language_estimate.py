@@ -70,7 +70,7 @@ class LanguageEstimate:
     weights: int
     """Number of the model's weights, without the norms."""
     device: str
-    """GPU, or the host's memory."""
+    """GPU, TPU device, or part of the host's memory."""
     num_devices: int
     memory_gib: float
     """Estimated memory of each device."""

@@ -57,7 +57,7 @@ class EpochSampler:
         return -(-self.num_samples // self.global_batch)
 
     def steps_until(self, epochs: int) -> int:
-        """Return the number of steps until this many epochs are done, or 0 if they are."""
+        """Return the number of steps until this number of epochs is done, or 0 if it is."""
         return max(0, self.steps_left + (epochs - self.epoch - 1) * self.epoch_steps)
 
     def next(self) -> Share:

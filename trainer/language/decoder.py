@@ -224,7 +224,7 @@ def initialize(model: Decoder, *, seed: int) -> None:
 
 
 class AdaptedLinear(nn.Linear):
-    """A linear layer of LoRA: add the product of two trained matrices to the fixed weights.
+    """A linear layer of LoRA: add the output of two trained matrices to the output of the fixed weights.
 
     https://arxiv.org/abs/2106.09685
     """
