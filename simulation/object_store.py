@@ -154,7 +154,7 @@ def _response(request: Request) -> bytes:
 
 
 def s3_server() -> Path:
-    """Return the S3 server's program. Installs it if it is missing, with progress on standard error."""
+    """Return the S3 server's program. Installs a missing one, with progress on standard error."""
     words = [str(CHECKOUT / "setup" / "python"), S3_ENVIRONMENT, S3_REQUIREMENTS]
     subprocess.run(words, cwd=CHECKOUT, check=True, stdout=sys.stderr)
     return CHECKOUT / S3_ENVIRONMENT / "bin" / "moto_server"

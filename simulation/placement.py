@@ -1,4 +1,4 @@
-"""Placement of pods on nodes, the reasons why pods are pending, and GKE's cluster autoscaler."""
+"""Pods of the rehearsal's cluster: their state, waits for their placement, and GKE's cluster autoscaler."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ REQUESTS = "/apis/autoscaling.x-k8s.io/v1"
 
 
 def grow(folder: Path, pending: list[Pod]) -> bool:
-    """Add nodes for the first pending pod that fits a pool below its maximum size. Return True if nodes were added.
+    """Add nodes for the first pending pod that fits a pool below its maximum size. Return True if a pool grew.
 
     Pools with queued provisioning grow only for provisioning requests.
     """
@@ -190,7 +190,7 @@ def grow(folder: Path, pending: list[Pod]) -> bool:
         try:
             item = request(settings, "GET", f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}")
         except NotFound:
-            # The pod's controller has deleted it since.
+            # The controller has deleted the pod since.
             continue
         for pool in pools:
             size = sizes[pool.inputs["name"]]
@@ -204,7 +204,7 @@ def grow(folder: Path, pending: list[Pod]) -> bool:
 def grant_requests(folder: Path) -> bool:
     """Grant the first open provisioning request that fits a pool, with all of the pool's nodes.
 
-    Return True if a request was granted.
+    Return True if there is such a request.
     """
     state = read_state(folder)
     settings = settings_of(state.settings)

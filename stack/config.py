@@ -100,12 +100,12 @@ class StackConfig(Section):
 
     @property
     def job_layers(self) -> dict[str, JobLayer]:
-        """Job -> its layer over a builtin image, for jobs that have one. Reads their files; raises ValueError."""
+        """Job -> its layer over a builtin image, for jobs with a layer. Reads the jobs' files; raises ValueError."""
         layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
     def image_ref(self, job: JobSpec) -> ImageRef:
-        """Return the image of a job's hosts: the one with its layer if it has one."""
+        """Return the image of a job's hosts, with the job's layer if there is one."""
         layer = job_layer(job, self.cloud.built_images)
         return ImageRef(builtin=layer.name) if layer else job.image_ref
 
@@ -191,7 +191,7 @@ def load_file(path: Path) -> StackConfig:
 
 
 def missing_file(path: Path) -> str:
-    """Return what is wrong if a stack's file does not exist, and what to do."""
+    """Return the message for a stack's file that does not exist."""
     stacks = ", ".join(sorted(file.name.split(".")[1] for file in path.parent.glob("Pulumi.*.yaml")))
     if not stacks:
         return f"{path.name}: no such file; {path.resolve().parent} has no stack; `trainyard init` writes one"
@@ -199,7 +199,7 @@ def missing_file(path: Path) -> str:
 
 
 def _read_text(path: Path) -> str:
-    """Return the text of a stack's file. Raises ValueError if it cannot be read."""
+    """Return the text of a stack's file. Raises ValueError if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -238,10 +238,10 @@ def parse(
     secrets: Mapping[str, bool] = MappingProxyType({}),
     number_texts: Mapping[KeyPath, str] = MappingProxyType({}),
 ) -> StackConfig:
-    """Return the configuration in plain values. Raises ConfigError with all problems.
+    """Return the configuration from plain values. Raises ConfigError with all problems.
 
-    `secrets` has the names of the stack's secrets, true for encrypted ones. `number_texts` has the source text of the
-    file's numbers. Conflicts between values are checked only if each value is valid.
+    `secrets` maps the name of each secret of the stack to True if it is encrypted. `number_texts` has the source text
+    of the file's numbers. Checks conflicts between values only if each value is valid.
     """
     try:
         config = StackConfig.model_validate_json(json.dumps(with_examples(values), default=str))

@@ -23,12 +23,12 @@ from workloads.spec import JobSpec
 from workloads.validation.flags import memory_parts
 
 BILLION = 1e9
-"""Tokens that a price is for."""
+"""Number of tokens that a price covers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Anchor:
-    """Published speed of another trainer, from which Trainyard's speed is estimated."""
+    """Published speed of another trainer, the basis of Trainyard's estimate."""
 
     text: str
     """Model, GPU and trainer."""
@@ -38,13 +38,13 @@ class Anchor:
     context: int
     gpu: str
     slowest: float
-    """Tokens a second and GPU of its slowest setting in 16 bits."""
+    """Tokens a second and GPU of the slowest setting in 16 bits."""
     fastest: float
-    """Tokens a second and GPU of its fastest setting in 16 bits."""
+    """Tokens a second and GPU of the fastest setting in 16 bits."""
 
     @property
     def utilization(self) -> tuple[float, float]:
-        """Shares of the GPU's peak (MFU) of both settings, by the operations that our trainer counts."""
+        """Shares of the GPU's peak (MFU) of both settings, for the operations that Trainyard's trainer counts."""
         peak = (GPUS[self.gpu].teraflops or 0) * 1e12
         flops = self.model.flops_per_token(self.context)
         return self.slowest * flops / peak, self.fastest * flops / peak
@@ -68,16 +68,16 @@ class LanguageEstimate:
 
     job: str
     weights: int
-    """Weights of the model, without the norms."""
+    """Number of the model's weights, without the norms."""
     device: str
-    """GPU, or the host's memory."""
+    """GPU, TPU device, or part of the host's memory."""
     num_devices: int
     memory_gib: float
     """Estimated memory of each device."""
     memory_parts: str
-    """Its uses."""
+    """Uses of that memory."""
     memory_limit_gib: float
-    """Memory that each device has at most."""
+    """Memory that each device offers."""
     tokens_per_second: tuple[float, float] | None
     """Range for each GPU; None without a sourced basis."""
     usd_per_billion_tokens: tuple[float, float] | None
@@ -138,5 +138,5 @@ def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEsti
 
 
 def _usd(hourly: float, rate: float) -> float:
-    """Return the price of 10^9 tokens at a rate of all devices."""
+    """Return the price of 10^9 tokens, from the price of an hour and all devices' tokens a second."""
     return hourly / 3600 * BILLION / rate

@@ -29,12 +29,12 @@ def _with_value(jobs: Jobs, problem: Problem) -> Problem:
 
 
 def _problem(jobs: Jobs, group: PodGroup, code: str, message: str, key: str = "") -> Problem:
-    """Return a problem of a pod group, at the key that sets its number or at another key of its job."""
+    """Return a pod group's problem at `key` of its job, by default the key of the number of pods."""
     return _with_value(jobs, Problem(code, ("jobs", group.job, *(key or group.key).split(".")), message))
 
 
 def _groups(jobs: Jobs) -> list[PodGroup]:
-    """Return the pods of all jobs."""
+    """Return the pod groups of all jobs."""
     return [replace(group, job=index) for index, job in enumerate(jobs) for group in job.pod_groups]
 
 
@@ -84,8 +84,9 @@ def queue_capacity(cloud: Cloud, jobs: Jobs) -> list[PoolCapacity]:
 
 
 def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[Problem]:
-    """Return a problem for each job that does not fit on a local cluster, or else for the first that does not fit next
-    to other jobs.
+    """Return a problem for each job that does not fit on a local cluster.
+
+    If each job fits alone, return a problem for the first one that does not fit next to other jobs.
     """
     node = _local_node(jobs, nodes, machine)
     offer = f"{nodes} nodes offer {node} each"
@@ -105,7 +106,7 @@ def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[P
 
 
 def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Problem]:
-    """Return a problem for the first pod group that does not fit next to the pods that run at the same time."""
+    """Return a problem for the first pod group that does not fit next to the concurrent pods."""
     groups = _groups(jobs)
     running = [group for group in groups if group.runs]
     # Queued jobs may wait for each other, so each must fit only next to the jobs that run at once.
@@ -128,7 +129,7 @@ def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Proble
 
 
 def _does_not_fit(group: PodGroup, placed: Sequence[PodGroup]) -> str:
-    """Return the clause that a pod group does not fit next to the groups that are placed."""
+    """Return the part of a message about a pod group that does not fit next to the placed groups."""
     neighbours = ["the job's hosts"] if any(other.job == group.job for other in placed) else []
     neighbours += ["the jobs above"] if any(other.job != group.job for other in placed) else []
     if group.role and group.count == 1:
@@ -139,7 +140,7 @@ def _does_not_fit(group: PodGroup, placed: Sequence[PodGroup]) -> str:
 
 
 def _local_node(jobs: Jobs, nodes: int, machine: Capacity) -> Capacity:
-    """Return the capacity of each node for jobs."""
+    """Return the capacity that each node of the local cluster has for jobs."""
     return left_for_jobs(machine, nodes, len(needed_releases(operators_of(jobs))))
 
 

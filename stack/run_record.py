@@ -1,4 +1,4 @@
-"""Run record: sources, settings and resources of a job, to explain its checkpoints later. Pure; no Pulumi."""
+"""Run record: sources, settings and resources of a job, to explain its checkpoints later. No Pulumi."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SOURCES = ("--", ".", ":!Pulumi.*.yaml")
 
 @dataclass(frozen=True)
 class SourceState:
-    """State of a checkout when a job was submitted from it."""
+    """State of a checkout at the submission of a job."""
 
     commit: str
     """Commit of the checkout, or `unknown` outside of git."""
@@ -83,7 +83,7 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
 
 
 def _sent(spec: JobSpec) -> dict[str, str]:
-    """Return the digest of the user's files that the job gets, and the commit of the program that sends them."""
+    """Return the digests of the user's files that the job gets, and Trainyard's commit if it is another checkout's."""
     found = {}
     if spec.script and user_files.is_in_checkout(spec.script):
         found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"
@@ -105,7 +105,7 @@ def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec) -> dict[str, tuple
 
 
 def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], spec: JobSpec) -> float | None:
-    """Return the hourly cost of the job's hosts in the first suitable pool, or None if the pool has unpriced items.
+    """Return the hourly cost of the job's hosts in the first suitable pool. None if the pool has unpriced items.
 
     Hosts that share a node's GPUs share its price. A host without GPUs, or with TPUs, uses a whole node.
     """

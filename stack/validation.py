@@ -1,4 +1,4 @@
-"""Validation of a stack: conflicts of jobs with each other, with their platform and with this machine. Pure."""
+"""Validation of a stack: conflicts of jobs with each other, with their platform and with this machine. No Pulumi."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workloads.validation.images import ImageSources, image_conflicts, package_c
 SECRETS = "secrets"
 """Namespace of the configuration's secrets: `pulumi config set --secret secrets:wandb`."""
 SHARED_FOLDERS = ("checkpoints", "profiles")
-"""Folders of the bucket that the trainer shares between jobs (trainer/storage.py)."""
+"""Folders of the bucket that all jobs share, as in trainer/rules.py."""
 
 
 def configuration_conflicts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
@@ -62,7 +62,7 @@ def _reserved_names(spec: JobSpec) -> Iterator[str]:
 
 
 def _name_collisions(jobs: Sequence[JobSpec]) -> Iterator[tuple[int, Problem]]:
-    """Yield each conflict between jobs of different names, with the index of the later job."""
+    """Yield each conflict between derived names or bucket folders of jobs, with the index of the later job."""
     yield from _derived_name_collisions(jobs)
     folders: dict[tuple[object, object], int] = {}
     for index, job in enumerate(jobs):
@@ -119,7 +119,7 @@ def data_source(cloud: Cloud, job: JobSpec) -> DataSource | None:
 
 
 def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
-    """Return a problem for each secret that a job uses but the stack lacks, and for each secret in plain text.
+    """Return a problem for each secret that is in plain text or missing from the stack.
 
     Messages never contain the values of secrets.
     """
@@ -188,7 +188,7 @@ def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
 
 
 def job_layer(job: JobSpec, built_images: frozenset[str]) -> JobLayer | None:
-    """Return the layer over a job's image: its packages, and its script if that is too large. Raises Invalid."""
+    """Return the layer with a job's packages, and its script if a ConfigMap cannot hold that. Raises Invalid."""
     requirements = user_files.read_requirements(job.requirements, project_folder()) if job.requirements else ""
     files: tuple[tuple[str, str], ...] = ()
     if job.script and user_files.is_in_checkout(job.script):

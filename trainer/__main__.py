@@ -1,4 +1,4 @@
-"""`python -m trainer RECIPE --flags` trains on one rank; its exit code tells how training ended. `export` exports."""
+"""`python -m trainer RECIPE --flags` trains on one rank; the exit code gives the outcome. `export` writes a model."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ LAUNCHER_POLL_SECONDS = 1.0
 PREEMPTION_GRACE_SECONDS = 3.0
 """Seconds that a preempted rank with nothing to save may take to clean up."""
 LAUNCHER_GRACE_SECONDS = 2.0
-"""Longest time in seconds that a rank waits before it reports a lost peer, so that the launcher sees the peer first."""
+"""Most seconds that a rank waits before it exits for a lost peer. The launcher then sees the peer's exit first."""
 
 
 class PreemptionSignal:
     """Remember SIGTERM and Ctrl-C until the loop asks between two steps.
 
     The loop then finishes the current step and saves. Before the loop asks for the first time, there is nothing to save
-    and loading can take long. A signal at that time ends this rank at once. A thread ends the rank if it waits outside
-    Python, where no signal handler runs.
+    and loading can take long. A signal at that time ends this rank at once. If the main thread is outside Python, where
+    no signal handler runs, another thread ends the rank.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class PreemptionSignal:
             exit_process(report_error(self._preempted_early()))
 
     def follow_launcher(self) -> None:
-        """Stop this rank when its launcher is gone, because a restarted job would otherwise have two copies of it."""
+        """Stop this rank when its launcher is gone. A restarted job would otherwise have two copies of the rank."""
         if multiprocessing.parent_process() or "TORCHELASTIC_RUN_ID" in os.environ:
             threading.Thread(
                 target=self._stop_with_launcher, args=(os.getppid(),), name="launcher", daemon=True
@@ -126,7 +126,7 @@ def exit_process(code: int) -> None:
     """End this process without shutting down the interpreter.
 
     Connections to lost or hanging ranks would delay the shutdown. A thread of a bucket's client can also abort the
-    process with SIGABRT during the shutdown; 3 of 60 runs with a bucket did so. A forked rank returns here on success,
+    process with SIGABRT during the shutdown. 3 of 60 runs with a bucket did so. A forked rank returns here on success,
     because the launcher waits for that and then ends the process itself.
     """
     sys.stdout.flush()

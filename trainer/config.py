@@ -161,7 +161,7 @@ class ImagenetConfig(ImageConfig):
         super().__post_init__()
         if not self.fake_data and not self.data_dir:
             raise invalid_setting("data_dir", "", "a folder of images", "give --data-dir, or leave --no-fake-data out")
-        # The variable is set for every recipe, so its value does not show that the user wants a data set.
+        # Trainyard sets the variable for every recipe, so its value does not show that the user wants a data set.
         given = "" if self.data_dir == os.environ.get("TRAINYARD_DATA") else self.data_dir
         for key, value in (("data_dir", given), ("stream", self.stream), ("cache_dir", self.cache_dir)):
             if self.fake_data and value:
@@ -254,7 +254,7 @@ class LanguageConfig(TrainConfig):
 
     @property
     def lora_scale(self) -> float:
-        """Factor of what LoRA's adapters add."""
+        """Factor of the LoRA adapters' output."""
         return self.lora_alpha / max(1, self.lora_rank)
 
     @property

@@ -16,7 +16,7 @@ from trainer.rules import invalid_setting
 
 REMEDY = "leave these variables to trainer.launch or torchrun"
 PORT = "29500"
-"""Port of the store on host 0. It is torchrun's default port."""
+"""Port of the store on host 0, torchrun's default."""
 
 
 def launcher_number(name: str, default: str, *, least: int = 0, below: int | None = None) -> int:

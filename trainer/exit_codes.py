@@ -29,7 +29,7 @@ class TrainerError(Exception):
 
 
 class DivergedError(TrainerError):
-    """The loss became NaN or infinite."""
+    """The loss or a weight is no longer finite."""
 
     exit_code = DIVERGED
 

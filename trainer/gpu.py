@@ -10,7 +10,7 @@ from pathlib import Path
 from trainer.exit_codes import ConfigurationError
 
 DRIVER_FILE = Path("/dev/nvidiactl")
-"""File that the NVIDIA driver creates. A pod has it if it was given a GPU."""
+"""File that the NVIDIA driver creates. A pod with a GPU has this file."""
 HIDING_VALUES = ("", "-1")
 """Values of $CUDA_VISIBLE_DEVICES that hide all GPUs."""
 _TARGET = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<exact>[af]?)")
@@ -24,8 +24,8 @@ def has_gpu() -> bool:
 def use_gpu() -> bool:
     """Return True if training should use this host's GPUs.
 
-    Raises ConfigurationError if torch does not support the driver or the GPUs. Otherwise training would run on the CPUs
-    of a host that is paid for its GPUs, or fail at the first kernel.
+    Raises ConfigurationError if torch does not support the driver or the GPUs. Otherwise training would fail at the
+    first kernel, or run on CPUs and leave paid GPUs idle.
     """
     import torch
 

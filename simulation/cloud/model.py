@@ -74,7 +74,7 @@ class CloudState:
     """Resources by their keys."""
     operations: list[Operation] = field(default_factory=list)
     fault: str = ""
-    """The fault that has not happened yet; empty otherwise."""
+    """The fault that has not happened yet; empty if there is none."""
     calls: int = 0
     """Number of calls that change something; faults use it."""
     counter: int = 0
@@ -159,12 +159,12 @@ class Rule:
         return f"rehearsal.{self.check.__module__.split('.')[-1]}.{self.check.__name__}"
 
     def problems(self, inputs: Properties, state: CloudState) -> list[Problem]:
-        """Return the inputs that break this rule."""
+        """Return a problem for each input that breaks this rule."""
         return [problem(self.code, where, why, self.source) for where, why in self.check(inputs, state)]
 
 
 def rule(source: str) -> Callable[[Callable[[Properties, CloudState], Errors]], Rule]:
-    """Make a rule from a function of the inputs and the cloud's state."""
+    """Return a decorator that makes a rule from a function of the inputs and the cloud's state."""
 
     def decorate(check: Callable[[Properties, CloudState], Errors]) -> Rule:
         return Rule(source=source, check=check)
@@ -217,7 +217,7 @@ class Autoname:
 class Reference:
     """An input that refers to another resource.
 
-    The other resource must be created before this one and deleted after it.
+    The other resource must exist before this one and outlive it.
     """
 
     path: str

@@ -44,7 +44,7 @@ def settings_of(state_settings: Properties) -> ClusterSettings:
 
 
 def prepare(folder: Path, settings: ClusterSettings) -> Properties:
-    """Create the keys of the future cluster, and return the cloud settings with its address and certificate."""
+    """Create the future cluster's keys. Return the cloud settings with the cluster's address and certificate."""
     lifecycle.stop(settings)
     settings.folder.mkdir(mode=0o700, parents=True)
     make_keys(settings)

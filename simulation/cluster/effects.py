@@ -30,7 +30,7 @@ _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule
 
 
 def gke_labels(pool: Properties) -> dict[str, str]:
-    """Return the labels of each node of a pool, except for those with its zone and its name.
+    """Return the labels of a pool's nodes, except those that `_node` adds.
 
     https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools, .../how-to/gpus, .../how-to/tpus, .../spot-vms
     """
@@ -116,7 +116,7 @@ def gke_nodes(pool: Properties, count: int, *, only_accelerators: bool = False) 
 
 
 def eks_nodes(group: Properties, machine: Ec2Machine, zones: Sequence[str], adapters: int) -> list[dict[str, Any]]:
-    """Return the Node objects of a group, in turn in each of its zones.
+    """Return the Node objects of a group, spread over its zones.
 
     `adapters` is the number of EFA adapters in the group's launch template.
 
@@ -293,7 +293,7 @@ def nodes_of_pool(state: CloudState, record: Record, count: int) -> list[dict[st
 
 
 def with_topology(state: CloudState, inputs: Properties) -> Properties:
-    """Return the inputs of a pool with the topology of its workload policy, if it has one."""
+    """Return the inputs of a pool, with the topology of the pool's workload policy if there is one."""
     name = (inputs.get("placementPolicy") or {}).get("policyName")
     policy = state.find(str(name), POLICY) if name else None
     topology = (policy.inputs.get("workloadPolicy") or {}).get("acceleratorTopology") if policy else None

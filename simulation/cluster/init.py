@@ -1,7 +1,6 @@
 """Process 1 of a rehearsal's namespaces: a control plane, and the programs that simulate the cluster's nodes.
 
-Kwok simulates pods by stages: a pod runs at once, succeeds when the rehearsal allows it, and disappears when it is
-deleted.
+Kwok simulates pods by stages. A pod runs at once, succeeds when the rehearsal allows that, and disappears on deletion.
 """
 
 from __future__ import annotations
@@ -147,10 +146,10 @@ https://kwok.sigs.k8s.io/docs/user/stages-configuration/
 
 
 def kwok(settings: ClusterSettings) -> Program:
-    """Return kwok, which simulates all pods that have a node. No process serves the addresses of their Services.
+    """Return kwok. It simulates all scheduled pods except the operators'. No process serves these pods' Services.
 
     Node leases are off. The lease of a killed kwok would stop its successor until the lease expires. Kwok would also
-    ignore, permanently, pods that a node gets before kwok has seen its own lease.
+    permanently ignore the pods that a node gets before kwok sees its own lease.
     """
     folder = settings.folder
     return _program(
@@ -204,7 +203,7 @@ def main(folder: Path, binaries: Path, listener: int) -> None:
     cloud = (folder / "cloud").read_text(encoding="ascii")
     for program in programs:
         if program.name == "kube-controller-manager":
-            # Nodes are created ready, and nothing renews that status, so it must not expire.
+            # The rehearsal creates nodes as ready and does not renew that status, so the status must not expire.
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver":
             program.argv = [*program.argv, ALLOW_PRIVILEGED]

@@ -1,7 +1,7 @@
-"""Kubelet for the operators' pods, and process 1 of each: it mounts files, runs and probes the real program.
+"""Kubelet for the operators' pods. Process 1 of each pod mounts files, and runs and probes the real program.
 
-A pod sees the machine's file system, with empty folders over /etc, /run and /tmp. Its mount namespace disappears with
-it. Instead of the image, it runs the program that set-up built from the operator's module.
+A pod sees the machine's file system, with empty folders over /etc, /run and /tmp, in its own mount namespace. Instead
+of the image, the pod runs the program that set-up built from the operator's module.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from infra.local.settings import API_PORT, CONTROL_PLANE_ADDRESS, ClusterSetting
 from infra.operator_releases import RELEASES
 
 NAMESPACE = "trainyard-operators"
-"""Namespace of the operators, copied from `settings.types.OPERATORS_NAMESPACE`, which is slow to import."""
+"""Namespace of the operators. A copy of `settings.types.OPERATORS_NAMESPACE`, because that module is slow to import."""
 FIRST_INDEX = 100
 """Index of the first pod on the cluster's bridge, far above the indices of nodes."""
 POLL_SECONDS = 0.3
 ACCOUNT_FOLDER = Path("/run/secrets/kubernetes.io/serviceaccount")
-"""Folder of the service account's files. Programs look below /var/run, which is a link to /run."""
+"""Folder of the service account's files. Programs look below /var/run, a link to /run."""
 
 
 class Kubelet:
@@ -188,7 +188,7 @@ class RealPod:
             return True
         scheme = str(probe.get("scheme", "HTTP")).lower()
         url = f"{scheme}://{node_address(self._index)}:{probe['port']}{probe['path']}"
-        # Like the kubelet, a probe does not verify the certificate.
+        # Like the real kubelet, do not verify the certificate.
         context = ssl._create_unverified_context() if scheme == "https" else None
         try:
             with urllib.request.urlopen(url, timeout=2, context=context) as reply:
@@ -235,7 +235,7 @@ def expand_references(text: str, variables: Mapping[str, str]) -> str:
 
 
 def mount(*words: str) -> None:
-    """Run a `mount` command in the pod's namespace. With -n, it creates no folder on the machine."""
+    """Run a `mount` command in the pod's namespace. With -n, mount creates no folder on the machine."""
     subprocess.run(["mount", "-n", *words], check=True)
 
 
@@ -245,7 +245,7 @@ def cluster_client(settings: ClusterSettings) -> Client:
 
 
 def main(folder: Path, pod_folder: Path | None = None) -> None:
-    """Run the kubelet of the cluster in `folder`, or process 1 of the pod in `pod_folder`, until this process ends."""
+    """Run the kubelet of the cluster in `folder`, or process 1 of the pod in `pod_folder`. Does not return."""
     settings = ClusterSettings.load(folder)
     if pod_folder:
         RealPod(settings, json.loads((pod_folder / "pod.json").read_text(encoding="utf-8"))).run()

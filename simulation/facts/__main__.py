@@ -27,13 +27,13 @@ class Provider:
     """The source of a Terraform provider."""
 
     package: str
-    """Pulumi's package, which is also the folder of the tables."""
+    """Pulumi's package, and the name of the tables' folder."""
     repository: str
     """GitHub repository."""
     root: str
     """Folder, in the repository, of the source's packages."""
     services: str
-    """Folder below the root to which the tables' lines are relative."""
+    """Folder below the root. Each `line` in a table is relative to this folder."""
     resources: Mapping[str, tuple[str, str]]
     """Type token -> folder below the root and the function that returns the resource."""
     constants: Mapping[str, int] = field(default_factory=dict)
@@ -131,7 +131,7 @@ AMAZON = Provider(
         ),
     },
 )
-"""`X.Schema`: the schema that this method of the framework's resource X assigns."""
+"""`X.Schema`: the schema that the method `Schema` of the framework's resource X assigns."""
 PROVIDERS = (GOOGLE, AMAZON)
 
 
@@ -173,7 +173,7 @@ def main(arguments: list[str]) -> int:
 
 
 def provider_of(checkout: Path) -> Provider | None:
-    """Return the provider whose source is in a folder; None if it is not a known provider's."""
+    """Return the provider of a checkout; None if the checkout is not a known provider's."""
     return next((each for each in PROVIDERS if (checkout / _marker(each)).is_dir()), None)
 
 
@@ -267,9 +267,9 @@ def keep_names(old: Table, new: Table) -> None:
 
 
 def newer_inputs(old: Table, new: Table, outputs: Collection[str]) -> Table:
-    """Return inputs of the old table that Pulumi's SDK has and the source does not know yet.
+    """Return inputs of the old table that Pulumi's SDK has, but an older provider's source lacks.
 
-    The table has only their types. A provider's source that is older than the SDK lacks them.
+    The table has only the types of these inputs.
     """
     found: Table = {}
     for path, fact in old.get("inputs", {}).items():

@@ -23,7 +23,7 @@ _MERGE_FUNCTIONS = ("MergeSchemas", "ResourceIamMember")
 
 @dataclass(frozen=True)
 class Name:
-    """A name that is not evaluated further, such as `schema.TypeString`."""
+    """A name that GoSource does not evaluate, such as `schema.TypeString`."""
 
     text: str
 
@@ -35,7 +35,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Call:
-    """A call that is not evaluated, such as `validation.IntAtLeast(10)`."""
+    """A call that GoSource does not evaluate, such as `validation.IntAtLeast(10)`."""
 
     name: Name
     arguments: tuple[Any, ...]
@@ -68,9 +68,9 @@ class GoSource:
     ) -> None:
         self.root = root
         self._constants = constants or {}
-        """Values of names that other modules declare, by their full text."""
+        """Full name -> value, for names that other modules declare."""
         self.opaque = opaque
-        """Names that are not evaluated, even if the source declares them."""
+        """Names to leave unevaluated, even if the source declares them."""
 
     def function(self, folder: str, name: str) -> Any:
         """Return the return value of a package's function `name`. Raises LookupError."""
@@ -177,7 +177,7 @@ class _Scope:
     names: dict[str, Any]
 
     def run(self, block: Node) -> Any:
-        """Return the return value of a block, without the branches of conditions."""
+        """Return the return value of a block. Ignores the branches of conditions."""
         for statement in _statements(block):
             if statement.type in ("short_var_declaration", "assignment_statement"):
                 self._assign(statement)

@@ -1,4 +1,4 @@
-"""Facts about inputs, from a resource's schema in a Terraform provider's source, and the names in that source."""
+"""Facts about a resource's inputs, from a Terraform provider's source, under the names of Pulumi's SDK."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class Reader:
 
 
 def plan_functions(resource: Literal) -> list[str]:
-    """Return the functions that a resource runs on each plan. People write their conditions as rules."""
+    """Return the functions that a resource runs on each plan. People write these functions' conditions as rules."""
     given = resource.fields.get("CustomizeDiff")
     calls = given.arguments if isinstance(given, Call) else (given,)
     return [_formatted(each) for each in calls if each is not None]

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, copied and saved in the background and kept by number and age."""
+"""Checkpoints of a run: save in the background, load the newest, and delete old ones by number and age."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class HostCopies:
         self._copies: Tensors = {}
 
     def start(self, tensors: Tensors) -> Future[Tensors]:
-        """Start to copy. No tensor may change until the copy is done, and earlier copies are overwritten.
+        """Start to copy. No tensor may change until the copy is done. Each copy overwrites the previous one.
 
-        On CUDA the device must have finished computing the tensors, because they are copied in a separate stream.
+        On CUDA the device must have finished computing the tensors, because a separate stream copies them.
         """
         return self._thread.submit(self._copy, tensors)
 
@@ -71,7 +71,7 @@ class SavedState:
     """The content of a checkpoint."""
 
     tensors: Tensors
-    """Every tensor by name. A tensor that all ranks share is written once."""
+    """Every tensor by name. Only one rank writes a tensor that all ranks share."""
     facts: Facts
     """All values that are not tensors, such as step and signature; the same on all ranks."""
 
@@ -80,12 +80,12 @@ class SaveHooks:
     """Callbacks of a save, which run in the background. These do nothing."""
 
     def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
-        """Raise DivergedError for a tensor that is not worth resuming, which ends the save on all ranks."""
+        """Raise DivergedError for a tensor that is not worth resuming. This ends the save on all ranks."""
 
     def verify_lease(self) -> None:
         """Raise an error if this run may no longer change the folder.
 
-        Called before each deletion and before the manifest is written.
+        A save calls this before each deletion and before it writes the manifest.
         """
 
     def sealed(self) -> None:
@@ -110,13 +110,13 @@ class Checkpoints(SaveHooks):
         self.saving_step, self.saving_since = 0, 0.0
         """Step and start of the last save."""
         self._rejected: set[str] = set()
-        """Names of checkpoints that the last resume rejected and that were not saved again."""
+        """Names of checkpoints that the last resume rejected and that no save has replaced."""
 
     def save(self, step: int, saved: SavedState) -> None:
         """Copy the state and write it, both in the background. Wait first if the previous save is not done.
 
         The tensors must not change until `wait_for_copies` returns. On CUDA the device must have finished computing
-        them, because they are copied in a separate stream.
+        them, because a separate stream copies them.
 
         Raises StorageError on all ranks if the previous save failed on any rank.
         """
@@ -180,13 +180,12 @@ class Checkpoints(SaveHooks):
         skipped: Callable[[str, str], None],
         sharded_like: Callable[[str], torch.Tensor | None] = lambda _name: None,
     ) -> SavedState | None:
-        """Return the newest complete and compatible checkpoint on every rank, or None if there never was one.
+        """Return the newest complete and compatible checkpoint on every rank, or None if no save ever finished.
 
         `check_compatible` raises ValueError for a checkpoint that this run cannot resume. `skipped` receives the name
-        of each unused checkpoint and the reason. `sharded_like` returns a tensor with the same sharding
-        as the saved tensor of that name. Raises DataError if there are checkpoints but none is usable, because
-        starting over would hide the loss. Raises StorageError if the storage fails, because an older checkpoint would
-        hide that too.
+        of each unused checkpoint and the reason. `sharded_like` returns a tensor whose sharding the saved tensor of
+        that name gets, or None. Raises DataError if there are checkpoints but none is usable, because starting over
+        would hide the loss. Raises StorageError if the storage fails, because an older checkpoint would hide that too.
         """
         names = self._runtime.broadcast(self._newest_first() if self._runtime.rank == 0 else [])
         self._rejected = set()
@@ -283,7 +282,7 @@ def checkpoint_name(step: int) -> str:
 
 
 class _NotSealedError(ValueError):
-    """A checkpoint that was never finished, for example because the run was killed during a save."""
+    """A checkpoint whose save never finished, for example because the run was killed."""
 
 
 def root_cause(error: CheckpointException) -> BaseException:

@@ -1,4 +1,4 @@
-"""The state of a run: capture and restore it, save it to the bucket under the run's lease, and resume from it."""
+"""The state of a run: capture, restore, save to the bucket under the run's lease, and resume."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RunState:
     step: int = 0
     """Optimiser steps so far, over all restarts."""
     described: dict[str, Any] = field(default_factory=dict)
-    """What an export needs to know about the model."""
+    """Facts about the model that an export needs."""
     results: dict[str, float] = field(default_factory=dict)
     """The recipe's main measure in the last evaluation and in the best one, by name."""
     began: float = field(default_factory=time.time)
@@ -54,9 +54,9 @@ class RunState:
     """Seconds of the steps that led to this state, over all restarts."""
 
     def capture(self, runtime: Runtime) -> SavedState:
-        """Return the state to save. All ranks must call it; only their random numbers differ.
+        """Return the state to save. All ranks must call this; only their random numbers differ.
 
-        Tensors that only the optimiser changes are not copied: copy them before the next update.
+        Does not copy tensors that only the optimiser changes: copy those before the next update.
         """
         runtime.sync_buffers(self.model)
         buffers = {name for name, _ in self.model.named_buffers()}
@@ -142,7 +142,7 @@ class RunState:
         return None if weight is None else runtime.host_like(weight)
 
     def _model_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield the tensors of the model that training changes by name, those with several names once."""
+        """Yield each tensor of the model that training changes, with its name. One with several names comes once."""
         seen: set[int] = set()
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             is_fixed = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
@@ -190,7 +190,7 @@ class RunCheckpoints(Checkpoints):
 
     def save_state(self) -> None:
         """Start to save the current state."""
-        if self.folder.is_local:  # a run that is killed and resumes from here does not repeat these lines
+        if self.folder.is_local:  # a killed run that resumes from here does not repeat these lines
             self._report.sync()
         self.save(self._state.step, self._state.capture(self._runtime))
 

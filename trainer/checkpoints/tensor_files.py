@@ -1,7 +1,7 @@
 """Write and read a checkpoint's tensors for torch.distributed.checkpoint: one file per rank and one manifest.
 
-Unlike torch's FsspecWriter it writes a SHA-256 for every tensor and names the file in storage errors. Its manifest is
-JSON instead of a pickle, which could run code when it is loaded.
+Unlike torch's FsspecWriter, it writes a SHA-256 for every tensor and names the file in storage errors. The manifest is
+JSON, because a pickle could run code while torch loads it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from trainer.exit_codes import StorageError
 from trainer.storage import Folder, MissingFileError, write_all
 
 MANIFEST = "checkpoint.json"
-"""Written last: a folder without it is not a checkpoint."""
+"""Manifest file, written last: a folder without it is not a checkpoint."""
 FORMAT = 2
-"""Version of the manifest and tensor files, raised if an older trainer cannot read them."""
+"""Version of the manifest and tensor files. Raise it for a change that an older trainer cannot read."""
 MAX_READ_BYTES = 32 * 2**20
 """Most bytes of a file to read at once, to save memory. A larger tensor is read at once anyway."""
 
@@ -48,7 +48,7 @@ def destination(
 ) -> dict[str, torch.Tensor]:
     """Return empty tensors for everything in a checkpoint. On `meta` they use no memory.
 
-    `sharded_like` returns a tensor for a name. If it has the saved size, only this rank's part is allocated.
+    `sharded_like` returns a tensor for a name. If that has the saved size, allocate only this rank's part.
     """
     tensors = {}
     for name, found in read_metadata(manifest).state_dict_metadata.items():
@@ -121,7 +121,7 @@ def read_metadata(manifest: dict[str, Any]) -> Metadata:
 
 
 class _UnchangedPlans:
-    """Parts of torch's interface of a storage that do nothing here."""
+    """Methods of torch's storage interface that do nothing here."""
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """Do nothing: one checkpoint does not affect the next."""
@@ -146,8 +146,8 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
 
     def __init__(self, folder: Folder, facts: Facts, *, rank: int, hooks: SaveHooks) -> None:
         self._folder, self._facts, self._hooks = folder, facts, hooks
-        # Use a new name for each save. A step that is saved again stays complete until its new manifest is written. A
-        # run that has lost the lease cannot overwrite the files of its successor.
+        # Use a new name for each save. Until a second save of a step writes its manifest, the first one stays complete.
+        # A run that has lost the lease cannot overwrite the files of its successor.
         self._file = f"rank-{rank}-{uuid.uuid4().hex[:8]}.tensors"
         self._is_replacing = False
 
@@ -215,7 +215,7 @@ class TensorFilesWriter(_UnchangedPlans, StorageWriter):
 
 
 class TensorFilesReader(_UnchangedPlans, StorageReader):
-    """Read one checkpoint. A tensor that differs from what was written raises ValueError."""
+    """Read one checkpoint. Raises ValueError for a tensor that differs from the written one."""
 
     def __init__(
         self, folder: Folder, manifest: dict[str, Any], *, heartbeat: Callable[[], None] = lambda: None

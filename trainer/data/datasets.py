@@ -1,4 +1,4 @@
-"""Data sets and their batches: handwritten digits, images generated on the device and folders of images."""
+"""Interface of data sets and their batches; handwritten digits, and images generated on the device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NO_LABEL = -100
 """Class of a sample without a label. torch's cross entropy ignores it."""
 PREFETCH_STEPS = 3
-"""Number of steps whose batches are prepared in advance."""
+"""Number of steps whose batches to prepare in advance."""
 DIGIT_IMAGES = "digits-images-idx3-ubyte"
 DIGIT_LABELS = "digits-labels-idx1-ubyte"
 DIGITS = 10
@@ -35,7 +35,7 @@ TEST_BATCH = 250
 UNSIGNED_BYTES = 8
 """The code of unsigned bytes in the IDX format."""
 GZIP = b"\x1f\x8b"
-"""First bytes of a gzip file, because the digits are often distributed compressed."""
+"""First bytes of a gzip file. Downloads of the digits are often compressed."""
 MAX_DEGREES = 10.0
 MAX_PIXELS = 2.0
 MAX_SCALE = 0.1
@@ -52,7 +52,7 @@ class Batch:
     labels: torch.Tensor
     """Class of each image, or the next token of each token. On the device."""
     scale: float | torch.Tensor
-    """Factor of the sum of this rank's losses that makes the mean over ranks the mean over samples."""
+    """Factor of the sum of this rank's losses. With it, the mean over ranks is the mean over samples."""
 
 
 class Data(Protocol):
@@ -73,7 +73,7 @@ class Data(Protocol):
         return ()
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Set the sampler, which tells the data set the next steps. Loaded data does not need it."""
+        """Set the sampler, to load the next steps in advance. Data in memory does not need this."""
         del sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:

@@ -1,4 +1,4 @@
-"""Decoded images: in a cache file that every rank of the host maps into memory, or read and decoded for each step."""
+"""Decoded images: in a cache file that all ranks of a host map into memory, or decoded for each step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ INDEX = "index.json"
 LOCK = "lock"
 """File in a folder of caches. The process that builds a cache holds a lock on it."""
 DRAFT_SUFFIX = ".draft"
-"""Ending of the folder of a cache that is being built."""
+"""Ending of the folder of an unfinished cache."""
 DRAFTS = "[0-9a-f]" * 16 + DRAFT_SUFFIX
 """Pattern of these folders. The trainer removes no other files of the user."""
 POLL_SECONDS = 0.1
@@ -43,21 +43,21 @@ POLL_SECONDS = 0.1
 PIXELS = "pixels"
 """File of the decoded images."""
 VERSION = 4
-"""Version of the cache, raised if images are decoded differently. Older caches are then replaced."""
+"""Version of the cache. Raise it to decode images differently: no run then uses older caches."""
 GREY_LEVELS_RATIO = 257
 """Ratio of 16-bit grey to 8-bit grey: white is 65535 = 255 x 257."""
 SPARE_DISK_SHARE = 0.1
 """Share of the disk that a cache leaves free. Below that share the kubelet starts to evict pods."""
 FULL_DISK_SHARE = 0.01
-"""Share of the free space that a cache may take on a fuller disk, where so little has no effect."""
+"""Share of the free space that a cache may take on a fuller disk. So little has no effect there."""
 HEARTBEAT_IMAGES = 256
 """Images decoded between two heartbeats."""
 BROKEN_SHARE = 0.1
-"""Share of broken images above which a data set is rejected as a whole."""
+"""Share of broken images above which the trainer rejects the whole data set."""
 PARALLEL_READS = 16
 """Number of parallel reads: a bucket takes tens of milliseconds to answer each."""
 MIN_READ_IMAGES = 100
-"""Least number of images to read before the share of broken images is judged."""
+"""Least number of images to read before judging the share of broken images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class DecodedImages:
     labels: npt.NDArray[np.int64]
     """Class of each image."""
     broken: Sequence[str]
-    """Names of the images that could not be decoded, each with the reason."""
+    """Names of the broken images, each with the reason."""
 
     def fetch(self, indices: npt.NDArray[np.int64]) -> list[Pixels]:
         """Return the pixels of these images, height x width x 3."""
@@ -77,7 +77,7 @@ class DecodedImages:
 
 
 def decode(content: bytes, side: int) -> Pixels:
-    """Return an image as `side` x `side` x 3 bytes, scaled so that the shorter edge fits and cropped in the middle.
+    """Return an image as `side` x `side` x 3 bytes. Scale it until the shorter edge fits, and keep the middle.
 
     Raises ValueError for data that is not a complete image.
     """
@@ -106,9 +106,9 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 def load_cached(
     source: Folder, images: list[ImageFile], side: int, folder: Path, *, is_builder: bool, heartbeat: Callable[[], None]
 ) -> DecodedImages:
-    """Return the decoded images of `source` from the cache in `folder`, which is built first if it is missing.
+    """Return the decoded images of `source` from a cache in `folder`. Build the cache first if it is missing.
 
-    One rank of a host builds the cache, and the others wait for it. Raises StorageError if the disk is too small and
+    One rank of a host builds the cache, and the others wait. Raises StorageError if the disk is too small and
     DataError if too many images are broken.
     """
     facts = [(image.name, image.start, image.size, image.label, image.version) for image in images]
@@ -138,7 +138,7 @@ def _broken_set(broken: Sequence[str], seen: int) -> DataError:
 
 @contextmanager
 def _locked(folder: Path, heartbeat: Callable[[], None]) -> Iterator[None]:
-    """Hold the folder's lock, so that one process at a time builds a cache. The kernel releases a killed process's."""
+    """Hold the folder's lock, so that only one process builds a cache. The kernel releases a killed process's lock."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as file:
         while True:
@@ -213,7 +213,7 @@ def try_decode(source: Folder, image: ImageFile, side: int) -> Pixels | str:
 
 
 class StreamedImages:
-    """The images of a split. A broken image is reported when it is read and does not contribute to the gradient."""
+    """The images of a split, decoded for each step. Broken images do not contribute to the gradient."""
 
     def __init__(self, source: Folder, images: list[ImageFile], side: int) -> None:
         self._source, self._images, self._side = source, images, side
@@ -222,7 +222,7 @@ class StreamedImages:
         self.labels = np.array([image.label for image in images])
         """Class of each image."""
         self.broken: list[str] = []
-        """Names of the images that could not be decoded so far, each with the reason."""
+        """Names of the broken images so far, each with the reason."""
 
     def fetch(self, indices: npt.NDArray[np.int64]) -> list[Pixels]:
         """Return the pixels of these images, height x width x 3. Broken images are black.

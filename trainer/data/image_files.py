@@ -40,7 +40,7 @@ class ImageFile(NamedTuple):
     size: int
     """Size of the image in bytes."""
     version: str
-    """Modification time or a bucket's ETag: it changes when the file is written again."""
+    """Modification time or a bucket's ETag. It changes at each write of the file."""
     name: str
     """Name of the image in messages."""
     label: int
@@ -50,10 +50,11 @@ class ImageFile(NamedTuple):
 def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: int = 0) -> tuple[list[ImageFile], int]:
     """Return the images of `train` or `val` in a fixed order, and the number of classes.
 
-    `train_classes` is the number of classes of the training set. Supported layouts:
-    `SPLIT/CLASS/*.JPEG` (ImageNet), `SPLIT/CLASS/images/*.JPEG` with `val/val_annotations.txt` (Tiny-ImageNet), and
-    `SPLIT-*.tar` with `KEY.jpg` and either `KEY.cls` or `KEY.json` (WebDataset,
-    https://github.com/webdataset/webdataset#the-webdataset-format). Raises DataError with the folder.
+    `train_classes` is the number of classes of the training set. Raises DataError with the folder. Layouts:
+    - ImageNet: `SPLIT/CLASS/*.JPEG`
+    - Tiny-ImageNet: `SPLIT/CLASS/images/*.JPEG` with `val/val_annotations.txt`
+    - WebDataset, https://github.com/webdataset/webdataset#the-webdataset-format: `SPLIT-*.tar` with `KEY.jpg` and
+      either `KEY.cls` or `KEY.json`
     """
     found = folder.names()
     if shards := [name for name in found if fnmatch(name, f"{split}-*.tar")]:
@@ -144,7 +145,7 @@ def _whole(folder: Folder, file: str, facts: FileFacts, label: int) -> ImageFile
 def _in_shards(folder: Folder, shards: list[str], runtime: Runtime) -> list[ImageFile]:
     """Return the images of all shards.
 
-    Finding them reads a whole shard, so only one rank reads each shard of a bucket.
+    Finding images reads a whole shard, so only one rank reads each shard of a bucket.
     """
     if folder.is_local:
         return [image for shard in shards for image in _in_shard(folder, shard, should_warn=runtime.rank == 0)]
@@ -175,7 +176,7 @@ def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFil
                 if ending in IMAGE_ENDINGS:
                     images[key] = member
                 elif content := archive.extractfile(member) if ending in (".cls", ".json") else None:
-                    # A .cls takes precedence: its .json may hold anything.
+                    # A .cls takes precedence: the .json may hold anything.
                     if ending == ".cls" or key not in labels:
                         labels[key] = (f"{where}:{member.name}", content.read(MAX_LABEL_BYTES))
                 elif ending.endswith(IMAGE_ENDINGS):

@@ -30,26 +30,26 @@ MARGIN_DIVISOR = 8
 MIN_CLASSES = 2
 """Least number of classes. With one class every model is right and its loss is 0."""
 MEAN, STANDARD_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Mean and deviation of ImageNet's colours, 0 to 1, which published models are trained with."""
+"""Mean and deviation of ImageNet's colours, 0 to 1, as in the training of published models."""
 
 
 class Crops(NamedTuple):
-    """A step's images and labels, on the device or being copied to it."""
+    """A step's images and labels, on the device or on their way to it."""
 
     pixels: torch.Tensor
     """Bytes, samples x height x width x channels."""
     labels: torch.Tensor
     """Class of each image."""
     copied: torch.cuda.Event | None
-    """On CUDA, the event at which both are copied."""
+    """On CUDA, the event at the end of both copies."""
 
     def wait(self) -> None:
-        """Make the device wait, not the host, until both are copied."""
+        """Make the device wait, not the host, until both copies are done."""
         if self.copied:
             self.copied.wait()
             now = torch.cuda.current_stream(self.pixels.device)
             for tensor in (self.pixels, self.labels):
-                # The memory belongs to the copy stream, which must not reuse it before this stream is done with it.
+                # Keep the copy stream, which owns this memory, from reusing it before this stream is done.
                 tensor.record_stream(now)
 
 

@@ -28,9 +28,9 @@ class Share:
 class EpochSampler:
     """Divide the samples of an epoch among ranks, in an order that depends only on the seed and the epoch.
 
-    The position counts samples over all ranks, not steps. Another number of ranks can continue from it without
-    repeating or skipping a sample. The last steps of an epoch are balanced: a rank gets no samples only if fewer
-    samples than ranks are left.
+    The position counts samples over all ranks, not steps. Another number of ranks can continue from that position
+    without repeating or skipping a sample. The last steps of an epoch are balanced. A rank gets no samples only if
+    fewer samples than ranks are left.
     """
 
     def __init__(self, num_samples: int, *, rank: int, world: int, batch_size: int, seed: int) -> None:
@@ -57,7 +57,7 @@ class EpochSampler:
         return -(-self.num_samples // self.global_batch)
 
     def steps_until(self, epochs: int) -> int:
-        """Return the number of steps from here to the end of an epoch, or 0 if it is over."""
+        """Return the number of steps until this number of epochs is done, or 0 if it is."""
         return max(0, self.steps_left + (epochs - self.epoch - 1) * self.epoch_steps)
 
     def next(self) -> Share:
@@ -83,7 +83,7 @@ class EpochSampler:
     def load_state(self, state: dict[str, int]) -> None:
         """Restore a position. If the training set has another size, continue at the same share of it.
 
-        An epoch that was started with another seed is finished with that seed, because its samples depend on it.
+        Finish an epoch with the seed that it started with, because the order of its samples depends on the seed.
         """
         self._resumed = (state["epoch"], state.get("seed", self.seed))
         self.epoch = state["epoch"]

@@ -1,4 +1,4 @@
-"""Texts as tokens: documents or rows of tokens on a disk or in a bucket, packed into samples of equal length."""
+"""Texts as tokens: documents and rows of tokens from a disk or bucket, packed into samples of equal length."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ TEXT_ENDING, LINES_ENDING, TABLE_ENDING, TOKENS_ENDING = ENDINGS = ".txt", ".jso
 TEXT_KEY = "text"
 """Key of the text in a line of JSON, and its column in a table."""
 COUNTED_TOKENS, COUNTED_AT_ONCE = 2**26, 2**20
-"""Most tokens of a split's rows whose bytes are counted, all together and at once."""
+"""Most tokens of a split whose bytes `_count_bytes` counts: in total, and at once."""
 
 
 class TokenRow(NamedTuple):
-    """Tokens that follow each other in memory, or in a file that is mapped into memory."""
+    """Consecutive tokens in memory or in a mapped file."""
 
     tokens: Row
     file: str
@@ -51,7 +51,7 @@ class TokenRow(NamedTuple):
 
 
 class Tokens:
-    """A split as rows of tokens, cut into samples of `context` tokens. Each token is predicted once."""
+    """A split as rows of tokens, cut into samples of `context` tokens. The samples predict each token once."""
 
     def __init__(self, parts: Sequence[bytes | TokenRow], context: int, coder: Coder) -> None:
         self._context, self._coder = context, coder
@@ -117,7 +117,7 @@ def _count_bytes(rows: Sequence[TokenRow], coder: Coder) -> int:
 
 
 class Texts(Data):
-    """Training and test texts. Each rank holds the tokens of all documents, and the ranks of a host share rows."""
+    """Training and test texts. Each rank holds the tokens of all documents. The ranks of a host share mapped rows."""
 
     def __init__(self, config: LanguageConfig, runtime: Runtime) -> None:
         folder = Folder(config.data_dir)
@@ -189,7 +189,7 @@ def _parts(folder: Folder, name: str) -> Iterator[bytes | TokenRow]:
 
 
 def _tokens(folder: Folder, name: str, where: str) -> Row:
-    """Return the tokens in a file. On a disk it is mapped, so that the ranks of a host share its memory."""
+    """Return the tokens in a file. Map a file on a disk, so that the ranks of a host share its memory."""
     try:
         with folder.open(name) as file:
             row: Row = read_array(file) if not folder.is_local else open_memmap(f"{folder.path}/{name}", mode="r")
@@ -206,7 +206,7 @@ def _tokens(folder: Folder, name: str, where: str) -> Row:
 
 
 def _table(folder: Folder, name: str, where: str) -> Iterator[tuple[int, object]]:
-    """Yield the number of each row of a Parquet file and its text."""
+    """Yield the number and the text of each row of a Parquet file."""
     try:
         # Imported here because only the image for frameworks has it.
         import pyarrow  # type: ignore[import-untyped]  # without type hints
@@ -229,7 +229,7 @@ def _table(folder: Folder, name: str, where: str) -> Iterator[tuple[int, object]
 
 
 def _lines(content: bytes) -> Iterator[tuple[int, object]]:
-    """Yield the number of each line of JSON that is not blank and its text, or None if it has none."""
+    """Yield the number and the text of each line of JSON that is not blank. A missing text is None."""
     for number, line in enumerate(content.splitlines(), start=1):
         if line.strip():
             try:

@@ -1,4 +1,4 @@
-"""Tokens of texts: their bytes, byte pairs that are learnt from the training texts, or those of a tokenizer.json."""
+"""Tokens of texts: bytes, byte pairs learnt from the training texts, or the tokens of a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 TOKENIZER_FILE = "tokenizer.json"
 """File of a run's tokenizer, next to its checkpoints and in exported models."""
 SEPARATOR_TEXT = "<|separator|>"
-"""Name of the separator in tokenizers that are made here."""
+"""Name of the separator in tokenizers that this module makes."""
 LEARNT_BYTES = 2**28
-"""Most bytes of the training texts that byte pairs are learnt from."""
+"""Most bytes of the training texts to learn byte pairs from."""
 BYTE_TOKEN = re.compile("<0x[0-9A-F]{2}>")
 """Name of a single byte in a tokenizer whose other tokens are text."""
 BATCH = 256
-"""Number of documents that are tokenized at once, by several threads."""
+"""Number of documents to tokenize at once, in several threads."""
 Row = npt.NDArray[Any]
 
 
@@ -75,7 +75,7 @@ class FileCoder(Coder):
             ) from None
 
     def encode(self, documents: Sequence[bytes]) -> Iterator[Row]:
-        """Yield the tokens of each document. Bytes that are not UTF-8 are replaced."""
+        """Yield the tokens of each document. Replaces bytes that are not UTF-8."""
         for start in range(0, len(documents), BATCH):
             texts = [document.decode("utf-8", errors="replace") for document in documents[start : start + BATCH]]
             for found in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False):
@@ -130,7 +130,7 @@ def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[byt
 
 
 def learn(documents: Sequence[bytes], size: int) -> Tokenizer:
-    """Return a tokenizer of at most `size` tokens: bytes, the separator, and the pairs that are most frequent."""
+    """Return a tokenizer of at most `size` tokens: bytes, the separator, and the most frequent pairs."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -150,7 +150,7 @@ def byte_tokenizer() -> Tokenizer:
     """Return a tokenizer whose tokens are bytes."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    # Byte-level tokenizers write each byte as a character. Printable bytes are written as themselves.
+    # Byte-level tokenizers write each byte as a character, and printable bytes as themselves.
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(SEPARATOR) if byte not in printable]
     letters = {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(others)}

@@ -21,7 +21,7 @@ from trainer.rules import FLOAT8_MULTIPLE, invalid_setting
 EPSILON = 1e-5
 """Term that keeps a norm's divisor above 0, as in Llama 3."""
 DEVIATION = 0.02
-"""Standard deviation of a new matrix. A matrix that ends a residual branch has this over sqrt(2 x layers), as in
+"""Standard deviation of a new matrix. For a matrix that ends a residual branch, divide by sqrt(2 x layers), as in
 https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf, section 2.3."""
 RESIDUAL_ENDS = ("out.weight", "down.weight")
 DOWN, UP = "lora_down", "lora_up"
@@ -86,7 +86,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(sizes.hidden, sizes.width, bias=False)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the layer's part of each token."""
+        """Return the layer's output for each token."""
         found: torch.Tensor = self.down(functional.silu(self.gate(hidden)) * self.up(hidden))
         return found
 
@@ -107,7 +107,7 @@ class Block(nn.Module):
         if self._checkpointing == "none" or not torch.is_grad_enabled():
             return self._run(hidden, rotation, mask)
         if hidden.device.type == "xla":
-            # XLA would merge torch's second forward pass with the first. PyTorch/XLA's needs an input with a gradient.
+            # XLA would merge torch's second forward pass with the first. Its checkpoint needs an input with a gradient.
             from torch_xla.utils.checkpoint import checkpoint as separate
 
             hidden = hidden if hidden.requires_grad else hidden.detach().requires_grad_()
@@ -121,7 +121,7 @@ class Block(nn.Module):
 
     def _run(self, hidden: torch.Tensor, rotation: Rotation, mask: torch.Tensor | None) -> torch.Tensor:
         kind = hidden.device.type
-        # Layers with the same input share one copy of it in 16 bits, and tensor groups exchange that.
+        # Layers with the same input share one copy in 16 bits, and tensor groups exchange that copy.
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
         hidden = hidden + self.attention(self.attention_norm(hidden).to(dtype), rotation, mask)
         found: torch.Tensor = hidden + self.feed_forward(self.feed_forward_norm(hidden).to(dtype))
@@ -174,7 +174,7 @@ class Decoder(nn.Module):
 def rotation_of(tokens: int, head_width: int, base: float, device: torch.device, *, factor: float = 1) -> Rotation:
     """Return the rotary embedding of the first positions, https://arxiv.org/abs/2104.09864.
 
-    A factor other than 1 divides the speed of slow rotations as in Llama 3.1, so that contexts can be longer.
+    A factor other than 1 divides the speed of slow rotations as in Llama 3.1, to allow longer contexts.
     """
     exponents = torch.arange(0, head_width, 2, device=device) / head_width
     speeds = base**-exponents
@@ -197,8 +197,8 @@ def rotate(heads: torch.Tensor, rotation: Rotation) -> torch.Tensor:
 def document_mask(tokens: torch.Tensor, separator: int = SEPARATOR) -> torch.Tensor | None:
     """Return a mask: each token attends to earlier tokens of its document. A separator begins a document.
 
-    Returns None if every sample has one document, so that a faster kernel can be used. Only checked on a CPU,
-    because reading the answer from another device would make the host wait.
+    Returns None if every sample has one document, to allow a faster kernel. Checks this only on a CPU, because reading
+    the answer from another device would make the host wait.
     """
     begins = tokens == separator
     if tokens.device.type == "cpu" and not begins[:, 1:].any():
@@ -210,7 +210,7 @@ def document_mask(tokens: torch.Tensor, separator: int = SEPARATOR) -> torch.Ten
 
 @torch.no_grad()
 def initialize(model: Decoder, *, seed: int) -> None:
-    """Set each weight's first value, which depends on the seed and the weight's name, not on the groups of ranks."""
+    """Initialize each weight from the seed and the weight's name, independently of the groups of ranks."""
     for name, weight in model.named_parameters():
         local = local_part(weight)
         if weight.dim() == 1 or name.endswith(UP):
@@ -224,7 +224,7 @@ def initialize(model: Decoder, *, seed: int) -> None:
 
 
 class AdaptedLinear(nn.Linear):
-    """A linear layer of LoRA: the product of two trained matrices is added to the output of its fixed weights.
+    """A linear layer of LoRA: add the output of two trained matrices to the output of the fixed weights.
 
     https://arxiv.org/abs/2106.09685
     """

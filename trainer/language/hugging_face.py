@@ -43,7 +43,7 @@ COMPARED = {
     **{"tie_word_embeddings": "output (tied)", "rope_parameters": "rope_base and rope_factor"},
     **{key: key for key in ("model_type", "head_dim", "hidden_act", "rms_norm_eps", "attention_bias", "mlp_bias")},
 }
-"""Values of a configuration that the output depends on, with their flags if they have one."""
+"""Key of config.json that the model's output depends on -> its flag, or the key if it has no flag."""
 LLAMA_DEFAULTS = {
     **{"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "rms_norm_eps": 1e-6},
     **{"tie_word_embeddings": False, "rope_theta": 10_000.0, "rope_scaling": {}, "rope_parameters": {}},
@@ -53,7 +53,7 @@ https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfi
 
 
 def published_weights(name: str, weight: torch.Tensor, sizes: Sizes) -> dict[str, torch.Tensor]:
-    """Return a weight by Hugging Face's name. Queries, keys and values are one weight here and three there.
+    """Return a weight by Hugging Face's name. Queries, keys and values are one weight here and three in that format.
 
     The name of a LoRA adapter begins with its layer's.
     """
@@ -84,7 +84,7 @@ def describe(config: LanguageConfig, *, separator: int) -> dict[str, Any]:
         **{"num_attention_heads": sizes.heads, "num_key_value_heads": sizes.kv_heads, "head_dim": sizes.head_width},
         **{"vocab_size": config.vocabulary, "tie_word_embeddings": sizes.is_tied},
         "max_position_embeddings": config.context,
-        # The first name is read by transformers 4, the second by 5.
+        # transformers 4 reads the first two keys, transformers 5 the last one.
         "rope_theta": config.rope_base,
         "rope_scaling": None if config.rope_factor == 1 else rope,
         "rope_parameters": rope,
@@ -153,7 +153,7 @@ class PublishedModel:
             )
 
     def read(self, name: str, shape: list[int], rows: slice | None = None) -> torch.Tensor:
-        """Return a weight, or some of its rows. Reads no others."""
+        """Return a weight, or some of its rows. Reads no other rows."""
         place = self.places.get(name)
         if place is None or place.shape != shape:
             raise self._error(f"{name} has the shape {place and place.shape}, not {shape}")
@@ -169,7 +169,7 @@ class PublishedModel:
 
     @torch.no_grad()
     def load(self, model: Decoder, heartbeat: Callable[[], None]) -> None:
-        """Copy the weights into a model, of which each rank reads the rows that it needs."""
+        """Copy the weights into a model. Each rank reads only the rows that it needs."""
         for name, weight in model.named_parameters():
             if not is_adapter(name) and local_part(weight).numel():
                 rows, *others = own_part(weight)
@@ -178,7 +178,7 @@ class PublishedModel:
                 heartbeat()
 
     def read_rows(self, name: str, like: torch.Tensor, sizes: Sizes, rows: slice) -> torch.Tensor:
-        """Return some rows of a model's weight, which has the shape of `like`."""
+        """Return some rows of a model's weight with the shape of `like`."""
         parts = published_weights(name, like, sizes)
         if len(parts) == 1:
             return self.read(next(iter(parts)), list(like.shape), rows)
@@ -197,7 +197,7 @@ def write_model(
     shapes: dict[str, list[int]],
     read: Callable[[list[str]], dict[str, torch.Tensor]],
 ) -> None:
-    """Write a model. `read` returns the weights with some names, as many as a file has."""
+    """Write a model. `read` gets the names of one file's weights and returns these weights."""
     from safetensors.torch import save
 
     item_bytes = getattr(torch, config["dtype"]).itemsize
@@ -282,7 +282,7 @@ def find_checkpoint(url: str) -> Folder:
 
 def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Read]:
     """Return the shapes of a checkpoint's weights by published name, and a function that reads one."""
-    # Imported here because they take a second to load, and training does not read a checkpoint's weights this way.
+    # Imported here because they take a second to load, and training does not use this function.
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.state_dict_loader import load
 
