@@ -57,8 +57,8 @@ def _preempted_early(_number: int, _frame: object) -> None:
 
 
 def _run() -> int:
-    # Load nothing ahead if the processes are not forked. A GPU's driver must not be initialised before a fork, and
-    # these imports do not guarantee that.
+    # Preload modules only if this process forks the ranks. It never forks ranks on a GPU: the imports may initialise
+    # the GPU's driver, which must not happen before a fork.
     should_fork = not has_gpu() and not MODULE_FLAGS.isdisjoint(sys.argv)
     if should_fork:
         # Start before torch is imported here, so that both processes load it in parallel.
