@@ -137,7 +137,7 @@ class Watchdog:
         """Print the stack of every thread and the rank at fault. End the process once all ranks have done so."""
         faulthandler.dump_traceback(all_threads=True)
         rank, blame = self._runtime.rank, "its training makes no progress"
-        # The rank that keeps the store may exit first. Then this one exits without it.
+        # The rank that keeps the store may exit first. Then this rank exits without the store.
         with suppress(dist.DistError):
             if self._store:
                 self._store.set(f"reporting/{rank}", "1")
