@@ -47,13 +47,13 @@ class TrainingJobArgs:
     spec: JobSpec
     """Description of the job."""
     placement: Placement
-    """The platform's values for its pods."""
+    """The platform's values for the job's pods."""
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Secret value of each variable in the spec's `secrets`."""
     checkout: Path = Path()
     """Folder that the paths of user scripts are relative to."""
     after: Sequence[pulumi.Resource] = ()
-    """Resources that must exist before its pods can start."""
+    """Resources that must exist before the job's pods can start."""
 
 
 class TrainingJob(pulumi.ComponentResource):
