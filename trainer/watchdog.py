@@ -1,4 +1,4 @@
-"""Watch the ranks from a thread in each: end the job with stack traces if a rank hangs, and report slow ranks."""
+"""Watch the ranks from a thread in each: report slow ranks, and end a hanging job with stack traces."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SILENCE_SECONDS = 2 * MAX_POLL_SECONDS
 SETUP_SECONDS = 300.0
 """Least time-out in seconds until the first step is done, because loading libraries and choosing kernels takes long."""
 WINDOW_SECONDS = 5.0
-"""Least time in seconds over which ranks are compared."""
+"""Least time in seconds over which the watchdog compares ranks."""
 SLOW_RATIO = 1.5
-"""A rank is slow if its own part of a step takes this many times the median of the other ranks."""
+"""A rank is slow if its own part of a step takes this many times the other ranks' median."""
 SLOW_WINDOWS = 3
 """Number of consecutive slow windows before a rank is reported, because one may be chance."""
 
@@ -48,7 +48,7 @@ class Heartbeat:
     """Seconds of this rank's own part of these steps, without waiting for other ranks."""
 
     def text(self) -> str:
-        """Return the heartbeat as it is stored."""
+        """Return the heartbeat as JSON."""
         return json.dumps(astuple(self))
 
     @classmethod

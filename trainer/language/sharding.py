@@ -26,7 +26,7 @@ DATA, SHARD, TENSOR = "data", "shard", "tensor"
 def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: torch.dtype) -> None:
     """Shard the weights, so that each rank holds only its part. The weights must be on the meta device.
 
-    Matrices are multiplied in `dtype`, and gradients are added in 32 bits.
+    Multiply matrices in `dtype`, and add gradients in 32 bits.
     """
     mesh = init_device_mesh(device_type, (sizes.data, sizes.shard, sizes.tensor), mesh_dim_names=(DATA, SHARD, TENSOR))
     if sizes.tensor > 1:
@@ -70,10 +70,10 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
         "head": ColwiseParallel(input_layouts=tokens, output_layouts=Replicate()),
     }
     parallelize_module(model, mesh, whole)
-    for name in fixed:  # SequenceParallel makes new weights, which would be trained
+    for name in fixed:  # SequenceParallel creates trainable weights
         model.get_parameter(name).requires_grad_(False)
-    # Clone to a plain tensor. torch 2.15 loses the gradient of a compiled block's input if that input has not arrived
-    # from the other ranks yet (AsyncCollectiveTensor).
+    # Clone to a plain tensor. torch 2.15 loses the gradient of a compiled block's input while other ranks still send
+    # that input (AsyncCollectiveTensor).
     model.embedding.register_forward_hook(lambda _module, _tokens, hidden: hidden.clone())
     model.tie()
 

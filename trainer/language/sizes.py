@@ -43,7 +43,7 @@ class Sizes:
         return self.width // self.heads
 
     def matrix_weights(self, vocabulary: int) -> int:
-        """Return the number of weights that each token is multiplied with: all but norms and input embedding."""
+        """Return the number of weights that multiply each token: all but norms and input embedding."""
         attention = 2 * self.width * self.head_width * (self.heads + self.kv_heads)
         return self.layers * (attention + 3 * self.width * self.hidden) + vocabulary * self.width
 

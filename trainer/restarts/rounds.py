@@ -2,7 +2,7 @@
 
 A round is one start of all ranks. Before a round, the launchers of all hosts meet in a store on host 0. During the
 round they poll the job's state in that store. The state counts the restarts of the whole job. Every launcher remembers
-the count, so that a new host 0 with an empty store can get it from the others.
+the count, and gives it to a new host 0 with an empty store.
 """
 
 from __future__ import annotations

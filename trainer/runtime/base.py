@@ -194,7 +194,7 @@ class Runtime:
         """Average the gradients over all ranks, unless the wrapped model has done that."""
 
     def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the tensors in the form in which a checkpoint is written."""
+        """Return the tensors in the form that a checkpoint stores."""
         return tensors
 
     def host_like(self, weight: torch.Tensor) -> torch.Tensor:
@@ -210,7 +210,7 @@ class Runtime:
         return {}
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
-        """Return the sharding of each tensor by name, or nothing if this rank has only one device."""
+        """Return the sharding of each tensor by name, or nothing if there is only one device."""
         del model, batch
         return {}
 

@@ -134,7 +134,7 @@ class XlaRuntime(Runtime):
     def evaluating(self) -> Iterator[None]:
         """Return a context without gradients, because XLA has no inference mode.
 
-        Its graphs are not counted as steps.
+        Its graphs do not count as graphs of steps.
         """
         with torch.no_grad(), self.outside_steps():
             yield
@@ -152,7 +152,7 @@ class XlaRuntime(Runtime):
         torch_xla.sync()
 
     def sync_buffers(self, model: nn.Module) -> None:
-        """Copy rank 0's buffers to all ranks. Its graphs are not counted as steps."""
+        """Copy rank 0's buffers to all ranks, outside of the steps' graphs."""
         with self.outside_steps():
             super().sync_buffers(model)
             torch_xla.sync()
@@ -181,7 +181,7 @@ class XlaRuntime(Runtime):
 
     @contextmanager
     def outside_steps(self) -> Iterator[None]:
-        """Return a context whose graphs are not counted as steps."""
+        """Return a context whose graphs do not count as graphs of steps."""
         before = _compiled()
         try:
             yield
