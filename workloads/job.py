@@ -102,7 +102,7 @@ ETCD_DATA = "/var/lib/etcd"
 def _render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> None:
     """Create an etcd with one member and its Service. Its data does not outlive the job.
 
-    torchrun uses etcd's v2 API, which must be enabled: https://github.com/pytorch/pytorch/issues/158326.
+    torchrun uses etcd's v2 API, so enable that API: https://github.com/pytorch/pytorch/issues/158326.
     """
     # Import here: these types take 0.1 s to import, and most jobs use another rendezvous.
     from pulumi_kubernetes.apps.v1 import Deployment, DeploymentSpecArgs, DeploymentStrategyArgs

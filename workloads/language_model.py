@@ -161,7 +161,7 @@ def devices_per_process(spec: JobSpec) -> int:
 
 
 def num_devices(spec: JobSpec) -> int:
-    """Return the number of devices that groups divide: those of all hosts, or of one host if the job is elastic."""
+    """Return the number of devices that groups divide: all hosts' devices, or one host's if the job is elastic."""
     processes = spec.processes_per_host if spec.elastic else process_layout(spec).world_size
     return processes * devices_per_process(spec)
 

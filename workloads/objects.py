@@ -96,8 +96,8 @@ def failure_policy(
     """Return a policy that does not count disruptions as failures and fails the job at once on final exit codes.
 
     `peers_leave` also ignores hosts that left because others did. Otherwise JobSet would count one more failure and
-    restart the whole set. With `launchers_restart`, a pod whose launcher exits by itself fails the job: the launcher
-    has used all restarts, or a restart would not help.
+    restart the whole set. With `launchers_restart`, a pod whose launcher exits by itself fails the job. The launcher
+    has then used all restarts, or a restart would not help.
 
     Rules: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
     """
@@ -203,7 +203,7 @@ class Placement:
     script: str | None = None
     """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
     script_paths: Mapping[str, str] = field(default_factory=dict)
-    """Path of each file of that ConfigMap by its key; empty if they are the same."""
+    """Path of each file of that ConfigMap by its key; empty if keys and paths are the same."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the trainer's image needs on the nodes. Jobs with a user's image do not get them, because that
     image may need other values."""
@@ -222,7 +222,7 @@ class Pod:
     role: str = WORKER
     """Its role in its job."""
     capacity: Capacity | None = None
-    """Requests of a pod that starts or coordinates training; None for those of a host."""
+    """Requests of a pod that starts or coordinates training; None for the requests of a host."""
     container: str = CONTAINER
     """Name of its container, which some operators prescribe."""
     subdomain: str | None = None

@@ -40,7 +40,7 @@ SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py
 
 @dataclass(frozen=True, kw_only=True)
 class UserScript:
-    """Script of a user: a Python file of the project that a ConfigMap copies into the pods, without an image build.
+    """Script of a user: a Python file of the project. A ConfigMap copies it into the pods, without an image build.
 
     In a project outside of the checkout, pods also get the source files next to the script. Files that are too large
     for a ConfigMap become a layer of the job's image.
@@ -96,7 +96,7 @@ class UserScript:
 
     @property
     def paths(self) -> dict[str, str]:
-        """Path of each file by its key; empty if they are the same."""
+        """Path of each file by its key; empty if keys and paths are the same."""
         found = {key: path for path, key in self.keys.items()}
         return {} if all(key == path for key, path in found.items()) else found
 
@@ -217,7 +217,7 @@ MAX_REQUIREMENTS_BYTES = 64_000
 """Maximum size of a requirements file. A list with hashes of hundreds of packages is smaller."""
 _REMEDY = "write a path relative to the folder of the stack's file, such as requirements.txt"
 _OTHER_FILE = re.compile(r"-[rce]|--(requirement|constraint|editable)\b|\.{0,2}/|\.$|file:|.*@\s*file:")
-"""Line that refers to another file. The build of the image has no such file."""
+"""Line that refers to another file, which the build of the image lacks."""
 _COMMENT = re.compile(r"(^|\s)#.*")
 _OPTION = re.compile(r"\s-")
 """Beginning of an option after a package, such as `--hash`."""

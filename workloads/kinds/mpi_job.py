@@ -5,7 +5,7 @@ MPIJob cannot set the failure policy of its launcher, a Job. Each failure counts
 exit codes. The operator recreates a worker that is deleted, or evicted through the API. A worker that its node evicts
 for lack of resources ends the job. The operator deletes the workers when the job ends, because sshd does not end.
 
-The operator mounts the same key in all pods at SSH_FOLDER and gives the launcher a host file with the workers' DNS
+The operator mounts the same key in all pods at SSH_FOLDER. It gives the launcher a host file with the workers' DNS
 names. Programs that sshd starts do not have its environment, so mpirun passes each variable by name.
 Source: github.com/kubeflow/mpi-operator v0.8.2, pkg/controller.
 """

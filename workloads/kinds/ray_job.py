@@ -1,10 +1,10 @@
 """Kind `ray-job`: a RayJob (ray.io/v1) with a Ray cluster of its own: a head, and the hosts as its workers.
 
-The operator creates the head and the hosts. When all are ready, it creates the launcher, a Job that submits the script
-as a Ray driver and prints the driver's output. The driver runs in the head. When the driver ends, the operator deletes
-the head and the hosts, and the launcher stays for its log. The operator recreates a deleted host at once. Kubernetes
-restarts Ray in a host where Ray fails. Ray Train then continues from the last checkpoint if the script's FailureConfig
-allows that.
+The operator creates the head and the hosts. When all are ready, it creates the launcher, a Job. The launcher submits
+the script as a Ray driver and prints the driver's output. The driver runs in the head. When the driver ends, the
+operator deletes the head and the hosts, and the launcher stays for its log. The operator recreates a deleted host at
+once. Kubernetes restarts Ray in a host where Ray fails. Ray Train then continues from the last checkpoint if the
+script's FailureConfig allows that.
 
 `restarts` counts failed drivers. Each retry has a new Ray cluster. Exit codes make no difference. A retry also resets
 the start of `deadline_seconds`.

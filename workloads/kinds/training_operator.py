@@ -224,7 +224,7 @@ class MXJobSpec(Schema):
 class MXJob(Kind):
     """Kind `mx-job`: a scheduler, parameter servers and workers, all running one script.
 
-    The operator sets each pod's role and the scheduler's address (`DMLC_*`), and `import mxnet` turns the pod into a
+    The operator sets each pod's role and the scheduler's address (`DMLC_*`). `import mxnet` turns the pod into a
     scheduler or server. The job is complete when the scheduler is. The last release with MXJob is training-operator
     v1.8 (https://github.com/kubeflow/trainer/issues/1996).
     """

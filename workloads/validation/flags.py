@@ -58,7 +58,7 @@ def settings_key(spec: JobSpec, name: str) -> str:
 
 
 def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
-    """Yield a problem for each path below /bucket, in a job whose bucket is not mounted but has a URL of `scheme`."""
+    """Yield a problem for each path below /bucket if the job's bucket has a URL of `scheme` and no mount."""
     error = f"pods on this platform have no {BUCKET_PATH}, because the bucket is an object store"
     if spec.script and _path_in_bucket(spec.script) is not None:
         message = f"{error}; write a path in the image, or a path in this checkout that begins with ./"

@@ -29,7 +29,7 @@ from workloads.validation.flags import settings_key
 FOLDER_FLAGS, TOKENIZERS = ("data_dir", "init_from", "tokenizer"), ("bytes", "bpe")
 """Flags with a path, and tokenizers that are not paths."""
 PACKAGE_FOLDERS = ("/usr", f"{WORK_FOLDER}/venv")
-"""Folders of an image with packages, whose files this module does not know."""
+"""Folders of packages in an image. This module does not know their files."""
 
 
 def absolute_path(path: str) -> str:
