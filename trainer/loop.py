@@ -159,7 +159,7 @@ class Training:
         with self.runtime.autocast():
             output = self.model(inputs)
             objective, loss = self.task.loss(output, labels)
-        # Other ranks may finish a step with these gradients. A signal then no longer ends this rank before a save.
+        # Other ranks may finish a step with these gradients. From here on, a signal cannot end this rank before a save.
         self.preempted()
         self.state.scaler.scale(objective * scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         self.log.meter.add(loss, output, labels)

@@ -1,4 +1,4 @@
-"""XLA runtime with PyTorch/XLA: one program for all devices of a process (SPMD), or one process per device."""
+"""XLA runtime with PyTorch/XLA: one process per host for all its devices (SPMD), or one process per device."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ class ReplicaRuntime(XlaRuntime):
 
 
 class DecoderRuntime(SpmdRuntime):
-    """SPMD that shares a decoder's weights, gradients and optimizer state among the devices of all hosts.
+    """SPMD that shares a decoder's weights, gradients and optimiser state among the devices of all hosts.
 
     It divides weights along the model's width. Some adapters lack that dimension and stay whole.
 
@@ -305,7 +305,7 @@ class DecoderRuntime(SpmdRuntime):
         return model
 
     def sync_gradients(self, model: nn.Module) -> None:
-        """Divide the gradients like their weights, so that XLA divides the optimizer's state too."""
+        """Divide the gradients like their weights, so that XLA divides the optimiser's state too."""
         for weight in model.parameters():
             if weight.grad is not None:
                 self.divide(weight.grad)
