@@ -3,8 +3,8 @@
 torchrun itself always exits with 1, so that a preempted run looks like a diverged one. This launcher takes torchrun's
 own flags and environment variables.
 
-On CPU, the processes of a module (`-m`) are forked from a process that has already loaded torch. A rank then restarts
-in a fraction of a second, and the ranks of a host load their libraries once.
+On CPU, this launcher forks the processes of a module (`-m`) from a process that has already loaded torch. A rank then
+restarts in a fraction of a second, and the ranks of a host load their libraries once.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ PRELOADED_MODULES = [
 def main() -> int:
     """Run this host's processes and return the exit code.
 
-    Codes after which the run should start again are increased by $TRAINYARD_RETRYABLE_OFFSET, for operators that retry
-    only high codes.
+    Add $TRAINYARD_RETRYABLE_OFFSET to codes after which the run should start again, for operators that retry only high
+    codes.
     """
     # torchrun handles signals once it is loaded. Until then, process 1 of a container would ignore them.
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -57,8 +57,8 @@ def _preempted_early(_number: int, _frame: object) -> None:
 
 
 def _run() -> int:
-    # Load nothing ahead if the processes are not forked. A GPU's driver must not be initialised before a fork, and
-    # these imports do not guarantee that.
+    # Preload modules only if this process forks the ranks. It never forks ranks on a GPU: a GPU's driver must not be
+    # initialised before a fork, and these imports may do that.
     should_fork = not has_gpu() and not MODULE_FLAGS.isdisjoint(sys.argv)
     if should_fork:
         # Start before torch is imported here, so that both processes load it in parallel.

@@ -25,7 +25,7 @@ from trainer.tasks import Task, build_task
 from trainer.watchdog import Watchdog
 
 MAX_LISTED = 10
-"""Most unreadable samples that are reported one by one."""
+"""Maximum number of unreadable samples to report one by one."""
 
 
 def train(config: RecipeConfig, runtime: Runtime, preempted: Callable[[], bool]) -> None:
@@ -122,7 +122,7 @@ class Training:
 
     @contextmanager
     def observe_step(self) -> Iterator[None]:
-        """Return a context in which one step is timed and profiled, and its start counts as a heartbeat."""
+        """Return a context that times and profiles one step. Its start counts as a heartbeat."""
         self.watchdog.heartbeat()
         self.profile.before(self.state.step + 1)
         self.log.steps.begin()
@@ -159,7 +159,7 @@ class Training:
         with self.runtime.autocast():
             output = self.model(inputs)
             objective, loss = self.task.loss(output, labels)
-        # Other ranks may finish a step with these gradients. A signal then no longer ends this rank before a save.
+        # Other ranks may finish a step with these gradients. From here on, a signal cannot end this rank before a save.
         self.preempted()
         self.state.scaler.scale(objective * scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         self.log.meter.add(loss, output, labels)
@@ -208,7 +208,7 @@ class Training:
         return Decision.PREEMPT if self.preempted() else Decision.CONTINUE
 
     def apply_decision(self, agreed: Decision) -> None:
-        """Act on the common decision of all ranks, which all call this after the same step."""
+        """Act on the common decision of all ranks. All ranks must call this after the same step."""
         if agreed == Decision.DIVERGED:
             # The running save may hold non-finite weights: wait, so that it is deleted.
             with suppress(StorageError):

@@ -1,4 +1,4 @@
-"""Models by name (the digits' own, torchvision's, timm's), optimisers and the learning rate."""
+"""Models by name (the digits network, torchvision's, timm's), optimisers and the learning rate."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Reporter:
                 if find_spec("wandb") is None:
                     raise ConfigurationError(f"wandb is {wandb!r} and the package wandb is not installed: install it")
                 sinks.append(WeightsAndBiases(folder.child("wandb"), job=job, rank=process.rank, mode=wandb))
-        # A thread each, because TensorBoard takes seconds to load, and W&B may wait for the network.
+        # Use one thread per sink, because TensorBoard takes seconds to load, and W&B may wait for the network.
         self._writers = [Writer(sink) for sink in sinks]
 
     def event(
@@ -179,7 +179,7 @@ class Record:
 
 
 class Sink:
-    """Base class of the sinks, each for one kind of file. Only its writer's thread calls its methods."""
+    """Base class of the sinks, each for one kind of file. Only the writer's thread calls a sink's methods."""
 
     def write(self, record: Record) -> None:
         """Add an event."""
@@ -299,7 +299,7 @@ def _storage_errors(url: str) -> Iterator[None]:
 
 
 class JsonParts(Sink):
-    """JSON lines in a series of objects in a bucket, one per half minute, named by the time of its first event."""
+    """JSON lines in a bucket: one object per half minute, named after the time of its first event."""
 
     def __init__(self, folder: Folder, name: str) -> None:
         self._folder = folder.child(name)
@@ -327,7 +327,7 @@ class JsonParts(Sink):
 
 
 class TensorBoard(Sink):
-    """TensorBoard's event files. For a bucket they are written locally and copied."""
+    """TensorBoard's event files. For a bucket, this sink writes them locally and copies them."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
@@ -359,7 +359,7 @@ class TensorBoard(Sink):
                 shutil.rmtree(self._path)
 
     def _open(self, step: int | None) -> SummaryWriter:
-        """Return the writer. It hides what an earlier run wrote for this step and later ones."""
+        """Return the writer. It hides an earlier run's points from this step on."""
         if self._writer is None:
             # Imported at the first event with a curve, so that the first step does not wait for it.
             from torch.utils.tensorboard import SummaryWriter
@@ -377,7 +377,7 @@ class TensorBoard(Sink):
 class WeightsAndBiases(Sink):
     """A rank's run in Weights & Biases, in a group with the job's name. A resumed job continues the run.
 
-    Without a network or a key it writes a folder for a later `wandb sync`.
+    Without a network or a key, this sink writes a folder for a later `wandb sync`.
     """
 
     def __init__(self, folder: Folder, *, job: str, rank: int, mode: str) -> None:

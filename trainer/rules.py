@@ -35,7 +35,7 @@ BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
 IMAGES_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
 """A path, or the URL of a folder."""
 JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
-"""A folder name for disks and buckets, without characters of URLs and patterns and without invisible ones."""
+"""A folder name for disks and buckets. It has no characters of URLs or patterns and no invisible ones."""
 
 CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
 """Folders of the bucket that hold a subfolder for each job."""
@@ -56,7 +56,7 @@ class Range:
     """True if `least` itself is not allowed."""
 
     def check(self, key: str, value: float) -> None:
-        """Reject a number outside these bounds, or one that is not a number."""
+        """Reject NaN and any number outside these bounds."""
         if self.is_exclusive:
             is_allowed, allowed = self.least < value <= self.most, f"more than {self.least} and at most {self.most}"
         else:
@@ -71,12 +71,12 @@ class Text:
 
     pattern: str
     allowed: str
-    """The noun phrase of an error."""
+    """Noun phrase for the allowed texts in an error."""
     remedy: str
     max_bytes: int | None = None
 
     def check(self, key: str, value: str) -> None:
-        """Reject another text."""
+        """Reject a text that does not match the pattern or is too long."""
         if not re.fullmatch(self.pattern, value):
             raise invalid_setting(key, value, self.allowed, self.remedy.format(flag=_flag(key)))
         if self.max_bytes is not None and len(value.encode()) > self.max_bytes:

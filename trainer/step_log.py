@@ -79,7 +79,7 @@ class StepLog:
         global_step, epoch, counts = self._state.step, self._state.sampler.epoch + 1, self._runtime.counts()
         sums, times = self.meter.sums(), self.steps.take()
         seconds, global_rate = self.clock.lap()
-        # Without the wait for other ranks, it does not depend on their speed.
+        # Subtract the wait for other ranks: this time must not depend on their speed.
         self._watchdog.record_work(times.steps, times.total - times.all_reduce)
         self._state.useful_seconds += times.total - times.data
 
@@ -184,7 +184,7 @@ class Meter:
         return self._sums
 
     def take(self, sums: torch.Tensor) -> tuple[dict[str, float], int]:
-        """Return the means since the sums of the last call by name, accuracy in percent, and the samples."""
+        """Return the means since the last call by name, and the number of samples. Accuracy is in percent."""
         loss, right, count = self.since(sums)
         return {"loss": loss / max(count, 1), "accuracy": 100 * right / max(count, 1)}, int(count)
 
@@ -197,7 +197,7 @@ class Meter:
 
 
 class RateClock:
-    """Samples a second: of this rank since the last call, of all ranks since the start."""
+    """Seconds since the last call, and samples a second of all ranks since the start."""
 
     def __init__(self) -> None:
         self.samples = 0

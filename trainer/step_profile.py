@@ -68,7 +68,7 @@ class StepProfile:
         from torch.profiler import profile
 
         if not cuda.is_available():
-            # Its log reports a machine without a GPU as an error.
+            # The profiler's log reports a machine without a GPU as an error.
             os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         self._profile: profile = profile(record_shapes=True)
         self._profile.start()

@@ -96,7 +96,7 @@ class Folder:
         return sorted(
             _last_part(info["name"])
             for info in self._list(detail=True)
-            # On a disk it may be a link to a folder.
+            # On a disk an entry may be a link to a folder.
             if info["type"] == "directory" or (self.is_local and os.path.isdir(info["name"]))  # noqa: PTH112  # fsspec's path
         )
 
@@ -257,7 +257,7 @@ class Folder:
 
 
 def write_all(file: IO[bytes], content: memoryview) -> None:
-    """Write all of the content. One call of the system writes at most 2 GiB."""
+    """Write all of the content. One system call writes at most 2 GiB."""
     while content:
         content = content[file.write(content) :]
 

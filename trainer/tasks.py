@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trainer.runtime import Runtime
 
 SAMPLES = 8
-"""Number of images per rank."""
+"""Number of images per rank in a gallery."""
 WHITE = 255
 TOP_K = 5
 """Number of highest-scored classes in the wider accuracy, as in ImageNet's top-5."""
@@ -35,7 +35,7 @@ class Sample:
     """An image of the test set."""
 
     pixels: npt.NDArray[np.uint8]
-    """Height x width, or x 3 if it has colours, stretched to 0..255."""
+    """Height x width, or height x width x 3 in colour, with values stretched to 0..255."""
     label: int
     """Its class."""
     predicted: int
@@ -133,7 +133,7 @@ def evaluate(
 ) -> Evaluation | None:
     """Evaluate every test sample. All ranks must call it. Returns None if one of them was preempted meanwhile.
 
-    The callback returns True at a batch if this rank was asked to stop.
+    `preempted` returns True if this rank was asked to stop.
     """
     scores = Scores(data.classes, runtime)
     collector = Collector(data.classes, runtime.device) if gallery else None
@@ -205,7 +205,7 @@ class Task(Protocol):
         """Return the operations of a training step per unit of the rates, or None if they cannot be counted."""
 
     def loss(self, output: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sum over the labels that training lowers, and the sum of the losses that it reports."""
+        """Return the sum that training minimises, and the sum of the losses that it reports."""
 
     def before_update(self, model: nn.Module, meter: Meter) -> None:
         """Change or measure the averaged gradients before the optimiser uses them."""
@@ -254,7 +254,7 @@ class ImageTask(Task):
         return loss, loss
 
     def evaluate(self, model: nn.Module, stop_requested: Callable[[], bool]) -> Evaluation | None:
-        """Count the test images that the model classifies correctly."""
+        """Evaluate the test images, with a gallery for Weights & Biases."""
         gallery = self._config.wandb != "off"
         return evaluate(model, self.data, self._runtime, stop_requested, gallery=gallery)
 

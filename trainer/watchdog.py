@@ -1,4 +1,4 @@
-"""Watch the ranks from a thread in each: end the job with stack traces if a rank hangs, and report slow ranks."""
+"""Watch the ranks from a thread in each: report slow ranks, and end a hanging job with stack traces."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SILENCE_SECONDS = 2 * MAX_POLL_SECONDS
 SETUP_SECONDS = 300.0
 """Least time-out in seconds until the first step is done, because loading libraries and choosing kernels takes long."""
 WINDOW_SECONDS = 5.0
-"""Least time in seconds over which ranks are compared."""
+"""Least time in seconds over which the watchdog compares ranks."""
 SLOW_RATIO = 1.5
-"""A rank is slow if its own part of a step takes this many times the median of the other ranks."""
+"""A rank is slow if its own part of a step takes this many times the other ranks' median."""
 SLOW_WINDOWS = 3
 """Number of consecutive slow windows before a rank is reported, because one may be chance."""
 
@@ -48,7 +48,7 @@ class Heartbeat:
     """Seconds of this rank's own part of these steps, without waiting for other ranks."""
 
     def text(self) -> str:
-        """Return the heartbeat as it is stored."""
+        """Return the heartbeat as JSON."""
         return json.dumps(astuple(self))
 
     @classmethod
@@ -137,7 +137,7 @@ class Watchdog:
         """Print the stack of every thread and the rank at fault. End the process once all ranks have done so."""
         faulthandler.dump_traceback(all_threads=True)
         rank, blame = self._runtime.rank, "its training makes no progress"
-        # The rank that keeps the store may exit first. Then this one exits without it.
+        # The rank that keeps the store may exit first. Then this rank exits without the store.
         with suppress(dist.DistError):
             if self._store:
                 self._store.set(f"reporting/{rank}", "1")

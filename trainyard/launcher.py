@@ -58,7 +58,7 @@ def launch() -> NoReturn:
     done = subprocess.run([checkout / "setup" / "python", ".venv", "requirements.txt"], check=False)
     if done.returncode != 0:
         sys.exit(1)
-    # The command unblocks Ctrl-C after its imports. Until then it would print a traceback.
+    # The command unblocks Ctrl-C after its imports. Until then Ctrl-C would print a traceback.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     python = str(checkout / ".venv" / "bin" / "python")
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}

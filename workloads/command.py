@@ -1,4 +1,4 @@
-"""Process layout, commands and environment variables of a job's hosts. No other module sets commands or variables.
+"""Process layout, command and environment variables of each host of a job.
 
 A host runs torchrun, which runs `-m trainer RECIPE --flag=value` or a script. The program runs without torchrun in an
 `mx-job` or a `ray-job`, under mpirun, and as the single process of a TPU host. Ranks and addresses are environment
@@ -75,9 +75,9 @@ def is_below(path: str, *folders: str) -> bool:
 
 
 LAUNCHER = ("python", "-m", "trainer.launch")
-"""torchrun of the trainer's image, which returns the exit codes of its processes."""
+"""torchrun of the trainer's image. It exits with the code of the process that failed first."""
 TORCHRUN = ("python", "-m", "torch.distributed.run")
-"""torchrun of any image with torch; it exits with 1 for every exit code of its processes."""
+"""torchrun of any image with torch. It exits with 1 for every exit code of its processes."""
 IDLE = (
     "python",
     "-c",
@@ -95,7 +95,7 @@ CONTROLLER_UID = "metadata.labels['batch.kubernetes.io/controller-uid']"
 SLICE_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 """Field of a JobSet's pod with the index of its child Job."""
 SHUTDOWN_MARGIN_SECONDS = 5
-"""Seconds before the end of its grace period at which a host kills training processes that still run."""
+"""Seconds before the end of the grace period when a host kills the remaining training processes."""
 JOIN_SECONDS = 1500
 """Seconds that hosts wait for each other. A host may need more than torchrun's 600 to pull a large image."""
 LAST_CALL_SECONDS = 10
@@ -104,8 +104,8 @@ torchrun's default is 30."""
 POD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
 """Variables of the image and the pod. mpirun only warns about those that an image does not set."""
 NEW_STORE_PER_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""Variable that makes hosts exchange the address of their store in every round. By default torch's rank 0 sends it only
-in its first round, and a host that joins later waits for it until all hosts time out (seen in torch 2.15,
+"""Variable that makes hosts exchange the address of their store in every round. By default torch's rank 0 sends the
+address only in its first round. A host that joins later then waits until all hosts time out (seen in torch 2.15,
 dynamic_rendezvous.next_rendezvous)."""
 
 
@@ -134,7 +134,7 @@ class Command:
 def host_command(
     spec: JobSpec, layout: ProcessLayout, nccl_environment: NcclEnvironmentScript | None = None
 ) -> Command:
-    """Return the command of each host. It is IDLE if the job is interactive."""
+    """Return the command of each host: IDLE if the job is interactive."""
     environment: Environment = {
         "TRAINYARD_JOB": spec.name,
         "TRAINYARD_NAMESPACE": NAMESPACE,
@@ -180,8 +180,8 @@ def _network_check(spec: JobSpec) -> tuple[str, ...]:
 def uses_torchrun(spec: JobSpec) -> bool:
     """Return True if torchrun starts the processes of a host.
 
-    The job's settings or its kind may disable it. On XLA, one process can use all devices of a TPU host, or of a job's
-    only host.
+    The job's settings or its kind may disable torchrun. On XLA, one process can use all devices of a TPU host, or of
+    a job's only host.
     """
     if not (spec.torchrun and KINDS[spec.kind].starts_torchrun(spec)):
         return False

@@ -47,13 +47,13 @@ class TrainingJobArgs:
     spec: JobSpec
     """Description of the job."""
     placement: Placement
-    """The platform's values for its pods."""
+    """The platform's values for the job's pods."""
     secrets: Mapping[str, pulumi.Input[str]] = field(default_factory=dict)
     """Secret value of each variable in the spec's `secrets`."""
     checkout: Path = Path()
     """Folder that the paths of user scripts are relative to."""
     after: Sequence[pulumi.Resource] = ()
-    """Resources that must exist before its pods can start."""
+    """Resources that must exist before the job's pods can start."""
 
 
 class TrainingJob(pulumi.ComponentResource):
@@ -102,7 +102,7 @@ ETCD_DATA = "/var/lib/etcd"
 def _render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> None:
     """Create an etcd with one member and its Service. Its data does not outlive the job.
 
-    torchrun uses etcd's v2 API, which must be enabled: https://github.com/pytorch/pytorch/issues/158326.
+    torchrun uses etcd's v2 API, so enable that API: https://github.com/pytorch/pytorch/issues/158326.
     """
     # Import here: these types take 0.1 s to import, and most jobs use another rendezvous.
     from pulumi_kubernetes.apps.v1 import Deployment, DeploymentSpecArgs, DeploymentStrategyArgs

@@ -20,9 +20,9 @@ CHECKPOINTING = "activation_checkpointing"
 """Flag for the results that a backward pass computes again."""
 GIB = 2**30
 MASTER_BYTES = 4
-"""Bytes of a weight, of its gradient and of each number of its optimizer: the trainer keeps them in 32 bits."""
+"""Bytes of a weight, of its gradient and of each number of its optimiser: the trainer keeps them in 32 bits."""
 OPTIMIZER_NUMBERS = {"adamw": 2, "sgd": 1}
-"""Numbers that an optimizer keeps for each weight: two averages, or the momentum."""
+"""Numbers that an optimiser keeps for each weight: two averages, or the momentum."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Model:
 
     @property
     def matrix_weights(self) -> int:
-        """Weights that each token is multiplied with: all but the norms and the look-up."""
+        """Weights that multiply each token: all but the norms and the look-up."""
         return self.layers * self.block_weights + self.vocabulary * self.width
 
     def flops_per_token(self, context: int) -> float:
@@ -78,7 +78,7 @@ class LanguageTraining:
     """Samples of a device in each step."""
     accumulate: int
     number_bytes: int
-    """Bytes of a number of the activations."""
+    """Bytes per number of the activations."""
     optimizer: str
     is_compiled: bool
     checkpointing: str
@@ -104,7 +104,7 @@ class LanguageTraining:
     @property
     def flops_per_token(self) -> float:
         """Operations of a training step for each token, without those of LoRA's adapters."""
-        # Fixed weights have no gradients, a third of their operations.
+        # Fixed weights have no gradients, which saves a third of their operations.
         fixed = self.model.matrix_weights if self.is_adapted else 0
         return self.model.flops_per_token(self.context) - 2.0 * fixed
 
@@ -144,7 +144,7 @@ def model_sizes(spec: JobSpec) -> dict[str, int]:
 
 
 def group_sizes(spec: JobSpec) -> dict[str, int]:
-    """Return the groups that a job's flag names, with AUTO for `auto`. The last one counts if one is there twice."""
+    """Return the groups in a job's flag, with AUTO for `auto`. If a group occurs twice, its last size counts."""
     text = str(value_of(LANGUAGE, spec.flags, "parallelism") or "")
     pairs = [pair.split("=") for pair in text.split(",") if pair]
     return {name: AUTO if size == "auto" else int(size) for name, size in pairs}
@@ -161,7 +161,7 @@ def devices_per_process(spec: JobSpec) -> int:
 
 
 def num_devices(spec: JobSpec) -> int:
-    """Return the devices of all hosts that groups divide. An elastic job has those of one host at least."""
+    """Return the number of devices that groups divide: all hosts' devices, or one host's if the job is elastic."""
     processes = spec.processes_per_host if spec.elastic else process_layout(spec).world_size
     return processes * devices_per_process(spec)
 
@@ -202,9 +202,9 @@ def block_numbers(training: LanguageTraining) -> int:
     """Return the numbers that a block keeps for each token until its backward pass.
 
     Counted as in https://arxiv.org/abs/2205.05198, section 4.1, for this block: attention without the matrix of scores
-    (https://arxiv.org/abs/2205.14135), SwiGLU and no dropout. It keeps the inputs of both norms and of the layers after
-    them, queries, keys, values and the output of the attention, and in the feed-forward layer both products, SiLU's
-    output and the last layer's input. A compiled block can compute the elementwise results again, and selective
+    (https://arxiv.org/abs/2205.14135), SwiGLU and no dropout. The block keeps the inputs of both norms and of the
+    layers after them. Attention keeps queries, keys, values and its output. The feed-forward layer keeps both products,
+    SiLU's output and the last layer's input. A compiled block can compute the elementwise results again, and selective
     activation checkpointing does.
     """
     model = training.model
@@ -215,7 +215,7 @@ def block_numbers(training: LanguageTraining) -> int:
 
 
 def _activations(training: LanguageTraining) -> tuple[float, float]:
-    """Return the bytes that all blocks keep for their backward pass, and those that it computes again at a time."""
+    """Return the bytes that all blocks keep for their backward pass, and the bytes that one block computes again."""
     layers, numbers = training.model.layers, block_numbers(training)
     # With full checkpointing, each block keeps its input, and one block at a time has all numbers.
     kept, again = (
@@ -229,7 +229,7 @@ def estimated_memory(training: LanguageTraining) -> DeviceMemory:
     model, parts = training.model, training.shard * training.tensor
     master = MASTER_BYTES * model.weights / parts
     if training.is_sharded:
-        # Two blocks and the root's weights are gathered at a time, and a block's gradient.
+        # FSDP2 gathers two blocks, the root's weights and a block's gradient at a time.
         gathered = 3 * model.block_weights + model.embedding_weights
         copies = training.number_bytes * gathered / training.tensor
     else:
@@ -249,12 +249,12 @@ def least_memory(training: LanguageTraining) -> DeviceMemory:
     """Return a lower bound of the memory that a device needs in the second step.
 
     Gradients exist only after the activations are freed, so the larger of the two counts. Accumulated gradients exist
-    at the same time. A block is computed again only after the scores are freed, so the larger of these two counts.
-    XLA can compute the scores of attention again, so they do not count.
+    at the same time. The backward pass frees the logits before it computes a block again, so the larger of these two
+    counts. XLA can compute the scores of attention again, so they do not count.
     """
     training = replace(training, keeps_scores=False)
     found = estimated_memory(training)
-    # Frozen weights need no inputs of their products, so at least the inputs of the blocks are kept.
+    # Fixed weights need no inputs of their products, so only the inputs of the blocks count.
     kept = replace(training, checkpointing="full") if training.is_adapted else training
     (inputs, again), logits = _activations(kept), _logits(training)
     activations = inputs + again
@@ -274,7 +274,7 @@ def _logits(training: LanguageTraining) -> float:
 
 
 def device_memory(spec: JobSpec) -> tuple[int, str]:
-    """Return the bytes of each device at most, and its name: a GPU, or a process's share of the host's memory."""
+    """Return the memory of each device in bytes, and its name: a GPU, or a process's share of the host's memory."""
     if gpu := GPUS.get(spec.accelerator or ""):
         return gpu.memory_gib * GIB, gpu.name
     if spec.tpu:
@@ -286,7 +286,7 @@ def device_memory(spec: JobSpec) -> tuple[int, str]:
 
 
 def shard_problem(spec: JobSpec, shard: int, width: int) -> str:
-    """Return what is wrong with shard groups of this size on PyTorch/XLA; empty if nothing is."""
+    """Return the problem with shard groups of this size on PyTorch/XLA; empty if there is none."""
     per_host = devices_per_process(spec)
     if shard > 1 and uses_torchrun(spec):
         return "is not allowed with one process for each device; write `processes_per_host: 1` on TPUs, or remove it"
@@ -298,10 +298,10 @@ def shard_problem(spec: JobSpec, shard: int, width: int) -> str:
 
 
 def settings_that_fit(spec: JobSpec, limit: int) -> str:
-    """Return flags with which a job's training fits by the estimate; empty if no flags were found.
+    """Return flags that make a job's training fit by the estimate; empty if there are none.
 
-    More ranks that share the weights come first, then smaller parts of a batch, activation checkpointing, a shorter
-    context, and a smaller model unless published weights give its sizes.
+    Try more ranks that share the weights first, then smaller parts of a batch, activation checkpointing and a shorter
+    context. Try a smaller preset last, unless flags or published weights give the model's sizes.
     """
     training = language_training(spec)
     for found in _candidates(spec, training):

@@ -61,7 +61,7 @@ UNAWAITED = {"pulumi.com/skipAwait": "true"}
 """Annotation of resources that become ready only when the job's pods run."""
 CREATED_IS_READY = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
 """Annotation that makes Pulumi wait for a job's creation, not its end. With `skipAwait` Pulumi would not wait for its
-deletion either (https://github.com/pulumi/pulumi-kubernetes/issues/3154), and its replacement has the same name."""
+deletion either (https://github.com/pulumi/pulumi-kubernetes/issues/3154). The replacement has the same name."""
 QUEUE_PATH = f'metadata.labels["{QUEUE_LABEL}"]'
 """Path of the queue label in a resource. Kueue rejects a change of the label in a running job, so a change replaces the
 job."""
@@ -95,9 +95,9 @@ def failure_policy(
 ) -> PodFailurePolicyArgs:
     """Return a policy that does not count disruptions as failures and fails the job at once on final exit codes.
 
-    `peers_leave` also ignores hosts that left because others did; otherwise JobSet would count one more failure and
-    restart the whole set. With `launchers_restart`, a pod whose launcher exits by itself fails the job: the launcher
-    has used all restarts, or a restart would not help.
+    `peers_leave` also ignores hosts that left because others did. Otherwise JobSet would count one more failure and
+    restart the whole set. With `launchers_restart`, a pod whose launcher exits by itself fails the job. The launcher
+    has then used all restarts, or a restart would not help.
 
     Rules: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
     """
@@ -150,7 +150,7 @@ CONTAINER = "trainer"
 USER = 1000
 """User and group of every process of a job."""
 LOST_NODE_SECONDS = 30
-"""Seconds that a pod stays on an unreachable node before it is replaced. Kubernetes' default is 300."""
+"""Seconds that a pod stays on an unreachable node before Kubernetes replaces it. The default is 300."""
 MAX_STARTUP_FAILURES = 150
 """Failed startup probes after which a pod fails: five minutes."""
 PUBLIC_ETCD_IMAGE = "registry.k8s.io/etcd:3.5.21-0"
@@ -203,7 +203,7 @@ class Placement:
     script: str | None = None
     """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
     script_paths: Mapping[str, str] = field(default_factory=dict)
-    """Path of each file of that ConfigMap by its key; empty if they are the same."""
+    """Path of each file of that ConfigMap by its key; empty if keys and paths are the same."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the trainer's image needs on the nodes. Jobs with a user's image do not get them, because that
     image may need other values."""
@@ -222,7 +222,7 @@ class Pod:
     role: str = WORKER
     """Its role in its job."""
     capacity: Capacity | None = None
-    """Requests of a pod that starts or coordinates training; None for those of a host."""
+    """Requests of a pod that starts or coordinates training; None for the requests of a host."""
     container: str = CONTAINER
     """Name of its container, which some operators prescribe."""
     subdomain: str | None = None

@@ -1,4 +1,4 @@
-"""Queues component: Kueue's objects for queued jobs. They are a quota for each pool, and the queues that share it.
+"""Queues component: Kueue's objects for queued jobs: a quota for each pool, and the queues that share the quotas.
 
 Kueue counts the capacity of all nodes together. It admits all hosts of a job at once, when the remaining quota is
 enough. Source: sigs.k8s.io/kueue v0.19.2, apis/kueue/v1beta2.
@@ -243,7 +243,7 @@ def resource_group(pools: Sequence[PoolCapacity]) -> ResourceGroup:
 
 
 def _quotas(pool: PoolCapacity, devices: Sequence[str]) -> tuple[ResourceQuota, ...]:
-    """Return quotas in the API server's format. Any other format would be a difference in every update."""
+    """Return quotas in the API server's format. Any other format would cause a difference in every update."""
     amounts = {
         "cpu": format_cpu(pool.free.millicores),
         "memory": format_memory(pool.free.memory // MEBIBYTE * MEBIBYTE),

@@ -65,7 +65,7 @@ Values = Mapping[str, str | int | float | bool]
 def flag_problems(recipe: str, flags: Values, *, has_user_image: bool = False) -> Iterator[Problem]:
     """Yield a problem for each flag that the trainer would reject: unknown, duplicate, or with an invalid value.
 
-    A user's image may have other models, so its `arch` is not checked.
+    A user's image may have other models, so do not check its `arch`.
     """
     recipe_flags, keys = FLAGS[recipe], dict[str, str]()
     for key, value in flags.items():

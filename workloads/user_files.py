@@ -1,4 +1,4 @@
-"""The user's files that a job gets: its script, its requirements, and its data in a folder or bucket. Pure."""
+"""The user's files that a job gets: its script, its requirements, and its data in a folder or bucket. No Pulumi."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILE_NAME = re.compile(r"(?!\.\.)[-._a-zA-Z0-9]{1,253}")
 NOT_PYTHON_SUFFIX = re.compile(r"\.(?!(py|pyc|pyz|pyw|zip|whl|egg)$)[A-Za-z]+$")
 """Suffixes of files that Python cannot run. A name without a suffix may be a folder with a __main__.py."""
 SOURCE_SUFFIXES = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt")
-"""Suffixes of the files that are sent with a script. Data and weights are not sent."""
+"""Suffixes of the files that pods get with a script. Pods do not get data and weights."""
 STACK_FILE = re.compile(r"Pulumi(\.[^.]+)?\.yaml")
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py for a file of this checkout"
@@ -40,9 +40,9 @@ SCRIPT_REMEDY = "write a path in the image, such as /opt/train.py, or ./train.py
 
 @dataclass(frozen=True, kw_only=True)
 class UserScript:
-    """Script of a user: a Python file of the project that a ConfigMap copies into the pods, without an image build.
+    """Script of a user: a Python file of the project. A ConfigMap copies it into the pods, without an image build.
 
-    In a project outside of the checkout, the source files next to the script are sent with it. Files that are too large
+    In a project outside of the checkout, pods also get the source files next to the script. Files that are too large
     for a ConfigMap become a layer of the job's image.
     """
 
@@ -51,7 +51,7 @@ class UserScript:
     text: str
     """Content of the file."""
     neighbours: Mapping[str, str] = field(default_factory=dict)
-    """Content of the other files of its folder, by their path in it."""
+    """Content of the other files of its folder, by their path in the folder."""
 
     @property
     def files(self) -> dict[str, str]:
@@ -96,7 +96,7 @@ class UserScript:
 
     @property
     def paths(self) -> dict[str, str]:
-        """Path of each file by its key; empty if they are the same."""
+        """Path of each file by its key; empty if keys and paths are the same."""
         found = {key: path for path, key in self.keys.items()}
         return {} if all(key == path for key, path in found.items()) else found
 
@@ -214,10 +214,10 @@ def _is_left_out(folder: Path) -> bool:
 
 
 MAX_REQUIREMENTS_BYTES = 64_000
-"""Maximum size. A list with hashes of hundreds of packages is smaller."""
+"""Maximum size of a requirements file. A list with hashes of hundreds of packages is smaller."""
 _REMEDY = "write a path relative to the folder of the stack's file, such as requirements.txt"
 _OTHER_FILE = re.compile(r"-[rce]|--(requirement|constraint|editable)\b|\.{0,2}/|\.$|file:|.*@\s*file:")
-"""Line that refers to another file, which is not in the build of the image."""
+"""Line that refers to another file, which the build of the image lacks."""
 _COMMENT = re.compile(r"(^|\s)#.*")
 _OPTION = re.compile(r"\s-")
 """Beginning of an option after a package, such as `--hash`."""
@@ -276,7 +276,7 @@ def _check_lines(text: str) -> None:
 
 
 def _packages(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield number and text of each line with a package, without its options and with the lines that continue it."""
+    """Yield number and text of each line with a package. Join continued lines and leave out options."""
     first, parts = 0, list[str]()
     for number, line in enumerate(lines, start=1):
         first = first if parts else number
@@ -285,7 +285,7 @@ def _packages(lines: list[str]) -> Iterator[tuple[int, str]]:
             continue
         text = _OPTION.split(" ".join(parts), maxsplit=1)[0].strip()
         parts.clear()
-        # pip also takes URLs and variables, which are checked in the build.
+        # pip also accepts URLs and variables. The build of the image checks them.
         if _PACKAGE.match(text) and "://" not in text and "${" not in text:
             yield first, text
 
@@ -305,7 +305,7 @@ DATA_VARIABLE = "TRAINYARD_DATA"
 DATA_PATH = "/data"
 """Path of the data in pods, if it is a folder of this machine."""
 BUCKET_REFERENCE = "$(TRAINYARD_BUCKET)"
-"""URL of the stack's bucket in a variable of a pod, which Kubernetes expands."""
+"""Reference to the variable with the URL of the stack's bucket. Kubernetes expands it in a pod."""
 HIDDEN_FOLDERS = ("/dev", "/proc", "/run", "/sys", "/var/lib", "/var/log")
 """Folders of this machine that nodes do not see as they are (infra/local/node.py)."""
 USER = 1000

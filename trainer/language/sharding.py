@@ -26,7 +26,7 @@ DATA, SHARD, TENSOR = "data", "shard", "tensor"
 def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: torch.dtype) -> None:
     """Shard the weights, so that each rank holds only its part. The weights must be on the meta device.
 
-    Matrices are multiplied in `dtype`, and gradients are added in 32 bits.
+    Multiply matrices in `dtype`, and add gradients in 32 bits.
     """
     mesh = init_device_mesh(device_type, (sizes.data, sizes.shard, sizes.tensor), mesh_dim_names=(DATA, SHARD, TENSOR))
     if sizes.tensor > 1:
@@ -40,10 +40,10 @@ def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: 
 
 
 def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
-    """Divide heads, hidden width and vocabulary among the ranks of a tensor group, and the tokens between two layers.
+    """Divide heads, hidden width and vocabulary among the ranks of a tensor group. Between layers, divide the tokens.
 
-    https://arxiv.org/abs/1909.08053 describes the first, https://arxiv.org/abs/2205.05198 the second (sequence
-    parallel).
+    https://arxiv.org/abs/1909.08053 describes the first division. https://arxiv.org/abs/2205.05198 describes the
+    second (sequence parallel).
     """
     tokens, fixed = Shard(1), [name for name, weight in model.named_parameters() if not weight.requires_grad]
     block: dict[str, ParallelStyle] = {
@@ -70,16 +70,16 @@ def _divide_matrices(model: Decoder, mesh: DeviceMesh) -> None:
         "head": ColwiseParallel(input_layouts=tokens, output_layouts=Replicate()),
     }
     parallelize_module(model, mesh, whole)
-    for name in fixed:  # SequenceParallel makes new weights, which would be trained
+    for name in fixed:  # SequenceParallel creates trainable weights
         model.get_parameter(name).requires_grad_(False)
-    # A copy is a plain tensor. torch 2.15 loses the gradient of a compiled block's input that is still on its way from
-    # the other ranks (AsyncCollectiveTensor).
+    # Clone to a plain tensor. torch 2.15 loses the gradient of a compiled block's input while other ranks still send
+    # that input (AsyncCollectiveTensor).
     model.embedding.register_forward_hook(lambda _module, _tokens, hidden: hidden.clone())
     model.tie()
 
 
 def _divide_adapters(layer: AdaptedLinear, mesh: DeviceMesh, *, is_column: bool) -> None:
-    """Divide the adapter on the side on which the layer is divided, and copy the one that has the low rank there."""
+    """Divide the adapter on the layer's divided side. Replicate the other adapter."""
     down, up = (Replicate(), Shard(0)) if is_column else (Shard(1), Replicate())
     layer.lora_down, layer.lora_up = (
         nn.Parameter(distribute_tensor(torch.empty(weight.shape, device=weight.device), mesh, [placement]))

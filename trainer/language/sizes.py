@@ -1,4 +1,4 @@
-"""Sizes of language models by preset, and of the groups of ranks that train one. Without torch."""
+"""Sizes of language models by preset, and of the groups of ranks that train one. Does not import torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEPARATOR = 256
 """Token before each document and after the last one, if tokens are bytes. Lower tokens are bytes."""
 MIN_VOCABULARY = SEPARATOR + 1
 ROPE_RANGE, ROPE_TOKENS = (1.0, 4.0), 8192
-"""Rotations that Llama 3.1 slows down: fully those of more than 8192 / 1 tokens a turn, not those below 8192 / 4.
+"""Rotations that Llama 3.1 slows down: fully above 8192 / 1 tokens a turn, not at all below 8192 / 4.
 From the published configurations of Llama 3.1, 3.2 and 3.3."""
 AUTO = 0
 """Size of a group that is not set."""
@@ -43,7 +43,7 @@ class Sizes:
         return self.width // self.heads
 
     def matrix_weights(self, vocabulary: int) -> int:
-        """Return the number of weights that each token is multiplied with: all but norms and input embedding."""
+        """Return the number of weights that multiply each token: all but norms and input embedding."""
         attention = 2 * self.width * self.head_width * (self.heads + self.kv_heads)
         return self.layers * (attention + 3 * self.width * self.hidden) + vocabulary * self.width
 
@@ -53,7 +53,7 @@ class Sizes:
         A forward pass takes two operations per weight, and a backward pass twice as many. The scores and the sums of
         attention take 12 layers x width x context (https://arxiv.org/abs/2204.02311, appendix B). Half of that counts,
         because a token attends to half of the context on average (https://arxiv.org/abs/2307.08691, section 4.1).
-        With weights of adapters, all others are fixed and have no gradients, a third of their operations.
+        With adapters, all other weights are fixed: without gradients, they take a third fewer operations.
         """
         own = 4.0 if adapters else 6.0
         return own * self.matrix_weights(vocabulary) + 6.0 * adapters + 6.0 * self.layers * self.width * context
@@ -88,7 +88,7 @@ ParallelismText = Annotated[
 
 
 def choose_sizes(preset: str, output: str, settings: object) -> Sizes:
-    """Return the sizes of a preset, with the settings of the same name that are not 0 in place of its own.
+    """Return the sizes of a preset. A setting other than 0 replaces the size of the same name.
 
     Raises ConfigurationError if they do not fit together.
     """
@@ -106,12 +106,12 @@ def choose_sizes(preset: str, output: str, settings: object) -> Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """Sizes of the groups of ranks. Neighbours are in one tensor group, and neighbouring groups in one shard group."""
+    """Sizes of the groups of ranks. Neighbours form a tensor group, and neighbouring tensor groups a shard group."""
 
     data: int = 1
     """Copies of the weights."""
     shard: int = 1
-    """Ranks that share a copy of the weights, and gather each block's before they use it."""
+    """Ranks that share a copy of the weights. They gather each block's weights before use."""
     tensor: int = 1
     """Ranks that share each matrix product and all samples."""
 

@@ -29,11 +29,11 @@ from trainer.tasks import Evaluation, Task, run_test_set
 BETAS = (0.9, 0.95)
 """Decays of AdamW's averages, as for Llama 2: https://arxiv.org/abs/2307.09288, section 2.1."""
 PADDING = 64
-"""Input lengths are rounded up to a multiple of this when text is generated, so that few shapes are compiled."""
+"""Text generation rounds input lengths up to a multiple of this, so that torch compiles few shapes."""
 
 
 def optimizer_groups(config: LanguageConfig, model: nn.Module) -> list[dict[str, Any]]:
-    """Return the weights in groups, of which the norms do not decay."""
+    """Return the weights in two groups: matrices with weight decay, and norms without."""
     matrices, norms = (
         [weight for weight in model.parameters() if (weight.dim() > 1) == is_2d and weight.requires_grad]
         for is_2d in (True, False)
@@ -42,7 +42,7 @@ def optimizer_groups(config: LanguageConfig, model: nn.Module) -> list[dict[str,
 
 
 def losses(scores: torch.Tensor, labels: torch.Tensor, *, z_loss: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sum over the labels that training lowers, and the sum of their cross entropies.
+    """Return the sum that training minimises, and the sum of the labels' cross entropies.
 
     The two differ by the z-loss of https://arxiv.org/abs/2204.02311, section 5.
     """
@@ -56,9 +56,9 @@ def losses(scores: torch.Tensor, labels: torch.Tensor, *, z_loss: float) -> tupl
 
 @torch.no_grad()
 def clip_gradients(weights: Iterable[torch.Tensor], most: float) -> torch.Tensor:
-    """Return the norm of the gradients over all ranks, and scale them down to `most` if it is higher and not 0.
+    """Return the norm of the gradients over all ranks. Scale a higher norm down to `most`, unless `most` is 0.
 
-    torch's clip_grad_norm_ would reduce each sharded gradient's norm on its own.
+    torch's clip_grad_norm_ would reduce each sharded gradient's norm separately.
     """
     gradients: list[Any] = [weight.grad for weight in weights if weight.grad is not None]
     norms: dict[tuple[bool, ...], list[torch.Tensor]] = defaultdict(list)
@@ -175,7 +175,7 @@ class LanguageTask(Task):
         return sizes.flops_per_token(context=self._config.context, vocabulary=vocabulary, adapters=adapters)
 
     def loss(self, output: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sum that training lowers, and the sum of the tokens' losses."""
+        """Return the sum that training minimises, and the sum of the tokens' losses."""
         return losses(output, labels, z_loss=self._config.z_loss)
 
     def before_update(self, model: nn.Module, meter: Meter) -> None:
@@ -213,15 +213,15 @@ class LanguageTask(Task):
                 report.event("sample", step=step, text=json.dumps(text, ensure_ascii=False))
 
     def _write(self, model: nn.Module, stop_requested: Callable[[], bool]) -> str:
-        """Return the prompt and the text that the model writes after it. The text is the same on all ranks.
+        """Return the prompt and the model's continuation. The text is the same on all ranks.
 
-        It ends early if a rank is preempted.
+        The text ends early if a rank is preempted.
         """
         config, runtime = self._config, self._runtime
         generator = torch.Generator().manual_seed(config.seed)
         coder = self._texts.coder
         tokens = [coder.separator, *map(int, next(coder.encode([config.prompt.encode()])))]
-        # On XLA each length is a graph.
+        # XLA compiles a graph for each length.
         unit = config.context if runtime.device.type == "xla" else PADDING * runtime.tensor_size
         for _ in range(config.sample_tokens):
             if runtime.stop_requested(is_local=stop_requested()):

@@ -30,7 +30,7 @@ from trainer.restarts.rounds import HostsMissing, JobEnded, Rounds
 FINAL_EXIT_CODES = frozenset({DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION})
 """Exit codes after which the same ranks would fail again."""
 STOP_SECONDS = 5
-"""Seconds that ranks have to exit after another rank is lost. Without it they cannot save anything."""
+"""Seconds that ranks have to exit after another rank is lost. Without that rank they cannot save anything."""
 SHUTDOWN_SECONDS = 30
 """Seconds that ranks of a preempted host have to exit, if torchrun has no --shutdown-timeout."""
 EXIT_CODES = 256
@@ -99,7 +99,7 @@ class InPlaceAgent(LocalElasticAgent):
             start_method=config.start_method,
             log_line_prefix_template=config.log_line_prefix_template,
         )
-        # Not every version of torch in an image accepts this parameter.
+        # Some versions of torch in the images lack this parameter.
         self._shutdown_timeout = getattr(config, "shutdown_timeout", SHUTDOWN_SECONDS)
         self._rounds = rounds
         self._failed_with: int | None = None
@@ -145,7 +145,7 @@ class InPlaceAgent(LocalElasticAgent):
         self._shutdown(signal.SIGTERM, STOP_SECONDS)
 
     def _supervise(self) -> RunResult | None:
-        """Wait until the ranks of all hosts are done. Returns None if the round ends before."""
+        """Wait until the ranks of all hosts are done. Returns None if the round ends first."""
         self._failed_with = None
         while True:
             time.sleep(self._worker_group.spec.monitor_interval)

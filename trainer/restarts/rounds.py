@@ -2,7 +2,7 @@
 
 A round is one start of all ranks. Before a round, the launchers of all hosts meet in a store on host 0. During the
 round they poll the job's state in that store. The state counts the restarts of the whole job. Every launcher remembers
-the count, so that a new host 0 with an empty store can get it from the others.
+the count, and gives it to a new host 0 with an empty store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # torch.distributed's own; no types there
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore  # torch.distributed exports them without types
 from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousStoreInfo
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
@@ -42,7 +42,7 @@ FIRST_FAILURE_GRACE_SECONDS = 3.0
 STORE_GRACE_SECONDS = 3.0
 """Seconds that an ended or preempted host 0 keeps its store, so that every host can read the reason."""
 PREEMPTION_NOTICE_SECONDS = 2.0
-"""Seconds that a preempted host takes to tell the others."""
+"""Longest time in seconds that a preempted host takes to tell the others."""
 FINISH_SECONDS = 300.0
 """Seconds that a host with finished ranks waits for the others, as torchrun does (exit_barrier_timeout)."""
 Answer = TypeVar("Answer")
@@ -233,7 +233,7 @@ class Rounds(StaticTCPRendezvous):
             return self.joined.following(has_started=True)
 
     def announce_preemption(self) -> None:
-        """Tell the others that this host was preempted, which does not count as a failure."""
+        """Tell the other hosts about the preemption of this host. A preemption does not count as a failure."""
 
         def mark(connection: StoreConnection) -> None:
             while (state := connection.read()).round == self.joined.round and not (

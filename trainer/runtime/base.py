@@ -1,4 +1,4 @@
-"""Interface of the training loop to a device and to the other ranks, and its forms on CPU and CUDA."""
+"""Interface of the training loop to a device and to the other ranks, with implementations for CPU and CUDA."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed's own; exported there without types
+from torch._C._distributed_c10d import PrefixStore, Store  # torch.distributed exports them without types
 from torch.nn.parallel import DistributedDataParallel
 
 from trainer.config import TrainConfig
@@ -34,11 +34,11 @@ PREEMPTED_KEY = "leaving"
 """Key in the store that a preempted rank sets while the ranks do not communicate at every step."""
 Shared = TypeVar("Shared")
 HOST_MEMORY_TEXT = re.compile(r"DefaultCPUAllocator: can't allocate memory|std::bad_alloc")
-"""torch has no exception type for the host's memory."""
+"""Errors when the host runs out of memory. torch has no exception type for them."""
 GPU_MEMORY_TEXT = re.compile(
     r"CUDA error: out of memory|Cuda failure (\d+ )?'out of memory'|CU[A-Z]+_(STATUS_)?ALLOC_FAILED"
 )
-"""Memory that CUDA's libraries and NCCL allocate themselves, so that torch.OutOfMemoryError is not raised.
+"""Errors when CUDA's libraries or NCCL cannot allocate memory. torch does not raise torch.OutOfMemoryError for them.
 
 https://github.com/pytorch/pytorch/issues/128601
 """
@@ -79,11 +79,11 @@ class Runtime:
     device_ids: list[int] | None = None
     """The device_ids argument of DistributedDataParallel."""
     metrics_lag_steps = 0
-    """Number of optimiser steps after which the numbers of a step are read."""
+    """Number of optimiser steps to wait before the log reads the measures of a step."""
     tensor_size = 1
     """Number of ranks in each tensor group. They share their samples."""
     is_lockstep = False
-    """True if ranks need each other in each forward pass, because no rank has the whole model or the whole graph."""
+    """True if no rank has the whole model or the whole graph, so that each forward pass needs several ranks."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.world = self.num_devices = launcher_number("WORLD_SIZE", "1", least=1)
@@ -132,7 +132,7 @@ class Runtime:
         return (self.half_dtype() if self.config.amp else None) or torch.float32
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Return a context that computes in that precision."""
+        """Return a context that computes in `precision`."""
         if self.precision == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.precision)
@@ -161,7 +161,7 @@ class Runtime:
 
     @property
     def data_device(self) -> torch.device:
-        """The device on which batches are created and an evaluation counts."""
+        """The device that holds new batches and the counts of an evaluation."""
         return self.device
 
     def feed(self, data: Data) -> Data:
@@ -179,7 +179,7 @@ class Runtime:
 
     def evaluating(self) -> AbstractContextManager[object]:
         """Return a context without gradients."""
-        # Not inference mode: sharded weights gathered in it cannot be used in training, and float8 does not run in it.
+        # Not inference mode: training cannot use sharded weights gathered in it, and float8 does not run in it.
         return torch.no_grad()
 
     def flush(self) -> None:
@@ -194,7 +194,7 @@ class Runtime:
         """Average the gradients over all ranks, unless the wrapped model has done that."""
 
     def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Return the tensors in a form that a checkpoint can be written from."""
+        """Return the tensors in the form that a checkpoint stores."""
         return tensors
 
     def host_like(self, weight: torch.Tensor) -> torch.Tensor:
@@ -202,7 +202,7 @@ class Runtime:
         return weight
 
     def restore(self, target: torch.Tensor, saved: torch.Tensor) -> None:
-        """Copy a saved tensor, or this rank's part of it, to one on the device."""
+        """Copy a saved tensor, or this rank's part of it, to a tensor on the device."""
         local_part(target).copy_(local_part(saved))
 
     def counts(self) -> dict[str, int]:
@@ -210,14 +210,14 @@ class Runtime:
         return {}
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
-        """Return how each tensor is spread over several devices of this rank, if there are several."""
+        """Return the sharding of each tensor by name, or nothing if there is only one device."""
         del model, batch
         return {}
 
     def all_reduce_decision(self, decision: Decision) -> Decision:
         """Submit this rank's decision and return the common decision of the previous call.
 
-        The ranks decide while the next step is computed, so that no step waits. All ranks must call it equally often.
+        The ranks decide while they compute the next step, so that no step waits. All ranks must call it equally often.
         """
         self._has_stepped = True
         if self.world == 1:
@@ -246,7 +246,7 @@ class Runtime:
     def stop_requested(self, *, is_local: bool) -> bool:
         """Return True if this rank (`is_local`) or another one was preempted.
 
-        Ranks may call it at different times, or equally often if they run in lockstep.
+        In lockstep, all ranks must call it equally often. Otherwise, ranks may call it at different times.
         """
         if self.is_lockstep:
             return self.all_reduce_decision(Decision.PREEMPT if is_local else Decision.CONTINUE) == Decision.PREEMPT
@@ -352,7 +352,7 @@ def _from_compiler(error: Exception) -> bool:
 
 
 def memory_problem(error: BaseException, config: TrainConfig) -> str | None:
-    """Return what ran out and which limit to raise, or None if the error does not mean too little memory."""
+    """Return a message with the exhausted memory and the limit to raise, or None for any other error."""
     batch = f"flags.batch_size = {config.batch_size}, flags.accumulate = {config.accumulate}"
     first_line = next(iter(str(error).splitlines()), type(error).__name__)
     if line := _line(SHARED_MEMORY_TEXT, error):

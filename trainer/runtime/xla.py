@@ -1,4 +1,4 @@
-"""XLA runtime with PyTorch/XLA: one program for all devices of a process (SPMD), or one process per device."""
+"""XLA runtime with PyTorch/XLA: one process per host for all its devices (SPMD), or one process per device."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def start_xla(config: TrainConfig) -> XlaRuntime:
 
 
 class XlaRuntime(Runtime):
-    """A process with XLA devices. Operations are recorded and compiled, and only reading a value waits for them."""
+    """A process with XLA devices. It records and compiles operations. Only reading a value waits for them."""
 
     backend = "gloo"
     metrics_lag_steps = 2
@@ -100,11 +100,11 @@ class XlaRuntime(Runtime):
         return torch.device("cpu")
 
     def feed(self, data: Data) -> Data:
-        """Return the data set with its batches sent in advance."""
+        """Return a data set that sends its batches to the device in advance."""
         return PrefetchedBatches(data, self, batch_size=self.config.batch_size, accumulate=self.config.accumulate)
 
     def divide_model(self, sizes: Parallelism) -> None:
-        """Reject what XLA cannot do: only SPMD divides weights, along one axis."""
+        """Reject unsupported settings. Only SPMD divides weights, and only along one axis."""
         if getattr(self.config, "activation_checkpointing", "") == "selective":
             raise invalid_setting("activation_checkpointing", "selective", "none or full on XLA", "write full")
         if sizes.tensor > 1 or (sizes.shard > 1 and dist.is_torchelastic_launched()):
@@ -127,14 +127,14 @@ class XlaRuntime(Runtime):
         return sent_inputs, sent_labels
 
     def training(self, step: int) -> AbstractContextManager[object]:
-        """Return a context for one step, which is one graph and one span of a profile."""
+        """Return a context that makes a step one graph and one span of a profile."""
         return cast("AbstractContextManager[object]", xp.StepTrace("train_step", step_num=step))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Return a context without gradients, because XLA has no inference mode.
 
-        Its graphs are not counted as steps.
+        Its graphs do not count as graphs of steps.
         """
         with torch.no_grad(), self.outside_steps():
             yield
@@ -152,7 +152,7 @@ class XlaRuntime(Runtime):
         torch_xla.sync()
 
     def sync_buffers(self, model: nn.Module) -> None:
-        """Copy rank 0's buffers to all ranks. Its graphs are not counted as steps."""
+        """Copy rank 0's buffers to all ranks, outside of the steps' graphs."""
         with self.outside_steps():
             super().sync_buffers(model)
             torch_xla.sync()
@@ -181,7 +181,7 @@ class XlaRuntime(Runtime):
 
     @contextmanager
     def outside_steps(self) -> Iterator[None]:
-        """Return a context whose graphs are not counted as steps."""
+        """Return a context whose graphs do not count as graphs of steps."""
         before = _compiled()
         try:
             yield
@@ -200,13 +200,13 @@ class SpmdRuntime(XlaRuntime):
         self.num_devices = xr.global_runtime_device_count()
 
     def devices(self) -> list[int]:
-        """Return the numbers of all devices, host by host. Those of a host need not follow each other."""
+        """Return the numbers of all devices, host by host. A host's numbers need not be consecutive."""
         native: Any = torch_xla._XLAC
         own = [int(name.rpartition(":")[2]) for name in native._xla_get_runtime_devices()]
         return [number for numbers in self.gather(own) for number in numbers]
 
     def scale(self, scale: float) -> torch.Tensor:
-        """Divide by the number of hosts, because the sum is already that of all hosts."""
+        """Divide by the number of hosts, because the sum of losses is already that of all hosts."""
         return self._scalar(scale / self.world)
 
     def wrap(self, model: nn.Module) -> nn.Module:
@@ -239,7 +239,7 @@ class SpmdRuntime(XlaRuntime):
         return values.cpu()
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
-        """Return how the batch and each weight are spread over the devices."""
+        """Return the shardings of the batch and of each weight by name."""
         if self.num_devices == 1:
             return {}
         name = "tokens" if isinstance(self.config, LanguageConfig) else "images"
@@ -271,16 +271,16 @@ class ReplicaRuntime(XlaRuntime):
 
 
 class DecoderRuntime(SpmdRuntime):
-    """SPMD that shares a decoder's weights, gradients and optimizer state among the devices of all hosts.
+    """SPMD that shares a decoder's weights, gradients and optimiser state among the devices of all hosts.
 
-    Weights are divided along the model's width, which all but some adapters have.
+    It divides weights along the model's width. Some adapters lack that dimension and stay whole.
 
     MaxText divides its axis `embed` in the same way:
     https://github.com/AI-Hypercomputer/maxtext/blob/main/src/maxtext/configs/base.yml (logical_axis_rules).
     """
 
     def divide_model(self, sizes: Parallelism) -> None:
-        """Arrange the devices. Each has a part of the weights, and hosts save theirs."""
+        """Arrange the devices. Each device has a part of the weights, and each host saves its devices' parts."""
         super().divide_model(sizes)
         width, per_host = cast("LanguageConfig", self.config).sizes.width, self.num_devices // self.world
         if width % sizes.shard or (sizes.shard % per_host and per_host % sizes.shard):
@@ -296,7 +296,7 @@ class DecoderRuntime(SpmdRuntime):
         self._host_mesh: Any = None
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model with its weights divided, and with the samples of each block's output."""
+        """Return the model with divided weights. Hooks divide the samples of each block's output."""
         for weight in model.parameters():
             self.divide(weight)
         for layer in model.modules():
@@ -305,7 +305,7 @@ class DecoderRuntime(SpmdRuntime):
         return model
 
     def sync_gradients(self, model: nn.Module) -> None:
-        """Divide the gradients like their weights, so that XLA divides the optimizer's state too."""
+        """Divide the gradients like their weights, so that XLA divides the optimiser's state too."""
         for weight in model.parameters():
             if weight.grad is not None:
                 self.divide(weight.grad)
@@ -342,7 +342,7 @@ class DecoderRuntime(SpmdRuntime):
         return tensor.shape.index(self._width) if self._width in tensor.shape else None
 
     def divide(self, tensor: torch.Tensor) -> None:
-        """Divide a tensor like the weights of its size."""
+        """Divide a tensor like the weights of the same size."""
         axis = self._axis(tensor)
         xs.mark_sharding(tensor, self._mesh, tuple(SHARD if own == axis else None for own in range(tensor.dim())))
 
@@ -352,7 +352,7 @@ class DecoderRuntime(SpmdRuntime):
             xs.mark_sharding(hidden, self._mesh, ((DATA, SHARD), None, None))
 
     def _on_host(self, tensor: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
-        """Return this host's part as a part of the whole tensor."""
+        """Return this host's part as a DTensor of the whole, or unchanged if it is the whole."""
         if part.shape == tensor.shape:
             return part
         # Imported here because it takes a second to load, and a single host does not need it.
@@ -367,14 +367,14 @@ class DecoderRuntime(SpmdRuntime):
 class PrefetchedBatches(Data):
     """A data set whose batches a thread sends to the device in advance.
 
-    All have one shape, because another shape is another graph.
+    All batches have one shape, because each shape needs a graph.
     """
 
     def __init__(self, data: Data, runtime: XlaRuntime, *, batch_size: int, accumulate: int) -> None:
         self.classes, self.sample_shape = data.classes, data.sample_shape
         self.num_samples, self.num_tests = data.num_samples, data.num_tests
         self._data, self._runtime = data, runtime
-        # Generated images always have the same full batch, which is sent once.
+        # Generated images always have the same full batch, so send it once.
         self._is_constant = isinstance(data, GeneratedImages)
         self._size = runtime.round_up_batch(-(-batch_size // accumulate)) * accumulate
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")

@@ -1,7 +1,7 @@
 """Kind `jobset`: a JobSet (jobset.x-k8s.io/v1alpha2), an Indexed Job for each TPU slice, or one for all hosts.
 
-A failed host restarts the whole set, at most `restarts` times. A final exit code fails it at once. An evicted host is
-replaced and does not count as a restart, and neither do hosts that leave because of it with exit code 75. Any other
+A failed host restarts the whole set, at most `restarts` times. A final exit code fails the set at once. Kubernetes
+replaces an evicted host. Neither that host nor hosts that then leave with exit code 75 count as restarts. Any other
 failure counts, because JobSet sees only that one of its Jobs failed. Source: sigs.k8s.io/jobset v0.12.0.
 """
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 SLICES = "worker"
 """Name of the set's one replicated job: a child Job for each slice."""
 FINAL_FAILURES = ("PodFailurePolicy", "DeadlineExceeded")
-"""Reasons of a failed Job after which the set fails too: a final exit code, or the deadline. Each restart resets it."""
+"""Reasons of a failed Job after which the set fails too: a final exit code, or the deadline since the last restart."""
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
-"""A node pool is a slice. Neither two slices of the job nor two jobs share a pool."""
+"""Annotation that gives each slice a node pool of its own. Slices never share a pool, even in different jobs."""
 
 
 def _hosts(spec: Object) -> int:
@@ -48,7 +48,7 @@ RESOURCE = Resource(
 
 @dataclass(frozen=True, kw_only=True)
 class FailureRule(Schema):
-    """Action when a Job of the set fails for one of some reasons."""
+    """Action when a Job of the set fails for one of these reasons."""
 
     name: str
     action: str
@@ -57,7 +57,7 @@ class FailureRule(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class FailurePolicy(Schema):
-    """Limit of restarts, and exceptions."""
+    """Limit of restarts, and rules for exceptions."""
 
     max_restarts: int
     rules: tuple[FailureRule, ...]
@@ -136,7 +136,7 @@ class JobSet(Kind):
 def job_set(
     spec: JobSpec, layout: ProcessLayout, jobs_name: str, template: JobTemplateSpecArgs, *, suspend: bool | None = None
 ) -> JobSetSpec:
-    """Return a set with one Job per slice. It is complete when all are, and starts again when one fails."""
+    """Return a set with one Job per slice. It is complete when all Jobs are, and restarts when one Job fails."""
     final = FailureRule(name="final", action="FailJobSet", on_job_failure_reasons=FINAL_FAILURES)
     return JobSetSpec(
         failure_policy=FailurePolicy(max_restarts=spec.restarts, rules=(final,)),
@@ -154,7 +154,7 @@ def job_template(
     pod: Pod,
     labels: dict[str, str] | None = None,
 ) -> JobTemplateSpecArgs:
-    """Return the Job of a slice. Its first failed host fails it, so that the set decides about a restart."""
+    """Return the Job of a slice. The first failed host fails the Job, so that the set decides about a restart."""
     from pulumi_kubernetes.batch.v1 import JobSpecArgs, JobTemplateSpecArgs
     from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 

@@ -1,7 +1,7 @@
 """Kind: interface of a job kind to shared code. Schema: base class for parts of custom resources. No Pulumi.
 
-One class per kind implements Kind, in a module of its own. That module imports at its top only what settings need.
-`render` imports the rest itself, and so Pulumi.
+One class per kind implements Kind, in a module of this package. Such a module imports at its top only what settings
+need. `render` imports the rest, such as Pulumi.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ETCD_SUFFIX = "-etcd"
 RANDOM_SUFFIX = "-xxxxx"
 """Placeholder for the random suffix that Kubernetes appends to the names of an Indexed Job's pods."""
 COMPLETION_INDEX: Mapping[str, str] = MappingProxyType({"JOB_COMPLETION_INDEX": "Kubernetes"})
-"""https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"""
+"""Variable of an Indexed Job: https://kubernetes.io/docs/concepts/workloads/controllers/job/#completion-mode"""
 NO_INDEX = "its pods have no completion index, which tells a TPU host its place in the slice"
 
 
@@ -54,7 +54,7 @@ class Resource:
     plural: str
     """Name in the API's paths."""
     complete: str = "Succeeded"
-    """Type of the condition that says it is complete."""
+    """Type of the condition of a complete job."""
     is_running: Callable[[Object], bool]
     """Function of its status: True if one of its hosts runs."""
     hosts: Callable[[Object], int]
@@ -62,7 +62,7 @@ class Resource:
     conditions: Callable[[Object], list[Object]] = listed_conditions
     """Function of its status: its conditions."""
     suspend: tuple[str, ...] = ("suspend",)
-    """Keys below its spec that suspend it."""
+    """Path, below its spec, of the key that suspends it."""
     intermediates: tuple[str, ...] = ()
     """Plural names, in the same API, of the objects through which it owns its pods."""
 
@@ -107,13 +107,13 @@ class Kind(ABC):
     is_one_job = False
     """True if all hosts are pods of one Kubernetes Job and share its uid."""
     retryable_offset = 0
-    """Number that launchers add to exit codes that mean "run it again"; its operator retries from this number on."""
+    """Number that launchers add to exit codes that mean "run it again". The operator retries codes from this one on."""
     operator_variables: tuple[str, ...] = ()
     """Environment variables that its operator sets, or replaces by others."""
     elastic_variables: tuple[str, ...] = ()
     """Further variables that its operator sets in elastic jobs."""
     reserved_variables: Mapping[str, str] = MappingProxyType({})
-    """Environment variable -> who else sets it."""
+    """Further reserved environment variables, each with its owner, such as `Kubernetes`."""
 
     @property
     def pod_types(self) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class Kind(ABC):
 
     @property
     def default_rendezvous(self) -> Rendezvous:
-        """Rendezvous backend of a job that says none and is not elastic."""
+        """Rendezvous backend of a job that sets none and is not elastic."""
         return self.rendezvous[0] if self.rendezvous else "static"
 
     def starts_torchrun(self, spec: JobSpec) -> bool:
@@ -149,14 +149,14 @@ class Kind(ABC):
         return self.child_suffixes(spec)
 
     def longest_suffix(self, spec: JobSpec) -> str:
-        """Return the longest suffix that is added to the job's name."""
+        """Return the longest of `label_suffixes` and, if the job has an etcd, the suffix of its name."""
         suffixes = list(self.label_suffixes(spec))
         if spec.rendezvous_backend == "etcd":
             suffixes.append(ETCD_SUFFIX)
         return max(suffixes, key=len)
 
     def problems(self, spec: JobSpec) -> Iterator[Problem]:
-        """Yield the problems between a job's settings that only this kind has."""
+        """Yield the conflicts between a job's settings that only this kind can have."""
         del spec
         yield from ()
 
@@ -195,7 +195,7 @@ class Schema:
     """
 
     def plain(self) -> dict[str, Any]:
-        """Return it as the API has it: camelCase, without fields that are None."""
+        """Return the part in the form of the API: camelCase, without fields that are None."""
         found = {_camel(each.name): _plain(getattr(self, each.name)) for each in fields(self)}
         return {name: value for name, value in found.items() if value is not None}
 

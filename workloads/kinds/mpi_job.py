@@ -1,11 +1,11 @@
 """Kind `mpi-job`: an MPIJob (kubeflow.org/v2beta1): workers that run sshd, and a launcher that runs mpirun on them.
 
-The operator creates the launcher when every worker answers, because a worker's name is published only then. The
-launcher is a Job whose failure policy cannot be set: each of its failures counts as a restart, also evictions and final
+The operator creates the launcher when every worker answers, because Kubernetes publishes a worker's name only then. An
+MPIJob cannot set the failure policy of its launcher, a Job. Each failure counts as a restart, also evictions and final
 exit codes. The operator recreates a worker that is deleted, or evicted through the API. A worker that its node evicts
 for lack of resources ends the job. The operator deletes the workers when the job ends, because sshd does not end.
 
-The operator mounts the same key in all pods at SSH_FOLDER and gives the launcher a host file with the workers' DNS
+The operator mounts the same key in all pods at SSH_FOLDER. It gives the launcher a host file with the workers' DNS
 names. Programs that sshd starts do not have its environment, so mpirun passes each variable by name.
 Source: github.com/kubeflow/mpi-operator v0.8.2, pkg/controller.
 """
@@ -45,7 +45,7 @@ SSH_PORT = 2222
 """sshd needs no capability for a port above 1024."""
 SSHD = (
     *("/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", "-p", str(SSH_PORT), "-h", f"{SSH_FOLDER}/id_rsa"),
-    # The key is a mounted Secret, whose folder sshd would find too open.
+    # In strict mode, sshd rejects the key's folder, a mounted Secret, as too open.
     *("-o", "StrictModes=no", "-o", f"AuthorizedKeysFile={SSH_FOLDER}/authorized_keys", "-o", "PidFile=none"),
     *("-o", "PasswordAuthentication=no", "-o", "KbdInteractiveAuthentication=no", "-o", "LogLevel=ERROR"),
 )
@@ -58,14 +58,15 @@ WAIT_FOR_WORKERS = (
     f'while read -r host _; do until ssh -n {SSH_OPTIONS} "$host" true; do sleep 1; done; done </etc/mpi/hostfile; '
     'exec "$@"'
 )
-"""A suspended job has a launcher but no workers, and the operator resumes all of them at once."""
+"""Shell command that waits for the workers. A suspended job has a launcher but no workers. On resume, the operator
+starts all pods at once."""
 MPIRUN_VARIABLES = (
     *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     *("OMPI_COMM_WORLD_NODE_RANK", "OMPI_UNIVERSE_SIZE"),
 )
-"""https://docs.open-mpi.org/en/v4.1.x/faq/running-mpi-apps.html"""
+"""Variables that mpirun sets: https://docs.open-mpi.org/en/v4.1.x/faq/running-mpi-apps.html"""
 MPIRUN_OPTIONS = ("OMPI_MCA_pml", "OMPI_MCA_btl")
-"""Variables that mpirun has as options, which take precedence."""
+"""Variables that the options of mpirun's command override."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,12 +169,12 @@ def slots_per_worker(spec: JobSpec, layout: ProcessLayout) -> int:
 def launcher_command(
     spec: JobSpec, layout: ProcessLayout, host: Command, nccl_environment: NcclEnvironmentScript | None = None
 ) -> Command:
-    """Return mpirun on all workers, in the hosts' environment. An interactive job waits for its user to start it."""
+    """Return the launcher's command: mpirun on all workers, or IDLE if the job is interactive."""
     from workloads.command import IDLE, NAMESPACE, POD_VARIABLES, program, with_nccl_environment
     from workloads.user_files import DATA_VARIABLE
 
     slots = slots_per_worker(spec, layout)
-    # Other references are to the launcher's own pod.
+    # Skip other references: here they would have the values of the launcher's pod.
     known = (name for name, value in host.environment.items() if value == NAMESPACE or isinstance(value, str))
     passed = [*POD_VARIABLES, *([DATA_VARIABLE] if spec.data else []), *known, *spec.secrets]
     argv = (

@@ -1,9 +1,10 @@
 """Kind `ray-job`: a RayJob (ray.io/v1) with a Ray cluster of its own: a head, and the hosts as its workers.
 
-The operator creates the head and the hosts. When all are ready, it creates the launcher, a Job that submits the script
-as a Ray driver and prints its output. The driver runs in the head. When it ends, the operator deletes the head and the
-hosts, and the launcher stays for its log. The operator recreates a deleted host at once, and Kubernetes restarts Ray in
-a host where it fails. Ray Train then continues from the last checkpoint if the script's FailureConfig allows it.
+The operator creates the head and the hosts. When all are ready, it creates the launcher, a Job. The launcher submits
+the script as a Ray driver and prints the driver's output. The driver runs in the head. When the driver ends, the
+operator deletes the head and the hosts, and the launcher stays for its log. The operator recreates a deleted host at
+once. Kubernetes restarts Ray in a host where Ray fails. Ray Train then continues from the last checkpoint if the
+script's FailureConfig allows that.
 
 `restarts` counts failed drivers. Each retry has a new Ray cluster. Exit codes make no difference. A retry also resets
 the start of `deadline_seconds`.
@@ -11,8 +12,8 @@ the start of `deadline_seconds`.
 An interactive job has no launcher and stays in the operator's state Waiting. There the operator ignores `suspend` and
 `activeDeadlineSeconds`, and checks `preRunningDeadlineSeconds`.
 
-The other modes of submission do not fit: HTTPMode has no pod with the driver's output, and the container that
-SidecarMode adds to the head has no security context, so a `restricted` namespace rejects it.
+The other modes of submission do not fit. HTTPMode has no pod with the driver's output. SidecarMode adds a container
+without a security context to the head, and a `restricted` namespace rejects such a pod.
 
 Source: github.com/ray-project/kuberay v1.6.2, ray-operator/controllers/ray (rayjob_controller.go, common/job.go,
 common/pod.go, utils/validation.go).
@@ -61,9 +62,9 @@ SUBMIT = (
     'exec ray job logs --follow "$RAY_JOB_SUBMISSION_ID"'
 )
 """Command that submits a driver and prints its output. The operator sets the variables. A recreated launcher cannot
-submit a driver that still runs, and follows it. It waits for a head that is recreated too."""
+submit a driver that still runs, and only follows its log. The command also waits for a head that is not ready."""
 AGENT_PORTS = {"dashboard-agent-grpc-port": "52366", "runtime-env-agent-port": "52367"}
-"""Fixed ports of Ray's agents. With others, Ray fails if an agent does not report its port in time."""
+"""Fixed ports of Ray's agents. Without them, Ray fails if an agent does not report its port in time."""
 ENVIRONMENT = {"RAY_COLOR_PREFIX": "0", "RAY_DEDUP_LOGS": "0", "RAY_TRAIN_ENABLE_PRINT_PATCH": "0"}
 """Variables that make the driver print each line of each rank once, without colours."""
 INIT_REQUEST = Capacity(millicores=200, memory=256 * 2**20)
@@ -75,7 +76,7 @@ CONDITIONS = {
     "Retrying": "Restarting",
     "Suspended": "Suspended",
 }
-"""Deployment status of a RayJob -> the condition that it stands for."""
+"""Deployment status of a RayJob -> the equivalent condition."""
 
 
 def _conditions(status: Object) -> list[Object]:
@@ -98,7 +99,7 @@ def _conditions(status: Object) -> list[Object]:
 
 
 def _is_running(status: Object) -> bool:
-    """Return True if a host is ready. The operator no longer updates the hosts of an interactive job once all are."""
+    """Return True if a host is ready. The operator stops updating an interactive job's hosts once all are ready."""
     is_ready = bool(status.get("rayClusterStatus", {}).get("readyWorkerReplicas"))
     return is_ready or status.get("jobDeploymentStatus") == "Waiting"
 
@@ -196,7 +197,7 @@ class RayJob(Kind):
         yield "-head-svc"
 
     def label_suffixes(self, spec: JobSpec) -> tuple[str, ...]:
-        """Return the suffix of the longest Service that a Ray cluster may have, which limits its name."""
+        """Return the suffix of a Ray cluster's longest Service name, which limits the cluster's name."""
         del spec
         return (f"{RANDOM_SUFFIX}-serve-svc",)
 
@@ -220,9 +221,9 @@ class RayJob(Kind):
 
         host = host_command(spec, process_layout(spec))
         seconds = {
-            # The default is 30, whatever the pod's grace period.
+            # The default is 30 for every grace period of the pod.
             "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(max(0, spec.grace_seconds - SHUTDOWN_MARGIN_SECONDS)),
-            # The default is 60, in which a host that replaces a lost one may not be ready.
+            # The default is 60. A host that replaces a lost one may need longer.
             "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(JOIN_SECONDS),
         }
         host = replace(host, environment={**ENVIRONMENT, **seconds, **host.environment})

@@ -1,9 +1,10 @@
-"""Kind `train-job`: a TrainJob (trainer.kubeflow.org/v1alpha1) and a TrainingRuntime of its own, which holds its pods.
+"""Kind `train-job`: a TrainJob (trainer.kubeflow.org/v1alpha1) and a TrainingRuntime of its own for its pods.
 
 The runtime is in the job's namespace, so that it is deleted with the job and needs no permissions in the cluster. Each
-change gives it another name, because a TrainJob's reference to it is immutable. The operator creates a JobSet from both
-and sets torchrun's addresses, ranks and counts. Restarts and failures are as in workloads/kinds/jobset.py. Trainer v2
-has no elastic jobs (https://github.com/kubeflow/trainer/issues/2903). Source: github.com/kubeflow/trainer v2.3.0.
+change creates a runtime of another name, because a TrainJob's reference to its runtime is immutable. The operator
+creates a JobSet from both and sets torchrun's addresses, ranks and counts. Restarts and failures are as in
+workloads/kinds/jobset.py. Trainer v2 has no elastic jobs (https://github.com/kubeflow/trainer/issues/2903).
+Source: github.com/kubeflow/trainer v2.3.0.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ RESOURCE = Resource(
 
 @dataclass(frozen=True, kw_only=True)
 class TorchPolicy(Schema):
-    """Tells the operator to set torchrun's environment. It has no keys."""
+    """Policy that makes the operator set torchrun's environment. It has no keys."""
 
 
 @dataclass(frozen=True, kw_only=True)

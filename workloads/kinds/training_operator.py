@@ -2,9 +2,9 @@
 
 The operator retries only exit codes of 128 and above (`ExitCode`). A signal, an out-of-memory kill and a deleted or
 evicted pod therefore restart the pod. An uncaught error (1) ends the job, as final codes do. `trainer.launch` adds 128
-to its codes that mean "run it again". The operator does not count the pods that it recreates: with `restarts: 0` it
-retries nothing, with more the only limit is `deadline_seconds`. Gang scheduling has an effect only if the operator runs
-with a gang scheduler.
+to its codes that mean "run it again". The operator does not count the pods that it recreates. With `restarts: 0` it
+retries nothing. With more restarts, only `deadline_seconds` limits retries. Gang scheduling has an effect only if the
+operator runs with a gang scheduler.
 
 Sources: the CRDs of training-operator v1.9.4 and v1.8.1; github.com/kubeflow/training-operator v1.9.4,
 pkg/controller.v1/pytorch.
@@ -43,7 +43,7 @@ class SchedulingPolicy(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class RunPolicy(Schema):
-    """Limits of the job, and the pods that it deletes at its end."""
+    """Limits of the job, and the pods that the operator deletes at its end."""
 
     active_deadline_seconds: int | None
     backoff_limit: int
@@ -224,7 +224,7 @@ class MXJobSpec(Schema):
 class MXJob(Kind):
     """Kind `mx-job`: a scheduler, parameter servers and workers, all running one script.
 
-    The operator sets each pod's role and the scheduler's address (`DMLC_*`), and `import mxnet` turns the pod into a
+    The operator sets each pod's role and the scheduler's address (`DMLC_*`). `import mxnet` turns the pod into a
     scheduler or server. The job is complete when the scheduler is. The last release with MXJob is training-operator
     v1.8 (https://github.com/kubeflow/trainer/issues/1996).
     """

@@ -385,10 +385,10 @@ TORCHRUN_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
-"""https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables"""
+"""Variables that torchrun sets: https://docs.pytorch.org/docs/stable/elastic/run.html#environment-variables"""
 XLA_VARIABLES = ("PJRT_DEVICE", "MEGASCALE_COORDINATOR_ADDRESS", "MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID")
 TPU_HOST_VARIABLES = ("TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY", "TPU_ACCELERATOR_TYPE")
-"""https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
+"""Variables that GKE sets on TPU hosts: https://cloud.google.com/kubernetes-engine/docs/how-to/tpus"""
 POD_VARIABLE_NAMES = (*(name.partition("=")[0] for name in POD_VARIABLES), "OMP_NUM_THREADS", *NEW_STORE_PER_ROUND)
 """Variables that the image or Trainyard sets in pods. `environment` may override them; a secret would duplicate
 them."""

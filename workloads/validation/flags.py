@@ -58,7 +58,7 @@ def settings_key(spec: JobSpec, name: str) -> str:
 
 
 def bucket_conflicts(spec: JobSpec, scheme: str) -> Iterator[Problem]:
-    """Yield a problem for each path below /bucket, in a job whose bucket is not mounted but has a URL of `scheme`."""
+    """Yield a problem for each path below /bucket if the job's bucket has a URL of `scheme` and no mount."""
     error = f"pods on this platform have no {BUCKET_PATH}, because the bucket is an object store"
     if spec.script and _path_in_bucket(spec.script) is not None:
         message = f"{error}; write a path in the image, or a path in this checkout that begins with ./"
@@ -148,7 +148,7 @@ def _processes(spec: JobSpec) -> Iterator[Problem]:
 IMAGE_FILE_FLAGS = ("data_dir", "stream", "cache_dir")
 SYNTHETIC_IMAGE_FLAGS = ("steps_per_epoch", "test_steps")
 BUCKET_FLAGS = (("profile_steps", None), ("wandb", "offline"), ("wandb", "online"))
-"""Flags whose output goes only to the bucket, each with the value that has this output; None for any value."""
+"""Flags whose output goes only to the bucket, each with the value that causes output; None for any value."""
 
 
 def unused_flags(spec: JobSpec) -> Iterator[Problem]:
@@ -264,12 +264,12 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
         sizes = model_sizes(spec)
         adapters, xla, float8 = _adapters(spec), _on_xla(spec), _float8(spec)
         problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes), *adapters, *xla, *float8]
-        # Groups that do not fit the ranks have no memory to check.
+        # The memory check needs valid groups.
         yield from problems or _memory(spec)
 
 
 def _on_xla(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for activation checkpointing that XLA cannot do."""
+    """Yield a problem for activation checkpointing that XLA does not support."""
     value, path = value_of(LANGUAGE, spec.flags, CHECKPOINTING), ("flags", settings_key(spec, CHECKPOINTING))
     if spec.on_xla and value == "selective":
         message = "is not supported by PyTorch/XLA; write full, or none"
@@ -277,7 +277,7 @@ def _on_xla(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _units(spec: JobSpec) -> str:
-    """Return the number of processes or devices that groups divide, and what it follows from."""
+    """Return the number of processes or devices that groups divide, with its calculation."""
     per_process = devices_per_process(spec)
     if per_process > 1:
         return f"devices, {num_devices(spec)} (hosts x {per_process} of each host)"
@@ -376,7 +376,7 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
     if least.total <= limit:
         return
     state = least.weights + least.gradients + least.optimizer
-    # The key is the setting that changes the largest use.
+    # Report the setting that changes the largest use.
     if state > least.total / 2:
         name = "parallelism" if value_of(LANGUAGE, spec.flags, "parallelism") else "preset"
         value: object = value_of(LANGUAGE, spec.flags, name) or FLAGS[LANGUAGE][name].default
@@ -393,6 +393,6 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
 
 
 def memory_parts(memory: DeviceMemory) -> str:
-    """Return the uses of a device's memory in words."""
+    """Return the uses of a device's memory as text, in GiB."""
     parts = {name: size for name, size in vars(memory).items() if size}
     return ", ".join(f"{name} {size / GIB:,.1f}" for name, size in parts.items())

@@ -1,4 +1,4 @@
-"""Validation of jobs on Trainyard's images: software and files that an image lacks. Pure.
+"""Validation of jobs on Trainyard's images: software and files that an image lacks. No Pulumi.
 
 The contents of other images are unknown.
 """
@@ -27,9 +27,9 @@ from workloads.user_files import checkout_path, is_in_checkout
 from workloads.validation.flags import settings_key
 
 FOLDER_FLAGS, TOKENIZERS = ("data_dir", "init_from", "tokenizer"), ("bytes", "bpe")
-"""Flags with a path, and tokenizers that are not one."""
+"""Flags with a path, and tokenizers that are not paths."""
 PACKAGE_FOLDERS = ("/usr", f"{WORK_FOLDER}/venv")
-"""Folders of an image with packages, whose files this module does not know."""
+"""Folders of packages in an image. This module does not know their files."""
 
 
 def absolute_path(path: str) -> str:
@@ -87,7 +87,7 @@ class ImageSources:
 
 
 def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
-    """Yield a problem if a job's image is not available or lacks software, or for each file that it lacks."""
+    """Yield a problem if a job's image is not available or lacks software, else for each file that it lacks."""
     if spec.image == TRAINER and TRAINER in sources.builds:
         yield Problem("job.image.is_default", ("image",), "is the default; remove it", spec.image)
         return
@@ -144,7 +144,7 @@ def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
     script = posixpath.normpath(absolute_path(spec.script or ""))
     image_files = python_files(name)
     exists = script in image_files or is_below(script, BUCKET_PATH, *PACKAGE_FOLDERS)
-    # `unreadable_scripts` reports files of the checkout, with their path there.
+    # `unreadable_scripts` in stack/validation.py reports files of the checkout.
     if (
         spec.script
         and not is_in_checkout(spec.script)
