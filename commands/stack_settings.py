@@ -176,8 +176,6 @@ def init(folder: Path, stack: str, given: Mapping[str, str | int | None]) -> int
 
 def check(file: Path) -> str:
     """Return the problems of a stack's file; empty for none."""
-    from stack.config import load_file
-
     try:
         load_file(file)
     except ValueError as error:

@@ -248,7 +248,7 @@ def format_duration(seconds: float) -> str:
 def _durations() -> dict[str, float]:
     try:
         return dict(json.loads((cache_folder() / "durations.json").read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # not written yet, or an interrupt cut it off
         return {}
 
 

@@ -21,7 +21,6 @@ from trainer.step_log import Meter, flops_per_sample
 
 if TYPE_CHECKING:
     from trainer.reporter import Reporter
-    from trainer.runtime import Runtime
 
 SAMPLES = 8
 """Number of images per rank in a gallery."""

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from infra.hardware.machines import NcclEnvironmentScript
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
 from workloads.user_files import data_flags, path_in_pod
-
-if TYPE_CHECKING:
-    from workloads.spec import JobSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.local.settings import cache_folder
 from setup.progress import BAR_WIDTH, Board, LiveLine, Step, run_steps, time_left
 
 
@@ -52,6 +53,13 @@ def test_run_steps_shows_the_last_duration(capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
     run_steps([step("a", set())])
     assert "last time" in capsys.readouterr().out
+
+
+def test_run_steps_ignores_durations_that_an_interrupt_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    (cache_folder() / "durations.json").write_text('{"a": 1', encoding="utf-8")
+    run_steps([step("a", set())])
+    assert "setup 1/1: a" in capsys.readouterr().out
 
 
 def test_first_run_shows_the_estimated_duration(capsys: pytest.CaptureFixture[str]) -> None:
