@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +72,14 @@ def plan(platform: dict[str, Any]) -> tuple[Any, ...]:
     """Return all results of a platform's settings."""
     engine, exported = program(platform)
     return [(record.type, record.name, record.inputs) for record in engine.records], exported
+
+
+def test_kubernetes_types_are_not_imported_before_the_local_cluster() -> None:
+    # They take a third of all imports' time. The program imports them while the provider checks the cluster.
+    imports = "import runpy, sys; runpy.run_path('__main__.py'); import infra.local.platform"
+    words = [sys.executable, "-c", f"{imports}; print('pulumi_kubernetes' in sys.modules)"]
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 def test_program_local_stack_has_expected_resources() -> None:
