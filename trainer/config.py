@@ -39,7 +39,7 @@ class TrainConfig:
     final_rate: rules.Share = 0.0
     """Share of the highest learning rate that is left at the end of the run."""
     weight_decay: rules.WeightDecay
-    """Weight decay of the optimiser."""
+    """Weight decay of the optimizer."""
     log_steps: rules.Count = 20
     """Steps between two printed lines. The first step of a run is always printed."""
     amp: bool = False

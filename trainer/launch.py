@@ -32,7 +32,7 @@ PRELOADED_MODULES = [
     *("torch._dynamo", "torch.distributed.checkpoint", "torch.nn.parallel", "torchmetrics.classification"),
     "trainer.loop",
 ]
-"""Modules that take seconds to load. torch's optimisers load torch._dynamo when the first of them is created."""
+"""Modules that take seconds to load. torch's optimizers load torch._dynamo when the first of them is created."""
 
 
 def main() -> int:

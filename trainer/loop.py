@@ -131,7 +131,7 @@ class Training:
         self.profile.after(self.state.step)
 
     def step(self, batch: Batch) -> None:
-        """Run one optimiser step without waiting for the device."""
+        """Run one optimizer step without waiting for the device."""
         optimizer, scaler = self.state.optimizer, self.state.scaler
         self.runtime.set_learning_rate(
             optimizer, learning_rate(self.config, self.sampler.progress / self.config.epochs)

@@ -1,4 +1,4 @@
-"""Models by name (the digits network, torchvision's, timm's), optimisers and the learning rate."""
+"""Models by name (the digits network, torchvision's, timm's), optimizers and the learning rate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_model(config: DigitsConfig | ImagenetConfig, *, classes: int, channels
 
 
 def signature(config: TrainConfig) -> str:
-    """Return the model and optimiser of a checkpoint. Only a run with the same signature can resume from it."""
+    """Return the model and optimizer of a checkpoint. Only a run with the same signature can resume from it."""
     model = f"{config.arch}-{config.num_classes}" if isinstance(config, ImagenetConfig) else DIGITS_NETWORK
     if isinstance(config, LanguageConfig):
         tokens = {BYTES: "", BPE: "-bpe"}.get(config.tokenizer, "-file")
@@ -62,7 +62,7 @@ def digits_network(*, classes: int, channels: int) -> nn.Module:
 def build_optimizer(
     config: TrainConfig, weights: Sequence[nn.Parameter] | Sequence[dict[str, Any]], *, betas: tuple[float, float]
 ) -> torch.optim.Optimizer:
-    """Return the optimiser. One fused kernel updates all weights; on XLA the graph of the step does."""
+    """Return the optimizer. One fused kernel updates all weights; on XLA the graph of the step does."""
     groups = (weight["params"] if isinstance(weight, dict) else [weight] for weight in weights)
     on_xla = any(weight.device.type == "xla" for group in groups for weight in group)
     settings = {"lr": config.learning_rate, "weight_decay": config.weight_decay, "fused": not on_xla}

@@ -191,7 +191,7 @@ class Task(Protocol):
     best: Callable[[float, float], float] = staticmethod(max)
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """Return the model on its device, with its first weights, and its optimiser."""
+        """Return the model on its device, with its first weights, and its optimizer."""
 
     def describe(self) -> dict[str, Any]:
         """Return what an export needs to know about the model, as JSON."""
@@ -207,7 +207,7 @@ class Task(Protocol):
         """Return the sum that training minimises, and the sum of the losses that it reports."""
 
     def before_update(self, model: nn.Module, meter: Meter) -> None:
-        """Change or measure the averaged gradients before the optimiser uses them."""
+        """Change or measure the averaged gradients before the optimizer uses them."""
         del model, meter
 
     def evaluate(self, model: nn.Module, stop_requested: Callable[[], bool]) -> Evaluation | None:
@@ -230,7 +230,7 @@ class ImageTask(Task):
         self.data = runtime.feed(load_data(config, runtime))
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """Return the model and its optimiser."""
+        """Return the model and its optimizer."""
         config = self._config
         model = build_model(config, classes=self.data.classes, channels=self.data.sample_shape[0])
         model.to(self._runtime.device)

@@ -20,9 +20,9 @@ CHECKPOINTING = "activation_checkpointing"
 """Flag for the results that a backward pass computes again."""
 GIB = 2**30
 MASTER_BYTES = 4
-"""Bytes of a weight, of its gradient and of each number of its optimiser: the trainer keeps them in 32 bits."""
+"""Bytes of a weight, of its gradient and of each number of its optimizer: the trainer keeps them in 32 bits."""
 OPTIMIZER_NUMBERS = {"adamw": 2, "sgd": 1}
-"""Numbers that an optimiser keeps for each weight: two averages, or the momentum."""
+"""Numbers that an optimizer keeps for each weight: two averages, or the momentum."""
 
 
 @dataclass(frozen=True, kw_only=True)

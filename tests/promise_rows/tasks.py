@@ -115,7 +115,7 @@ ROWS = {
     ),
     "docs/profile.md": (
         (
-            "then records the optimiser steps 10 to 15 of each rank",
+            "then records the optimizer steps 10 to 15 of each rank",
             "tests/trainer/test_faults.py::test_profile_contains_requested_steps",
         ),
         (

@@ -33,11 +33,11 @@ class RunState:
     """
 
     signature: str
-    """Model and optimiser that the tensors belong to."""
+    """Model and optimizer that the tensors belong to."""
     model: nn.Module
     """The model, not wrapped for several ranks."""
     optimizer: torch.optim.Optimizer
-    """The optimiser of the model's weights."""
+    """The optimizer of the model's weights."""
     sampler: EpochSampler
     """The position of training in the epochs."""
     scaler: torch.amp.GradScaler
@@ -56,7 +56,7 @@ class RunState:
     def capture(self, runtime: Runtime) -> SavedState:
         """Return the state to save. All ranks must call this; only their random numbers differ.
 
-        Does not copy tensors that only the optimiser changes: copy those before the next update.
+        Does not copy tensors that only the optimizer changes: copy those before the next update.
         """
         runtime.sync_buffers(self.model)
         buffers = {name for name, _ in self.model.named_buffers()}
@@ -88,7 +88,7 @@ class RunState:
         return SavedState(tensors=tensors, facts=facts)
 
     def check_compatible(self, saved: SavedState) -> None:
-        """Raise ValueError if a checkpoint belongs to another model or optimiser."""
+        """Raise ValueError if a checkpoint belongs to another model or optimizer."""
         found = saved.facts["signature"]
         if found != self.signature:
             raise ValueError(f"it belongs to {found}, not {self.signature}")

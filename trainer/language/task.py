@@ -1,4 +1,4 @@
-"""The task of the recipe `language`: predict the next token of texts. Its optimiser groups, losses and measures."""
+"""The task of the recipe `language`: predict the next token of texts. Its optimizer groups, losses and measures."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class LanguageTask(Task):
         self.data = runtime.feed(self._texts)
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """Return the model on its device, with its first weights, and its optimiser."""
+        """Return the model on its device, with its first weights, and its optimizer."""
         config, runtime = self._config, self._runtime
         with torch.device("meta"):
             model = Decoder(

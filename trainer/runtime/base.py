@@ -79,7 +79,7 @@ class Runtime:
     device_ids: list[int] | None = None
     """The device_ids argument of DistributedDataParallel."""
     metrics_lag_steps = 0
-    """Number of optimiser steps to wait before the log reads the measures of a step."""
+    """Number of optimizer steps to wait before the log reads the measures of a step."""
     tensor_size = 1
     """Number of ranks in each tensor group. They share their samples."""
     is_lockstep = False
@@ -173,7 +173,7 @@ class Runtime:
         self.tensor_size, self.is_lockstep = sizes.tensor, sizes.is_sharded
 
     def training(self, step: int) -> AbstractContextManager[object]:
-        """Return a context for one optimiser step."""
+        """Return a context for one optimizer step."""
         del step
         return nullcontext()
 

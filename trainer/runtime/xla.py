@@ -271,7 +271,7 @@ class ReplicaRuntime(XlaRuntime):
 
 
 class DecoderRuntime(SpmdRuntime):
-    """SPMD that shares a decoder's weights, gradients and optimiser state among the devices of all hosts.
+    """SPMD that shares a decoder's weights, gradients and optimizer state among the devices of all hosts.
 
     It divides weights along the model's width. Some adapters lack that dimension and stay whole.
 
@@ -305,7 +305,7 @@ class DecoderRuntime(SpmdRuntime):
         return model
 
     def sync_gradients(self, model: nn.Module) -> None:
-        """Divide the gradients like their weights, so that XLA divides the optimiser's state too."""
+        """Divide the gradients like their weights, so that XLA divides the optimizer's state too."""
         for weight in model.parameters():
             if weight.grad is not None:
                 self.divide(weight.grad)
