@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +22,44 @@ from settings.problems import ConfigError
 from stack.config import load_file
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
-LOCAL, GKE, EKS = "local", "gke", "eks"
-PLATFORMS = (LOCAL, GKE, EKS)
 RECIPE = "digits"
 """Recipe of a project without a script."""
-ACCOUNT_KEYS = {GKE: "project", EKS: "region"}
-"""Platform -> the key of its settings that has no useful default."""
 DEFAULT_ACCELERATOR = "nvidia-tesla-t4"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool:
-    """Pool of a first stack for one accelerator, and the share of a node that a job's host gets."""
+class FirstPlatform:
+    """Platform that a first stack can have."""
 
-    machine_type: str
-    cpu: int
-    memory: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings other than the account, the name and the pools."""
+    account_key: str = ""
+    """Key that has no useful default, in a cloud."""
+    account: str = ""
+    """Title of that key in a question."""
+    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Accelerator -> settings of a pool with one GPU a node. Empty for this machine."""
 
 
-POOLS: Mapping[tuple[str, str], Pool] = {
-    (GKE, "nvidia-tesla-t4"): Pool(machine_type="n1-standard-8", cpu=6, memory="20Gi"),
-    (GKE, "nvidia-l4"): Pool(machine_type="g2-standard-8", cpu=6, memory="20Gi"),
-    (EKS, "nvidia-tesla-t4"): Pool(machine_type="g4dn.2xlarge", cpu=6, memory="20Gi"),
-    (EKS, "nvidia-l4"): Pool(machine_type="g6.2xlarge", cpu=6, memory="20Gi"),
+PLATFORMS: Mapping[str, FirstPlatform] = {
+    "local": FirstPlatform(settings={"nodes": 2}),
+    "gke": FirstPlatform(
+        account_key="project",
+        account="Google Cloud project",
+        pools={
+            accelerator: {"machine_type": machine_type, "accelerator": accelerator, "accelerators_per_node": 1}
+            for accelerator, machine_type in {"nvidia-tesla-t4": "n1-standard-8", "nvidia-l4": "g2-standard-8"}.items()
+        },
+    ),
+    "eks": FirstPlatform(
+        account_key="region",
+        account="AWS region",
+        pools={"nvidia-tesla-t4": {"machine_type": "g4dn.2xlarge"}, "nvidia-l4": {"machine_type": "g6.2xlarge"}},
+    ),
 }
-"""Pools with one GPU a node. docs/config.md has the keys of all others."""
+"""Kind -> platform. The first is the default."""
+HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
+"""Share of a node of any of the pools that a job's host gets."""
 
 
 class InitError(CommandError):
@@ -101,20 +114,20 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
         value = given.get(name)
         return str(value) if value is not None else ask(question, default)
 
-    platform = answer("platform", f"Platform ({', '.join(PLATFORMS)})", LOCAL)
+    platform = answer("platform", f"Platform ({', '.join(PLATFORMS)})", next(iter(PLATFORMS)))
     if platform not in PLATFORMS:
         raise InitError(f"--platform {platform}: must be one of {', '.join(PLATFORMS)}")
     program = answer("program", "Script to run, or a recipe (digits, imagenet, language)", find_script(folder))
     hosts = answer("hosts", "Hosts of the job", "2")
     if not hosts.isdigit() or not int(hosts):
         raise InitError(f"--hosts {hosts}: must be a number of at least 1")
-    if platform == LOCAL:
+    cloud = PLATFORMS[platform]
+    if not cloud.pools:
         return Answers(platform=platform, program=program, hosts=int(hosts))
-    key = ACCOUNT_KEYS[platform]
-    account = answer("account", f"Google Cloud {key}" if platform == GKE else f"AWS {key}", "")
+    account = answer("account", cloud.account, "")
     if not account:
-        raise InitError(f"--account is missing; write the {key} of platform {platform}")
-    listed = sorted(name for kind, name in POOLS if kind == platform)
+        raise InitError(f"--account is missing; write the {cloud.account_key} of platform {platform}")
+    listed = sorted(cloud.pools)
     accelerator = answer("accelerator", f"Accelerator ({', '.join(listed)})", DEFAULT_ACCELERATOR)
     if accelerator not in listed:
         raise InitError(
@@ -129,16 +142,12 @@ def settings(answers: Answers, name: str) -> dict[str, Any]:
     runs = {"script": answers.program} if answers.program.endswith(".py") else {"recipe": answers.program}
     packages = {"requirements": answers.requirements} if answers.requirements else {}
     job: dict[str, Any] = {"name": job_name(answers.program), **runs, **packages, "hosts": answers.hosts}
-    platform: dict[str, Any] = {"kind": answers.platform}
-    if answers.platform == LOCAL:
-        platform["nodes"] = 2
-    else:
-        pool = POOLS[answers.platform, answers.accelerator]
-        platform |= {ACCOUNT_KEYS[answers.platform]: answers.account, "name": name}
-        gpus = {"accelerator": answers.accelerator, "accelerators_per_node": 1} if answers.platform == GKE else {}
-        platform["pools"] = [{"name": "gpus", "nodes": answers.hosts, "machine_type": pool.machine_type, **gpus}]
-        job["accelerator"] = answers.accelerator
-        job["resources"] = {"cpu": pool.cpu, "memory": pool.memory}
+    first = PLATFORMS[answers.platform]
+    platform: dict[str, Any] = {"kind": answers.platform, **first.settings}
+    if first.pools:
+        pool = {"name": "gpus", "nodes": answers.hosts, **first.pools[answers.accelerator]}
+        platform |= {first.account_key: answers.account, "name": name, "pools": [pool]}
+        job |= {"accelerator": answers.accelerator, "resources": HOST_RESOURCES.copy()}
     return {"config": {"trainyard:platform": platform, "trainyard:jobs": [job]}}
 
 
@@ -186,7 +195,7 @@ def check(file: Path) -> str:
 def next_lines(stack: str, platform: str) -> list[str]:
     """Return the commands to run next."""
     up = make_command("up", STACK=stack)
-    if platform == LOCAL:
+    if not PLATFORMS[platform].pools:
         return [f"{up} creates the cluster on this machine and runs the job; the first run takes about 15 min"]
     return [
         f"{make_command('preview', STACK=stack)} shows resources, price and quota; no account needed",

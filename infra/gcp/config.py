@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from infra.cloud import ImageConfig
 from infra.hardware.machines import ProvisioningModel
+from infra.hardware.tpus import TpuSlice, is_tpu, tpu_slice
 from settings.problem import Invalid
 from settings.types import BUCKET_NAME_HINT, ONE_OR_MANY, Cidr, ClientCidr, NamespaceName, Section, match_pattern
 
@@ -170,6 +171,13 @@ class GkePoolConfig(Section):
     def models(self) -> tuple[ProvisioningModel, ...]:
         """Provisioning models in fallback order."""
         return tuple(map(ProvisioningModel.parse, self.capacity))
+
+    @cached_property
+    def tpu(self) -> TpuSlice | None:
+        """TPU slice of the pool, None without TPUs. Raises ValueError for an invalid slice."""
+        if "accelerator" not in self.model_fields_set or not is_tpu(self.accelerator):
+            return None
+        return tpu_slice(self.accelerator, self.topology)
 
 
 class GkeBucketConfig(Section):

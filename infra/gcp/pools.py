@@ -18,7 +18,7 @@ from infra.hardware.gce import GceFamily, disk_quota, gce_family, gce_machine, g
 from infra.hardware.gpus import GPUS, NO_E2_ZONES
 from infra.hardware.machines import MachineType, NcclEnvironmentScript, ProvisioningModel
 from infra.hardware.node_capacity import gke_allocatable
-from infra.hardware.tpus import GENERATIONS, TpuSlice, is_tpu, tpu_slice
+from infra.hardware.tpus import GENERATIONS, TpuSlice
 from infra.inventory import RunCommand
 from infra.naming import COMPUTE_CLASS_LABEL, QUEUED_LABEL
 
@@ -120,17 +120,10 @@ class NodePoolPlan:
         return self.pool.max_run_hours or (MAX_RUN_HOURS if self.model.is_flexible else None)
 
 
-def slice_of(pool: GkePoolConfig) -> TpuSlice | None:
-    """Return the TPU slice of a pool, or None without TPUs. Raises ValueError for an invalid slice."""
-    has_accelerator = "accelerator" in pool.model_fields_set
-    return tpu_slice(pool.accelerator, pool.topology) if has_accelerator and is_tpu(pool.accelerator) else None
-
-
 def hardware_of(pool: GkePoolConfig) -> tuple[MachineType, str | None, int]:
     """Return each node's machine type, GPU model and GPU count. Raises ValueError for invalid combinations."""
-    tpu = slice_of(pool)
-    if tpu is not None:
-        return gce_machine(tpu.machine_type), None, 0
+    if pool.tpu:
+        return gce_machine(pool.tpu.machine_type), None, 0
     machine = gce_machine(pool.machine_type)
     keys = pool.model_fields_set
     # A machine type without `accelerator` selects its built-in GPUs, or a CPU pool.
@@ -151,7 +144,7 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
     If the nodes must share a zone, each zone has a separate node pool.
     """
     machine, gpu, num_gpus = hardware_of(pool)
-    tpu = slice_of(pool)
+    tpu = pool.tpu
     multi_host = tpu is not None and tpu.hosts > 1
     zones = pool.zones or (config.zone,)
     # Nodes of a slice, and nodes with compact placement, must be in one zone.
@@ -187,8 +180,7 @@ def pool_plans(config: GkeConfig, pool: GkePoolConfig) -> list[NodePoolPlan]:
 
 def num_nodes(pool: GkePoolConfig) -> int:
     """Return the number of a pool's nodes, in all slices together."""
-    tpu = slice_of(pool)
-    return pool.nodes if tpu is None else tpu.hosts * pool.slices
+    return pool.tpu.hosts * pool.slices if pool.tpu else pool.nodes
 
 
 def _min_nodes(pool: GkePoolConfig, model: ProvisioningModel, *, has_fallback: bool) -> int | None:

@@ -10,7 +10,7 @@ from itertools import combinations
 
 from infra.cloud import open_to_internet_problems
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
-from infra.gcp.pools import NodePoolPlan, fabric_of, hardware_of, num_nodes, pool_plans, slice_of, system_machine
+from infra.gcp.pools import NodePoolPlan, fabric_of, hardware_of, num_nodes, pool_plans, system_machine
 from infra.hardware.gce import GCE_FAMILIES, gce_machine
 from infra.hardware.gpus import GCP_REGIONS, GCP_ZONES, GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.hardware.machines import HardwareError
@@ -110,7 +110,7 @@ def _maintenance(config: GkeConfig) -> Iterator[Problem]:
 
 def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """Check the TPU settings of a pool: https://cloud.google.com/kubernetes-engine/docs/concepts/tpus"""
-    keys, tpu = pool.model_fields_set, slice_of(pool)
+    keys, tpu = pool.model_fields_set, pool.tpu
     if tpu is None:
         if pool.topology is not None:
             yield Problem(
@@ -152,7 +152,7 @@ def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) ->
         yield Problem(
             "gke.pool.driver_without_gpu", ("gpu_driver",), "this pool has no GPU; remove it", pool.gpu_driver
         )
-    if gpu is None and slice_of(pool) is None and "accelerators_per_node" in pool.model_fields_set:
+    if gpu is None and pool.tpu is None and "accelerators_per_node" in pool.model_fields_set:
         yield Problem(
             "gke.pool.count_without_accelerator",
             ("accelerators_per_node",),

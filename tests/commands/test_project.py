@@ -18,7 +18,7 @@ from commands import command_line as parts
 from commands import environment
 from commands.interrupts import ExitStatus
 from commands.stack import settings_without_salt
-from commands.stack_settings import POOLS, Answers, InitError, collect, find_script, init, job_name, settings
+from commands.stack_settings import PLATFORMS, Answers, InitError, collect, find_script, init, job_name, settings
 from infra.make_command import COMMAND_VARIABLE, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE, project_folder
 from stack.config import load_file
@@ -172,7 +172,7 @@ def no_question(question: str, default: str) -> str:
     raise AssertionError(f"{question} {default}")
 
 
-@pytest.mark.parametrize("key", sorted(POOLS))
+@pytest.mark.parametrize("key", [(kind, name) for kind, first in PLATFORMS.items() for name in first.pools])
 def test_init_writes_a_valid_stack_for_each_pool(key: tuple[str, str], tmp_path: Path) -> None:
     platform, accelerator = key
     account = {"gke": "my-project-1", "eks": "us-west-2"}[platform]
