@@ -29,7 +29,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class StackCommand(click.Command):
     """Command whose callback returns its exit status. Reports errors and Ctrl-C in one line."""
 
-    root: Literal["never", "local", "always"] = "never"
+    root: Literal["never", "this_machine", "always"] = "never"
     """Stacks for which only root may run it: none, those of platform `local`, or all."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -41,7 +41,7 @@ class StackCommand(click.Command):
             use_stack(ctx.params.pop("project"), ctx.params.pop("stack"))
         if "verbose" in ctx.params:
             os.environ[VERBOSE_VARIABLE] = "1" if ctx.params.pop("verbose") else ""
-        words = [name, *([os.environ.get("STACK", DEFAULT_STACK)] if self.root == "local" else [])]
+        words = [name, *([os.environ.get("STACK", DEFAULT_STACK)] if self.root == "this_machine" else [])]
         if self.root != "never" and not may_run(*words):
             ctx.exit(1)
         ctx.exit(run_command(command_title(name), lambda: click.Command.invoke(self, ctx)))
@@ -50,7 +50,7 @@ class StackCommand(click.Command):
 class ClusterCommand(StackCommand):
     """Command that changes or reads the stack's cluster, which may be on this machine."""
 
-    root = "local"
+    root = "this_machine"
 
 
 class RootCommand(StackCommand):
