@@ -1,4 +1,7 @@
-"""Overhead of Trainyard's program over plain tools: the first step, no-op `up`, preview; and the slope of previews."""
+"""Overhead compared with plain tools: time to the first step, no-op `up`, preview.
+
+Also the growth of preview time with the stack's size.
+"""
 
 from __future__ import annotations
 
@@ -181,8 +184,8 @@ def slope_config(pools: int, jobs: int) -> dict[str, Any]:
             for index in range(pools)
         ],
     }
-    ask = {"recipe": "digits", "accelerator": "nvidia-l4", "resources": {"cpu": 2, "memory": "4Gi"}}
-    names = [{"name": f"job-{index}", **ask} for index in range(jobs)]
+    request = {"recipe": "digits", "accelerator": "nvidia-l4", "resources": {"cpu": 2, "memory": "4Gi"}}
+    names = [{"name": f"job-{index}", **request} for index in range(jobs)]
     return {"trainyard:platform": platform, "trainyard:jobs": names}
 
 
@@ -202,17 +205,18 @@ class Previews:
     def seconds(self, pools: int, jobs: int) -> float:
         """Return the CPU seconds of one preview, summed over its processes.
 
-        Wall-clock time varies more between two previews of one stack than fifty added jobs change it.
+        The wall-clock times of two previews of one stack differ by more than fifty jobs add.
         """
         before = _cpu_seconds_of_ended_processes()
         self._stack.preview(slope_config(pools, jobs))
         return _cpu_seconds_of_ended_processes() - before
 
     def slope(self, name: str, *, pools: int, jobs: int) -> Measure:
-        """Compare the milliseconds that each further pool or job adds: those of the second half with the first half.
+        """Compare the milliseconds that each added pool or job costs in large and in small stacks.
 
-        `pools` and `jobs` are 1 for the counted resource, else 0. Each round previews all three sizes, so that a
-        temporary slowdown affects all of them. The first round does not count.
+        Large stacks have 257 to 513 of them, small stacks 1 to 257. Set `pools` or `jobs` to 1 for the resource to
+        vary, and the other to 0. Each round previews all three sizes, so that a temporary slowdown affects all of them.
+        The first round does not count.
         """
         low, middle, high = SLOPE_COUNTS
         late: list[float] = []
@@ -235,7 +239,7 @@ def _cpu_seconds_of_ended_processes() -> float:
 
 
 def preview_slopes() -> list[Measure]:
-    """Measure the time that each further pool or job adds to a preview, with few and with many."""
+    """Measure the time that each added pool or job adds to a preview, in small and in large stacks."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         previews = Previews(Path(folder))
         return [previews.slope("preview-per-job", pools=0, jobs=1), previews.slope("preview-per-pool", pools=1, jobs=0)]

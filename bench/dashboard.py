@@ -28,7 +28,7 @@ from commands.run_times import times_of
 from infra.naming import JOB_LABEL, POOL_LABEL
 
 HOSTS, PROCESSES, STEPS = 1024, 8, 1_000_000
-BEGUN = 1_795_687_200.0
+START_TIME = 1_795_687_200.0
 REFRESHES = 20
 
 
@@ -46,16 +46,16 @@ def node(index: int) -> Object:
 
 def pod(job: str, index: int, uid: str, *, processes: int, state: str = "running") -> Object:
     """Return a pod as the API has it, with about as many fields as a real one."""
-    current: Object = {"running": {"startedAt": _stamp(BEGUN)}}
+    current: Object = {"running": {"startedAt": _stamp(START_TIME)}}
     if state == "failed":
-        current = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": _stamp(BEGUN + 900)}}
+        current = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": _stamp(START_TIME + 900)}}
     environment = [{"name": "TRAINYARD_PROCESSES_PER_HOST", "value": str(processes)}]
     environment += [{"name": f"SETTING_{each}", "value": "x" * 40} for each in range(40)]
     return {
         "metadata": {
             "uid": f"{uid}-{index}",
             "name": f"{job}-{index}-abcde",
-            "creationTimestamp": _stamp(BEGUN),
+            "creationTimestamp": _stamp(START_TIME),
             "labels": {JOB_LABEL: job},
             "annotations": {INDEX: str(index)},
             "ownerReferences": [{"uid": uid}],
@@ -96,8 +96,8 @@ def large_state(events: list[dict[str, Any]]) -> tuple[bytes, bytes, Mapping[str
     curves = Curves(WANTED)
     curves.add(events)
     world = HOSTS * PROCESSES
-    latest = {rank: without_rest(train_event(len(events), rank, world, BEGUN + 3600)) for rank in range(world)}
-    metrics = JobMetrics(curves=curves, times=times_of(events, BEGUN - 60), latest=latest, moments=[])
+    latest = {rank: without_rest(train_event(len(events), rank, world, START_TIME + 3600)) for rank in range(world)}
+    metrics = JobMetrics(curves=curves, times=times_of(events, START_TIME - 60), latest=latest, moments=[])
     pods = {"items": [pod("large", index, "job", processes=PROCESSES) for index in range(HOSTS)]}
     nodes = {"items": [node(index) for index in range(HOSTS)]}
     return json.dumps(pods).encode(), json.dumps(nodes).encode(), {"large": metrics}
@@ -105,7 +105,9 @@ def large_state(events: list[dict[str, Any]]) -> tuple[bytes, bytes, Mapping[str
 
 def observed(pods: bytes, nodes: bytes, metrics: Mapping[str, JobMetrics]) -> Observed:
     """Return the state. Parse the API's answers as each refresh does."""
-    job = JobState(name="large", kind="jobset", state="running", hosts=HOSTS, uid="job", started=_stamp(BEGUN - 60))
+    job = JobState(
+        name="large", kind="jobset", state="running", hosts=HOSTS, uid="job", started=_stamp(START_TIME - 60)
+    )
     return Observed(
         stack="large",
         namespace="training",
@@ -120,12 +122,12 @@ def observed(pods: bytes, nodes: bytes, metrics: Mapping[str, JobMetrics]) -> Ob
 
 def events(count: int, world: int) -> list[dict[str, Any]]:
     """Return the events of rank 0 of a long run that was restarted once."""
-    found: list[dict[str, Any]] = [{"event": "start", "time": BEGUN}]
-    found += [train_event(step, 0, world, BEGUN + 30 + step) for step in range(20, count // 2, 20)]
-    found += [{"event": "start", "time": BEGUN + count // 2 + 90}]
-    found += [{"event": "resume", "time": BEGUN + count // 2 + 100, "step": count // 2 - 500}]
+    found: list[dict[str, Any]] = [{"event": "start", "time": START_TIME}]
+    found += [train_event(step, 0, world, START_TIME + 30 + step) for step in range(20, count // 2, 20)]
+    found += [{"event": "start", "time": START_TIME + count // 2 + 90}]
+    found += [{"event": "resume", "time": START_TIME + count // 2 + 100, "step": count // 2 - 500}]
     first = count // 2 - 500
-    return found + [train_event(step, 0, world, BEGUN + 130 + step) for step in range(first, count, 20)]
+    return found + [train_event(step, 0, world, START_TIME + 130 + step) for step in range(first, count, 20)]
 
 
 def measure_refresh() -> None:
@@ -145,11 +147,14 @@ def measure_refresh() -> None:
 
 
 def measure_curves(folder: Path, every: int) -> None:
-    """Print the processor time to read STEPS steps with a line every `every` steps. Each refresh reads a part."""
+    """Print the CPU time to read the metrics of STEPS steps, with one line per `every` steps.
+
+    Each refresh reads a part of the file.
+    """
     file = folder / "rank-0.jsonl"
     with file.open("w", encoding="utf-8") as opened:
         for step in range(every, STEPS + 1, every):
-            opened.write(json.dumps(train_event(step, 0, 8, BEGUN + step)) + "\n")
+            opened.write(json.dumps(train_event(step, 0, 8, START_TIME + step)) + "\n")
     feed, refreshes, longest, total = JobFeed(folder), 0, 0.0, 0.0
     while refreshes == 0 or feed.metrics().read < 1:
         begun = time.process_time()

@@ -3,8 +3,8 @@
 The loops follow the description of these scripts, without copied code: torchvision's classification reference
 (https://github.com/pytorch/vision/tree/main/references/classification), the ImageNet example of
 https://github.com/pytorch/examples/tree/main/imagenet, and on a GPU the train benchmark of timm
-(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). Language models have a plain loop as in a
-script of one file, and torchtitan's model.
+(https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py). Language models have two references:
+the plain loop of a single-file script, and torchtitan's model.
 
 The first two scripts read from a DataLoader. Here it contains images generated in advance, so that the measure does not
 compare random number generators. On a GPU the images are already in the GPU's memory, so that the measure does not
@@ -50,7 +50,7 @@ CONFIG = ImagenetConfig(
 """Configuration of all loops. The learning rate is too small to change a weight, because the time of arithmetic can
 depend on values."""
 GPU_STEPS = 20
-"""Steps of an epoch on a GPU. An epoch is a block."""
+"""Steps of an epoch on a GPU. The bench times one epoch at a time (a "block" in bench/measure.py)."""
 PRINT_STEPS = 10
 """Steps between two printed lines, in both scripts."""
 WINDOW = 20
@@ -76,7 +76,7 @@ def gpu_config(memory: int) -> ImagenetConfig:
         image_size=224,
         batch_size=batch_size,
         steps_per_epoch=GPU_STEPS,
-        # A side may wait for a long time while another side compiles.
+        # One of the two compared processes may wait a long time while the other compiles.
         process_group_timeout=3600.0,
     )
 

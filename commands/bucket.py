@@ -42,13 +42,13 @@ class Bucket:
 
     url: str
     """URL of the bucket."""
-    is_here: bool
-    """True if the cluster is on this machine. Otherwise a bucket that is a folder is on a node."""
+    is_cluster_local: bool
+    """True if the cluster is on this machine. Otherwise a `file://` bucket is a folder on a node."""
 
     @classmethod
-    def of(cls, outputs: Mapping[str, Any], *, is_here: bool) -> Bucket:
+    def of(cls, outputs: Mapping[str, Any], *, is_cluster_local: bool) -> Bucket:
         """Return the bucket in a stack's outputs."""
-        return cls(url=str(outputs.get("bucket_url") or "").rstrip("/"), is_here=is_here)
+        return cls(url=str(outputs.get("bucket_url") or "").rstrip("/"), is_cluster_local=is_cluster_local)
 
     @property
     def scheme(self) -> str:
@@ -58,7 +58,7 @@ class Bucket:
     @property
     def problem(self) -> str:
         """Reason why this machine cannot reach the bucket; empty if it can."""
-        if self.scheme in COPY or (self.scheme == FOLDER_SCHEME and self.is_here):
+        if self.scheme in COPY or (self.scheme == FOLDER_SCHEME and self.is_cluster_local):
             return ""
         return (
             f"the bucket {self.url or 'of the stack'} is a volume in the cluster, which this machine cannot reach; "
@@ -67,7 +67,7 @@ class Bucket:
 
     def location(self, folder: str) -> str:
         """Return the URL of a folder in the bucket; a path for a folder of this machine."""
-        return f"{self.url.removeprefix('file://') if self.is_here else self.url}/{folder}"
+        return f"{self.url.removeprefix('file://') if self.is_cluster_local else self.url}/{folder}"
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted; empty if it does not exist. Raises BucketError."""
@@ -143,7 +143,7 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     found = outputs_with(stack, *OUTPUTS)
     set_closing("the folder may have incomplete copies")
     name = job_named(StackOutputs.of(stack, found), job, "fetch")
-    bucket = Bucket.of(found, is_here=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
+    bucket = Bucket.of(found, is_cluster_local=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
     folder = to or Path(name)
     try:
         copied = copy_results(bucket, found["run_records"][name], folder, should_copy_all=should_copy_all)

@@ -83,7 +83,7 @@ def checks() -> list[tuple[str, list[str]]]:
 def audit() -> bool:
     """Return True if no locked dependency has a known vulnerability.
 
-    Print the number of packages without advisories.
+    Print the number of packages that could not be audited.
     """
     print("-- vulnerabilities", flush=True)
     fine = True

@@ -199,7 +199,7 @@ REPEATABLE_TYPES = ("pulumi", "docker-build:", "aws:ec2/defaultSecurityGroup:")
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return each cloud resource whose creation got no answer, and which a second creation would not adopt."""
+    """Return the cloud resources with a pending creation, except those of REPEATABLE_TYPES."""
     operations = deployment.get("pending_operations") or []
     begun = [each["resource"] for each in operations if each["type"] == "creating"]
     # Components exist only in Pulumi, not in a cloud.
@@ -242,7 +242,10 @@ def adopt(exported: Mapping[str, Any], run: Callable[..., bool], find: Find | No
         targets = [word for urn in sorted(refreshed) for word in ("--target", urn)]
         done = run("refresh", "--yes", "--skip-preview", *targets) and _forget_creates(run)
     if not done:
-        raise CommandError("the resources that the last update began are not in the state: `pulumi refresh` failed")
+        raise CommandError(
+            "the resources of the interrupted update could not be added to the state: `pulumi stack import`, "
+            "`stack export` or `refresh` failed"
+        )
     return unknown
 
 
@@ -303,7 +306,7 @@ def adopt_pending(stack: str) -> None:
         pulumi(*words, "--stack", stack)
         return True
 
-    # Between import and refresh the state names resources that may not exist, and no operation is pending.
+    # Between import and refresh, the state contains resources that may not exist, so this block must not stop halfway.
     with finish_first():
         try:
             unknown = adopt(exported, run, _finder_of(file))

@@ -6,8 +6,9 @@ Pulumi 3.245 handles SIGINT in github.com/pulumi/pulumi, pkg/backend/cancellatio
 new operation begins, running ones end, Pulumi saves the state and releases the lock. The second one terminates: Pulumi
 abandons running operations, which stay in the state as pending. Pulumi listens only while the engine runs
 (pkg/backend/diy/backend.go, `apply`). Before that, and afterwards while Pulumi saves and unlocks, SIGINT ends the
-process and its lock stays. Pulumi therefore starts with SIGINT ignored. Go keeps that until `signal.Notify` and
-restores it after `signal.Stop` (https://pkg.go.dev/os/signal). The child gets the signal once it listens.
+process and its lock stays. Pulumi therefore starts with SIGINT ignored. A Go program that starts this way ignores
+SIGINT until it calls `signal.Notify`, and again after `signal.Stop` (https://pkg.go.dev/os/signal). The child gets the
+signal once it listens.
 
 Plugins have their own process groups (sdk/go/common/util/cmdutil/child_unix.go) and Pulumi tells them to end.
 """
@@ -149,7 +150,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
         _discard_output()
         status = 1
     except OSError as error:
-        # Without a file, the error is in the code and not in this machine.
+        # An error without a file name, and not in FILE_REMEDIES, is a bug in the program, so raise it.
         if error.filename is None and error.errno not in FILE_REMEDIES:
             raise
         print_notice(f"{name}: {describe_file_error(error)}")

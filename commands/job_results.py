@@ -71,7 +71,8 @@ def follow_jobs(
 ) -> tuple[int, bool]:
     """Follow the jobs, or `only` some of them, and write their run records.
 
-    Return the exit status, and False after Ctrl-C or if a job was deleted. The caller then prints nothing more.
+    Return the exit status, and True if the caller may print more. False after Ctrl-C, if the API server does not
+    answer, or if a job does not exist.
     `before` is the time at which the command began. Print the results of jobs that ended before it; do not follow them.
     """
     found = StackOutputs.of(stack, outputs)
@@ -94,7 +95,7 @@ def follow_jobs(
         for name, result in results.items():
             print(f"{name}: {result}")
         return status or 1, False
-    write_records(jobs, outputs, is_here=config.cloud.nodes_here > 0, is_quiet=not is_verbose())
+    write_records(jobs, outputs, is_cluster_local=config.cloud.nodes_here > 0, is_quiet=not is_verbose())
     ended = [
         job_result(job, results.get(name, ""), config, outputs, complete_record(outputs["run_records"][name], job))
         for name, job in jobs.items()
@@ -175,16 +176,16 @@ def _trainer_steps(job: JobState) -> list[str]:
 
 
 def write_records(
-    jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_here: bool, is_quiet: bool = False
+    jobs: Mapping[str, JobState], outputs: Mapping[str, Any], *, is_cluster_local: bool, is_quiet: bool = False
 ) -> None:
     """Write the record of each finished job into its folder of the bucket, if this machine can write there.
 
-    `is_here` is True if the cluster is on this machine. In another cluster a bucket that is a folder is on a node.
+    `is_cluster_local` is True if the cluster is on this machine. Otherwise a `file://` bucket is a folder on a node.
     With `is_quiet`, print only failures.
     """
     bucket = str(outputs.get("bucket_url"))
     scheme = bucket.partition("://")[0]
-    if scheme not in COPY_COMMANDS and not (scheme == FOLDER_SCHEME and is_here):
+    if scheme not in COPY_COMMANDS and not (scheme == FOLDER_SCHEME and is_cluster_local):
         return
     for name, job in jobs.items():
         if job.is_over:
@@ -278,7 +279,7 @@ def job_result(
 ) -> JobResult:
     """Return the rows of a job. `record` is its complete run record."""
     is_script = any(spec.name == job.name and spec.recipe is None for spec in config.jobs)
-    bucket = Bucket.of(outputs, is_here=config.cloud.nodes_here > 0)
+    bucket = Bucket.of(outputs, is_cluster_local=config.cloud.nodes_here > 0)
     return JobResult(
         job=job,
         result=result,
@@ -290,7 +291,7 @@ def job_result(
 
 def checkpoint_text(bucket: Bucket, folder: str) -> str:
     """Return the place of the newest checkpoint in a folder. List only a folder of this machine, which is fast."""
-    if not bucket.is_here:
+    if not bucket.is_cluster_local:
         return bucket.location(folder) if bucket.url else "in the job's volume"
     try:
         names, newest = bucket.names(folder), bucket.newest_checkpoint(folder)

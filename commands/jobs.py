@@ -174,7 +174,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
             f"job {stack.job} is not in Pulumi.{stack.name}.yaml; {make_command('up')} replaces it by the jobs there, "
             "and `JOB=` or `--example` names an example"
         )
-    state, bucket = stack.state(), Bucket.of(stack.outputs, is_here=config.cloud.nodes_here > 0)
+    state, bucket = stack.state(), Bucket.of(stack.outputs, is_cluster_local=config.cloud.nodes_here > 0)
     is_script = any(each.name == stack.job and each.script for each in config.jobs)
     if state.state == "complete" and not fresh and not is_script:
         raise JobError(

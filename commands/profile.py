@@ -81,7 +81,7 @@ def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found = outputs_with(stack, *OUTPUTS)
     name = job_named(StackOutputs.of(stack, found), job, "profile")
-    bucket = Bucket.of(found, is_here=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
+    bucket = Bucket.of(found, is_cluster_local=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
     title, events = read_trace(bucket, found["run_records"][name]["profiles"], name, rank)
     if as_json:
         print(json.dumps(summary(events), indent=2))

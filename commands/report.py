@@ -160,7 +160,7 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
     outputs = StackOutputs.of(stack, found)
     job = job_named(outputs, name, "report")
     config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
-    bucket = Bucket.of(found, is_here=config.cloud.nodes_here > 0)
+    bucket = Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0)
     record = dict(found["run_records"][job])
     cluster = outputs.cluster()
     state = cluster.jobs([job])[job]
@@ -194,7 +194,7 @@ def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]
     """Return rank 0's events and each rank's last one in a job's folder; none if this machine cannot read it."""
     if bucket.problem or "metrics" not in bucket.names(folder):
         return [], {}
-    if bucket.is_here:
+    if bucket.is_cluster_local:
         found = Path(bucket.location(f"{folder}/metrics"))
         return read_events(found), last_events(found)
     with tempfile.TemporaryDirectory(prefix="trainyard-report-") as copied:
@@ -234,7 +234,7 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
     except OSError as error:
         raise CommandError(f"{file} cannot be written ({error.strerror}); name another file with `--output`") from error
     advice = "open it in a browser"
-    if output is None and bucket.is_here:
+    if output is None and bucket.is_cluster_local:
         down = make_command("down", STACK=stack)
         advice += f"; {down} deletes it with the bucket, `--output FILE` writes one that stays"
     print(f"{file.resolve()}: {file.stat().st_size:,} bytes; {advice}")
@@ -243,6 +243,6 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
 
 def default_file(bucket: Bucket, folder: str, job: str) -> Path:
     """Return the file next to the run record if the bucket is here, else one in the working directory."""
-    if not bucket.problem and bucket.is_here:
+    if not bucket.problem and bucket.is_cluster_local:
         return Path(bucket.location(folder)) / REPORT_FILE
     return Path(f"{job}-{REPORT_FILE}")

@@ -16,11 +16,11 @@ MEANINGS = {
     "set-up": "from the start of the processes to the first line about a step",
     "training": "steps that led to the current weights",
     "evaluating": "on the test set",
-    "saving": "steps that a checkpoint delayed (estimate)",
+    "saving": "delay that checkpoints added to steps (estimate)",
     "lost": "steps that a restart repeated, and the time until the processes ran again",
 }
 TYPICAL_INTERVALS = 101
-"""Number of undisturbed intervals whose median is the usual time of a step."""
+"""Number of latest intervals without a checkpoint or evaluation. Their median is the typical time of a step."""
 MAX_MARKS = 4096
 """Maximum number of marks. Above it, RunTimes drops every second mark. Marks show how much a restart lost."""
 MAX_SPANS = 4096
@@ -252,7 +252,7 @@ def times_of(events: Iterable[Event], submitted: float | None = None) -> RunTime
 
 
 def goodput(seconds: Mapping[str, float]) -> float | None:
-    """Return the share of training in percent of all causes; None without any time. `stopped` does not count."""
+    """Return training as a percentage of the time of all causes except `stopped`; None if that time is 0."""
     total = sum(each for cause, each in seconds.items() if cause != "stopped")
     return 100 * seconds.get("training", 0.0) / total if total > 0 else None
 

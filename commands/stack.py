@@ -36,7 +36,10 @@ from infra.project import CHECKOUT
 from setup.pulumi_cli import has_cli
 
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
-"""Variable that names a shared backend. The backend may have stacks of other machines, even without set-up here."""
+"""Variable that names a shared backend.
+
+A shared backend may have stacks of other machines, so `pulumi` may be needed before set-up ran here.
+"""
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
@@ -115,7 +118,8 @@ def _run(
 def _colour_option() -> list[str]:
     """Return the option for colours.
 
-    Without a terminal on its input Pulumi prints lines, and leaves the terminal and its Ctrl-C to this process.
+    `run_child` gives Pulumi no terminal as input. Pulumi then prints plain lines, and this process handles the terminal
+    and Ctrl-C.
     """
     return ["--color", "always"] if sys.stdout.isatty() and "NO_COLOR" not in os.environ else []
 

@@ -173,7 +173,7 @@ def run_test_set(
             with runtime.autocast():
                 output = model(inputs)
             add(inputs, output, labels)
-    # A rank that has finished its batches does not poll any more.
+    # Agree once more, because a rank that has finished its batches no longer polls for stop requests.
     agreed = runtime.all_reduce_decision_now(Decision.PREEMPT if is_stopping else Decision.CONTINUE)
     return agreed != Decision.PREEMPT
 
@@ -183,11 +183,11 @@ class Task(Protocol):
 
     data: Data
     units_per_sample: int = 1
-    """Number of units of a sample that the rates count: 1, or its number of tokens."""
+    """Units per sample in the reported rates: 1, or the sample's number of tokens."""
     evaluate_steps: int = 0
     """Steps between two evaluations within an epoch. 0 evaluates only at the end of each epoch."""
     main_measure: str
-    """Measure of an evaluation that the end of the run reports, with its best value."""
+    """Name of the evaluation measure that the run reports at its end, with the best value."""
     best: Callable[[float, float], float] = staticmethod(max)
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:

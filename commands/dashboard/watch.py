@@ -206,7 +206,7 @@ class StackWatcher:
         self.source = source
         self._outputs = StackOutputs.of(source.stack, source.outputs)
         self._local = LocalCluster.of_kubeconfig(self._outputs.kubeconfig_path)
-        self._bucket = Bucket.of(source.outputs, is_here=self._local is not None)
+        self._bucket = Bucket.of(source.outputs, is_cluster_local=self._local is not None)
         self._cluster: Cluster | None = None
         self._feeds: dict[str, JobFeed] = {}
         self._price = platform_price(source)
@@ -322,6 +322,6 @@ class StackWatcher:
 
     def _metrics_folder(self, job: str) -> Path | None:
         """Return the folder of a job's metrics; None if the bucket is not a folder of this machine."""
-        if not self._bucket.is_here or self._bucket.problem or self._bucket.scheme != "file":
+        if not self._bucket.is_cluster_local or self._bucket.problem or self._bucket.scheme != "file":
             return None
         return Path(self._bucket.location(f"{self.source.outputs['run_records'][job]['bucket_prefix']}/metrics"))

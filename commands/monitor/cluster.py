@@ -190,7 +190,10 @@ class Cluster:
             return False
 
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
-        """Return the pods of the jobs, including earlier attempts. The last call of `jobs` determines their owners."""
+        """Return the pods of the jobs, including earlier attempts.
+
+        Call `jobs` first: it reads the owners that this method uses.
+        """
         selector = f"{JOB_LABEL} in ({','.join(jobs)})"
         call = self._core.list_namespaced_pod
         found = [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
@@ -210,7 +213,7 @@ class Cluster:
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
         if any(each.state == "queued" for each in found.values()):
             found = self._with_reasons(found)
-        unseen = f"or of a kind that you may not list: {self._forbidden}" if self._forbidden else ""
+        unseen = f"or it is of a kind that you may not list: {self._forbidden}" if self._forbidden else ""
         return {name: found.get(name) or JobState(name=name, kind="", state="absent", reason=unseen) for name in jobs}
 
     def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
@@ -301,7 +304,7 @@ class Cluster:
             except NotFound:
                 self._kinds.remove(kind)
             except Forbidden as error:
-                # A kind that the cluster does not have gives the same error to a user without permission.
+                # A user without permission gets 403 even for a kind that the cluster lacks, so the kind may not exist.
                 self._kinds.remove(kind)
                 self._forbidden = error
         return jobs, intermediates
@@ -414,7 +417,10 @@ def _split_timestamp(line: bytes) -> tuple[str, str]:
 
 
 def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
-    """Return the objects of a list as JSON. The client's own models take more time than the answer."""
+    """Return the objects of a list as JSON.
+
+    Building the client's model objects takes longer than the request itself.
+    """
     with _translating_errors():
         answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
         return list(json.loads(answer.data)["items"])

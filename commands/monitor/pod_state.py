@@ -35,7 +35,7 @@ SLICE_INDEX = "jobset.sigs.k8s.io/job-index"
 SLICES = "jobset.sigs.k8s.io/replicatedjob-replicas"
 """Labels of a JobSet's pods: the index of their Job and the number of Jobs."""
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
-"""Annotation of the pods of a Job that counts failures, and backs off, for each index."""
+"""Annotation that pods have if their Job counts failures, and backs off, for each index separately."""
 FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS = 10, 600
 """The Job controller's backoff: DefaultJobPodFailureBackOff and MaxJobPodFailureBackOff in
 https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_controller.go
@@ -43,7 +43,10 @@ https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/controller/job/job_con
 WORKER = "worker"
 """The role of pods that train."""
 LAUNCHER = "launcher"
-"""Role of a pod that starts the training of other pods, in a Job of its operator."""
+"""Role of the pod that starts the training in the job's other pods (mpi-job, ray-job).
+
+The operator runs it as a Job.
+"""
 
 STUCK_REASONS = frozenset(
     {
@@ -86,7 +89,7 @@ class PodState:
     state: str
     """pending, creating, running, succeeded, failed, or ending."""
     reason: str = ""
-    """Reason why it waits or failed, in a word of Kubernetes."""
+    """Kubernetes' reason for waiting or failing, such as `ImagePullBackOff`."""
     message: str = ""
     """The reason in full."""
     exit_code: int | None = None
@@ -351,7 +354,7 @@ def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, st
     return notes
 
 
-PROGRAM_CODES = {DONE: "done", 1: "uncaught error, or another rank failed first: its log says which"}
+PROGRAM_CODES = {DONE: "done", 1: "uncaught error, or another rank failed first; the log of this rank says which"}
 """Meaning of the codes that every Python program uses."""
 TRAINER_CODES = {
     **PROGRAM_CODES,
@@ -370,7 +373,7 @@ FINAL_CODES = (DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION)
 """Codes after which every kind but `mpi-job` and `ray-job` fails without a restart. This includes jobs of a script
 (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
-"""Number that `trainer.launch` adds to codes for "run it again", for operators that retry only high codes."""
+"""Number that `trainer.launch` adds to retryable codes, because some operators retry only codes of 128 and above."""
 STOP_CODES = frozenset({DONE, PREEMPTED, PREEMPTED + RETRYABLE_OFFSET, 128 + 15})
 """Codes of a host after a stop request: the trainer's codes, and the code of a program that SIGTERM ends."""
 SHELL_CODES = {126: "the command cannot be executed", 127: "the command is not in the image"}
@@ -388,8 +391,8 @@ SIGNALS = {1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11
 def explain_exit(code: int, pod: PodState) -> str:
     """Return the meaning of an exit code of a pod's container or of one of its ranks, with advice on memory.
 
-    A signal is a negative code, 128 plus the signal's number, or 256 minus that number. trainer.launch uses the last
-    form for a rank after which no restart is left.
+    A signal is a negative code, 128 plus the signal's number, or 256 minus that number. trainer.launch exits with 256
+    minus the number if a signal ends a rank and no restart is left.
     """
     signal = -code if code < 0 else code - 128
     if 256 - code in SIGNALS and code != LOST_SHIM_CODE:

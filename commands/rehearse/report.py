@@ -16,7 +16,7 @@ from simulation.placement import Pod
 
 LIMITS = (
     "whether the account has enough quota and permissions, and whether the zones have capacity",
-    "which inputs of a single resource only the cloud's API rejects or changes",
+    "whether the cloud's API rejects or changes inputs that the rehearsal accepted",
     "whether images, drivers and network adapters work on the real nodes, and how fast they are",
     "how long the cloud takes: the durations above are typical values",
 )

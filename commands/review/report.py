@@ -166,7 +166,7 @@ def invalid_settings(stack: str, reason: str) -> str:
 def removal(stack: str, before: StackConfig) -> str:
     """Return the report for a change that removes a stack's file."""
     found = before.cloud.cost_estimate()
-    more = " and what has no price" if found.unpriced else ""
+    more = " and the resources without a price" if found.unpriced else ""
     price = f" It costs **{found.total}{more} an hour** while it is up." if found.lines else ""
     down, verify = make_command("down", STACK=stack), make_command("verify-empty", STACK=stack)
     return (
@@ -213,7 +213,8 @@ def _exception_note(finding: Finding) -> str:
 def _unused_exceptions(report: Report) -> list[str]:
     broken = {(each.rule.name, each.resource) for each in report.findings}
     return [
-        f"- {each.rule}: {each.resource}: breaks no such rule, so its exception excuses nothing; correct or remove it"
+        f"- {each.rule}: {each.resource}: does not break this rule, so the exception is unused; "
+        "correct or remove the exception"
         for each in report.after.policy.exceptions
         if (each.rule, each.resource) not in broken
     ]
@@ -257,7 +258,7 @@ def _named(steps: Iterable[Step]) -> Iterator[str]:
         )
         recycles = f"; **{step.recycles}**" if step.recycles else ""
         yield f"- `{step.name}`{why and f': {why}'}{stays}{recycles}"
-    yield from (f"- {count} more of the provider `{name}`, which changes" for name, count in by_provider.items())
+    yield from (f"- {count} more because their provider `{name}` changes" for name, count in by_provider.items())
 
 
 def _price(report: Report, today: date) -> list[str]:
@@ -270,7 +271,7 @@ def _price(report: Report, today: date) -> list[str]:
     columns = [_cells(then), _cells(now), _cells(now, spot=False), _cells(now, spot=True)]
     for part in dict.fromkeys([*new, *old]):
         lines.append(f"| {part} | {' | '.join(column.get(part, '-') for column in columns)} |")
-    more = ("", " + what has no price")
+    more = ("", " + resources without a price")
     sums = [f"{then.total}{more[bool(then.unpriced)]}" if old else "-", f"**{now.total}{more[bool(now.unpriced)]}**"]
     lines.append(f"| **sum** | {sums[0]} | {sums[1]} | | |")
     if now.unpriced:
@@ -362,7 +363,10 @@ def _is_shown(value: Any) -> bool:
 
 
 def _branches(value: Any) -> dict[str, Any]:
-    """Return end of the path -> part of a value. List items have unique names as their ends, else their positions."""
+    """Map the next part of the path to each child value.
+
+    Key list items by their names if these are unique, else by position.
+    """
     if value is ABSENT:
         return {}
     if isinstance(value, Mapping):

@@ -26,7 +26,7 @@ def bucket(tmp_path: Path) -> Bucket:
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name, encoding="utf-8")
-    return Bucket(url=f"file://{root}", is_here=True)
+    return Bucket(url=f"file://{root}", is_cluster_local=True)
 
 
 def test_newest_checkpoint_is_the_last_complete_one(bucket: Bucket) -> None:
@@ -94,7 +94,7 @@ def test_copy_to_a_file_is_an_error_with_both_paths(bucket: Bucket, tmp_path: Pa
 @pytest.mark.parametrize("url", ["file:///bucket", ""])
 def test_bucket_in_another_cluster_is_an_error_with_a_remedy(url: str) -> None:
     with pytest.raises(BucketError, match="is a volume in the cluster, which this machine cannot reach"):
-        Bucket(url=url, is_here=False).names("digits")
+        Bucket(url=url, is_cluster_local=False).names("digits")
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_bucket_of_a_cloud_is_listed_by_its_command(
     url: str, program: str, listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_program(tmp_path, monkeypatch, program, f'echo "{listed}"')
-    assert Bucket(url=url, is_here=False).names("checkpoints/digits") == ["step-000000020"]
+    assert Bucket(url=url, is_cluster_local=False).names("checkpoints/digits") == ["step-000000020"]
     assert (tmp_path / "calls").read_text(encoding="utf-8").endswith(f"ls {url}/checkpoints/digits/\n")
 
 
@@ -124,7 +124,7 @@ def test_delete_in_s3_has_a_prefix_that_matches_only_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_program(tmp_path, monkeypatch, "aws", "")
-    Bucket(url="s3://team", is_here=False).delete("checkpoints/digits")
+    Bucket(url="s3://team", is_cluster_local=False).delete("checkpoints/digits")
     assert (tmp_path / "calls").read_text(encoding="utf-8") == "s3 rm --recursive s3://team/checkpoints/digits/\n"
 
 
@@ -132,7 +132,7 @@ def test_failure_without_a_message_means_an_empty_folder_only_for_a_listing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_program(tmp_path, monkeypatch, "aws", "exit 1")
-    bucket = Bucket(url="s3://team", is_here=False)
+    bucket = Bucket(url="s3://team", is_cluster_local=False)
     assert bucket.names("checkpoints/missing") == []
     with pytest.raises(BucketError, match=r"`aws s3 rm .*` failed: exit status 1"):
         bucket.delete("checkpoints/digits")
@@ -141,4 +141,4 @@ def test_failure_without_a_message_means_an_empty_folder_only_for_a_listing(
 def test_missing_program_of_a_cloud_is_an_error_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BucketError, match="`gcloud` is not installed"):
-        Bucket(url="gs://team", is_here=False).names("digits")
+        Bucket(url="gs://team", is_cluster_local=False).names("digits")

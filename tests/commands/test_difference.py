@@ -84,7 +84,8 @@ def urn(record: Record) -> str:
 
 
 @pytest.mark.parametrize(
-    "expected", ["`cluster-control-plane`: location", "more of the provider `kubernetes`", "`digits-job`"]
+    "expected",
+    ["`cluster-control-plane`: location", "more because their provider `kubernetes` changes", "`digits-job`"],
 )
 def test_report_of_many_replacements_names_the_main_ones_and_counts_the_rest(expected: str) -> None:
     assert expected in text({**STACK, "platform": {**STACK["platform"], "zone": "us-central1-b"}})

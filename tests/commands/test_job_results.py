@@ -144,12 +144,12 @@ def test_write_record_to_an_unwritable_bucket_names_its_path(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("scheme", "is_here", "said"),
+    ("scheme", "is_cluster_local", "said"),
     [("file", False, ""), ("file", True, "in file:///"), ("gs", False, "run_records`: gs:/")],
 )
 def test_write_records_writes_only_to_a_bucket_on_this_machine(
     scheme: str,
-    is_here: bool,
+    is_cluster_local: bool,
     said: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -157,7 +157,7 @@ def test_write_records_writes_only_to_a_bucket_on_this_machine(
 ) -> None:
     brought = {"bucket_url": f"{scheme}://{tmp_path}", "run_records": {"digits": _record()}}
     monkeypatch.setenv("PATH", str(tmp_path))
-    write_records({"digits": FINISHED_JOB}, brought, is_here=is_here)
+    write_records({"digits": FINISHED_JOB}, brought, is_cluster_local=is_cluster_local)
     printed = capsys.readouterr()
     assert said in printed.out + printed.err
     assert bool(printed.out + printed.err) == bool(said)

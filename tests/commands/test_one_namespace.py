@@ -73,4 +73,4 @@ def test_status_without_permissions_names_what_it_cannot_read(member: str, kubec
     assert "you may not read Kueue's reason" in " ".join(status_of(member, "waits").split())
     text = " ".join(status_of(member, "none").split())
     assert "absent" in text
-    assert "or of a kind that you may not list: the API server answers 403" in text
+    assert "or it is of a kind that you may not list: the API server answers 403" in text

@@ -63,7 +63,7 @@ def bucket(folder: Path, *traces: str) -> Bucket:
         file = folder / "profiles" / "digits" / "rank-0" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(gzip.compress(json.dumps({"traceEvents": [event(name, 0, 1)]}).encode()))
-    return Bucket(url=f"file://{folder}", is_here=True)
+    return Bucket(url=f"file://{folder}", is_cluster_local=True)
 
 
 def test_newest_trace_of_a_rank_is_the_one_with_the_last_steps(tmp_path: Path) -> None:

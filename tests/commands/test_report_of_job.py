@@ -236,8 +236,9 @@ def test_report_as_json_has_attempts_and_last_values() -> None:
 
 
 def test_default_file_is_next_to_the_run_record_on_this_machine() -> None:
-    assert default_file(Bucket(url="file:///b", is_here=True), "digits", "digits") == Path("/b/digits/report.html")
-    assert default_file(Bucket(url="gs://b", is_here=False), "digits", "digits") == Path("digits-report.html")
+    here, elsewhere = Bucket(url="file:///b", is_cluster_local=True), Bucket(url="gs://b", is_cluster_local=False)
+    assert default_file(here, "digits", "digits") == Path("/b/digits/report.html")
+    assert default_file(elsewhere, "digits", "digits") == Path("digits-report.html")
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

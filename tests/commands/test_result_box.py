@@ -131,7 +131,7 @@ def test_cost_of_a_job_on_an_existing_cluster_is_unknown() -> None:
 
 def test_checkpoint_text_has_the_newest_complete_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    bucket = Bucket(url=f"file://{tmp_path}/bucket", is_here=True)
+    bucket = Bucket(url=f"file://{tmp_path}/bucket", is_cluster_local=True)
     assert checkpoint_text(bucket, "checkpoints/digits") == "none was saved"
     for step, file in ((1, "checkpoint.json"), (2, "checkpoint.json"), (3, "tensors")):
         folder = tmp_path / "bucket" / "checkpoints" / "digits" / f"step-00000000{step}"
@@ -141,7 +141,7 @@ def test_checkpoint_text_has_the_newest_complete_checkpoint(tmp_path: Path, monk
 
 
 def test_checkpoint_text_of_a_cloud_is_the_folder_of_the_bucket() -> None:
-    bucket = Bucket(url="gs://mine", is_here=False)
+    bucket = Bucket(url="gs://mine", is_cluster_local=False)
     assert checkpoint_text(bucket, "checkpoints/digits") == "gs://mine/checkpoints/digits"
 
 

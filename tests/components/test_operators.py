@@ -99,7 +99,7 @@ def test_operator_pods_satisfy_restricted_standard(name: str) -> None:
 
 
 def test_training_operators_share_one_certificate() -> None:
-    """Each writes its authority into the one webhook configuration that both look for."""
+    """Both operators write their certificate authority into the same webhook configuration."""
     engine = operator_graph("training-operator-mxjob")
     (secret,) = engine.of_type(":Secret")
     (service,) = engine.of_type(":Service")
@@ -109,7 +109,7 @@ def test_training_operators_share_one_certificate() -> None:
     volumes = [each.inputs["spec"]["template"]["spec"]["volumes"] for each in engine.of_type(":Deployment")]
     mounted = [each["secret"]["secretName"] for found in volumes for each in found if "secret" in each]
     assert mounted == [secret.inputs["metadata"]["name"]] * 2
-    # The Secret has its content by then.
+    # The first controller fills the shared Secret, so the second must start after it.
     before = dependencies(engine, "operators-training-operator-mxjob-controller")
     assert "operators-training-operator-controller" in before
 
@@ -139,7 +139,7 @@ def test_operator_role_keeps_resource_names() -> None:
 
 
 def test_operator_kueue_definitions_have_conversion_webhook() -> None:
-    """Kueue starts only when its certificate is in the conversion webhook of each of its definitions."""
+    """Kueue starts only when the conversion webhook of each of its CRDs has its certificate."""
     engine = operator_graph("kueue", "jobset")
     found = {each.name: each.inputs["spec"] for each in engine.of_type(":CustomResourceDefinition")}
     assert "conversion" not in found["operators-jobset-jobsets"]

@@ -41,7 +41,7 @@ class LostNode:
         (self.supervisor,) = (pid for pid in inits if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") is None)
         for kind in KINDS:
             pods = PODS.get(kind, 2)
-            wait_for(f"all of {kind} runs", lambda: self.faults.starts(kind, self._cause).total() == pods)  # noqa: B023  # waited for here
+            wait_for(f"all of {kind} runs", lambda: self.faults.starts(kind, self._cause).total() == pods)  # noqa: B023  # wait_for calls the lambda before the loop continues
         self.pod_names = {pod.metadata.name for pod in self._pods() if pod.spec.node_name == self.node}
         self._before = {kind: self.starts(kind) for kind in KINDS}
         self._uids = {pod.metadata.uid for pod in self._pods()}
@@ -84,8 +84,10 @@ class LostNode:
         return ready_nodes(self._settings)
 
     def hold_repair(self, number: signal.Signals) -> None:
-        """Stop the repair that takes the node out of service, or resume it, so that the test can look at the state
-        before it."""
+        """Send SIGSTOP or SIGCONT to the repair process.
+
+        While it is stopped, the test can inspect the node before the repair.
+        """
         (repair,) = (
             pid for pid in leftovers.processes(self._settings.folder) if b"infra.local.repair" in words_of(pid)
         )
@@ -96,8 +98,10 @@ class LostNode:
         return {taint.key for taint in self._core.read_node(self.node).spec.taints or []}
 
     def starts(self, kind: JobKind) -> Counter[str]:
-        """Return the number of starts of each place of a job, without mpirun's, which restarts together with a
-        worker."""
+        """Return the number of starts of each place of a job.
+
+        Exclude the mpirun launcher, because it restarts with any worker.
+        """
         found = self.faults.starts(kind, self._cause)
         return Counter({place: count for place, count in found.items() if not place.endswith(LAUNCHER)})
 
@@ -108,13 +112,13 @@ class LostNode:
             gone.discard(f"{job_name(kind, self._cause)}{LAUNCHER}")
             assert gone, f"{kind} had a pod on each node"
             expected = self._before[kind] | Counter({place: 2 for place in gone})
-            wait_for(f"{kind} has {gone} again", lambda: self.starts(kind) == expected)  # noqa: B023  # waited for here
+            wait_for(f"{kind} has {gone} again", lambda: self.starts(kind) == expected)  # noqa: B023  # wait_for calls the lambda before the loop continues
 
     def complete_jobs(self) -> None:
         """Let each job end, and check that it completes without a third start of a host."""
         for kind in KINDS:
             (self.faults.folder / job_name(kind, self._cause) / "done").touch()
-            wait_for(f"{kind} is complete", lambda: self.faults.seen(kind, self._cause)[0].state == "complete")  # noqa: B023  # as above
+            wait_for(f"{kind} is complete", lambda: self.faults.seen(kind, self._cause)[0].state == "complete")  # noqa: B023  # wait_for calls the lambda before the loop continues
             assert set(self.starts(kind).values()) <= {1, 2}
 
     def status(self) -> str:
@@ -125,8 +129,10 @@ class LostNode:
         return out.getvalue()
 
     def deletion_delays(self) -> list[float]:
-        """Return the seconds between the noticed silence and the deletion of each of the node's pods. Waits for all
-        pods."""
+        """Wait until all of the node's pods are deleted.
+
+        Return, for each, the seconds from the node's NoExecute taint to its deletion.
+        """
 
         def deleted_pods() -> list[Any]:
             pods = [pod for pod in self._pods() if pod.metadata.name in self.pod_names]
@@ -186,7 +192,9 @@ def test_lost_node_status_names_pods_and_remedy(lost_node: LostNode) -> None:
 
 
 def test_lost_node_jobs_continue_on_other_node(lost_node: LostNode) -> None:
-    assert all(set(lost_node.starts(kind).values()) == {1} for kind in KINDS), "no pod is recreated before"
+    assert all(set(lost_node.starts(kind).values()) == {1} for kind in KINDS), (
+        "no pod may be recreated before the repair resumes"
+    )
     lost_node.hold_repair(signal.SIGCONT)
     begun = time.monotonic()
     lost_node.wait_for_replacements()

@@ -187,7 +187,8 @@ ROWS = {
             "::test_verify_reports_each_leak_but_no_resource_of_a_stack_with_longer_name",
         ),
         (
-            "finds them by the same label and their `Name`, or by the resources that they connect if they have none",
+            "finds them by the same label and their `Name`. It finds resources without tags by the resources that they "
+            "connect.",
             "tests/rehearsal/test_recovery.py::test_looked_up_finds_a_resource_by_its_tags",
             "tests/rehearsal/test_recovery.py::test_looked_up_finds_a_resource_without_tags_by_its_parts",
         ),

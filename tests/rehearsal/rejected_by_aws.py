@@ -33,7 +33,6 @@ AWS_BASE: dict[str, dict[str, Any]] = {
     "aws:ec2/subnet:Subnet": {"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/20"},
 }
 AWS_RULES: list[tuple[str, dict[str, Any], str]] = [
-    # Section 4a of the findings of issue 26.
     (GROUP, {"amiType": "AL2023"}, "amiType"),
     (GROUP, {"capacityType": "BLOCK"}, "capacityType"),
     (GROUP, {"taints": [{**TAINT, "effect": "NoSchedule"}]}, "taints[0].effect"),

@@ -12,7 +12,7 @@ FIREWALL, NETWORK = "gcp:compute/firewall:Firewall", "gcp:compute/network:Networ
 NAT, SUBNET = "gcp:compute/routerNat:RouterNat", "gcp:compute/subnetwork:Subnetwork"
 POLICY = "gcp:compute/resourcePolicy:ResourcePolicy"
 GKE_RULES: list[tuple[str, dict[str, Any], str]] = [
-    # Section 3a of the findings of issue 26: the real provider rejects these.
+    # The real provider rejects these.
     (POOL, {"upgradeSettings": {"strategy": "SHORT_LIVED"}}, "upgradeSettings.strategy"),
     (POOL, {"nodeCount": 2, "initialNodeCount": 1}, "nodeCount"),
     (POOL, {"upgradeSettings": {"strategy": "BLUE_GREEN", "maxSurge": 1}}, "upgradeSettings.maxSurge"),

@@ -69,8 +69,8 @@ def test_stack_is_accepted_and_its_pods_fit_nodes(name: str) -> None:
     assert [str(finding) for each in clouds.values() for finding in checking.problems(each.type, each.inputs)] == []
     state = CloudState(resources=clouds)
     counted = {name.partition("/")[2] for name in quota_used(state)}
-    foretold = {each.name for each in config.cloud.quota()}
-    assert {name for name in counted if "GPU" in name or "TPU" in name} <= foretold
+    predicted = {each.name for each in config.cloud.quota()}
+    assert {name for name in counted if "GPU" in name or "TPU" in name} <= predicted
     nodes = [node for each in state.of_type(NODE_POOL) for node in nodes_of_pool(state, each, 1)]
     nodes += [node for each in state.of_type(NODE_GROUP) for node in nodes_of_group(state, each)]
     jobs = {job.name for job in config.jobs}

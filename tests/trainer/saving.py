@@ -1,4 +1,7 @@
-"""Save and load checkpoints of a small state, also endlessly in a process to be killed."""
+"""Helpers that save and load checkpoints of a small state.
+
+One saves in a loop until the test kills its process.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ def _fits(found: SavedState) -> None:
         raise ValueError(f"it belongs to {found.facts['signature']}, not cnn/adamw")
 
 
-def save_for_ever(url: str, first: int, saved: Connection) -> None:
+def save_until_killed(url: str, first: int, saved: Connection) -> None:
     """Save from step `first` on and send the number of each complete step."""
     checkpoints = Checkpoints(Folder(url), start_runtime(parse(["digits", "--device=cpu"])), keep=2)
     for step in itertools.count(first):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.saving import newest, save, save_for_ever, saved, small_state, tensor_file
+from tests.trainer.saving import newest, save, save_until_killed, saved, small_state, tensor_file
 from trainer.checkpoints.checkpoint import WRITER_NICE, Checkpoints, HostCopies, SavedState
 from trainer.checkpoints.state import RunState
 from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
@@ -288,7 +288,7 @@ def test_process_killed_during_save_leaves_complete_checkpoint(tmp_path: Path, r
     unfinished = 0
     for kill in range(KILLS):
         here, there = processes.Pipe(duplex=False)
-        process = processes.Process(target=save_for_ever, args=(f"file://{tmp_path}", 1 + 1000 * kill, there))
+        process = processes.Process(target=save_until_killed, args=(f"file://{tmp_path}", 1 + 1000 * kill, there))
         process.start()
         last = here.recv()
         time.sleep(chance.uniform(0, 0.05))

@@ -1,4 +1,7 @@
-"""GPUs that torch cannot use are reported before training begins. torch's targets tell which GPUs it can use."""
+"""GPUs that torch cannot use are reported before training begins.
+
+The CUDA targets that torch was built for decide which GPUs it can use.
+"""
 
 from __future__ import annotations
 

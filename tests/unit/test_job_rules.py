@@ -185,7 +185,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(**IMAGENET, flags={"data_dir": "s3://team/imagenet"}), "job.flags.of_image_files", "jobs.0.flags.data_dir"),
     (
         job(**IMAGENET, flags={"fake_data": False, "data_dir": "/bucket/data", "test_steps": 4}),
-        "job.flags.of_made_up_images",
+        "job.flags.of_synthetic_images",
         "jobs.0.flags.test_steps",
     ),
     (

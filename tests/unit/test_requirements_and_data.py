@@ -318,7 +318,7 @@ def test_folder_in_a_cloud_is_told_what_to_write() -> None:
         ({**IMAGENET, "data": "a", "flags": {"fake_data": True}}, "job.data.synthetic_images", "jobs.0.data"),
         (
             {**IMAGENET, "data": "a", "flags": {"test_steps": 3}},
-            "job.flags.of_made_up_images",
+            "job.flags.of_synthetic_images",
             "jobs.0.flags.test_steps",
         ),
     ],

@@ -126,8 +126,8 @@ def parse_parallelism(text: str) -> dict[str, int]:
     pairs = [pair.split("=") for pair in text.split(",") if pair]
     sizes = {name: AUTO if size == "auto" else int(size) for name, size in pairs}
     if len(sizes) < len(pairs) or list(sizes.values()).count(AUTO) > 1:
-        allowed = "each size once, at most one of them auto"
-        raise invalid_setting("parallelism", text, allowed, "remove one of them")
+        allowed = "each group once, and `auto` at most once"
+        raise invalid_setting("parallelism", text, allowed, "remove the extra one")
     return sizes
 
 

@@ -107,11 +107,11 @@ class InPlaceAgent(LocalElasticAgent):
     def exit_code(self, *, is_mine: bool) -> int:
         """Return the exit code of a launcher when the job has ended.
 
-        A signal becomes 256 minus its number. Codes from 128 mean that the launcher itself was killed, and Kubernetes
-        restarts that host. A host that only lost other hosts leaves the failure's exit code to the host that failed.
+        A rank ended by signal N gives 256 - N (247 for SIGKILL). 128 + N is reserved: it means that the launcher was
+        killed, and Kubernetes restarts that host. If this host's ranks only lost other ranks, return PREEMPTED, so that
+        the host with the first failure decides how the job ends. Return RESTARTS_USED if this host ended the job.
         """
-        code = self._failed_with
-        if code is None or code == PREEMPTED:
+        if (code := self._failed_with) is None or code == PREEMPTED:
             return RESTARTS_USED if is_mine else PREEMPTED
         return code % EXIT_CODES
 

@@ -174,7 +174,7 @@ def launcher_command(
     from workloads.user_files import DATA_VARIABLE
 
     slots = slots_per_worker(spec, layout)
-    # Skip other references: here they would have the values of the launcher's pod.
+    # Pass only plain values and the namespace. Other references would resolve to values of the launcher's pod.
     known = (name for name, value in host.environment.items() if value == NAMESPACE or isinstance(value, str))
     passed = [*POD_VARIABLES, *([DATA_VARIABLE] if spec.data else []), *known, *spec.secrets]
     argv = (

@@ -236,7 +236,7 @@ def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
             )
         else:
             yield _problem(
-                "job.flags.of_made_up_images",
+                "job.flags.of_synthetic_images",
                 spec,
                 name,
                 "applies only to synthetic images; an epoch reads each image file once; remove it",
@@ -285,7 +285,7 @@ def _units(spec: JobSpec) -> str:
 
 
 def _adapters(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for adapters of random weights."""
+    """Yield a problem for LoRA adapters on a model with random weights."""
     rank = value_of(LANGUAGE, spec.flags, "lora_rank")
     if rank and not value_of(LANGUAGE, spec.flags, "init_from"):
         message = "needs weights to start from; add `init_from`, or remove this flag"
@@ -334,7 +334,7 @@ def _parallelism(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     groups = group_sizes(spec)
     path = ("flags", settings_key(spec, "parallelism"))
     if len(groups) < text.count("=") or list(groups.values()).count(AUTO) > 1:
-        message = "must have each size once, at most one of them auto; remove one of them"
+        message = "must name each group once and use `auto` at most once; remove the extra one"
         yield Problem("job.parallelism.twice", path, message, text)
         return
     ranks = num_devices(spec)
