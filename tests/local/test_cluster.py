@@ -12,6 +12,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,15 +146,19 @@ def test_cluster_killed_program_restarts_and_pods_keep_running(
     name = f"before-{program}"
     kubectl("apply", "--server-side", "-f", "-", document=pod(name, "tests-0"))
     kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
-    started = kubectl("get", "pod", name, "-o", "jsonpath={.status.containerStatuses[0].state.running.startedAt}")
+    started_at = partial(
+        kubectl, "get", "pod", name, "-o", "jsonpath={.status.containerStatuses[0].state.running.startedAt}"
+    )
+    started = started_at()
     victims = processes_called(cluster, program)
     assert victims
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     wait_for(f"{program} runs again", lambda: bool(set(processes_called(cluster, program)) - set(victims)))
     wait_for("all nodes are ready", lambda: all_ready(cluster))
-    again = kubectl("get", "pod", name, "-o", "jsonpath={.status.containerStatuses[0].state.running.startedAt}")
-    assert again == started
+    # Until the kubelet reaches the new containerd, it may report the container as neither running nor ended.
+    wait_for("the container runs", lambda: bool(started_at()))
+    assert started_at() == started
     kubectl("delete", "pod", name, "--wait=true")
 
 
