@@ -40,6 +40,8 @@ ON_CLAIM = {**CLUSTER, "kubeconfig": str(KUBECONFIG)}
 ON_URL = {**ON_CLAIM, "bucket": {"kind": "url", "url": "s3://team/runs"}}
 IMAGENET = {"recipe": "imagenet", "resources": {"cpu": "1m", "memory": "900Mi"}}
 
+INDEX_WITH_PASSWORD = "https://me:hunter2@example.com/simple"  # pragma: allowlist secret
+
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -80,7 +82,7 @@ def test_requirements_of_every_platform_that_builds_images_are_accepted(project:
         ("cowsay = 6.1\n", "requirements_syntax"),
         ("cowsay==6.1\nplease install it\n", "requirements_syntax"),
         ("a" * (MAX_REQUIREMENTS_BYTES + 1), "requirements_too_large"),
-        ("--index-url https://me:hunter2@example.com/simple\ncowsay\n", "requirements_secret"),
+        (f"--index-url {INDEX_WITH_PASSWORD}\ncowsay\n", "requirements_secret"),
     ],
 )
 def test_requirements_file_that_cannot_be_installed_has_code(project: Path, text: str, code: str) -> None:
