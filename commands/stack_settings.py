@@ -121,13 +121,13 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
     hosts = answer("hosts", "Hosts of the job", "2")
     if not hosts.isdigit() or not int(hosts):
         raise InitError(f"--hosts {hosts}: must be a number of at least 1")
-    cloud = PLATFORMS[platform]
-    if not cloud.pools:
+    first = PLATFORMS[platform]
+    if not first.pools:
         return Answers(platform=platform, program=program, hosts=int(hosts))
-    account = answer("account", cloud.account, "")
+    account = answer("account", first.account, "")
     if not account:
-        raise InitError(f"--account is missing; write the {cloud.account_key} of platform {platform}")
-    listed = sorted(cloud.pools)
+        raise InitError(f"--account is missing; write the {first.account_key} of platform {platform}")
+    listed = sorted(first.pools)
     accelerator = answer("accelerator", f"Accelerator ({', '.join(listed)})", DEFAULT_ACCELERATOR)
     if accelerator not in listed:
         raise InitError(
@@ -147,7 +147,7 @@ def settings(answers: Answers, name: str) -> dict[str, Any]:
     if first.pools:
         pool = {"name": "gpus", "nodes": answers.hosts, **first.pools[answers.accelerator]}
         platform |= {first.account_key: answers.account, "name": name, "pools": [pool]}
-        job |= {"accelerator": answers.accelerator, "resources": HOST_RESOURCES.copy()}
+        job |= {"accelerator": answers.accelerator, "resources": HOST_RESOURCES}
     return {"config": {"trainyard:platform": platform, "trainyard:jobs": [job]}}
 
 

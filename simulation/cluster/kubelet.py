@@ -62,7 +62,7 @@ class Kubelet:
     def _start(self, pod: dict[str, Any]) -> subprocess.Popen[bytes]:
         index, self._next = self._next, self._next + 1
         folder = self._settings.folder / "pods" / pod["metadata"]["name"]
-        folder.mkdir(parents=True, exist_ok=True)  # a restarted kubelet starts the pods again
+        folder.mkdir(parents=True)
         (folder / "pod.json").write_text(json.dumps({"pod": pod, "index": index}), encoding="utf-8")
         with (self._settings.folder / "logs" / f"{pod['metadata']['name']}.log").open("ab") as log:
             words = [

@@ -45,12 +45,12 @@ def curve(bucket: Path) -> dict[tuple[str, int], float]:
 
 
 def test_model_learns_words_and_writes_them(data: Path, tmp_path: Path) -> None:
-    flags = ("--epochs=6", "--sample-tokens=60", "--temperature=0", "--prompt=the ", "--evaluate-steps=30")
+    flags = ("--epochs=8", "--sample-tokens=60", "--temperature=0", "--prompt=the ", "--evaluate-steps=30")
     ended = run(*MODEL, *flags, "--device=cpu", f"--bucket=file://{tmp_path}", recipe="language", data=data)
     assert ended.codes == [DONE], ended.output
     events = json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
     first, *_, last = [event for event in events if event["event"] == "test"]
-    assert last["bits_per_byte"] < 0.6 * first["bits_per_byte"]
+    assert last["bits_per_byte"] < 0.5 * first["bits_per_byte"]
     assert last["bits_per_byte"] == pytest.approx(last["loss"] / math.log(2) * last_ratio(data), rel=1e-4)
     done = next(event for event in events if event["event"] == "done")
     tested = [event["bits_per_byte"] for event in events if event["event"] == "test"]
