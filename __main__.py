@@ -13,7 +13,6 @@ gc.disable()
 
 import pulumi
 
-from infra.capacity import Scheduling
 from infra.naming import JOB_LABEL, KUEUE, stack_labels
 from infra.project import project_folder
 from stack import config as stack_config
@@ -32,10 +31,10 @@ def submit(
     config: stack_config.StackConfig,
     spec: JobSpec,
     platform: Platform,
-    scheduling: Scheduling,
+    pool: str | None,
     dependencies: list[pulumi.Resource],
 ) -> TrainingJob:
-    """Create the resources of one job, which start after the dependencies."""
+    """Create the resources of one job for the nodes of a pool, which start after the dependencies."""
     # Import here: the platform imports the Kubernetes types while its cluster starts.
     from workloads.job import TrainingJob, TrainingJobArgs
     from workloads.objects import PUBLIC_ETCD_IMAGE, Placement
@@ -44,13 +43,13 @@ def submit(
     placement = Placement(
         namespace=platform.namespace,
         service_account=platform.service_account,
-        image=config.image_ref(spec).resolve(platform.builtin_images, platform.image),
+        image=platform.image_of(config.image_ref(spec)),
         bucket_url=platform.bucket_url,
         bucket_claim=platform.bucket_claim,
         data_location=data.location if data else None,
         data_claim=mount_folder(spec, data.folder, platform) if data and data.folder else None,
         etcd_image=platform.builtin_images.get(ETCD_IMAGE, PUBLIC_ETCD_IMAGE),
-        **vars(scheduling),
+        scheduling=config.cloud.scheduling(spec.host_group, pool),
     )
     args = TrainingJobArgs(
         spec=spec,
@@ -135,13 +134,11 @@ async def main() -> None:
     queues = create_queues(config, platform, operators) if KUEUE in config.operators else []
     jobs, pools = {}, pools_of_jobs(config.cloud, config.jobs)
     for spec in config.jobs:
-        pool, gpus = pools[spec.name], spec.accelerators
-        scheduling = config.cloud.scheduling(spec.accelerator, spec.tpu, pool=pool, gpus_per_host=gpus)
         dependencies = [*(operators if KINDS[spec.kind].operators else []), *(queues if spec.queue else [])]
-        jobs[spec.name] = submit(config, spec, platform, scheduling, dependencies)
+        jobs[spec.name] = submit(config, spec, platform, pools[spec.name], dependencies)
     for key, value in outputs(platform, jobs).items():
         pulumi.export(key, value)
-    pulumi.export("run_records", run_records(config, platform.image, platform.builtin_images))
+    pulumi.export("run_records", run_records(config, platform.image_of))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import TypeVar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +30,6 @@ class BuiltinImage:
     installs_packages: bool = False
     """True if it contains uv, which installs the packages of a job's `requirements`."""
 
-
-T = TypeVar("T")
 
 LOCAL_PREFIX = "trainyard.local/"
 """Prefix of the references of images that platform `local` builds. No registry has them."""
@@ -146,13 +143,6 @@ class ImageRef:
         """Return the image in a job's settings: a builtin image's name, or a reference."""
         is_builtin = text == TRAINER or text in BUILTIN_IMAGES
         return cls(builtin=text) if is_builtin else cls(reference=text)
-
-    def resolve(self, built: Mapping[str, T], trainer: T) -> T | str:
-        """Return the reference of the image, in a registry or in `built` (builtin image -> reference).
-
-        `trainer` is the reference of the trainer image. It replaces a builtin image that the platform does not build.
-        """
-        return self.reference or built.get(self.builtin or TRAINER, trainer)
 
 
 def built_in_clouds(images: frozenset[str]) -> frozenset[str]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator
 
 from infra.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer, built_in_clouds
-from infra.capacity import PoolNodes, Scheduling, in_pool
+from infra.capacity import PoolNodes
 from infra.cost import CostEstimate, Line
-from infra.hardware.tpus import TpuSlice
+from infra.hardware import PodGroup, Scheduling
 from infra.inventory import Lister, Listing, Ownership, PlannedResource, RunCommand
 from settings.problem import Invalid, Problem
 from settings.types import ONE_OR_MANY, Image, Section
@@ -133,24 +133,13 @@ class Cloud(ABC):
         """Return the cost of the platform; without lines for a cluster without a cloud."""
         return CostEstimate(lines=tuple(self.price_lines()))
 
-    def scheduling(
-        self, accelerator: str | None, tpu: TpuSlice | None = None, *, pool: str | None = None, gpus_per_host: int = 0
-    ) -> Scheduling:
-        """Return the scheduling fields of a job's pods; `tpu` is its slice if the accelerator is a TPU.
+    @abstractmethod
+    def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
+        """Return the scheduling fields of a job's hosts.
 
         Pass the pool if it is known. Otherwise a host that fits in several pools could use part of a node that another
-        job needs completely. Without `gpus_per_host` a host gets all GPUs of a node. Raises ValueError if the platform
-        does not have the accelerator.
+        job needs completely. Raises ValueError if the platform does not have the accelerator.
         """
-        if accelerator is None:
-            return Scheduling(node_selector=in_pool(pool))
-        return self.accelerator_scheduling(accelerator, tpu, pool=pool, gpus_per_host=gpus_per_host)
-
-    @abstractmethod
-    def accelerator_scheduling(
-        self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
-    ) -> Scheduling:
-        """Return the scheduling fields of a job's pods for an accelerator; `tpu` is its slice if it is a TPU."""
 
     @abstractmethod
     async def build(

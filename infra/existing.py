@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from infra.builtin_images import JobLayer
-from infra.capacity import Scheduling, tolerate, tpu_scheduling
+from infra.capacity import tolerate
 from infra.cloud import Cloud
-from infra.hardware import gpus
-from infra.hardware.tpus import TpuSlice
+from infra.hardware import PodGroup, Scheduling, gpus, tpus
 from infra.kubeconfig import PROVIDER_ENVIRONMENT, contexts, kubeconfig_files
 from infra.naming import KUEUE
 from settings.problem import Invalid, Problem, token_kind
@@ -127,14 +126,17 @@ class Existing(Cloud):
             message = f"is not a context in {paths}, which has no contexts; set platform.kubeconfig to the file with it"
         return [_problem("context", message, self.config.context)]
 
-    def accelerator_scheduling(
-        self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
-    ) -> Scheduling:
-        del accelerator, pool, gpus_per_host
-        # Only GKE has TPUs, and it labels their nodes. For GPU nodes there is no standard label.
-        if tpu is not None:
-            return tpu_scheduling(tpu)
-        return Scheduling(tolerations=(tolerate(gpus.RESOURCE),), accelerator_resource=gpus.RESOURCE)
+    def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
+        del pool
+        if hosts.accelerator is None:
+            return Scheduling()
+        resource = tpus.RESOURCE if hosts.tpu else gpus.RESOURCE
+        return Scheduling(
+            # Only GKE has TPUs, and it labels their nodes. For GPU nodes there is no standard label.
+            node_selector=hosts.tpu.node_labels if hosts.tpu else {},
+            tolerations=(tolerate(resource),),
+            accelerator_resource=resource,
+        )
 
     async def build(
         self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()

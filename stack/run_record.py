@@ -7,12 +7,13 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from infra.builtin_images import ImageRef
 from infra.capacity import SYSTEM, PoolNodes
 from infra.cost import CostEstimate
 from infra.project import CHECKOUT, project_folder
@@ -117,12 +118,11 @@ def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], s
     return None
 
 
-def run_records(config: StackConfig, image: Any, builtin_images: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return job -> run record, with the job's image: the platform's, a builtin one, or the image in the settings."""
-    images = {spec.name: config.image_ref(spec).resolve(builtin_images, image) for spec in config.jobs}
+def run_records(config: StackConfig, image_of: Callable[[ImageRef], Any]) -> dict[str, dict[str, Any]]:
+    """Return job -> run record, with the reference of the job's image, which `image_of` returns."""
     pool_nodes, estimate = config.cloud.pool_nodes(), config.cloud.cost_estimate()
     return {
-        spec.name: {**run_record(config, spec, pool_nodes, estimate), "image": images[spec.name]}
+        spec.name: {**run_record(config, spec, pool_nodes, estimate), "image": image_of(config.image_ref(spec))}
         for spec in config.jobs
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -40,8 +40,7 @@ from pulumi_kubernetes.core.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
-from infra.hardware import Capacity
-from infra.hardware.machines import NcclEnvironmentScript
+from infra.hardware import Capacity, Scheduling
 from infra.naming import COMPONENT_LABEL, QUEUE_LABEL, job_labels, job_selector, secret_name
 from settings.kubernetes_values import format_cpu, format_memory
 from workloads.command import BUCKET_PATH, SCRATCH_PATH, SHARED_MEMORY_PATH, Command, FieldReference
@@ -190,25 +189,12 @@ class Placement:
     """Path or URL of the job's data in a pod; None without data."""
     data_claim: pulumi.Input[str] | None = None
     """Persistent volume claim to mount read-only as the data; None for data in a bucket."""
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the nodes that have the job's accelerators."""
-    tolerations: Sequence[Mapping[str, str]] = ()
-    """Tolerations of the taints of those nodes, in Kubernetes' format."""
-    accelerator_resource: str | None = None
-    """Kubernetes resource of the accelerators, such as `nvidia.com/gpu`; None without accelerators."""
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    """Annotations of the pods, such as the networks of their accelerators."""
-    devices: Mapping[str, str] = field(default_factory=dict)
-    """Other Kubernetes resources of each host and their number, such as its network adapters."""
+    scheduling: Scheduling = field(default_factory=Scheduling)
+    """Scheduling fields of the hosts."""
     script: str | None = None
     """ConfigMap with the user's script; None if the script is in the image or in a mounted bucket."""
     script_paths: Mapping[str, str] = field(default_factory=dict)
     """Path of each file of that ConfigMap by its key; empty if keys and paths are the same."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables that the trainer's image needs on the nodes. Jobs with a user's image do not get them, because that
-    image may need other values."""
-    nccl_environment: NcclEnvironmentScript | None = None
-    """NCCL environment script that commands source first, if the hosts have one."""
     etcd_image: pulumi.Input[str] = PUBLIC_ETCD_IMAGE
     """Image with `etcd` 3.5 or older: torch uses its v2 API, which 3.6 removed."""
 
@@ -238,10 +224,11 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
 
     Rules: https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted
     """
+    scheduling = _scheduling(placement, pod.role)
     return PodTemplateSpecArgs(
         metadata=ObjectMetaArgs(
             labels={**job_labels(spec.name, spec.recipe), COMPONENT_LABEL: pod.role},
-            annotations={"kubectl.kubernetes.io/default-container": pod.container, **placement.annotations},
+            annotations={"kubectl.kubernetes.io/default-container": pod.container, **placement.scheduling.annotations},
         ),
         spec=PodSpecArgs(
             subdomain=pod.subdomain,
@@ -252,8 +239,11 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
             priority_class_name=spec.priority_class,
             termination_grace_period_seconds=spec.grace_seconds,
             security_context=POD_SECURITY,
-            node_selector=(dict(placement.node_selector) or None) if _uses_accelerators(pod.role) else None,
-            tolerations=_tolerations(placement, pod.role),
+            node_selector=dict(scheduling.node_selector) or None,
+            tolerations=[
+                *lost_node_tolerations(),
+                *(TolerationArgs(**cast(dict[str, Any], toleration)) for toleration in scheduling.tolerations),
+            ],
             topology_spread_constraints=[
                 TopologySpreadConstraintArgs(
                     max_skew=1,
@@ -271,18 +261,9 @@ def pod_template(spec: JobSpec, placement: Placement, pod: Pod) -> PodTemplateSp
     )
 
 
-def _uses_accelerators(role: str) -> bool:
-    """Return True if pods of this role get the job's accelerators."""
-    return role == WORKER
-
-
-def _tolerations(placement: Placement, role: str) -> list[TolerationArgs]:
-    """Return tolerations. Only pods that need accelerators tolerate the taints of nodes with accelerators."""
-    accelerator_tolerations = placement.tolerations if _uses_accelerators(role) else ()
-    return [
-        *lost_node_tolerations(),
-        *(TolerationArgs(**cast(dict[str, Any], toleration)) for toleration in accelerator_tolerations),
-    ]
+def _scheduling(placement: Placement, role: str) -> Scheduling:
+    """Return the scheduling fields of pods of a role. Only pods that train get accelerators."""
+    return placement.scheduling if role == WORKER else Scheduling()
 
 
 def lost_node_tolerations() -> list[TolerationArgs]:
@@ -300,7 +281,7 @@ def lost_node_tolerations() -> list[TolerationArgs]:
 
 def _container(spec: JobSpec, placement: Placement, pod: Pod) -> ContainerArgs:
     program, *arguments = pod.command.argv
-    nccl = _nccl_environment(placement, pod.role)
+    nccl = _scheduling(placement, pod.role).nccl_environment
     return ContainerArgs(
         name=pod.container,
         image=placement.image,
@@ -332,9 +313,10 @@ def _resources(spec: JobSpec, placement: Placement, pod: Pod) -> ResourceRequire
     if pod.capacity is not None:
         return fixed_resources(pod.capacity)
     resources = {"cpu": spec.resources.cpu, "memory": spec.resources.memory}
-    if _uses_accelerators(pod.role) and placement.accelerator_resource is not None and spec.accelerators:
-        resources[placement.accelerator_resource] = str(spec.accelerators)
-        resources |= placement.devices
+    scheduling = _scheduling(placement, pod.role)
+    if scheduling.accelerator_resource is not None and spec.accelerators:
+        resources[scheduling.accelerator_resource] = str(spec.accelerators)
+        resources |= scheduling.devices
     return ResourceRequirementsArgs(requests=resources, limits=resources)
 
 
@@ -355,7 +337,7 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
     if placement.data_location is not None:
         variables.append(EnvVarArgs(name=DATA_VARIABLE, value=placement.data_location))
     # Libraries keep their caches in the home directory, and the root file system is read-only.
-    node_environment = placement.environment if spec.image_ref.builtin else {}
+    node_environment = placement.scheduling.environment if spec.image_ref.builtin else {}
     for name, value in {"HOME": SCRATCH_PATH, **node_environment, **command.environment}.items():
         if isinstance(value, FieldReference):
             source = EnvVarSourceArgs(field_ref=ObjectFieldSelectorArgs(field_path=value.path))
@@ -366,10 +348,6 @@ def _environment(spec: JobSpec, placement: Placement, command: Command) -> list[
         key = SecretKeySelectorArgs(name=secret_name(spec.name), key=name)
         variables.append(EnvVarArgs(name=name, value_from=EnvVarSourceArgs(secret_key_ref=key)))
     return variables
-
-
-def _nccl_environment(placement: Placement, role: str) -> NcclEnvironmentScript | None:
-    return placement.nccl_environment if _uses_accelerators(role) else None
 
 
 def _volumes(spec: JobSpec, placement: Placement, role: str) -> list[VolumeArgs]:
@@ -388,7 +366,7 @@ def _volumes(spec: JobSpec, placement: Placement, role: str) -> list[VolumeArgs]
         items = [KeyToPathArgs(key=key, path=path) for key, path in placement.script_paths.items()] or None
         source = ConfigMapVolumeSourceArgs(name=placement.script, items=items)
         volumes.append(VolumeArgs(name="script", config_map=source))
-    if nccl_environment := _nccl_environment(placement, role):
+    if nccl_environment := _scheduling(placement, role).nccl_environment:
         claim = PersistentVolumeClaimVolumeSourceArgs(claim_name=nccl_environment.claim, read_only=True)
         volumes.append(VolumeArgs(name="profile", persistent_volume_claim=claim))
     return volumes

@@ -287,18 +287,21 @@ class JobSpec(Section):
         return self.rendezvous or ("c10d" if self.elastic else KINDS[self.kind].default_rendezvous)
 
     @property
-    def pod_groups(self) -> tuple[PodGroup, ...]:
-        """Groups of its pods with their requests: its hosts, then its other pods."""
-        key = "elastic.max_hosts" if self.elastic else "hosts"
-        hosts = PodGroup(
+    def host_group(self) -> PodGroup:
+        """Its hosts with their requests."""
+        return PodGroup(
             count=self.hosts,
             per_pod=self.resources.capacity,
             accelerator=self.accelerator,
             tpu=self.tpu,
             accelerators=self.accelerators,
-            key=key,
+            key="elastic.max_hosts" if self.elastic else "hosts",
         )
-        groups = (hosts, *KINDS[self.kind].extra_pods(self))
+
+    @property
+    def pod_groups(self) -> tuple[PodGroup, ...]:
+        """Groups of its pods with their requests: its hosts, then its other pods."""
+        groups = (self.host_group, *KINDS[self.kind].extra_pods(self))
         groups = tuple(replace(group, is_queued=bool(self.queue), is_suspended=self.suspend) for group in groups)
         etcd = PodGroup(count=1, per_pod=COORDINATOR, key="rendezvous", role="etcd")
         return (*groups, etcd) if self.rendezvous_backend == "etcd" else groups

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from infra.aws import inventory, pools, rules
 from infra.aws.config import EksConfig
 from infra.builtin_images import JobLayer, built_in_clouds
-from infra.capacity import PoolNodes, Scheduling
+from infra.capacity import PoolNodes
 from infra.cloud import Cloud, ProvisionedCloud, Quota, documentation_ranges, quotas
 from infra.cost import Line
-from infra.hardware.tpus import TpuSlice
+from infra.hardware import PodGroup, Scheduling
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from settings.problem import Problem
 
@@ -67,11 +67,8 @@ class Eks(ProvisionedCloud):
     def price_lines(self) -> Iterator[Line]:
         return pools.price_lines(self.config)
 
-    def accelerator_scheduling(
-        self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
-    ) -> Scheduling:
-        del tpu
-        return pools.scheduling(self.config, accelerator, pool, gpus_per_host)
+    def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
+        return pools.scheduling(self.config, hosts, pool)
 
     def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:
         return lambda listing: inventory.resources(listing, self.config, ownership, run_json)

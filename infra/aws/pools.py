@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.capacity import EFA_RESOURCE, SYSTEM, PoolNodes, Scheduling, in_pool, tolerate, without_daemon_requests
+from infra.capacity import EFA_RESOURCE, SYSTEM, PoolNodes, in_pool, tolerate, without_daemon_requests
 from infra.cloud import QuotaNeeds
 from infra.cost import Line, price_line
-from infra.hardware import gpus
+from infra.hardware import PodGroup, Scheduling, gpus
 from infra.hardware.ec2 import EC2_FAMILIES, Ec2Machine, ec2_machine
 from infra.hardware.machines import ProvisioningModel
 from infra.hardware.node_capacity import eks_allocatable, eks_pods
@@ -100,20 +100,21 @@ def pool_nodes(platform: EksConfig) -> list[PoolNodes]:
     return [*pools, PoolNodes(name=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
 
 
-def scheduling(platform: EksConfig, accelerator: str, pool: str | None, gpus_per_host: int) -> Scheduling:
-    """Return the scheduling fields of a job's pods. Raises ValueError if no pool has its accelerators.
+def scheduling(platform: EksConfig, hosts: PodGroup, pool: str | None) -> Scheduling:
+    """Return the scheduling fields of a job's hosts. Raises ValueError if no pool has their accelerators.
 
-    A host with a share of a node's GPUs gets the same share of its network adapters, rounded down. Without
-    `gpus_per_host` it gets all.
+    A host with a share of a node's GPUs gets the same share of its network adapters, rounded down.
     """
-    suitable = (plan for plan in node_groups(platform) if plan.machine.gpu == accelerator)
+    if hosts.accelerator is None:
+        return Scheduling(node_selector=in_pool(pool))
+    suitable = (plan for plan in node_groups(platform) if plan.machine.gpu == hosts.accelerator)
     plan = next((plan for plan in suitable if pool in (None, plan.name)), None)
     if plan is None:
-        raise ValueError(f"no pool has {accelerator}")
+        raise ValueError(f"no pool has {hosts.accelerator}")
     machine = plan.machine
-    adapters = machine.efa_interfaces * (gpus_per_host or machine.gpus) // machine.gpus if plan.efa else 0
+    adapters = machine.efa_interfaces * hosts.accelerators // machine.gpus if plan.efa else 0
     return Scheduling(
-        node_selector=in_pool(pool) | {ACCELERATOR_LABEL: accelerator},
+        node_selector=in_pool(pool) | {ACCELERATOR_LABEL: hosts.accelerator},
         tolerations=(tolerate(gpus.RESOURCE),),
         accelerator_resource=gpus.RESOURCE,
         devices={EFA_RESOURCE: str(adapters)} if adapters else {},

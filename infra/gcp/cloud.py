@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from infra.builtin_images import JobLayer, built_in_clouds
-from infra.capacity import PoolNodes, Scheduling
+from infra.capacity import PoolNodes
 from infra.cloud import ProvisionedCloud, Quota, quotas
 from infra.cost import Line
 from infra.gcp import inventory, pools, rules
 from infra.gcp.config import GkeConfig
-from infra.hardware.tpus import TpuSlice
+from infra.hardware import PodGroup, Scheduling
 from infra.inventory import Lister, Ownership, PlannedResource, RunCommand
 from settings.problem import Problem
 
@@ -48,11 +48,8 @@ class Gke(ProvisionedCloud):
     def price_lines(self) -> Iterator[Line]:
         return pools.price_lines(self.config)
 
-    def accelerator_scheduling(
-        self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
-    ) -> Scheduling:
-        del gpus_per_host
-        return pools.scheduling(self.config, accelerator, tpu, pool)
+    def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
+        return pools.scheduling(self.config, hosts, pool)
 
     def lister(self, ownership: Ownership, run_json: RunCommand) -> Lister:
         del ownership

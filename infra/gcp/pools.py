@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from types import MappingProxyType
 
-from infra.capacity import SYSTEM, PoolNodes, Scheduling, in_pool, slice_labels, tolerate, without_daemon_requests
+from infra.capacity import SYSTEM, PoolNodes, in_pool, tolerate, without_daemon_requests
 from infra.cloud import QuotaNeeds
 from infra.cost import Line, price_line
 from infra.gcp.config import GkeConfig, GkePoolConfig
-from infra.hardware import Capacity, gpus, tpus
+from infra.hardware import Capacity, PodGroup, Scheduling, gpus, tpus
 from infra.hardware.gce import GceFamily, disk_quota, gce_family, gce_machine, gpus_on
 from infra.hardware.gpus import GPUS, NO_E2_ZONES
 from infra.hardware.machines import MachineType, NcclEnvironmentScript, ProvisioningModel
@@ -330,25 +330,17 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
     return [*pools, PoolNodes(name=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
 
 
-def first_plan_with(
-    platform: GkeConfig, accelerator: str, tpu: TpuSlice | None, pool: str | None = None
-) -> NodePoolPlan | None:
-    """Return the first node pool with a job's accelerators, in `pool` if given, or None."""
-    for plan in node_pools(platform):
-        if pool not in (None, plan.pool.name):
-            continue
-        if plan.tpu == tpu and (tpu is not None or plan.gpu == accelerator):
-            return plan
-    return None
-
-
-def scheduling(platform: GkeConfig, accelerator: str, tpu: TpuSlice | None, pool: str | None) -> Scheduling:
-    """Return the scheduling fields of a job's pods. Raises ValueError if no pool has its accelerators."""
-    plan = first_plan_with(platform, accelerator, tpu, pool)
+def scheduling(platform: GkeConfig, hosts: PodGroup, pool: str | None) -> Scheduling:
+    """Return the scheduling fields of a job's hosts. Raises ValueError if no pool has their accelerators."""
+    accelerator, tpu = hosts.accelerator, hosts.tpu
+    if accelerator is None:
+        return Scheduling(node_selector=in_pool(pool))
+    plans = (plan for plan in node_pools(platform) if pool in (None, plan.pool.name))
+    plan = next((plan for plan in plans if (plan.tpu == tpu if tpu else plan.gpu == accelerator)), None)
     if plan is None:
         raise ValueError(f"no pool has {accelerator}")
-    resource = gpus.RESOURCE if tpu is None else tpus.RESOURCE
-    selector = in_pool(pool) | ({GPU_LABEL: accelerator} if tpu is None else slice_labels(tpu))
+    resource = tpus.RESOURCE if tpu else gpus.RESOURCE
+    selector = in_pool(pool) | (tpu.node_labels if tpu else {GPU_LABEL: accelerator})
     tolerations = [tolerate(resource)]
     if plan.has_fallback:
         selector[COMPUTE_CLASS_LABEL] = plan.pool.name
@@ -361,7 +353,7 @@ def scheduling(platform: GkeConfig, accelerator: str, tpu: TpuSlice | None, pool
         tolerations=tuple(tolerations),
         accelerator_resource=resource,
         annotations=pod_annotations(fabric.interfaces) if fabric else {},
-        environment=DRIVER_LIBRARIES if tpu is None else {},
+        environment={} if tpu else DRIVER_LIBRARIES,
         nccl_environment=fabric.nccl_environment if fabric else None,
     )
 

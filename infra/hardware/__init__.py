@@ -1,4 +1,4 @@
-"""Hardware tables, and the arithmetic of capacities: Capacity, PodGroup, and the nodes of one machine. Pure."""
+"""Hardware tables. The arithmetic of capacities: Capacity, PodGroup, Scheduling, and the nodes of one machine. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from settings.kubernetes_values import format_cpu, format_memory
 
 if TYPE_CHECKING:
+    from infra.hardware.machines import NcclEnvironmentScript
     from infra.hardware.tpus import TpuSlice
 
 MEBIBYTE = 2**20
@@ -84,6 +85,27 @@ class PodGroup:
     def runs(self) -> bool:
         """True if the job starts at once."""
         return not (self.is_queued or self.is_suspended)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduling:
+    """Scheduling fields of a job's pods. All are empty for a job on CPU."""
+
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels of the nodes."""
+    tolerations: Sequence[Mapping[str, str]] = ()
+    """Tolerations in Kubernetes' format."""
+    accelerator_resource: str | None = None
+    """Kubernetes resource of the accelerators, such as `nvidia.com/gpu`; None without accelerators."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """Annotations of the pods, such as the networks of their accelerators."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """Further resources of each host with their counts, such as network adapters."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the trainer's image needs on these nodes. Jobs with a user's image do not get them, because that
+    image may need other values."""
+    nccl_environment: NcclEnvironmentScript | None = None
+    """NCCL environment script that commands source first, if the hosts have one."""
 
 
 def this_machine() -> Capacity:

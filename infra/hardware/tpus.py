@@ -98,6 +98,14 @@ class TpuSlice:
         return "x".join(map(str, self.topology))
 
     @property
+    def node_labels(self) -> dict[str, str]:
+        """Labels that GKE puts on the nodes of the slice."""
+        return {
+            "cloud.google.com/gke-tpu-accelerator": self.gke_accelerator,
+            "cloud.google.com/gke-tpu-topology": self.topology_label,
+        }
+
+    @property
     def accelerator_type(self) -> str:
         """Accelerator type, under Cloud TPU's name, such as `v4-32`."""
         row = GENERATIONS[self.generation]

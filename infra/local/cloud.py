@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from infra.builtin_images import JobLayer
-from infra.capacity import Scheduling
 from infra.cloud import EVERY_IMAGE, Cloud
-from infra.hardware.tpus import TpuSlice
+from infra.hardware import PodGroup, Scheduling
 from infra.local.lifecycle import check_machine
 from infra.local.settings import MAX_NAME_LENGTH, ClusterSettings, stack_cluster
 from settings.kubernetes_values import check_label
@@ -61,11 +60,11 @@ class Local(Cloud):
     def up_problems(self, checkout: str, stack: str) -> list[str]:
         return check_machine(self.cluster(checkout, stack))
 
-    def accelerator_scheduling(
-        self, accelerator: str, tpu: TpuSlice | None, *, pool: str | None, gpus_per_host: int
-    ) -> Scheduling:
-        del accelerator, tpu, pool, gpus_per_host
-        raise ValueError("the cluster on this machine has only CPUs")
+    def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
+        del pool
+        if hosts.accelerator:
+            raise ValueError("the cluster on this machine has only CPUs")
+        return Scheduling()
 
     async def build(
         self, operators: frozenset[str], images: frozenset[str], layers: frozenset[JobLayer] = frozenset()

@@ -20,7 +20,7 @@ from infra.local.api import FIELD_MANAGER, JSON, Client, apply
 from infra.local.certificates import make_keys
 from infra.local.settings import CONTROL_PLANE_ADDRESS, ClusterSettings
 from simulation.cloud.model import Properties, edit_state
-from simulation.cluster.init import WEBHOOK_PORT
+from simulation.cluster.init import GKE_FILE, WEBHOOK_PORT
 
 PROGRAM = "simulation.cluster.init"
 HOST = "127.0.0.1"
@@ -67,8 +67,11 @@ def _system_certificates() -> bytes:
     return path.read_bytes() if path.is_file() else b""
 
 
-def start(folder: Path, cloud: str, owner: str) -> None:
-    """Start the cluster for the cloud resource `owner`. A rehearsal has at most one cluster."""
+def start(folder: Path, owner: str, *, has_gke_objects: bool) -> None:
+    """Start the cluster for the cloud resource `owner`, with the objects and admission of GKE if it is one of GKE.
+
+    A rehearsal has at most one cluster.
+    """
     with edit_state(folder) as state:
         current = state.settings.get("cluster_of")
         if current in (None, owner):
@@ -82,12 +85,13 @@ def start(folder: Path, cloud: str, owner: str) -> None:
     if not settings.keys.exists():
         shutil.copytree(folder / "keys", settings.keys)
     settings.save()
-    (settings.folder / "cloud").write_text(cloud, encoding="ascii")
+    if has_gke_objects:
+        (settings.folder / GKE_FILE).touch()
     uid = settings.folder / "uid"
     if not uid.exists():
         uid.write_text(os.urandom(16).hex(), encoding="ascii")
     lifecycle.start(settings, lambda _text: None, program=PROGRAM)
-    for path, body in gke_objects(settings) if cloud == "gke" else []:
+    for path, body in gke_objects(settings) if has_gke_objects else []:
         apply(settings, path, body)
 
 

@@ -219,7 +219,7 @@ def _amounts(capacity: Capacity, pods: int, disk: int) -> dict[str, str]:
 
 
 BUCKETS = ("gcp:storage/bucket:Bucket", "aws:s3/bucket:Bucket")
-CLOUD_NAMES = {GKE_CLUSTER: "gke", EKS_CLUSTER: "eks"}
+CLUSTERS = (GKE_CLUSTER, EKS_CLUSTER)
 
 
 class ClusterEffects(Effects):
@@ -230,9 +230,9 @@ class ClusterEffects(Effects):
 
     def created(self, record: Record) -> None:
         """Start the cluster, set the nodes or create the bucket of a new or updated resource."""
-        if record.type in CLOUD_NAMES:
+        if record.type in CLUSTERS:
             try:
-                control_plane.start(self._folder, CLOUD_NAMES[record.type], record.id)
+                control_plane.start(self._folder, record.id, has_gke_objects=record.type == GKE_CLUSTER)
             except RuntimeError as error:
                 raise Rejected(str(error)) from error
         elif record.type == NODE_POOL:
@@ -246,7 +246,7 @@ class ClusterEffects(Effects):
 
     def deleted(self, record: Record) -> None:
         """Stop the cluster, delete the nodes or delete the bucket of a resource."""
-        if record.type in CLOUD_NAMES:
+        if record.type in CLUSTERS:
             control_plane.delete(self._folder)
         elif record.type == NODE_POOL:
             settings = settings_of(read_state(self._folder).settings)

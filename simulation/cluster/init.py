@@ -20,6 +20,8 @@ from infra.local.supervisor import Program, keep_running
 from simulation.cluster.kubelet import NAMESPACE
 
 WEBHOOK_PORT = 9444
+GKE_FILE = "is_gke"
+"""Empty file in the folder of a cluster of GKE."""
 GKE_ADMISSION_PLUGIN = "ExtendedResourceToleration"
 """Admission plugin of GKE: a pod that requests an accelerator tolerates the accelerator's taint.
 
@@ -200,16 +202,16 @@ def main(folder: Path, binaries: Path, listener: int) -> None:
     (folder / "inside.kubeconfig").write_text(inside, encoding="utf-8")
     (folder / "stages.yaml").write_text("\n---\n".join(map(json.dumps, STAGES)), encoding="utf-8")
     programs = control_plane(settings, binaries, listener)
-    cloud = (folder / "cloud").read_text(encoding="ascii")
+    is_gke = (folder / GKE_FILE).exists()
     for program in programs:
         if program.name == "kube-controller-manager":
             # The rehearsal creates nodes as ready and does not renew that status, so the status must not expire.
             program.argv = [*program.argv, "--node-monitor-grace-period=24h"]
         if program.name == "kube-apiserver":
             program.argv = [*program.argv, ALLOW_PRIVILEGED]
-            if cloud == "gke":
+            if is_gke:
                 program.argv = [_with_gke_plugin(word) for word in program.argv]
-    webhooks = [webhook(settings)] if cloud == "gke" else []
+    webhooks = [webhook(settings)] if is_gke else []
     keep_running([*programs, kwok(settings), kubelet(settings), *webhooks])
 
 

@@ -30,7 +30,7 @@ FINISHED_JOB = JobState(
 
 def test_run_record_holds_source_state_pools_chips_and_price() -> None:
     config = parse(STACK)
-    found = run_records(config, "", {})[config.jobs[0].name]
+    found = run_records(config, str)[config.jobs[0].name]
     assert {key: found[key] for key in ("commit", "dirty", "diff_digest")} == asdict(source_state())
     assert (found["pools"], found["chips"]) == (["gpus"], 4)
     assert found["usd_per_hour"] == pytest.approx(0.906, abs=0.01)
@@ -83,9 +83,9 @@ def test_source_state_without_git_is_unknown(checkout: Path, tmp_path: Path, mon
 
 def test_run_record_of_hosts_that_share_a_node_divides_its_price() -> None:
     config = parse(STACK)
-    whole = run_records(config, "", {})[config.jobs[0].name]["usd_per_hour"]
+    whole = run_records(config, str)[config.jobs[0].name]["usd_per_hour"]
     halves = parse(changed(jobs=[{**JOB, "accelerators_per_host": 1, "hosts": 2}]))
-    found = run_records(halves, "", {})[halves.jobs[0].name]
+    found = run_records(halves, str)[halves.jobs[0].name]
     assert found["chips"] == 2
     assert found["usd_per_hour"] == pytest.approx(whole / 2, abs=0.001)
 
@@ -104,14 +104,14 @@ def test_run_record_of_a_machine_without_a_price_has_no_price() -> None:
     platform = {"kind": "eks", "pools": [{"name": "h200", "machine_type": "p5e.48xlarge", "nodes": 1}]}
     job = {**JOB, "accelerator": "nvidia-h200-141gb", "accelerators_per_host": 8, "hosts": 1}
     config = parse({"platform": platform, "jobs": [job]})
-    found = run_records(config, "", {})[config.jobs[0].name]
+    found = run_records(config, str)[config.jobs[0].name]
     assert (found["pools"], found["chips"], found["usd_per_hour"]) == (["h200"], 8, None)
     assert complete_record(found, FINISHED_JOB)["usd"] is None
 
 
 def test_write_record_of_a_finished_run_stores_chip_hours_and_price(tmp_path: Path) -> None:
     config = parse(STACK)
-    found = complete_record(run_records(config, "", {})[config.jobs[0].name], FINISHED_JOB)
+    found = complete_record(run_records(config, str)[config.jobs[0].name], FINISHED_JOB)
     assert (found["hours"], found["chip_hours"]) == (1.5, 6.0)
     assert found["usd"] == pytest.approx(1.5 * found["usd_per_hour"], abs=0.001)
     written = write_record(f"file://{tmp_path}", found)
@@ -121,7 +121,7 @@ def test_write_record_of_a_finished_run_stores_chip_hours_and_price(tmp_path: Pa
 
 def _record() -> dict[str, Any]:
     config = parse(STACK)
-    return complete_record(run_records(config, "", {})[config.jobs[0].name], FINISHED_JOB)
+    return complete_record(run_records(config, str)[config.jobs[0].name], FINISHED_JOB)
 
 
 @pytest.mark.skipif(

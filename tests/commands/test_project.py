@@ -159,9 +159,9 @@ def test_run_record_has_the_digest_of_the_files_sent(project: Path, monkeypatch:
     text = "config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: [{name: mine, script: ./train.py}]\n"
     write(project, {"Pulumi.dev.yaml": text})
     config = load_file(project / "Pulumi.dev.yaml")
-    first = run_records(config, "", {})["mine"]
+    first = run_records(config, str)["mine"]
     write(project, {"helper.py": "VALUE = 1\n"})
-    second = run_records(config, "", {})["mine"]
+    second = run_records(config, str)["mine"]
     assert first["script_digest"].startswith("sha256:")
     assert first["script_digest"] != second["script_digest"]
     assert len(first["trainyard_commit"]) in (7, 40)

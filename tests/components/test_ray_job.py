@@ -66,7 +66,8 @@ def test_ranks_of_a_host_have_a_cpu_each() -> None:
 
 
 def test_hosts_source_their_nccl_environment() -> None:
-    (host,) = workers({**GPU, "kind": "ray-job", "queue": None}, replace(ON_GPUS, nccl_environment=GIB))
+    nodes = replace(ON_GPUS, scheduling=replace(ON_GPUS.scheduling, nccl_environment=GIB))
+    (host,) = workers({**GPU, "kind": "ray-job", "queue": None}, nodes)
     assert container(host)["command"] == ["bash"]
     assert container(host)["args"][1].startswith(f". {GIB.script} ")
 

@@ -95,7 +95,10 @@ def test_job_worker_is_equal_in_every_kind(values: dict[str, Any]) -> None:
 
 
 def test_job_sources_nccl_environment_script_in_every_kind() -> None:
-    nodes = replace(ON_GPUS, nccl_environment=GIB, environment={"LD_LIBRARY_PATH": "/drivers"})
+    nodes = replace(
+        ON_GPUS,
+        scheduling=replace(ON_GPUS.scheduling, nccl_environment=GIB, environment={"LD_LIBRARY_PATH": "/drivers"}),
+    )
     values = {**EVERY_KEY, "image": None}
     first = compared("indexed-job", values, nodes)
     script = f'. {GIB.script} && exec "$@"'

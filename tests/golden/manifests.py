@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pulumi
 import yaml
 
-from infra.hardware import Capacity, PoolCapacity
+from infra.hardware import Capacity, PoolCapacity, Scheduling
 from infra.naming import POOL_LABEL
 from stack.config import load_file
 from tests.golden.differences import difference
@@ -49,20 +49,24 @@ DATA_IN_BUCKET = replace(ON_OBJECT_STORE, data_location="$(TRAINYARD_BUCKET)/ima
 
 ON_GPUS = replace(
     ON_OBJECT_STORE,
-    node_selector={"cloud.google.com/gke-accelerator": "nvidia-tesla-v100"},
-    tolerations=({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
-    accelerator_resource="nvidia.com/gpu",
+    scheduling=Scheduling(
+        node_selector={"cloud.google.com/gke-accelerator": "nvidia-tesla-v100"},
+        tolerations=({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},),
+        accelerator_resource="nvidia.com/gpu",
+    ),
 )
 """Nodes with GPUs."""
 ON_TPUS = replace(
     ON_OBJECT_STORE,
-    node_selector={
-        "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
-        "cloud.google.com/gke-tpu-topology": "2x2x4",
-    },
-    tolerations=({"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"},),
-    accelerator_resource="google.com/tpu",
-    annotations={"example.com/networks": "two"},
+    scheduling=Scheduling(
+        node_selector={
+            "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
+            "cloud.google.com/gke-tpu-topology": "2x2x4",
+        },
+        tolerations=({"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"},),
+        accelerator_resource="google.com/tpu",
+        annotations={"example.com/networks": "two"},
+    ),
 )
 """Nodes of a TPU slice."""
 
@@ -151,7 +155,7 @@ def engine(spec: JobSpec, placement: Placement) -> RecordingEngine:
 
     def program() -> pulumi.Output[str]:
         secrets = {variable: pulumi.Output.secret("canary") for variable in spec.secrets}
-        placed = replace(placement, image=spec.image_ref.resolve({}, placement.image))
+        placed = replace(placement, image=spec.image_ref.reference or placement.image)
         return TrainingJob(spec.name, TrainingJobArgs(spec=spec, placement=placed, secrets=secrets)).name
 
     return run(program)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from infra.capacity import Scheduling, without_daemon_requests
-from infra.hardware import Capacity, PoolCapacity
-from infra.hardware.tpus import tpu_slice
+from infra.capacity import without_daemon_requests
+from infra.hardware import Capacity, PodGroup, PoolCapacity, Scheduling
+from infra.hardware.tpus import TpuSlice, tpu_slice
 from settings.problems import ConfigError
 from stack.config import StackConfig, parse
 from stack.placement import advice, pools_of_jobs, queue_capacity
@@ -131,12 +131,18 @@ def test_jobs_beyond_capacity_are_rejected_with_code_and_path(
     assert problems_of(stack_values(platform, *jobs)) == [(code, path)]
 
 
+def hosts(accelerator: str | None = None, accelerators: int = 1, *, tpu: TpuSlice | None = None) -> PodGroup:
+    """Return the hosts of a job."""
+    capacity = Capacity(millicores=1000, memory=2**30)
+    return PodGroup(count=1, per_pod=capacity, accelerator=accelerator, accelerators=accelerators, tpu=tpu)
+
+
 def test_scheduling_without_accelerator_is_empty() -> None:
-    assert stack(GKE).cloud.scheduling(None) == Scheduling()
+    assert stack(GKE).cloud.scheduling(hosts()) == Scheduling()
 
 
 def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
-    found = stack(TPUS).cloud.scheduling("v4", tpu_slice("v4", "2x2x4"))
+    found = stack(TPUS).cloud.scheduling(hosts("v4", tpu=tpu_slice("v4", "2x2x4")))
     assert found.node_selector == {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
         "cloud.google.com/gke-tpu-topology": "2x2x4",
@@ -147,7 +153,7 @@ def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
 
 def test_scheduling_with_fallback_order_selects_compute_class() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "spot"]}
-    found = stack({**GKE, "pools": [pool]}).cloud.scheduling("nvidia-h100-80gb")
+    found = stack({**GKE, "pools": [pool]}).cloud.scheduling(hosts("nvidia-h100-80gb"))
     assert found.node_selector["cloud.google.com/compute-class"] == "h100"
     assert {each["key"] for each in found.tolerations} == {
         "nvidia.com/gpu",
@@ -157,19 +163,19 @@ def test_scheduling_with_fallback_order_selects_compute_class() -> None:
 
 def test_scheduling_on_queued_pool_tolerates_its_taint() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
-    found = stack({**GKE, "pools": [pool]}).cloud.scheduling("nvidia-h100-80gb")
+    found = stack({**GKE, "pools": [pool]}).cloud.scheduling(hosts("nvidia-h100-80gb"))
     assert "cloud.google.com/gke-queued" in {each["key"] for each in found.tolerations}
 
 
 def test_scheduling_on_efa_nodes_requests_all_adapters() -> None:
-    assert stack(P5).cloud.scheduling("nvidia-h100-80gb").devices == {"vpc.amazonaws.com/efa": "32"}
+    assert stack(P5).cloud.scheduling(hosts("nvidia-h100-80gb", 8)).devices == {"vpc.amazonaws.com/efa": "32"}
 
 
 def test_scheduling_on_part_of_a_node_requests_same_part_of_adapters() -> None:
     """Otherwise two jobs that share a node's GPUs would both request its only adapter."""
-    quarter = stack(P5).cloud.scheduling("nvidia-h100-80gb", gpus_per_host=2)
+    quarter = stack(P5).cloud.scheduling(hosts("nvidia-h100-80gb", 2))
     assert quarter.devices == {"vpc.amazonaws.com/efa": "8"}
-    assert stack({"kind": "eks"}).cloud.scheduling("nvidia-tesla-t4", gpus_per_host=2).devices == {}
+    assert stack({"kind": "eks"}).cloud.scheduling(hosts("nvidia-tesla-t4", 2)).devices == {}
 
 
 A100 = {"accelerator": "nvidia-a100-80gb"}
@@ -231,23 +237,24 @@ def test_queue_capacity_counts_chips_and_adapters() -> None:
 
 
 def test_scheduling_with_pool_selects_that_pool() -> None:
-    found = stack(TWO_POOLS).cloud.scheduling("nvidia-a100-80gb", pool="small")
+    found = stack(TWO_POOLS).cloud.scheduling(hosts("nvidia-a100-80gb"), "small")
     assert found.node_selector["trainyard.dev/pool"] == "small"
-    assert stack(TWO_POOLS).cloud.scheduling(None, pool="system").node_selector == {"trainyard.dev/pool": "system"}
+    assert stack(TWO_POOLS).cloud.scheduling(hosts(), "system").node_selector == {"trainyard.dev/pool": "system"}
 
 
 def test_scheduling_on_existing_cluster_selects_only_tpu_topology(tmp_path: Any) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text("contexts: [{name: a}]", encoding="utf-8")
     cloud = stack({"kind": "kubeconfig", "context": "a", "kubeconfig": str(file), "image": "x"}).cloud
-    assert cloud.scheduling("nvidia-l4").node_selector == {}
-    assert cloud.scheduling("v6e-16", tpu_slice("v6e-16")).node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
+    assert cloud.scheduling(hosts("nvidia-l4")).node_selector == {}
+    found = cloud.scheduling(hosts("v6e-16", tpu=tpu_slice("v6e-16")))
+    assert found.node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
 
 
 @pytest.mark.parametrize("platform", [{"kind": "local"}, GKE, {"kind": "eks"}])
 def test_scheduling_of_missing_accelerator_raises(platform: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"only CPUs|no pool has"):
-        stack(platform).cloud.scheduling("nvidia-b200")
+        stack(platform).cloud.scheduling(hosts("nvidia-b200"))
 
 
 def test_parameter_servers_suggested_by_error_are_accepted() -> None:

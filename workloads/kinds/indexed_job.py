@@ -70,7 +70,7 @@ class IndexedJob(Kind):
             opts=opts,
         )
         layout = process_layout(spec)
-        pod = Pod(command=host_command(spec, layout, placement.nccl_environment), subdomain=spec.name)
+        pod = Pod(command=host_command(spec, layout, placement.scheduling.nccl_environment), subdomain=spec.name)
         success = None
         if spec.elastic:
             success = SuccessPolicyArgs(rules=[SuccessPolicyRuleArgs(succeeded_count=spec.elastic.min_hosts)])

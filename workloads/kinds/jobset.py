@@ -122,7 +122,7 @@ class JobSet(Kind):
         from workloads.objects import CREATED_IS_READY, Pod, custom_job, metadata
 
         layout = process_layout(spec)
-        pod = Pod(command=host_command(spec, layout, placement.nccl_environment))
+        pod = Pod(command=host_command(spec, layout, placement.scheduling.nccl_environment))
         exclusive = EXCLUSIVE if layout.slices > 1 else {}
         return custom_job(
             f"{name}-job",

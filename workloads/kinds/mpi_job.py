@@ -130,7 +130,7 @@ class MPIJob(Kind):
         layout = process_layout(spec)
         host = host_command(spec, layout)
         launcher = Pod(
-            command=launcher_command(spec, layout, host, placement.nccl_environment),
+            command=launcher_command(spec, layout, host, placement.scheduling.nccl_environment),
             role="launcher",
             capacity=COORDINATOR,
             restart_policy=None,

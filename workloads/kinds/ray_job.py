@@ -261,10 +261,9 @@ def _cluster(spec: JobSpec, placement: Placement, host: Command) -> RayClusterSp
 
     start = ("sh", "-c", START)
     # Without a restart policy, Kubernetes restarts Ray in the pod. The operator would recreate a failed pod at once.
+    worker_start = with_nccl_environment(placement.scheduling.nccl_environment, start)
     head = Pod(command=replace(host, argv=start), role="head", capacity=HEAD, restart_policy=None)
-    worker = Pod(
-        command=replace(host, argv=with_nccl_environment(placement.nccl_environment, start)), restart_policy=None
-    )
+    worker = Pod(command=replace(host, argv=worker_start), restart_policy=None)
     cpus = max(-(-spec.resources.capacity.millicores // 1000), spec.processes_per_host)
     store = parse_memory(spec.shared_memory) // 2
     hosts = WorkerGroup(

@@ -126,7 +126,7 @@ class TrainJob(Kind):
         )
 
         layout = process_layout(spec)
-        pod = Pod(command=host_command(spec, layout, placement.nccl_environment), container=NODES)
+        pod = Pod(command=host_command(spec, layout, placement.scheduling.nccl_environment), container=NODES)
         jobs = job_set(spec, layout, NODES, job_template(spec, layout, placement, pod, ANCESTOR))
         torch = TorchPolicy() if uses_torchrun(spec) else None
         runtime = CustomResource(

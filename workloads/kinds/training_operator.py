@@ -161,7 +161,7 @@ class PyTorchJob(Kind):
 
         layout = process_layout(spec)
         pod = Pod(
-            command=host_command(spec, layout, placement.nccl_environment),
+            command=host_command(spec, layout, placement.scheduling.nccl_environment),
             container=PYTORCH_CONTAINER,
             restart_policy=None,
         )
