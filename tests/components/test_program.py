@@ -175,6 +175,19 @@ def test_program_existing_cluster_with_object_store_has_no_claim(cluster: dict[s
     assert exported["bucket_url"] == "s3://team"
 
 
+@pytest.mark.parametrize(
+    ("settings", "image"),
+    [({}, "example.com/trainer:1"), ({"image": "example.com/team:2", "script": "/opt/a.py"}, "example.com/team:2")],
+)
+def test_program_pods_and_run_record_have_the_jobs_image(
+    cluster: dict[str, Any], settings: dict[str, str], image: str
+) -> None:
+    engine, exported = program(cluster, jobs=[{"name": "mine", **(settings or {"recipe": "digits"})}])
+    (job,) = engine.of_type(":Job")
+    assert job.inputs["spec"]["template"]["spec"]["containers"][0]["image"] == image
+    assert exported["run_records"]["mine"]["image"] == image
+
+
 def test_program_platforms_have_equal_outputs(cluster: dict[str, Any]) -> None:
     assert program(LOCAL)[1].keys() == program(cluster)[1].keys()
 
