@@ -60,7 +60,7 @@ MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "workloads/command.py": ("tests/unit/test_command.py",),
         "workloads/trainer_flags.py": ("tests/unit/test_trainer_flags.py",),
         "trainer/data/sampler.py": ("tests/trainer/test_sampler.py",),
-        "trainer/exit_codes.py": ("tests/golden",),
+        "trainer/exit_codes.py": ("tests/trainer/test_config.py",),
     }
 )
 """Pure modules, and the tests that check each. A mutant that they miss must survive `ALL_TESTS` too."""

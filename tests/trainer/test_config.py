@@ -12,7 +12,7 @@ import pytest
 from docs.flag_table import TARGET, flag_table
 from tests.trainer.processes import PROJECT
 from trainer.config import DigitsConfig, ImagenetConfig, LanguageConfig, TrainConfig, parse
-from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
+from trainer.exit_codes import BAD_CONFIGURATION, DIVERGED, ConfigurationError, diverged
 
 
 def test_command_line_is_frozen() -> None:
@@ -141,3 +141,9 @@ def test_invalid_flag_ends_process_with_its_exit_code() -> None:
     assert done.stdout == ""
     assert done.stderr.startswith("error: epochs is 0")
     assert "Traceback" not in done.stderr
+
+
+def test_error_of_a_diverged_run_names_its_step_and_learning_rate() -> None:
+    error = diverged(7, 0.25)
+    assert error.exit_code == DIVERGED
+    assert re.search(r"\bstep 7\b.*\b0\.25\b", str(error))
