@@ -109,8 +109,8 @@ def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Proble
     """Return a problem for the first pod group that does not fit next to the concurrent pods."""
     groups = _groups(jobs)
     running = [group for group in groups if group.runs]
-    # Queued jobs may wait for each other, so each must fit only next to the running jobs. A suspended job must fit only by
-    # itself.
+    # Queued jobs may wait for each other, so each must fit only next to the running jobs. A suspended job must fit only
+    # by itself.
     concurrent_groups = [running]
     for index, job in enumerate(jobs):
         job_groups = [group for group in groups if group.job == index]
