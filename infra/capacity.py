@@ -91,8 +91,10 @@ def unschedulable(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> lis
 def assign_pools(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[str | Problem | None]:
     """Return the pool of each pod group, or the problem if it does not fit.
 
-    The result is None for each group on a platform without pools, and for pods that several pools run. A job gets the
-    pool with the smallest nodes that has capacity. If a pool can be provisioned in several ways, count its nodes once.
+    The result is None for each group on a platform without pools, and for pods that several pools run. Of the pools
+    with capacity for all hosts, a job gets the pool with the fewest GPUs per node, then a pool other than the system
+    pool, then the pool of which it needs the fewest nodes. If a pool can be provisioned in several ways, count its
+    nodes once.
     A queued job must fit together with jobs without a queue, but can wait for other queued jobs. A suspended job must
     fit on an empty platform.
     """
@@ -289,7 +291,8 @@ def _too_large(group: PodGroup, pools: Sequence[PoolNodes], hint: str) -> Proble
     largest = max(pools, key=lambda pool: (pool.gpus, pool.node.millicores))
     if group.accelerators > max(largest.gpus, largest.tpu.chips_per_host if largest.tpu else 0):
         message = (
-            f"each node of pool {largest.name} has {largest.gpus}; write {largest.gpus} or less, or change the pool"
+            f"each node of pool {largest.name} has {largest.gpus} GPUs; write {largest.gpus} or less, "
+            "or change the pool"
         )
         return _problem("capacity.job.accelerators_too_many", group, "accelerators_per_host", message)
     message = f"a host of {group.per_pod} does not fit on a node of pool {largest.name}, which has {largest.node}"

@@ -233,7 +233,9 @@ def _name(value: str) -> str:
 def _branch(value: str) -> str:
     if not _BRANCH.fullmatch(value):
         raise Invalid(
-            "git_branch", "must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'"
+            "git_branch",
+            "must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'; write for "
+            "example 'main'",
         )
     return value
 

@@ -69,7 +69,7 @@ def cache_folder() -> Path:
 
 
 def built_programs() -> Path:
-    """Return the folder with a folder for each program that set-up built."""
+    """Return the folder that has a subfolder for each program that set-up built."""
     return cache_folder() / "bin"
 
 
