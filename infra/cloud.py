@@ -77,7 +77,7 @@ class Cloud(ABC):
 
     @property
     def provisioned(self) -> ProvisionedCloud | None:
-        """This cloud if the stack provisions its cluster there; None without a cloud account."""
+        """This cloud if the stack provisions the cluster in a cloud account, else None."""
         return None
 
     @property

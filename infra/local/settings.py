@@ -50,7 +50,7 @@ ETCD_PORT = 2379
 CLUSTER_DOMAIN = "cluster.local"
 PAUSE_IMAGE = "trainyard.local/pause:1"
 MAX_NAME_LENGTH = 32
-"""Maximum length of a cluster's name. It is a prefix of the longer names of nodes and pods."""
+"""Maximum length of a cluster's name. The longer names of nodes and pods begin with it."""
 TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
 """Environment variable that all commands set to "true". It makes only the local cluster's Kubernetes provider take over
 fields from other field managers.

@@ -1,7 +1,7 @@
 """Kind `indexed-job`: an Indexed Job whose pods find each other through a headless Service of the job's name.
 
 The launchers restart failed ranks in their pods if they can (trainer/restarts). A pod then fails only if its host is
-lost. Otherwise a failed rank fails the pods of all hosts. Evictions and lost nodes do not count as restarts. Final exit
+lost. If they cannot, a failed rank fails the pods of all hosts. Evictions and lost nodes do not count as restarts. Final exit
 codes end the job at once. An elastic job is complete when its minimum number of hosts has succeeded: later hosts have
 nothing to join.
 
