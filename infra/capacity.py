@@ -169,7 +169,7 @@ def _assign_running(
 
 
 def _assign(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> tuple[Assignment, list[Nodes]]:
-    """Return a pod group's assignment, and the free nodes of each pool after it."""
+    """Return a pod group's assignment, and the capacity that each pool's nodes then have left."""
     if group.role:
         return _spread(group, pools, free)
     result = _best_pool(group, pools, free)
@@ -181,8 +181,8 @@ def _assign(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> t
 def _spread(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
     """Spread pods that are not hosts over all nodes without accelerators.
 
-    Return a problem or None, and the free nodes of each pool after them. The number of pods per node differs by at most
-    one.
+    Return a problem or None, and the capacity that each pool's nodes then have left. The number of pods per node
+    differs by at most one.
     """
     cpu_nodes = [nodes if pool.accepts_any_pod else Nodes() for pool, nodes in zip(pools, free, strict=True)]
     max_per_node = 1 + min(_hosts_on(state, group) for nodes in cpu_nodes for state, count in nodes.items() if count)
@@ -227,7 +227,7 @@ def _best_pool(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes
 
 
 def _place_hosts(nodes: Nodes, group: PodGroup) -> Nodes:
-    """Return the free nodes after the hosts, each on the emptiest node, as the scheduler spreads them."""
+    """Place each host on the emptiest node, as the scheduler does. Return the capacity that the nodes have left."""
     free, hosts = Counter(nodes), group.count
     while hosts:
         state = max(state for state, count in free.items() if count and _hosts_on(state, group))

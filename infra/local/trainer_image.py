@@ -1,4 +1,4 @@
-"""Images built on this machine: base, trainer, builtin and pause images, and jobs' layers. Tags hash the sources."""
+"""Images built on this machine: base, trainer, builtin and pause images, and jobs' layers. Tags are hashes."""
 
 from __future__ import annotations
 
