@@ -1,4 +1,7 @@
-"""Images built on this machine: base, trainer, builtin and pause images, and jobs' layers. Tags are hashes."""
+"""Images built on this machine: base, trainer, builtin and pause images, and jobs' layers.
+
+The tags of trainer images, builtin images and jobs' layers are hashes of their sources.
+"""
 
 from __future__ import annotations
 
