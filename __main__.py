@@ -7,8 +7,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Imports and resource declarations create almost no garbage. Collection takes a tenth of the imports' time, and half a
-# second per pass with hundreds of jobs. It frees 3 % of the memory of 513 jobs.
+# Imports and resource declarations create almost no garbage. Collection would take a tenth of the imports' time, and
+# half a second per pass with hundreds of jobs. With 513 jobs, it would free only 3 % of the memory.
 gc.disable()
 
 import pulumi
@@ -34,7 +34,7 @@ def submit(
     pool: str | None,
     dependencies: list[pulumi.Resource],
 ) -> TrainingJob:
-    """Create the resources of one job for the nodes of a pool, which start after the dependencies."""
+    """Create the resources of one job after its dependencies. The job runs on the nodes of `pool`, if there is one."""
     # Import here: the platform imports the Kubernetes types while its cluster starts.
     from workloads.job import TrainingJob, TrainingJobArgs
     from workloads.objects import PUBLIC_ETCD_IMAGE, Placement
@@ -62,7 +62,7 @@ def submit(
 
 
 def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Output[str]:
-    """Create a volume of a folder of this machine. Return its claim, whose name changes with the folder."""
+    """Create a volume for a folder of this machine. Return the name of its claim, which changes with the folder."""
     # Import here: the platform imports the Kubernetes types while its cluster starts.
     from infra.platform import HostFolder, HostFolderArgs
 
@@ -72,7 +72,7 @@ def mount_folder(spec: JobSpec, folder: Path, platform: Platform) -> pulumi.Outp
 
 
 def install_operators(config: stack_config.StackConfig, platform: Platform) -> list[pulumi.Resource]:
-    """Install the operators that the jobs require. Return the resources that such jobs must wait for.
+    """Install the operators that the jobs require. Return the resources that these jobs must wait for.
 
     Raises ValueError if set-up has not run.
     """
@@ -88,7 +88,10 @@ def install_operators(config: stack_config.StackConfig, platform: Platform) -> l
 def create_queues(
     config: stack_config.StackConfig, platform: Platform, operators: list[pulumi.Resource]
 ) -> list[pulumi.Resource]:
-    """Create the queues of the jobs, with the platform's capacity for queued jobs as their quota."""
+    """Create the queues of the jobs, with the platform's capacity for queued jobs as their quota.
+
+    Return the resources that queued jobs must wait for.
+    """
     # Import here: the module is slow to import, and most stacks have no queues.
     from workloads.queues import Queues, QueuesArgs
 

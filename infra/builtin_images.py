@@ -20,7 +20,7 @@ class BuiltinImage:
     sources: Mapping[str, str] = field(default_factory=dict)
     """Files and folders of the project -> their paths below WORK_FOLDER."""
     trainer_files: tuple[str, ...] = ()
-    """Requirements files of `trainer/`. Build steps that equal the trainer image's first steps share its layers."""
+    """Requirements files of `trainer/`. Build steps equal to the first steps of the trainer image reuse its layers."""
     data: frozenset[str] = frozenset({"digits"})
     """Names of the folders with data below WORK_FOLDER."""
     arguments: Mapping[str, str] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class JobLayer:
     requirements: str = ""
     """Content of the requirements file; empty without one."""
     files: tuple[tuple[str, str], ...] = ()
-    """Path below the script's folder and content of each source file that is too large for a ConfigMap."""
+    """Path below the script's folder and content of each source file, if the files are too large for a ConfigMap."""
 
     @property
     def digests(self) -> str:

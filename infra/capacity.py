@@ -91,8 +91,10 @@ def unschedulable(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> lis
 def assign_pools(pools: Sequence[PoolNodes], groups: Sequence[PodGroup]) -> list[str | Problem | None]:
     """Return the pool of each pod group, or the problem if it does not fit.
 
-    The result is None for each group on a platform without pools, and for pods that several pools run. A job gets the
-    pool with the smallest nodes that has capacity. If a pool can be provisioned in several ways, count its nodes once.
+    The result is None for each group on a platform without pools, and for pods that several pools run. Of the pools
+    with capacity for all hosts, a job gets the pool with the fewest GPUs per node, then a pool other than the system
+    pool, then the pool of which it needs the fewest nodes. If a pool can be provisioned in several ways, count its
+    nodes once.
     A queued job must fit together with jobs without a queue, but can wait for other queued jobs. A suspended job must
     fit on an empty platform.
     """
@@ -167,7 +169,7 @@ def _assign_running(
 
 
 def _assign(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> tuple[Assignment, list[Nodes]]:
-    """Return a pod group's assignment, and the free nodes of each pool after it."""
+    """Return a pod group's assignment, and the capacity that each pool's nodes then have left."""
     if group.role:
         return _spread(group, pools, free)
     result = _best_pool(group, pools, free)
@@ -179,8 +181,8 @@ def _assign(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> t
 def _spread(group: PodGroup, pools: Sequence[PoolNodes], free: list[Nodes]) -> tuple[Problem | None, list[Nodes]]:
     """Spread pods that are not hosts over all nodes without accelerators.
 
-    Return a problem or None, and the free nodes of each pool after them. The number of pods per node differs by at most
-    one.
+    Return a problem or None, and the capacity that each pool's nodes then have left. The number of pods per node
+    differs by at most one.
     """
     cpu_nodes = [nodes if pool.accepts_any_pod else Nodes() for pool, nodes in zip(pools, free, strict=True)]
     max_per_node = 1 + min(_hosts_on(state, group) for nodes in cpu_nodes for state, count in nodes.items() if count)
@@ -225,7 +227,7 @@ def _best_pool(group: PodGroup, pools: Sequence[PoolNodes], free: Sequence[Nodes
 
 
 def _place_hosts(nodes: Nodes, group: PodGroup) -> Nodes:
-    """Return the free nodes after the hosts, each on the emptiest node, as the scheduler spreads them."""
+    """Place each host on the emptiest node, as the scheduler does. Return the capacity that the nodes have left."""
     free, hosts = Counter(nodes), group.count
     while hosts:
         state = max(state for state, count in free.items() if count and _hosts_on(state, group))
@@ -289,7 +291,8 @@ def _too_large(group: PodGroup, pools: Sequence[PoolNodes], hint: str) -> Proble
     largest = max(pools, key=lambda pool: (pool.gpus, pool.node.millicores))
     if group.accelerators > max(largest.gpus, largest.tpu.chips_per_host if largest.tpu else 0):
         message = (
-            f"each node of pool {largest.name} has {largest.gpus}; write {largest.gpus} or less, or change the pool"
+            f"each node of pool {largest.name} has {largest.gpus} GPUs; write {largest.gpus} or less, "
+            "or change the pool"
         )
         return _problem("capacity.job.accelerators_too_many", group, "accelerators_per_host", message)
     message = f"a host of {group.per_pod} does not fit on a node of pool {largest.name}, which has {largest.node}"

@@ -77,7 +77,7 @@ class Cloud(ABC):
 
     @property
     def provisioned(self) -> ProvisionedCloud | None:
-        """This cloud if the stack provisions its cluster there; None without a cloud account."""
+        """This cloud if the stack provisions the cluster in a cloud account, else None."""
         return None
 
     @property
@@ -233,7 +233,9 @@ def _name(value: str) -> str:
 def _branch(value: str) -> str:
     if not _BRANCH.fullmatch(value):
         raise Invalid(
-            "git_branch", "must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'"
+            "git_branch",
+            "must be the name of a Git branch, of at most 128 letters, digits, '.', '_', '-' and '/'; write for "
+            "example 'main'",
         )
     return value
 

@@ -123,7 +123,7 @@ class Existing(Cloud):
         if names:
             message = f"is not a context in {paths}; write one of {', '.join(names)}"
         else:
-            message = f"is not a context in {paths}, which has no contexts; set platform.kubeconfig to the file with it"
+            message = f"is not a context in {paths}, which has no contexts; set platform.kubeconfig to another file"
         return [_problem("context", message, self.config.context)]
 
     def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:

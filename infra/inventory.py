@@ -121,7 +121,7 @@ class PlannedResource(Protocol):
 def run_json(*command: str) -> Any:
     """Run a command and return the JSON that it prints.
 
-    Raises CalledProcessError, and FileNotFoundError if the command is not installed.
+    Raises CalledProcessError if the command fails, and FileNotFoundError if it is not installed.
     """
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(result.stdout or "null")

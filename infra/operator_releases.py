@@ -27,7 +27,7 @@ class Webhooks:
     configurations: tuple[tuple[str, str], ...]
     """Kind and name of each configuration. The operator finds the configurations by these names.
 
-    Empty if the operator needs no webhook. The operator then uses the Service and Secret of one that it requires.
+    Empty if the operator needs no webhook. It then uses the Service and Secret of an operator that it requires.
     """
     service: str
     """Name of the Service in the certificate."""

@@ -107,7 +107,7 @@ class BucketClaim:
     storage_class: pulumi.Input[str] | None = None
     """Storage class; None for the cluster's default."""
     folder: str | None = None
-    """Folder on every node with the volume's data. None for a volume of the storage class."""
+    """Folder with the volume's data, on every node. None for a volume of the storage class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ def _namespace(name: str, args: TrainingNamespaceArgs, opts: pulumi.ResourceOpti
 
 
 def _volume(name: str, namespace: str, bucket: BucketClaim, opts: pulumi.ResourceOptions) -> pulumi.Output[str]:
-    """Create a volume of the nodes' folder. Return the name of the volume and of its storage class.
+    """Create a volume of the nodes' folder. Return the name of the volume, which is also the name of its storage class.
 
     Each namespace has a separate volume. After its claim's deletion, the volume keeps the data but binds no new claim.
     """

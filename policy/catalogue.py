@@ -54,7 +54,7 @@ def _node_account(inputs: Inputs) -> InvalidInput | None:
 
 
 def _accelerators_end(inputs: Inputs) -> InvalidInput | None:
-    """Check accelerator pools only: attached GPUs, GPU machine types and TPUs."""
+    """Reject idle nodes that stay in a pool with accelerators: attached GPUs, GPU machine types or TPUs."""
     machine = str(value_at(inputs, "nodeConfig.machineType"))
     if not value_at(inputs, "nodeConfig.guestAccelerators") and not machine.startswith(ACCELERATOR_PREFIXES):
         return None
@@ -148,7 +148,7 @@ CLOUD_RULES = (
         "mandatory",
         GKE,
         _requires_any("workloadIdentityConfig.workloadPool", "pods share the identity of their node"),
-        "Each job then has its own permissions and no key that can leak.",
+        "With Workload Identity, each job has its own permissions and no key that can leak.",
         "https://cloud.google.com/kubernetes-engine/docs/concepts/workload-identity",
     ),
     _rule(
@@ -244,7 +244,7 @@ CLOUD_RULES = (
         "mandatory",
         LAUNCH_TEMPLATE,
         _requires("metadataOptions.httpTokens", "required", "the metadata service answers without a token (IMDSv1)"),
-        "IMDSv1 exposes the node's credentials to anyone who can make it send one request.",
+        "IMDSv1 exposes the node's credentials to anyone who can make the node send one request.",
         "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/configuring-instance-metadata-service.html",
     ),
     _rule(
@@ -398,7 +398,7 @@ JOB_RULES = (
     Rule(
         name="restricted-namespace",
         level="mandatory",
-        why="The API server then rejects pods that these rules would only report.",
+        why="With this label, the API server rejects pods that these rules would only report.",
         link="https://kubernetes.io/docs/concepts/security/pod-security-admission/",
         types=("kubernetes:core/v1:Namespace",),
         check=_namespace,

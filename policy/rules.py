@@ -58,7 +58,7 @@ class Rule:
         return kind.endswith(self.types)
 
     def problem(self, resource: str, inputs: Inputs) -> Problem | None:
-        """Return the problem of a resource's inputs, or None."""
+        """Return the problem of a resource's inputs, or None if they follow the rule."""
         if (invalid := self.check(inputs)) is None:
             return None
         path, message = invalid
@@ -77,7 +77,7 @@ class Finding:
     level: Level
     """Level in this stack."""
     excused: str | None
-    """Reason of the stack's exception, or None. An exception does not fail the preview."""
+    """Reason of the stack's exception, or None. A finding with an exception does not fail the preview."""
 
     @property
     def fails(self) -> bool:

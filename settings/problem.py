@@ -31,7 +31,8 @@ _SECRET_NAME = re.compile(
 )
 """Names of secrets, in capitals and with `_` instead of `-`."""
 _KEY_NAME = re.compile(r"(.*_)?(KEY|TOKEN)|WANDB")
-"""Names of secrets and of other values, such as SORT_KEY and PAD_TOKEN. Only a random value counts as a secret."""
+"""Names of secrets and of other values, such as SORT_KEY and PAD_TOKEN. Only a random value counts as a secret
+under these names."""
 _RANDOM_TEXT = re.compile(r"(?=.*\d)(?=.*[A-Za-z])(?=.*[A-Za-z0-9+]{16})[\w+/=-]{20,}")
 """Generated keys: long texts of letters and digits. Paths and labels, which consist of short words, do not match."""
 _NOT_SECRET = re.compile(
@@ -82,8 +83,8 @@ def secrets_in_arguments(arguments: Iterable[str]) -> Iterator[tuple[int, str]]:
 def may_be_secret(value: object, name: str = "") -> bool:
     """Return True if a message should not show a value; `name` is its key.
 
-    A value at the wrong key may be a secret. This function therefore hides more than `secrets_in_variables` and
-    `secrets_in_arguments` reject.
+    A value at the wrong key may be a secret. This function therefore matches more values than `secrets_in_variables`
+    and `secrets_in_arguments`.
     """
     text = _flatten(value)
     is_random = looks_random(text) and not _CLOUD_ID.fullmatch(text)
@@ -133,7 +134,7 @@ def dotted(path: Iterable[str | int]) -> str:
 
 
 class Invalid(ValueError):
-    """Invalid value of a setting. The problem's code is `settings.` and `code`."""
+    """Invalid value of a setting. The problem's code is `settings.` followed by `code`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

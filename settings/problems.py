@@ -113,14 +113,14 @@ SKIP_CHECK_HINT = "; `check_availability: false` of the platform skips this"
 """Ending of each message that depends on a table of a cloud's machine types, zones or regions."""
 
 SECRETS = "secrets"
-"""Key of the settings whose values no message shows."""
+"""Key of the settings whose values messages hide."""
 
 CODE_NAMES = {
     "extra_forbidden": "unknown_key",
     "union_tag_not_found": "missing_kind",
     "union_tag_invalid": "unknown_kind",
 }
-"""Pydantic's error types that have other names in codes."""
+"""Pydantic's error type -> its name in codes. Other error types keep their names."""
 
 BOUND_ERRORS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal", "finite_number")
 
@@ -135,7 +135,7 @@ DURATION = re.compile(r"(\d{1,9}) ?([smhd])\w*")
 """Duration with its unit."""
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 UNITS = {"seconds": 1, "hours": 3600}
-"""Seconds of each unit that can end a key."""
+"""Seconds of each unit that a key can end with, such as `deadline_seconds`."""
 
 
 class ConfigError(ValueError):
@@ -185,7 +185,7 @@ def _problem(error: ErrorDetails, model: type[BaseModel], number_texts: Mapping[
         )
     message = _invalid_value(kind, str(error["msg"]), context, location, value)
     if error["loc"][-1] == "[key]":
-        # The path contains the invalid key. The value belongs to another error.
+        # Show no value: it is the invalid key, which is already in the path.
         return Problem(f"settings.key.{name}", location.path, f"the name {message}")
     return Problem(code, location.path, message, value)
 
@@ -299,7 +299,7 @@ def _equals(text: str, value: object) -> bool:
 
 
 def _needs_string(location: _Location, text: str) -> str:
-    """Return the message for a value that must be a string. It shows the text in quotes, or else an example."""
+    """Return the message for a value that must be a string, with the text in quotes, or else with an example."""
     example = f"`{location.path[-1]}: '{text}'`" if text and isinstance(location.path[-1], str) else _example(location)
     return f"must be a string, in quotes if YAML reads another type; write {example}"
 

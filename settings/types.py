@@ -36,7 +36,7 @@ class Section(BaseModel):
 
 
 def with_code(code: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return the check with a code for its ValueError."""
+    """Return a check that raises Invalid with `code` where `check` raises ValueError."""
 
     def check_with_code(value: Any) -> Any:
         try:
@@ -112,7 +112,10 @@ def _scalar(value: Any) -> str | int | float | bool:
         return value
     if isinstance(value, dict) and value and all(isinstance(each, str | int) for each in value.values()):
         return ",".join(f"{key}={each}" for key, each in value.items())
-    raise Invalid("flag_value", "must be one string, number, true or false, or a mapping of names to these")
+    raise Invalid(
+        "flag_value",
+        "must be a string, a number, true or false, or a mapping of names to strings or integers; write for example 64",
+    )
 
 
 def _text(value: Any) -> str:
@@ -153,7 +156,7 @@ def _client_range(value: str) -> str:
 
 
 def _one_or_many(value: object) -> object:
-    """Return a single value as a tuple."""
+    """Return a single string or a list as a tuple, and any other value unchanged."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
 
 

@@ -22,7 +22,7 @@ MAX_VALUES = 50_000
 CHARACTERS_PER_VALUE = 1000
 """Characters of a text that count as one more value."""
 TEXT_KEYS = ("environment", "args", "job")
-"""Keys whose values programs get as text, even if they are numbers. `job` is a flag of the trainer."""
+"""Keys whose values reach programs as text, even numbers. `job` is a flag of the trainer."""
 CONVERTED_TAGS = ("int", "float", "bool", "timestamp", "binary")
 """Tags of values that YAML converts from their text."""
 BOOLEANS = ("true", "false")
@@ -117,7 +117,9 @@ class _SizeCheck:
         """Return the number of values in a node, with its aliases expanded."""
         identity, line = id(node), node.start_mark.line + 1
         if identity in self._ancestors:
-            raise ValueError(f"the value of {key} is an alias of the node at line {line}, which contains it; remove it")
+            raise ValueError(
+                f"the value of {key} is an alias of the node at line {line}, which contains the alias; remove the alias"
+            )
         if identity not in self._sizes:
             self._ancestors.add(identity)
             self._sizes[identity] = size = self._count(node, key)
@@ -151,7 +153,7 @@ class TypedValue:
     text: str
     """Text in the file."""
     tag: str
-    """Its type in YAML."""
+    """Type that YAML gives the value, such as `int`."""
     value: object
     """Value that YAML reads, or None if YAML cannot convert the text."""
     is_secret: bool
@@ -191,13 +193,13 @@ def changed_value_problem(typed: TypedValue) -> Problem | None:
     if typed.tag == "bool":
         if typed.text.lower() in BOOLEANS:
             return None
-        error = f"{typed.text} is read as {str(typed.value).lower()} or as a text"
+        error = f"{typed.text} is {str(typed.value).lower()} for some YAML parsers and a text for others"
         return Problem("yaml.value.bool", typed.path, f"{error}; write true or false, or put it in quotes")
     is_date = typed.tag == "timestamp"
     if typed.value is None:
         message = "is not a valid date; put it in quotes"
         if not is_date:
-            message = "is not a number that can be read; write a shorter one, or put it in quotes"
+            message = "cannot be read as a number; write a shorter number, or put it in quotes"
         return Problem("yaml.value.unreadable", typed.path, message)
     if not is_date and (str(typed.value) == typed.text if is_text else _is_decimal(typed)):
         return None

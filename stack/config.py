@@ -1,7 +1,7 @@
 """StackConfig: the configuration of a stack. CLOUDS: registry of platforms. Only this module calls pulumi.Config.
 
-`python -m stack.config Pulumi.<stack>.yaml` checks a file without Pulumi. The exit status is 0, or 1 with one line per
-problem.
+`python -m stack.config Pulumi.<stack>.yaml` checks a file without Pulumi. The exit status is 0 for a valid file, else 1
+with one line per problem.
 """
 
 from __future__ import annotations
@@ -94,13 +94,16 @@ class StackConfig(Section):
     def builtin_images(self) -> frozenset[str]:
         """Names of the images that Trainyard builds for the jobs.
 
-        `trainer` is one of them unless every job sets another.
+        `trainer` is one of them unless every job uses another image.
         """
         return frozenset(name for job in self.jobs for name in job.builtin_images)
 
     @property
     def job_layers(self) -> dict[str, JobLayer]:
-        """Job -> its layer over a builtin image, for jobs with a layer. Reads the jobs' files; raises ValueError."""
+        """Job -> its layer over a builtin image, for jobs with a layer. Reads the jobs' files.
+
+        Raises ValueError for an invalid file.
+        """
         layers = {job.name: job_layer(job, self.cloud.built_images) for job in self.jobs}
         return {name: layer for name, layer in layers.items() if layer}
 
@@ -116,7 +119,7 @@ class StackConfig(Section):
 
 
 def load() -> StackConfig:
-    """Return the configuration of the stack that runs this program. Raises ConfigError, a ValueError."""
+    """Return the configuration of the stack that runs this program. Raises ConfigError if it is invalid."""
     # Import here: the check of a file does not need this slow module.
     import pulumi
     from pulumi.runtime import config as runtime
@@ -142,7 +145,7 @@ def load_file(path: Path) -> StackConfig:
 
     Raises ConfigError, or ValueError if the file is not a stack's file.
     """
-    # Import here: in the Pulumi program the engine passes the configuration.
+    # Import here: the Pulumi program gets the configuration from the engine and reads no file.
     from settings import yaml_loader
 
     text = _read_text(path)
@@ -212,7 +215,7 @@ def _read_text(path: Path) -> str:
 
 def _number_texts(document: yaml.Node | None) -> dict[KeyPath, str]:
     """Return the source text of each number in a file. Raises ConfigError if YAML changes a value."""
-    # Import here: in the Pulumi program the engine passes the configuration.
+    # Import here: the Pulumi program gets the configuration from the engine and reads no file.
     from settings import yaml_loader
 
     typed_values = [
@@ -229,7 +232,7 @@ def _number_texts(document: yaml.Node | None) -> dict[KeyPath, str]:
 
 
 def _belongs_under_config(key: str) -> bool:
-    """Return True if a top-level key of a stack's file is one of its settings."""
+    """Return True if a top-level key of a stack's file is a setting, which belongs under `config:`."""
     return _is_setting(key) or _is_secret(key) or key in StackConfig.model_fields
 
 
@@ -241,7 +244,7 @@ def parse(
     """Return the configuration from plain values. Raises ConfigError with all problems.
 
     `secrets` maps the name of each secret of the stack to True if it is encrypted. `number_texts` has the source text
-    of the file's numbers. Checks conflicts between values only if each value is valid.
+    of the file's numbers. Check conflicts between values only if each value is valid.
     """
     try:
         config = StackConfig.model_validate_json(json.dumps(with_examples(values), default=str))
@@ -286,7 +289,7 @@ def _decode(text: str) -> Any:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the stack files on the command line."""
+    """Check the stack files on the command line. Return the exit status."""
     if not arguments:
         print("usage: python -m stack.config Pulumi.STACK.yaml ...", file=sys.stderr)
         return 2

@@ -38,9 +38,9 @@ class Anchor:
     context: int
     gpu: str
     slowest: float
-    """Tokens a second and GPU of the slowest setting in 16 bits."""
+    """Tokens a second on each GPU, of the slowest setting in 16 bits."""
     fastest: float
-    """Tokens a second and GPU of the fastest setting in 16 bits."""
+    """Tokens a second on each GPU, of the fastest setting in 16 bits."""
 
     @property
     def utilization(self) -> tuple[float, float]:
@@ -51,7 +51,7 @@ class Anchor:
 
 
 ANCHOR = Anchor(
-    text="Llama 3.1 8B on 128 H100s without, and on 8 with torch.compile, in torchtitan (FSDP2, bfloat16)",
+    text="Llama 3.1 8B in torchtitan (FSDP2, bfloat16): 128 H100s without torch.compile, 8 H100s with it",
     source="https://github.com/pytorch/torchtitan/blob/31a17bfdb70bab6f62a13d21816a5339b911d6e3/benchmarks/"
     "llama3_h100_202412_torchtitan.md",
     model=Model(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128_256, is_tied=False),
@@ -79,7 +79,7 @@ class LanguageEstimate:
     memory_limit_gib: float
     """Memory that each device offers."""
     tokens_per_second: tuple[float, float] | None
-    """Range for each GPU; None without a sourced basis."""
+    """Range for each GPU; None for training in 32 bits, or without a GPU whose peak is known."""
     usd_per_billion_tokens: tuple[float, float] | None
     """Range for 10^9 tokens; None without a price or a rate."""
 
@@ -96,8 +96,8 @@ class LanguageEstimate:
             if self.usd_per_billion_tokens:
                 price = "${:,.0f} to ${:,.0f} for 10^9 tokens".format(*self.usd_per_billion_tokens)
             found.append(
-                f"- {self.job}: {price}, at {low:,.0f} to {high:,.0f} tokens a second and GPU. This is an estimate, "
-                f"not a measurement: {shares} of the GPU's peak, as [{ANCHOR.text}]({ANCHOR.source})"
+                f"- {self.job}: {price}, at {low:,.0f} to {high:,.0f} tokens a second on each GPU. This is an "
+                f"estimate, not a measurement: {shares} of the GPU's peak, as [{ANCHOR.text}]({ANCHOR.source})"
             )
         return found
 
@@ -116,7 +116,7 @@ def _estimate(spec: JobSpec, pool_nodes: Sequence[PoolNodes], estimate: CostEsti
     memory, (limit, device) = estimated_memory(training), device_memory(spec)
     devices = num_devices(spec)
     gpu, rates, prices = GPUS.get(spec.accelerator or ""), None, None
-    # The anchor is in 16 bits.
+    # The speeds of the anchor are for 16 bits.
     if gpu and gpu.teraflops and training.number_bytes == 2:
         flops = training.flops_per_token
         slow, fast = (share * gpu.teraflops * 1e12 / flops for share in ANCHOR.utilization)

@@ -29,7 +29,7 @@ def _with_value(jobs: Jobs, problem: Problem) -> Problem:
 
 
 def _problem(jobs: Jobs, group: PodGroup, code: str, message: str, key: str = "") -> Problem:
-    """Return a pod group's problem at `key` of its job, by default the key of the number of pods."""
+    """Return a problem of a pod group, at the key `key` of its job or, by default, at the key of the number of pods."""
     return _with_value(jobs, Problem(code, ("jobs", group.job, *(key or group.key).split(".")), message))
 
 
@@ -69,7 +69,7 @@ def advice(cloud: Cloud, jobs: Jobs, ttl_hours: float | None) -> list[str]:
         idle = [f"{pool.name} ({pool.nodes})" for pool in pools.values() if pool.keeps_idle]
         if idle:
             listed = ", ".join(idle)
-            found.append(f"nodes of these pools stay and cost money without a job: {listed}; set `ttl_hours`")
+            found.append(f"nodes of these pools stay and cost money when no job runs: {listed}; set `ttl_hours`")
     return found
 
 
@@ -109,7 +109,8 @@ def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Proble
     """Return a problem for the first pod group that does not fit next to the concurrent pods."""
     groups = _groups(jobs)
     running = [group for group in groups if group.runs]
-    # Queued jobs may wait for each other, so each must fit only next to the jobs that run at once.
+    # Queued jobs may wait for each other, so each must fit only next to the running jobs. A suspended job must fit only
+    # by itself.
     concurrent_groups = [running]
     for index, job in enumerate(jobs):
         job_groups = [group for group in groups if group.job == index]

@@ -34,7 +34,7 @@ class SourceState:
     dirty: bool | str
     """True if files differ from the commit, or `unknown` outside of git."""
     diff_digest: str | None
-    """SHA-256 of all differences from the commit, or None without any."""
+    """SHA-256 of all differences from the commit, or None if there are none."""
 
 
 @cache
@@ -84,7 +84,10 @@ def plan_digest(config: StackConfig, spec: JobSpec) -> str:
 
 
 def _sent(spec: JobSpec) -> dict[str, str]:
-    """Return the digests of the user's files that the job gets, and Trainyard's commit if it is another checkout's."""
+    """Return the digests of the user's files that the job gets.
+
+    Add Trainyard's commit if the project is not Trainyard's checkout.
+    """
     found = {}
     if spec.script and user_files.is_in_checkout(spec.script):
         found["script_digest"] = f"sha256:{user_files.read_script(spec.script, project_folder()).digest}"
@@ -97,7 +100,7 @@ def _sent(spec: JobSpec) -> dict[str, str]:
 
 
 def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec) -> dict[str, tuple[int, int]]:
-    """Return each pool with the job's accelerator -> its number of nodes and the GPUs of a node."""
+    """Return pool -> (number of nodes, GPUs of each node) for the pools with the job's accelerator."""
     return {
         pool.name: (pool.nodes, pool.gpus)
         for pool in pool_nodes
@@ -106,7 +109,9 @@ def pools_for(pool_nodes: Iterable[PoolNodes], spec: JobSpec) -> dict[str, tuple
 
 
 def usd_per_hour(estimate: CostEstimate, pools: Mapping[str, tuple[int, int]], spec: JobSpec) -> float | None:
-    """Return the hourly cost of the job's hosts in the first suitable pool. None if the pool has unpriced items.
+    """Return the hourly cost of the job's hosts in the first of the pools.
+
+    Return None if there is no pool, or if the pool has unpriced items.
 
     Hosts that share a node's GPUs share its price. A host without GPUs, or with TPUs, uses a whole node.
     """

@@ -40,7 +40,7 @@ def configuration_conflicts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
                 Problem(
                     "job.name.taken",
                     (*path, "name"),
-                    f"is also the name of jobs[{first}]; names must be unique",
+                    f"is also the name of jobs[{first}]; names must be unique; rename one of the two",
                     job.name,
                 )
             )
@@ -188,7 +188,10 @@ def machine_problems(cloud: Cloud, jobs: Jobs) -> list[Problem]:
 
 
 def job_layer(job: JobSpec, built_images: frozenset[str]) -> JobLayer | None:
-    """Return the layer with a job's packages, and its script if a ConfigMap cannot hold that. Raises Invalid."""
+    """Return the layer with a job's packages, and with its script if a ConfigMap cannot hold the script; else None.
+
+    Raises Invalid if a file is unusable.
+    """
     requirements = user_files.read_requirements(job.requirements, project_folder()) if job.requirements else ""
     files: tuple[tuple[str, str], ...] = ()
     if job.script and user_files.is_in_checkout(job.script):

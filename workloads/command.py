@@ -98,7 +98,7 @@ LAST_CALL_SECONDS = 10
 """Seconds that an elastic job waits for more hosts once it has the minimum. All hosts are idle during this time;
 torchrun's default is 30."""
 POD_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED=1", "HOME", "TRAINYARD_BUCKET")
-"""Variables of the image and the pod. mpirun only warns about those that an image does not set."""
+"""Variables of the image and the pod, which mpirun passes to the ranks. It only warns about unset variables."""
 NEW_STORE_PER_ROUND = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 """Variable that makes hosts exchange the address of their store in every round. By default torch's rank 0 sends the
 address only in its first round. A host that joins later then waits until all hosts time out (seen in torch 2.15,
@@ -130,7 +130,7 @@ class Command:
 def host_command(
     spec: JobSpec, layout: ProcessLayout, nccl_environment: NcclEnvironmentScript | None = None
 ) -> Command:
-    """Return the command of each host: IDLE if the job is interactive."""
+    """Return the command and environment of each host. The program of an interactive job is IDLE."""
     environment: Environment = {
         "TRAINYARD_JOB": spec.name,
         "TRAINYARD_NAMESPACE": NAMESPACE,
@@ -244,7 +244,7 @@ def etcd_name(spec: JobSpec) -> str:
 def _device(spec: JobSpec, layout: ProcessLayout) -> Environment:
     """Return PyTorch/XLA's environment variables.
 
-    GKE sets the variables within a slice; these connect several slices:
+    GKE sets the variables that connect the hosts of a slice. The MEGASCALE variables connect several slices:
     https://cloud.google.com/kubernetes-engine/docs/how-to/tpu-multislice.
     """
     if spec.tpu is None:

@@ -100,7 +100,7 @@ ETCD_DATA = "/var/lib/etcd"
 
 
 def _render_etcd(name: str, spec: JobSpec, placement: Placement, opts: pulumi.ResourceOptions) -> None:
-    """Create an etcd with one member and its Service. Its data does not outlive the job.
+    """Create an etcd with one member, and its Service. The data of the etcd does not outlive the job.
 
     torchrun uses etcd's v2 API, so enable that API: https://github.com/pytorch/pytorch/issues/158326.
     """

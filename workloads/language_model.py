@@ -15,7 +15,7 @@ from workloads.trainer_flags import FLAGS, value_of
 
 LANGUAGE = "language"
 AUTO = 0
-"""Size of a group that follows from the others."""
+"""Placeholder for the size of a group that follows from the sizes of the others."""
 CHECKPOINTING = "activation_checkpointing"
 """Flag for the results that a backward pass computes again."""
 GIB = 2**30
@@ -40,7 +40,7 @@ class Model:
 
     @property
     def kv_width(self) -> int:
-        """Numbers of a token's keys, and of its values."""
+        """Count of the numbers in a token's keys. Its values have as many."""
         return self.width // self.heads * self.kv_heads
 
     @property
@@ -60,7 +60,7 @@ class Model:
 
     @property
     def matrix_weights(self) -> int:
-        """Weights that multiply each token: all but the norms and the look-up."""
+        """Weights that multiply each token: all but the norms and the embedding's look-up."""
         return self.layers * self.block_weights + self.vocabulary * self.width
 
     def flops_per_token(self, context: int) -> float:
@@ -144,7 +144,7 @@ def model_sizes(spec: JobSpec) -> dict[str, int]:
 
 
 def group_sizes(spec: JobSpec) -> dict[str, int]:
-    """Return the groups in a job's flag, with AUTO for `auto`. If a group occurs twice, its last size counts."""
+    """Return the groups in the flag `parallelism`, with AUTO for `auto`. If a group occurs twice, use its last size."""
     text = str(value_of(LANGUAGE, spec.flags, "parallelism") or "")
     pairs = [pair.split("=") for pair in text.split(",") if pair]
     return {name: AUTO if size == "auto" else int(size) for name, size in pairs}
@@ -248,9 +248,9 @@ def estimated_memory(training: LanguageTraining) -> DeviceMemory:
 def least_memory(training: LanguageTraining) -> DeviceMemory:
     """Return a lower bound of the memory that a device needs in the second step.
 
-    Gradients exist only after the activations are freed, so the larger of the two counts. Accumulated gradients exist
-    at the same time. The backward pass frees the logits before it computes a block again, so the larger of these two
-    counts. XLA can compute the scores of attention again, so they do not count.
+    Gradients exist only after the activations are freed, so include only the larger of the two. Accumulated gradients
+    exist at the same time as activations. The backward pass frees the logits before it computes a block again, so
+    include only the larger of these two. XLA can compute the scores of attention again, so leave them out.
     """
     training = replace(training, keeps_scores=False)
     found = estimated_memory(training)

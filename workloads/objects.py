@@ -60,7 +60,8 @@ UNAWAITED = {"pulumi.com/skipAwait": "true"}
 """Annotation of resources that become ready only when the job's pods run."""
 CREATED_IS_READY = {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
 """Annotation that makes Pulumi wait for a job's creation, not its end. With `skipAwait` Pulumi would not wait for its
-deletion either (https://github.com/pulumi/pulumi-kubernetes/issues/3154). The replacement has the same name."""
+deletion either (https://github.com/pulumi/pulumi-kubernetes/issues/3154), and the replacement of the same name would
+collide with it."""
 QUEUE_PATH = f'metadata.labels["{QUEUE_LABEL}"]'
 """Path of the queue label in a resource. Kueue rejects a change of the label in a running job, so a change replaces the
 job."""
@@ -180,7 +181,7 @@ class Placement:
     service_account: pulumi.Input[str]
     """Service account of the pods."""
     image: pulumi.Input[str]
-    """Trainer image."""
+    """Image of the hosts."""
     bucket_url: pulumi.Input[str]
     """URL of the bucket in a pod, which fsspec opens."""
     bucket_claim: pulumi.Input[str] | None = None

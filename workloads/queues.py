@@ -1,4 +1,4 @@
-"""Queues component: Kueue's objects for queued jobs: a quota for each pool, and the queues that share the quotas.
+"""Queues component: Kueue's objects for queued jobs, with a quota for each pool and the queues that share the quotas.
 
 Kueue counts the capacity of all nodes together. It admits all hosts of a job at once, when the remaining quota is
 enough. Source: sigs.k8s.io/kueue v0.19.2, apis/kueue/v1beta2.
@@ -141,7 +141,7 @@ class QueuesArgs:
     namespace: pulumi.Input[str]
     """Namespace of the jobs."""
     pools: Sequence[PoolCapacity]
-    """Capacity of each pool for queued jobs. A pod without a node selector gets the first pool with enough."""
+    """Capacity of each pool for queued jobs. A pod without a node selector gets the first pool with enough capacity."""
     after: Sequence[pulumi.Resource] = ()
     """Resources that must be ready first: Kueue."""
 
@@ -194,7 +194,7 @@ class Queues(pulumi.ComponentResource):
 
 
 def provisioning_check(name: str, opts: pulumi.ResourceOptions) -> list[pulumi.Resource]:
-    """Create the admission check that requests all nodes of a job from GKE before the job starts.
+    """Create and return the admission check that requests all nodes of a job from GKE before the job starts.
 
     GKE accepts one set of pods per request. Kueue merges a master and workers with equal requests into one set.
     https://cloud.google.com/kubernetes-engine/docs/how-to/provisioningrequest

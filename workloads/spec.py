@@ -112,7 +112,7 @@ def default_hosts(values: dict[str, Any]) -> int:
 def _default_processes(values: dict[str, Any]) -> int:
     """Return the default processes per host: one per GPU, else one.
 
-    It is one on a TPU host, without torchrun, and for kinds that start their program once per host.
+    The default is also one on a TPU host, without torchrun, and for kinds that start their program once per host.
     """
     if slice_of(values) or KINDS[values["kind"]].one_process_per_host or not values["torchrun"]:
         return 1
@@ -125,7 +125,7 @@ class JobSpec(Section):
     INNER_KEYS: ClassVar[Mapping[str, str]] = MappingProxyType(
         {name: f"flags.{name}" for recipe_flags in FLAGS.values() for name in recipe_flags}
     )
-    """Flags of the trainer, which error messages find if a file has them next to `flags`."""
+    """Flags of the trainer. Error messages suggest `flags.NAME` for a flag that is written next to `flags`."""
     name: DnsLabel = Field(examples=["digits"])
     """Name of the job, unique in the stack. The names of its hosts begin with it."""
     kind: JobKind = "indexed-job"
@@ -133,10 +133,10 @@ class JobSpec(Section):
     recipe: Recipe | None = Field(default=None, examples=["digits"])
     """Recipe of the trainer to run. A job has either this or `script`."""
     script: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["./train.py"])
-    """Python file to run instead of a recipe. torchrun starts it; mpirun in an `mpi-job`; the head, once, in a
-    `ray-job`; the host itself in an `mx-job` and on TPUs. `./train.py` is a file of this checkout, which is copied into
-    the pods unchanged. Any other path is in the image, or below /bucket if the platform mounts its bucket (`local`, a
-    claim)."""
+    """Python file to run instead of a recipe. torchrun starts it. In an `mpi-job`, mpirun starts it; in a
+    `ray-job`, the head starts it once; in an `mx-job` and on TPUs, the host starts it directly. `./train.py` is a file
+    of this checkout, which Trainyard copies into the pods unchanged. Any other path is in the image, or below /bucket
+    if the platform mounts its bucket (`local`, a claim)."""
     args: tuple[Text, ...] = ()
     """Arguments of the script, one word each."""
     requirements: Annotated[str, Field(min_length=1)] | None = Field(default=None, examples=["requirements.txt"])
@@ -146,8 +146,8 @@ class JobSpec(Section):
     """Data of the job. On `local`, a folder of this machine, which pods see read-only as /data; elsewhere `gs://...`,
     `s3://...` or a path in the stack's bucket. A script finds it in `TRAINYARD_DATA`, a recipe as `data_dir`."""
     torchrun: bool = True
-    """Starts the script under torchrun. `false` starts it directly, once per host, for work other than training; its
-    image needs no torch."""
+    """Starts the script under torchrun. `false` starts it directly, once per host, for work other than training; the
+    image then needs no torch."""
     accelerator: Accelerator | None = Field(default=None, examples=["nvidia-l4"])
     """GPU or TPU of each host: a GPU by GKE's name, such as `nvidia-tesla-v100`; a TPU by its accelerator type, such as
     `v4-32`, or by its generation (`v5e`) with `topology`. By default the job runs on CPUs."""
@@ -194,15 +194,15 @@ class JobSpec(Section):
     --secret secrets:wandb` stored."""
     image: Image | None = None
     """Image to run; by default the platform's image for the job's `runtime`. If Trainyard builds images, `cuda12` is
-    the trainer's image with torch 2.10 on CUDA 12.8, for drivers older than those of CUDA 13. It is the default for
-    jobs on V100s, which CUDA 13 does not support. The local platform cannot pull images from a registry; pods with
-    other images stay in ImagePullBackOff. It builds Trainyard's images that jobs name: `horovod`, TensorFlow and MXNet
-    with Horovod over OpenMPI (images/horovod), `frameworks`, the trainer's image with transformers, accelerate, TRL,
-    DeepSpeed and torchtitan, `ray`, Ray with the trainer's torch (images/ray), and `stores`, an object store for
-    recipes (images/stores)."""
+    the trainer's image with torch 2.10 on CUDA 12.8, for drivers older than those of CUDA 13. `cuda12` is the default
+    for jobs on V100s, which CUDA 13 does not support. The local platform cannot pull images from a registry; pods with
+    other images stay in ImagePullBackOff. It builds these images of Trainyard if a job names them: `horovod`
+    (TensorFlow and MXNet with Horovod over OpenMPI; images/horovod), `frameworks` (the trainer's image with
+    transformers, accelerate, TRL, DeepSpeed and torchtitan), `ray` (Ray with the trainer's torch; images/ray), and
+    `stores` (an object store for recipes; images/stores)."""
     min_bandwidth_gbps: Annotated[float, Field(gt=0, le=100_000)] | None = Field(default=None, examples=[50])
-    """Minimum bandwidth in Gbit/s, one way, between any two hosts. It is measured before training; a slower link fails
-    the job at once. By default it is not measured."""
+    """Minimum bandwidth in Gbit/s, one way, between any two hosts. The job measures it before training; a slower link
+    fails the job at once. By default the job does not measure it."""
     queue: DnsLabel | None = None
     """Kueue LocalQueue that admits the job when the free capacity is enough for all of its hosts. The stack creates the
     queue on `local`, GKE and EKS (docs/operators.md). By default the job starts at once."""

@@ -77,8 +77,8 @@ class UserScript:
         largest = ", ".join(sorted(sizes, key=lambda name: -sizes[name])[:3])
         return Invalid(
             "folder_too_large",
-            f"has source files next to it of {sum(sizes.values()):,} bytes, and {holder} holds {limit:,}; the largest "
-            f"are {largest}; move what the job does not need out of its folder, or build an image",
+            f"has source files next to it of {sum(sizes.values()):,} bytes, but {holder} holds {limit:,}; the largest "
+            f"are {largest}; move files that the job does not need to another folder, or build an image",
         )
 
     @property
@@ -191,7 +191,7 @@ def _neighbours(script: Path) -> dict[str, str]:
             except (OSError, UnicodeDecodeError) as error:
                 raise Invalid(
                     "neighbour",
-                    f"cannot be sent with its folder: {file} is not readable UTF-8 text; move it out of there",
+                    f"pods get the files next to it, but {file} is not readable UTF-8 text; move that file elsewhere",
                 ) from error
     return found
 
@@ -338,7 +338,7 @@ def data_conflicts(spec: JobSpec) -> Iterator[Problem]:
 
 
 def generates_images(spec: JobSpec) -> bool:
-    """Return True if the recipe `imagenet` generates its images: by default, unless the job has `data`."""
+    """Return True if the recipe `imagenet` generates its images. By default it does, unless the job has `data`."""
     fake = value_of(spec.recipe, spec.flags, "fake_data") if spec.recipe else None
     return fake is not False and (fake is not None or spec.data is None)
 
@@ -378,7 +378,7 @@ def folder_source(data: str, project: Path) -> DataSource:
 
 
 def _is_readable(folder: Path) -> bool:
-    """Return True if the user of pods can list a folder and open its files. The folders above do not matter."""
+    """Return True if the user of pods can list a folder and open its files. Pods mount it without the folders above."""
     found = folder.stat()
     shift = 6 if found.st_uid == USER else 3 if found.st_gid == USER else 0
     return (found.st_mode >> shift) & 0o5 == 0o5

@@ -107,7 +107,7 @@ class EksCluster(pulumi.ComponentResource):
         after: pulumi.Resource | None = None,
         values: str | None = None,
     ) -> eks.Addon:
-        """Install an EKS add-on, with a role if its pods need one. AWS chooses versions that the settings lack."""
+        """Install an EKS add-on, with a role if its pods need one. AWS chooses the version if the settings do not."""
         identities = None
         if service_account and policy:
             role = ServiceRole(

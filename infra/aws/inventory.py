@@ -32,7 +32,7 @@ LISTINGS = (
         name="AutoScalingGroupName",
         labels="Tags",
     ),
-    # The VPC comes first, because it identifies many of the other resources.
+    # List the VPC before the resources below, because it identifies many of them.
     _ec2("VPC", "describe-vpcs", "Vpcs", "VpcId", "vpc:Vpc"),
     Listing(
         kind="instance",
@@ -305,7 +305,7 @@ ACTIONS: Mapping[str, Sequence[str]] = {
         "aws:s3/bucketVersioning:BucketVersioning": "s3:PutBucketVersioning s3:GetBucketVersioning",
     }.items()
 }
-"""Pulumi type -> actions that create, import, change and delete a resource, by the provider or AWS for the caller.
+"""Pulumi type -> actions to create, import, change and delete a resource, by the provider or by AWS for the caller.
 
 Sources: https://docs.aws.amazon.com/service-authorization/latest/reference/reference.html, and the calls of
 hashicorp/terraform-provider-aws 6.34.0 (f769145, internal/service) for each type in `simulation/facts/__main__.py`.

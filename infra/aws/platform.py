@@ -76,7 +76,7 @@ class EksComponents:
 
 
 def build_components(config: EksConfig) -> EksComponents:
-    """Provision all cloud components."""
+    """Provision all cloud components. Return those that the rest of the platform uses."""
     aws = pulumi_aws.Provider(
         "aws",
         region=config.region,
@@ -195,8 +195,8 @@ EFA = DevicePlugin(
 """AWS's EFA device plugin, with the settings of chart 0.5.30.
 
 Source: aws/eks-charts 5239609, stable/aws-efa-k8s-device-plugin values.yaml:5-9 and templates/daemonset.yaml:64-88.
-Without /dev/infiniband the plugin finds no adapter (7248e07, pull request 1069). AWS runs it privileged since 49a034a.
-The chart also mounts /opt/aws/neuron, which only Trainium and Inferentia nodes have.
+Without /dev/infiniband the plugin finds no adapter (7248e07, pull request 1069). Since 49a034a, the chart runs the
+plugin privileged. The chart also mounts /opt/aws/neuron, which only Trainium and Inferentia nodes have.
 """
 
 

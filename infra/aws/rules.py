@@ -35,7 +35,7 @@ def problems(config: EksConfig) -> list[Problem]:
                 Problem(
                     "eks.pool.name_taken",
                     (*path, "name"),
-                    f"is also the name of {other}; names must be unique",
+                    f"is also the name of {other}; names must be unique; rename this pool",
                     pool.name,
                 )
             )
@@ -61,7 +61,8 @@ hashicorp/terraform-provider-aws also accepts 100.64.0.0/10 in versions after 6.
 VPC_RANGES = (*SERVICE_RANGES, IPv4Network("100.64.0.0/10"))
 """Ranges that Trainyard accepts for a VPC.
 
-EKS accepts every range that a VPC can have. With a public range, its hosts on the internet would be unreachable.
+EKS accepts every range that a VPC can have. With a public range, pods could not reach the hosts on the internet that
+have its addresses.
 https://docs.aws.amazon.com/eks/latest/userguide/network-reqs.html
 https://docs.aws.amazon.com/vpc/latest/userguide/vpc-cidr-blocks.html
 """

@@ -256,8 +256,8 @@ class GkeConfig(Section):
     """Cloud KMS key that additionally encrypts Kubernetes Secrets; by default only Google's encryption at rest
     applies."""
     authorized_networks: tuple[ClientCidr, ...] = ()
-    """Address ranges with access to the API server's public address; by default it has none, and clients use its DNS
-    name with IAM."""
+    """Address ranges with access to the API server's public address; by default the API server has no public
+    address, and clients use its DNS name with IAM."""
     deletion_protection: bool = False
     """Protection by Pulumi's provider against deletion and replacement of the cluster; `make down` fails until it is
     off. gcloud and the console can still delete the cluster."""

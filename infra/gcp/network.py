@@ -204,7 +204,7 @@ class PodNetworksArgs:
 
 
 class PodNetworks(pulumi.ComponentResource):
-    """A `Network` object in the cluster for each interface. Pods name them in their annotations."""
+    """A `Network` object in the cluster for each interface. The annotations of pods name these objects."""
 
     def __init__(self, name: str, args: PodNetworksArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:PodNetworks", name, None, opts)

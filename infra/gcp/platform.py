@@ -110,7 +110,7 @@ class GkeComponents:
 
 
 def build_components(config: GkeConfig) -> GkeComponents:
-    """Provision all cloud components."""
+    """Provision all cloud components. Return those that the rest of the platform uses."""
     project = ProjectServices("services", ProjectServicesArgs(project=config.project)).project
     plans = node_pools(config)
     account = NodeIdentity("nodes", NodeIdentityArgs(project=project, cluster=config.name)).email

@@ -230,7 +230,7 @@ class Fabric:
     nccl_environment: NcclEnvironmentScript | None = None
     """NCCL environment script that Google's installer puts on hosts.
 
-    None if it would need a privileged daemon in each pod.
+    None if the script would need a privileged daemon in each pod.
     """
 
     @property

@@ -41,7 +41,7 @@ def problems(config: GkeConfig) -> list[Problem]:
                 Problem(
                     "gke.pool.name_taken",
                     (*path, "name"),
-                    f"is also the name of {other}; names must be unique",
+                    f"is also the name of {other}; names must be unique; rename this pool",
                     pool.name,
                 )
             )
@@ -64,7 +64,9 @@ def problems(config: GkeConfig) -> list[Problem]:
         (machine, zone), index = list(fabrics.items())[-1]
         same_machine = len({name for name, _ in fabrics}) == 1
         allowed = "one zone for all its pools" if same_machine else "only one such machine type"
-        message = f"{machine} in {zone} needs other networks than other zones or machine types; write {allowed}"
+        message = (
+            f"{machine} in {zone} needs other networks than the other pools, but a cluster has one set; write {allowed}"
+        )
         value: object = sorted({zone for _, zone in fabrics}) if same_machine else machine
         key = "zones" if same_machine else "machine_type"
         all_problems.append(Problem("gke.pool.fabrics_differ", ("platform", "pools", index, key), message, value))
@@ -203,14 +205,17 @@ def _nearest_zones(zone: str, allowed: frozenset[str]) -> str:
 def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     if pool.min_nodes is not None and pool.min_nodes > (nodes := plans[0].nodes):
         yield Problem(
-            "gke.pool.min_above_nodes", ("min_nodes",), f"must be at most the number of nodes, {nodes}", pool.min_nodes
+            "gke.pool.min_above_nodes",
+            ("min_nodes",),
+            f"must be at most the number of nodes, {nodes}; lower it",
+            pool.min_nodes,
         )
     zones = len(plans[0].zones)
     if plans[0].min_nodes is None and plans[0].nodes % zones:
         yield Problem(
             "gke.pool.nodes_of_zones",
             ("nodes",),
-            f"must be a multiple of {zones}, the number of zones, in a pool that does not scale",
+            f"must be a multiple of {zones}, the number of zones, in a pool that does not scale; write a multiple",
             pool.nodes,
         )
     if pool.min_nodes and plans[0].has_fallback:
@@ -359,7 +364,7 @@ def _system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
         yield Problem(
             "gke.system_pool.max_below_nodes",
             (*path, "max_nodes"),
-            f"must be at least `nodes`, {pool.nodes}",
+            f"must be at least `nodes`, {pool.nodes}; raise it",
             pool.max_nodes,
         )
     name = system_machine(config)

@@ -79,7 +79,7 @@ class PodGroup:
     is_queued: bool = False
     """True if a queue admits the job, which may then wait until earlier jobs are done."""
     is_suspended: bool = False
-    """True if the job does not run now. It must fit on an empty platform, but not next to other jobs."""
+    """True if the job does not run now. It must fit on an empty platform, but need not fit next to other jobs."""
 
     @property
     def runs(self) -> bool:
@@ -139,7 +139,7 @@ def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
 
 
 def first_that_does_not_fit(groups: Sequence[PodGroup], node: Capacity, num_nodes: int) -> int | None:
-    """Return the index of the first group that does not fit, or None if all can run at once.
+    """Return the index of the first group that does not fit, or None if all can run at the same time.
 
     Each pod goes to the emptiest node, as the scheduler spreads pods.
     """

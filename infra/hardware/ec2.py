@@ -123,7 +123,8 @@ class Ec2Family:
     first_efa_card: int
     """Index of the first network card with EFA. If it is not 0, card 0 has IP traffic only."""
     missing_memory: tuple[int, float] | None
-    """Memory that nodes do not report, as MiB and as MiB per GiB. It is at least the measured memory.
+    """Memory that nodes do not report: a number of MiB, plus a number of MiB per GiB. The sum is at least the measured
+    memory.
 
     None if each instance type has a measurement. The comment above `_NEWEST_CPU` has the sources.
     """
@@ -148,10 +149,10 @@ _CPU_SIZES: Mapping[str, tuple[int, int, int]] = {
     "16xlarge": (64, 15, 50),
     "24xlarge": (96, 15, 50),
 }
-# Sources of `missing_memory`. m6i, c6i and r6i: Karpenter's table. r7i: 1212 of 32 GiB, 4311 of 128 GiB
-# (2i2c-org/infrastructure 63cd17e, node-capacity-info.json). g6: 3626 of 64 GiB, at most 5.3 % (pytorch/ci-infra pull
-# requests 1082, 910). p4de: 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge. p5: capacity
-# 2097112716Ki (aws-do-eks). No figures were found for g6e, g7e, p5en, p6-b200 and p6-b300. g6e and g7e use those
+# Sources of `missing_memory`. m6i, c6i and r6i: Karpenter's table. r7i: 1212 MiB of 32 GiB, 4311 MiB of 128 GiB
+# (2i2c-org/infrastructure 63cd17e, node-capacity-info.json). g6: 3626 MiB of 64 GiB, at most 5.3 % (pytorch/ci-infra
+# pull requests 1082, 910). p4de: 1146004920Ki allocatable with 21122Mi of huge pages, like r5.24xlarge. p5: capacity
+# 2097112716Ki (aws-do-eks). No figures were found for g6e, g7e, p5en, p6-b200 and p6-b300. g6e and g7e use the figures
 # of g6, the others those of the newest CPU family.
 _NEWEST_CPU = (150, 34.5)
 """Memory that nodes of the newest CPU families do not report."""

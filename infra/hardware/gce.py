@@ -33,7 +33,8 @@ class GceFamily:
     disks: BootDisks
     """Boot disks that it supports: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     compact: Compact
-    """Compact placement: by default, if the settings request it, not supported, or by the topology of a TPU slice.
+    """Compact placement. `default`: by default; `allowed`: if the settings request it; `never`: not supported;
+    `topology`: by the topology of a TPU slice.
 
     https://cloud.google.com/compute/docs/instances/placement-policies-overview#restrictions,
     https://github.com/dstackai/dstack/issues/2591
@@ -52,7 +53,8 @@ class GceFamily:
     https://cloud.google.com/compute/resource-usage
     """
     pricing: Pricing
-    """Priced parts: vCPUs and GiB, vCPUs with their memory, or neither if the price of GPUs or TPUs includes them."""
+    """Priced parts. `parts`: vCPUs and GiB; `series`: vCPUs with their memory; `gpu` and `tpu`: neither, because the
+    price of the accelerators includes them."""
     sources: tuple[str, ...]
     """Pages that describe the machine types."""
 

@@ -16,7 +16,7 @@ _EKS_KERNEL_MARGIN_MIB = 40
 """Memory in MiB that later kernels reserve in addition: 33 MiB on g5.8xlarge (aws/aws-k8s-tester pull request 471)."""
 
 HUGE_PAGES_PER_VCPU = 110
-"""Huge pages of 2 MiB that the EFA driver allocates for each vCPU. A node has one more.
+"""Huge pages of 2 MiB that the EFA driver allocates for each vCPU. A node has one page more.
 
 42242Mi on a p5.48xlarge, 21122Mi on a p4de.24xlarge (aws-samples/aws-do-eks); HUGEPAGES_2MB_PER_CORE in
 bottlerocket-core-kit sources/corndog. The EKS image installs the driver: awslabs/amazon-eks-ami 81fec2e,
@@ -32,7 +32,7 @@ _GKE_SMALL_MACHINE_MIB = 8
 """Additional reserved memory on machines of at most 8 GiB."""
 _GKE_CORRECTION_SHARE, _GKE_MAX_CORRECTION_MIB = 0.00175, 248
 _GKE_MARGIN_SHARE = 0.0077
-"""Share of memory that nodes report less than the autoscaler expects: 0.76 % on the node in GKE's documentation.
+"""Share of memory that the autoscaler expects but nodes do not report: 0.76 % on the node in GKE's documentation.
 
 https://cloud.google.com/kubernetes-engine/docs/concepts/plan-node-sizes: 13498416Ki allocatable of 16 GiB.
 """

@@ -322,7 +322,7 @@ def _topologies(row: TpuGeneration, chips: int) -> Iterator[tuple[int, ...]]:
 
 
 def _most_compact(row: TpuGeneration, chips: int, accelerator: str) -> tuple[int, ...]:
-    """Return the topology with the shortest longest axis."""
+    """Return the topology whose longest axis is the shortest."""
     topologies = list(_topologies(row, chips))
     if not topologies:
         message = f"{accelerator} has {chips} chips, and {row.name} has no such slice; {_allowed(row)}"

@@ -67,7 +67,7 @@ def gke_version_error(version: str, channel: str, today: date) -> tuple[str, str
 
 
 def is_in_standard_support(minor: int, today: date) -> bool:
-    """Return True unless the table has a past end date of a minor version's standard support."""
+    """Return False if the table says that the standard support of a minor version has ended, else True."""
     ends = GKE_STANDARD_ENDS.get(minor)
     return ends is None or today <= ends
 

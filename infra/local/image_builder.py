@@ -237,7 +237,7 @@ def unpacked_layers(layout: Path) -> list[str]:
 
 
 def empty_large_layers(layout: Path, reference: str) -> list[str]:
-    """Remove the image's large layers, which all nodes must have unpacked. Return the digests of the new ones.
+    """Remove the image's large layers, which all nodes must have unpacked. Return the newly removed digests.
 
     An empty sparse file replaces each layer. Its name is the digest of the layer's uncompressed content. The tool that
     writes the layout (containers/image, `TryReusingBlob`) first looks for that name. If the file exists, the tool uses

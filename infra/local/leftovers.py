@@ -149,7 +149,7 @@ def empty_cgroups(cgroup: str) -> None:
         for folder in folders:
             try:
                 for pid in (folder / "cgroup.procs").read_text(encoding="ascii").split():
-                    # 0 stands for a process of another namespace, but `kill` would signal this process group.
+                    # 0 stands for a process of another namespace, but `kill` with 0 would signal this process group.
                     if pid != "0":
                         os.kill(int(pid), signal.SIGKILL)
                 folder.rmdir()

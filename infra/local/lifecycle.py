@@ -152,7 +152,7 @@ def find_leftovers(settings: ClusterSettings) -> list[str]:
 
 
 def _remove_data(settings: ClusterSettings) -> None:
-    """Remove the folder. Remove its id first, so that the next start ignores the data of an interrupted removal."""
+    """Remove the folder, its id file first. The next start then ignores the data of an interrupted removal."""
     (settings.folder / "uid").unlink(missing_ok=True)
     if settings.folder.exists():
         shutil.rmtree(settings.folder)

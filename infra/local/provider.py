@@ -88,7 +88,7 @@ class LocalClusterProvider(dynamic.ResourceProvider):
         """Report changed inputs, a cluster that does not run, and a lost kubeconfig.
 
         Raise RuntimeError for a cluster that another stack owns or that has lost its data. The engine cannot replace
-        it, because it closes the Kubernetes provider before the deletions that need it
+        such a cluster, because the engine closes the Kubernetes provider before the deletions that need this provider
         (https://github.com/pulumi/pulumi/issues/14650).
         """
         settings = settings_of(news)
@@ -147,7 +147,7 @@ class Engine:
 
 
 def engine_above(pid: int) -> int | None:
-    """Return the id of the nearest `pulumi` process above a process, or None if it does not exist."""
+    """Return the id of the nearest `pulumi` process above a process, or None if there is none."""
     while pid > 1:
         try:
             name, _, rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").partition("(")[2].rpartition(")")

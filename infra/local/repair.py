@@ -35,7 +35,7 @@ TAINT: Mapping[str, str] = {
     "value": "no-answer",
     "effect": "NoExecute",
 }
-Step = Literal["take out of service", "take in again", "nothing"]
+Step = Literal["take out of service", "return to service", "nothing"]
 
 
 def step_for(node: Mapping[str, Any], now: datetime, has_kubelet: Callable[[], bool]) -> Step:
@@ -48,7 +48,7 @@ def step_for(node: Mapping[str, Any], now: datetime, has_kubelet: Callable[[], b
     if ready is None:
         return "nothing"
     if is_out_of_service(node):
-        return "take in again" if ready["status"] == "True" else "nothing"
+        return "return to service" if ready["status"] == "True" else "nothing"
     if ready["status"] != "Unknown":
         return "nothing"
     silence = now - datetime.fromisoformat(ready["lastTransitionTime"])

@@ -50,7 +50,7 @@ ETCD_PORT = 2379
 CLUSTER_DOMAIN = "cluster.local"
 PAUSE_IMAGE = "trainyard.local/pause:1"
 MAX_NAME_LENGTH = 32
-"""Maximum length of a cluster's name. It is a prefix of the longer names of nodes and pods."""
+"""Maximum length of a cluster's name. The longer names of nodes and pods begin with it."""
 TAKE_OVER_VARIABLE = "TRAINYARD_TAKE_OVER"
 """Environment variable that all commands set to "true". It makes only the local cluster's Kubernetes provider take over
 fields from other field managers.
@@ -69,7 +69,7 @@ def cache_folder() -> Path:
 
 
 def built_programs() -> Path:
-    """Return the folder with a folder for each program that set-up built."""
+    """Return the folder that has a subfolder for each program that set-up built."""
     return cache_folder() / "bin"
 
 

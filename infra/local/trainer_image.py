@@ -1,4 +1,7 @@
-"""Images built on this machine: base, trainer, builtin and pause images, and jobs' layers. Tags hash the sources."""
+"""Images built on this machine: base, trainer, builtin and pause images, and jobs' layers.
+
+The tags of trainer images, builtin images and jobs' layers are hashes of their sources.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,7 @@ TRAINER_REPOSITORY = f"{LOCAL_PREFIX}trainer"
 KEPT_TRAINER_IMAGES = 3
 """Number of trainer images that the store keeps, including the newest."""
 KEPT_BUILTIN_IMAGES = 1
-"""Number of images that the store keeps of each other builtin image. They change rarely."""
+"""Number of images that the store keeps of each other builtin image. Builtin images change rarely."""
 
 Progress = Callable[[str], None]
 BuildAndStore = Callable[[Builder, str, Progress], None]
@@ -360,7 +363,7 @@ def _write_files(files: Iterable[tuple[str, str]], folder: Path) -> None:
 
 
 def layer_inputs(layer: JobLayer) -> dict[str, str]:
-    """Return a layer as inputs of a resource. Its source files go to a folder: they are too large for the state."""
+    """Return a layer as inputs of a resource. Write its source files, too large for the state, to a folder."""
     found = {"base": layer.base, "requirements": layer.requirements}
     if not layer.files:
         return found

@@ -1,4 +1,4 @@
-"""The rules as a Pulumi policy pack, with the levels and exceptions of the stack in the environment variable STACK."""
+"""The rules as a Pulumi policy pack, with the levels and exceptions of the stack that the variable STACK names."""
 
 from __future__ import annotations
 

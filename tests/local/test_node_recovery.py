@@ -36,7 +36,7 @@ def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
         (node("Unknown", 3600, UNREACHABLE, TAINT), False, "nothing"),
         (node("False", 3600), True, "nothing"),
         (node("False", 1, TAINT), True, "nothing"),
-        (node("True", 1, TAINT), True, "take in again"),
+        (node("True", 1, TAINT), True, "return to service"),
         ({"spec": {}, "status": {}}, True, "nothing"),
     ],
 )

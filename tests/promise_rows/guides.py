@@ -146,7 +146,7 @@ ROWS = {
             "tests/components/test_gke.py::test_gke_secrets_are_encrypted_with_given_key",
         ),
         (
-            "by default it has none, and clients use its DNS name with IAM",
+            "by default the API server has no public address, and clients use its DNS name with IAM",
             "tests/components/test_gke.py::test_gke_api_server_is_limited_to_dns_endpoint_or_authorized_networks",
         ),
         (
@@ -182,7 +182,7 @@ ROWS = {
             "tests/components/test_training_job.py::test_job_secrets_are_only_in_its_secret",
         ),
         (
-            "It is measured before training; a slower link fails the job at once.",
+            "The job measures it before training; a slower link fails the job at once.",
             "tests/trainer/test_network_check.py::test_slow_link_ends_job_before_training",
             "tests/trainer/test_network_check.py::test_good_links_are_printed_and_training_runs",
         ),

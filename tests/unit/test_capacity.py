@@ -268,7 +268,7 @@ def test_parameter_servers_suggested_by_error_are_accepted() -> None:
 
 ZONED_POOL = {"name": "gpus", "nodes": 2, "efa": False, "zones": ["us-west-2a", "us-west-2b"]}
 ZONED = {"kind": "eks", "zones": ["us-west-2a", "us-west-2b"], "pools": [ZONED_POOL]}
-IDLE = "nodes of these pools stay and cost money without a job: gpus (2); set `ttl_hours`"
+IDLE = "nodes of these pools stay and cost money when no job runs: gpus (2); set `ttl_hours`"
 
 
 @pytest.mark.parametrize(

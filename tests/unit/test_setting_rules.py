@@ -33,7 +33,10 @@ SETTING_MESSAGES: dict[str, tuple[dict[str, Any], str]] = {
     "missing key": (without("name"), "jobs[0].name: is missing"),
     "missing list": ({"platform": PLATFORM}, "jobs: is missing: Jobs that run at the same time"),
     "flag of the trainer as a key": (job(preset="8m"), "write flags.preset, which is `flags: {preset: ...}`"),
-    "flag with a list": (job(flags={"epochs": [1, 2]}), "must be one string, number, true or false, or a mapping"),
+    "flag with a list": (
+        job(flags={"epochs": [1, 2]}),
+        "must be a string, a number, true or false, or a mapping of names to strings",
+    ),
     "unknown key": (job(zzz=2), "jobs[0].zzz = 2: unknown key; remove it; allowed here: name, kind"),
     "example in place of recipe": (job(recipe="mnist-spmd"), "is an example in docs/recipes"),
     "mapping": ({"platform": "local", "jobs": []}, "kind (one of local, kubeconfig, gke, eks)"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from workloads.spec import JobSpec
 
 DEFAULT = IndexedJob()
-"""Kind of a job that does not say its kind. It needs no operator."""
+"""Kind of a job that does not set `kind`. It needs no operator."""
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {kind.name: kind for kind in (DEFAULT, PyTorchJob(), MPIJob(), MXJob(), JobSet(), TrainJob(), RayJob())}
 )

@@ -87,7 +87,7 @@ class Kind(ABC):
     runs_recipes = True
     """True if it can run the trainer's recipes, which need torch's process group."""
     is_queueable = True
-    """True if Kueue knows it. Kueue would start the pods of any other kind at once."""
+    """True if Kueue supports it. Kueue does not hold back the pods of any other kind."""
     own_keys: tuple[str, ...] = ()
     """Keys of a job that no other kind may set."""
     image_software = ""
@@ -103,11 +103,12 @@ class Kind(ABC):
     recreates_pods = False
     """True if its operator recreates a failed pod at once. Only an event then records the failure."""
     suspends_interactive = True
-    """True if its operator suspends a job that waits for its user."""
+    """True if its operator can suspend an interactive job."""
     is_one_job = False
     """True if all hosts are pods of one Kubernetes Job and share its uid."""
     retryable_offset = 0
-    """Number that launchers add to exit codes that mean "run it again". The operator retries codes from this one on."""
+    """Number that launchers add to exit codes that mean "run it again". The operator retries only codes from
+    this number on."""
     operator_variables: tuple[str, ...] = ()
     """Environment variables that its operator sets, or replaces by others."""
     elastic_variables: tuple[str, ...] = ()
@@ -149,7 +150,7 @@ class Kind(ABC):
         return self.child_suffixes(spec)
 
     def longest_suffix(self, spec: JobSpec) -> str:
-        """Return the longest of `label_suffixes` and, if the job has an etcd, the suffix of its name."""
+        """Return the longest of `label_suffixes` and, if the job has an etcd, the suffix of the etcd's name."""
         suffixes = list(self.label_suffixes(spec))
         if spec.rendezvous_backend == "etcd":
             suffixes.append(ETCD_SUFFIX)
@@ -189,7 +190,7 @@ def replicas(key: str, *roles: str) -> Callable[[Object], int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """Part of a custom resource: only the fields that we set. A test checks them against the CRDs.
+    """Part of a custom resource: only the fields that Trainyard sets. A test checks them against the CRDs.
 
     The official Python models (kubeflow-training, kubeflow-trainer-api) cannot hold Pulumi's outputs.
     """

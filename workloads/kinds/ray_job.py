@@ -91,7 +91,7 @@ def _conditions(status: Object) -> list[Object]:
             "type": "Failed" if is_stopped else CONDITIONS[deployment],
             "status": "True",
             "reason": status.get("reason") or (driver if is_stopped else deployment),
-            # The end of the driver's log follows.
+            # Drop the end of the driver's log, which follows the message.
             "message": status.get("message", "").partition(", last available logs")[0],
             "lastTransitionTime": status.get("endTime") or status.get("startTime") or "",
         }
@@ -221,7 +221,7 @@ class RayJob(Kind):
 
         host = host_command(spec, process_layout(spec))
         seconds = {
-            # The default is 30 for every grace period of the pod.
+            # The default is 30, whatever the pod's grace period.
             "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(max(0, spec.grace_seconds - SHUTDOWN_MARGIN_SECONDS)),
             # The default is 60. A host that replaces a lost one may need longer.
             "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(JOIN_SECONDS),

@@ -15,7 +15,7 @@ from workloads.user_files import data_conflicts, path_error
 from workloads.validation.flags import device_conflicts, folder_conflicts, language_conflicts, unused_flags
 
 MIN_MEMORY_BYTES = 200 * 2**20
-"""Minimum memory of a recipe's process. torch alone uses 290 MiB after its import."""
+"""Minimum memory of a recipe's process. The limit is deliberately low: torch alone uses 290 MiB after its import."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """Control characters except white space."""
 _REFERENCE = re.compile(r"\$\((\w+)\)")

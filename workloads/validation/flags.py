@@ -303,7 +303,7 @@ def _float8(spec: JobSpec) -> Iterator[Problem]:
         message = f"needs an accelerator with float8, one of {allowed}; change `accelerator`, or remove this flag"
         yield Problem("job.float8.no_hardware", path, message, recipe)
     if value_of(LANGUAGE, spec.flags, "amp") is not True:
-        message = "needs 16 bits for all else; add `amp: true`, or remove this flag"
+        message = "needs 16 bits for all other numbers; add `amp: true`, or remove this flag"
         yield Problem("job.float8.no_amp", path, message, recipe)
     if value_of(LANGUAGE, spec.flags, "lora_rank"):
         message = "is not allowed with LoRA; remove this flag, or lora_rank"

@@ -60,7 +60,7 @@ SOFTWARE = {
     **{PYTHON: "python", TORCH: "torch", RECIPES: "trainer", XLA: "xla"},
     **{OPEN_MPI: "open_mpi", MXNET: "mxnet", RAY: "ray"},
 }
-"""Software -> its name in codes."""
+"""Software -> its name in the codes of problems."""
 IMAGE_SOFTWARE: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         TRAINER: frozenset({PYTHON, TORCH, RECIPES}),
@@ -116,6 +116,7 @@ def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
         )
         yield Problem("job.image.not_built", ("image",), f"{message}; {_build_and_push(name)}", spec.image or UNDEFINED)
     elif name in sources.builds and not spec.interactive:
+        # The user of an interactive job may add files.
         yield from _missing_files(spec, name)
 
 
@@ -140,7 +141,7 @@ def package_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]
 
 
 def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
-    """Yield a problem for each file that a builtin image lacks. The user of an interactive job may add files."""
+    """Yield a problem for each file that a builtin image lacks, for a job that is not interactive."""
     script = posixpath.normpath(absolute_path(spec.script or ""))
     image_files = python_files(name)
     exists = script in image_files or is_below(script, BUCKET_PATH, *PACKAGE_FOLDERS)
@@ -229,4 +230,4 @@ def _remedy(spec: JobSpec, required: Mapping[str, str], sources: ImageSources) -
 
 
 def _build_and_push(name: str) -> str:
-    return f"build {BUILTIN_IMAGES[name].dockerfile}, push it, write its reference"
+    return f"build {BUILTIN_IMAGES[name].dockerfile}, push the image and write its reference"
