@@ -51,7 +51,7 @@ class NoKubeconfig(Unreachable):
 
 
 class Forbidden(Unreachable):
-    """The cluster answers, but not to this user."""
+    """The API server answers, but the user has no permission for the request."""
 
 
 class Untrusted(Unreachable):
@@ -233,7 +233,7 @@ class Cluster:
         }
 
     def set_suspended(self, job: JobState, value: bool) -> None:
-        """Suspend a job, which ends its pods, or resume it. For a job in a queue, Kueue does this."""
+        """Suspend a job, which ends its pods, or resume it. For a job in a queue, ask Kueue to do so."""
         if job.queue:
             call = partial(self._custom.list_namespaced_custom_object, *WORKLOADS, self.namespace)
             names = [each["metadata"]["name"] for each in _items(call, "workloads") if owner_of(each) == job.uid]
@@ -417,9 +417,9 @@ def _split_timestamp(line: bytes) -> tuple[str, str]:
 
 
 def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
-    """Return the objects of a list as JSON.
+    """Return the objects of a list as plain JSON values.
 
-    Building the client's model objects takes longer than the request itself.
+    The client's model objects would take longer to build than the request itself.
     """
     with _translating_errors():
         answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
@@ -455,7 +455,7 @@ def _short(error: BaseException) -> str:
 
 
 class LocalCluster:
-    """Processes of one local cluster, for facts that its API cannot report while it does not answer."""
+    """Processes of one local cluster, for facts that are needed while its API server does not answer."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -54,7 +54,7 @@ def test_follow_and_status_without_node_permissions_show_the_job(member: str, ku
     assert "loss=0.25" in out.getvalue()
     text = status_of(member, "mine")
     assert "complete" in text
-    assert "nodes: you may not see them: the API server answers 403" in text
+    assert "nodes: you have no permission to list them: the API server answers 403" in text
 
 
 def test_status_without_node_permissions_does_not_report_the_pod_lost(member: str, kubectl: Callable[..., str]) -> None:
