@@ -1,4 +1,7 @@
-"""`python -m setup [--no-cluster | --rehearsal PLATFORM] [--image] [--operator NAME]... [--own-image NAME]...`."""
+"""Set up this machine for a stack.
+
+`python -m setup [--no-cluster | --rehearsal SCHEME] [--image] [--operator NAME]... [--own-image NAME]...`
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from setup.steps import rehearsal_steps, steps
 
 
 def main() -> int:
-    """Run the steps. If a step fails, print the error. The next run continues from that step."""
+    """Run the steps. If a step fails, print the error and return 1. The next run continues from that step."""
     parser = argparse.ArgumentParser(prog="python -m setup", description=__doc__)
     parser.add_argument(
         "--no-cluster", action="store_true", help="the stack does not run on this machine's own cluster"
