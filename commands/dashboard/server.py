@@ -222,7 +222,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in hosts:
             return "the Host header does not name this machine"
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            return "another page may not read the dashboard"
+            return "other pages may not read the dashboard"
         given = urlsplit(self.path).path.split("/", 2)[1]
         if not hmac.compare_digest(given.encode(), self.server.token.encode()):
             return "wrong token: open the address that the dashboard has printed"

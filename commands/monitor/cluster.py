@@ -213,7 +213,7 @@ class Cluster:
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
         if any(each.state == "queued" for each in found.values()):
             found = self._with_reasons(found)
-        unseen = f"or it is of a kind that you may not list: {self._forbidden}" if self._forbidden else ""
+        unseen = f"or you have no permission to list its kind: {self._forbidden}" if self._forbidden else ""
         return {name: found.get(name) or JobState(name=name, kind="", state="absent", reason=unseen) for name in jobs}
 
     def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
@@ -224,7 +224,7 @@ class Cluster:
         except NotFound:
             reasons = {job.uid: NO_KUEUE for job in jobs.values()}
         except Forbidden as error:
-            reasons = {job.uid: f"you may not read Kueue's reason: {error}" for job in jobs.values()}
+            reasons = {job.uid: f"you have no permission to read Kueue's reason: {error}" for job in jobs.values()}
         return {
             name: replace(job, reason=f"{job.reason}: {reasons[job.uid]}")
             if job.state == "queued" and reasons.get(job.uid)

@@ -70,7 +70,7 @@ def test_status_without_permissions_names_what_it_cannot_read(member: str, kubec
     queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=queued)
     kubectl("wait", "-n", NAMESPACE, "job/waits", "--for=condition=Suspended", "--timeout=60s")
-    assert "you may not read Kueue's reason" in " ".join(status_of(member, "waits").split())
+    assert "you have no permission to read Kueue's reason" in " ".join(status_of(member, "waits").split())
     text = " ".join(status_of(member, "none").split())
     assert "absent" in text
-    assert "or it is of a kind that you may not list: the API server answers 403" in text
+    assert "or you have no permission to list its kind: the API server answers 403" in text
