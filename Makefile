@@ -5,7 +5,7 @@ SHELL := /bin/sh
 STACK ?= local
 export STACK
 # Block Ctrl-C until setup/__init__.py handles it. Otherwise Ctrl-C during the start of Python prints a traceback. GNU
-# env has the option since 8.31.
+# env has had `--block-signal` since version 8.31.
 BLOCK := $(shell env --block-signal=INT true 2> /dev/null && echo env --block-signal=INT)
 PYTHON := $(BLOCK) .venv/bin/python
 # The targets of a stack are aliases of the program `trainyard`. Each prints the command that it stands for.
@@ -18,7 +18,7 @@ PREFIX ?= $(HOME)/.local
 # Without bytecode, every start of Pulumi's program would compile the clouds' SDKs again, and every process of the trainer's
 # tests would compile torch.
 unexport PYTHONDONTWRITEBYTECODE
-# `trainyard` and its shell set these variables: the program that messages name, and the folder of a project.
+# Do not inherit the variables that `trainyard` and its shell set: the program that messages name, and a project's folder.
 unexport TRAINYARD_COMMAND TRAINYARD_PROJECT
 # Accept variables that spend money or delete checkpoints only on the command line: other programs may set them too.
 ifneq ($(origin YES),command line)
@@ -91,7 +91,7 @@ verify-empty: ## list leftovers of a destroyed stack by the cloud's API, with a 
 preview: ## show a change of a stack: resources, cost, quota, broken rules; no credentials needed
 	$(call run,preview)
 
-xla: ## install PyTorch/XLA for the trainer's tests and benchmark, 6 GB (x86-64); make test then runs them too
+xla: ## install PyTorch/XLA for the trainer's tests and benchmark, 6 GB (x86-64); make test then runs the XLA tests too
 	@[ "$$(uname -m)" != x86_64 ] || setup/python .venv-xla trainer/requirements-xla.txt
 
 test: ## run the fast tests and one test of each promise of README; LANE=fast for a lane, FILES=tests/unit for named tests

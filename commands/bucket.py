@@ -66,7 +66,7 @@ class Bucket:
         )
 
     def location(self, folder: str) -> str:
-        """Return the URL of a folder in the bucket; a path for a folder of this machine."""
+        """Return the URL of a folder in the bucket; its path if the bucket is a folder of this machine."""
         return f"{self.url.removeprefix('file://') if self.is_cluster_local else self.url}/{folder}"
 
     def names(self, folder: str) -> list[str]:
@@ -95,7 +95,7 @@ class Bucket:
             except (OSError, shutil.Error) as error:
                 raise BucketError(f"{self.location(folder)} cannot be copied to {target}: {error}") from error
         elif self.scheme == "gs":
-            # gcloud creates a folder of this name inside an existing folder.
+            # gcloud creates the copied folder inside an existing target folder.
             _run(*COPY["gs"], f"{self.url}/{folder}", str(to))
         else:
             _run(*COPY[self.scheme], f"{self.url}/{folder}", str(target))
@@ -104,7 +104,7 @@ class Bucket:
         """Delete a folder of the bucket. Raises BucketError."""
         self._check()
         if self.scheme != FOLDER_SCHEME:
-            # Without the slash, a prefix of S3 could match other folders.
+            # Without the slash, S3 would also delete folders whose names begin with this one.
             _run(*DELETE[self.scheme], f"{self.url}/{folder}{'/' if self.scheme == 's3' else ''}")
             return
         try:
@@ -138,7 +138,7 @@ OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
 
 
 def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) -> int:
-    """Copy the newest checkpoint or all, the metrics and the run record into a folder. Print the copies' paths."""
+    """Copy the newest checkpoint (or all), the metrics and the run record into a folder. Print the copies' paths."""
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found = outputs_with(stack, *OUTPUTS)
     set_closing("the folder may have incomplete copies")
@@ -158,7 +158,7 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
 
 
 def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_copy_all: bool) -> list[Path]:
-    """Copy a job's results. Return the paths of the copies."""
+    """Copy a job's results. Return the paths of the copies; empty if the job has written nothing."""
     copied = []
     newest, names = bucket.newest_checkpoint(record["checkpoints"]), bucket.names(record["checkpoints"])
     prefix = record["bucket_prefix"]
@@ -169,7 +169,7 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
         # Keep the folder out of git and out of the files that Trainyard sends with a job's script.
         (to / ".gitignore").write_text("*\n", encoding="utf-8")
     if names and (should_copy_all or not newest):
-        # The checkpoints of a user's script have names that do not tell which is the newest.
+        # The names of a user script's checkpoints do not show which one is the newest.
         bucket.copy(record["checkpoints"], to / "checkpoints")
         copied.append(to / "checkpoints" / record["checkpoints"].rpartition("/")[2])
     elif newest:

@@ -53,7 +53,7 @@ def shell_scripts() -> list[str]:
 
 
 def files_without_tokens() -> list[str]:
-    """Return the tracked files, without the test that has tokens of every form."""
+    """Return the tracked files, except the test that contains example tokens of every form."""
     return [name for name in tracked() if (PROJECT / name).is_file() and name != "tests/unit/test_secret_scan.py"]
 
 
@@ -119,7 +119,8 @@ def main() -> int:
     failed = [] if audit() else ["vulnerabilities"]
     for name, words in checks():
         if not shutil.which(words[0]):
-            print(f"-- {name}: {words[0]} is missing: install it, or remove .venv-dev first", file=sys.stderr)
+            remedy = "install it, or remove .venv-dev and run `make check` again"
+            print(f"-- {name}: {words[0]} is missing; {remedy}", file=sys.stderr)
             failed.append(name)
             continue
         print(f"-- {name}", flush=True)

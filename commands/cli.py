@@ -311,7 +311,7 @@ def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str
 def tensorboard(job: str | None, port: int) -> int:
     """Serve curves and profiles in TensorBoard.
 
-    The address is http://localhost:6006.
+    The address is http://localhost:6006 unless --port sets another port.
 
     \b
     Examples:
@@ -347,8 +347,8 @@ def tensorboard(job: str | None, port: int) -> int:
 def dashboard(only: bool, port: int, opens: bool | None) -> int:
     """Show jobs, ranks, curves, nodes and cost in the browser.
 
-    Serves one page on this machine, with all stacks that are up. It needs no network besides the clusters' and changes
-    nothing. The address has a secret token.
+    Serves one page on this machine, with all stacks that are up. The page loads nothing from the internet, and the
+    command changes nothing. The address has a secret token.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""A cloud stack's resources by the cloud's own listing: leftovers of a destroyed stack, and pending creations to adopt.
+"""A cloud stack's resources as the cloud itself lists them: leftovers after a destroy, and pending creations to adopt.
 
 `make verify-empty` lists the leftovers, writes a receipt, and exits with 1 if there are any. --simulated queries the
 simulated clouds of a rehearsal. The real `gcloud` and `aws` accept the arguments of every listing. On moto, a server
@@ -77,7 +77,7 @@ def ownership(cloud: ProvisionedCloud) -> Ownership:
     records = run(cloud.declare).records
     for record in (each for each in records if each.type in kinds):
         known = _known_name(record)
-        # A user-chosen name proves nothing if the type has labels: others may have a repository `gcr.io` too.
+        # A user-chosen name proves nothing if the type has labels: another stack may have a repository `gcr.io` too.
         is_proof = "labels" not in record.inputs if known else record.name.startswith(f"{cloud.cluster_name}-")
         patterns = names if is_proof else shared
         patterns[kinds[record.type]].append(re.compile(known or re.escape(record.name) + RANDOM_SUFFIX))
@@ -108,7 +108,7 @@ class Receipt:
     at: str
     """Time of the inventory."""
     looked_at: Mapping[str, int] = field(default_factory=dict)
-    """Kind -> number of resources, including those of others."""
+    """Kind -> number of resources, including those that do not belong to the stack."""
     left: tuple[str, ...] = ()
     """Leftovers of the stack."""
     kept: tuple[str, ...] = ()
@@ -125,7 +125,7 @@ class Receipt:
 
 
 def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, mine: Ownership) -> Receipt:
-    """List every kind of a cloud and find the resources that belong to `mine`."""
+    """List the resources of every kind. Return a receipt with those that belong to `mine`."""
     looked_at: dict[str, int] = {}
     left: list[str] = []
     kept: list[str] = []
@@ -152,7 +152,7 @@ def verify(stack: str, cloud: ProvisionedCloud, source: str, lister: Lister, min
 def receipt_of(stack: str, folder: Path | None) -> Receipt:
     """Return the receipt of a stack.
 
-    Raises ValueError for wrong settings, and CalledProcessError or FileNotFoundError if no cloud answers.
+    Raises ValueError for wrong settings, CalledProcessError or FileNotFoundError for a failed or missing cloud command.
     """
     if cloud := load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.provisioned:
         mine = ownership(cloud)

@@ -30,7 +30,7 @@ class StackCommand(click.Command):
     """Command whose callback returns its exit status. Reports errors and Ctrl-C in one line."""
 
     root: Literal["never", "this_machine", "always"] = "never"
-    """Stacks for which only root may run it: none, those of platform `local`, or all."""
+    """Stacks for which only root may run the command: none, those of platform `local`, or all."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the callback. End with its exit status."""
@@ -128,7 +128,7 @@ def format_command(ctx: click.Context) -> str:
 
 
 def may_run(*words: str) -> bool:
-    """Return True if this user may run a command, given its name and, if needed, its stack. Else print why not."""
+    """Return True if this user may run a command, else print why not. `words` are its name and, if needed, a stack."""
     return subprocess.run([CHECKOUT / "setup" / "root", *words], check=False).returncode == 0
 
 
@@ -187,7 +187,7 @@ def job_argument(function: Function) -> Function:
 def run_group(group: click.Group, arguments: list[str]) -> int:
     """Run the command that the arguments name. Return its exit status."""
     if not os.environ.get("HOME"):
-        # Programs that this process starts need it. Services and containers may lack it.
+        # Child processes need HOME, which services and containers may not set.
         os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
     if os.environ.get(COMMAND_VARIABLE):
         for name in MAKE_VARIABLES:

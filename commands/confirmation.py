@@ -164,15 +164,15 @@ def check_account(stack: str, config: StackConfig) -> QuotaLeft:
         detail = (error.stderr or "").strip().splitlines()
         reason = detail[-1] if detail else f"exit status {error.returncode}"
         raise NotAffordable(
-            f"the account cannot be queried: {reason}; check the project, the region and your permissions in "
-            f"Pulumi.{stack}.yaml; nothing was created"
+            f"the account cannot be queried: {reason}; check the project and the region in "
+            f"Pulumi.{stack}.yaml, and your permissions; nothing was created"
         ) from error
 
 
 def ask(stack: str, config: StackConfig, left: QuotaLeft, *, is_confirmed: bool) -> None:
     """Show the plan and its price, and ask. Return at once if no resource of the cloud changes.
 
-    Raises NotConfirmed, and NotAffordable if the quota is not enough or the plan loses a bucket.
+    Raises NotConfirmed without a yes, and NotAffordable if the quota is too small or the plan loses a bucket.
     """
     # Slow to import.
     from commands.review.plan import forbidden, steps_of
@@ -239,7 +239,9 @@ def plan_lines(stack: str, config: StackConfig, steps: Sequence[Step], left: Quo
         lines.append(f"  quota: {quota.amount} of {quota.name} in {quota.location} ({known})")
     down = make_command("down", STACK=stack)
     end = (
-        f"the workflow `destroy` ends it after {config.ttl_hours:g} h" if config.ttl_hours else "it has no `ttl_hours`"
+        f"the workflow `destroy` ends it after {config.ttl_hours:g} h"
+        if config.ttl_hours
+        else "the stack has no `ttl_hours`"
     )
     lines += [f"  note: {each}" for each in advice(config.cloud, config.jobs, config.ttl_hours)]
     return [*lines, f"  the costs last until {down}; {end}"]

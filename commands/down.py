@@ -82,7 +82,7 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
 
 
 def stop_jobs(run: Callable[..., object]) -> None:
-    """Delete the jobs before their nodes, so that they save a last checkpoint.
+    """Delete the jobs before their nodes, so that the jobs save a last checkpoint.
 
     If the cluster no longer exists, print the error and let the destroy continue.
     """
@@ -100,7 +100,7 @@ def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Destroy the stack and verify. ORPHAN stops the cluster of that name instead.
+    """Destroy the stack and verify that nothing is left. If ORPHAN names a cluster, stop that cluster instead.
 
     Also stop a local cluster that an interrupted `up` left outside the stack's state.
     """
@@ -112,7 +112,7 @@ def main() -> int:
 
 
 def take_down(stack: str) -> int:
-    """Destroy the stack and verify. Return the exit status."""
+    """Destroy the stack and verify that nothing is left. Return the exit status."""
     begun = time.monotonic()
     worked = destroy(stack)
     remove_provider_files(stack)

@@ -1,4 +1,4 @@
-"""Environment in which `pulumi`, `kubectl` and `python` belong to one stack, and the errors of commands that use it.
+"""Environment in which `pulumi`, `kubectl` and `python` use one stack, and the errors of commands in this environment.
 
 `make shell` and all commands use the environment.
 """
@@ -34,7 +34,7 @@ PROVIDER_FILES = STATE / "provider"
 
 
 def passphrase_file() -> Path:
-    """Return the file with the passphrase of this checkout's secrets. Create it at first use, for this user alone."""
+    """Return the file with the passphrase of this checkout's secrets. Create it at first use, for this user only."""
     path = STATE / "passphrase"
     if not path.exists():
         STATE.mkdir(mode=0o700, exist_ok=True)
@@ -46,7 +46,7 @@ def passphrase_file() -> Path:
 def program_folder() -> Path:
     """Return the folder in which Pulumi finds the program and, by its `Pulumi.yaml`, the settings of the project.
 
-    Generate it for a project outside of the checkout, because Pulumi's `main` must be in the folder of `Pulumi.yaml`.
+    For a project outside of the checkout, generate the folder: Pulumi's `main` must be in the folder of `Pulumi.yaml`.
     """
     if PROJECT == CHECKOUT:
         return CHECKOUT
@@ -89,7 +89,7 @@ def stack_environment() -> dict[str, str]:
     (PROVIDER_FILES / stack).mkdir(mode=0o700, parents=True, exist_ok=True)
     environment[PROVIDER_TMPDIR] = str(PROVIDER_FILES / stack)
     cluster = stack_cluster(str(PROJECT), stack)
-    # Set it even if the kubeconfig is missing: kubectl must not use the cluster of ~/.kube/config.
+    # Set KUBECONFIG even if the file is missing: kubectl must not use the cluster of ~/.kube/config.
     if "KUBECONFIG" not in environment and cluster.folder.exists():
         environment["KUBECONFIG"] = str(cluster.kubeconfig)
     return environment

@@ -1,6 +1,6 @@
-"""Objects of an existing cluster that a stack would take over: `make up` stops before it creates anything.
+"""Objects of an existing cluster that a stack would take over. `make up` reports them before it creates anything.
 
-pulumi-kubernetes creates by server-side apply, which takes over such an object. `make down` would then delete it.
+pulumi-kubernetes creates by server-side apply, which takes over an existing object. `make down` would then delete it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def conflicts(stack: str, config: StackConfig, deployment: Mapping[str, Any]) ->
     try:
         records = record_file(text, config)
     except RunError:
-        return []  # `pulumi up` reports it.
+        return []  # `pulumi up` reports the error.
     wanted = identities(records) - in_state(deployment)
     return [_line(each, stack) for each in sorted(existing(wanted, config.cloud))]
 
@@ -105,5 +105,5 @@ def _line(found: Identity, stack: str) -> str:
     up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
     return (
         f"{kind} {where} already exists in the cluster and does not belong to stack {stack}: {up} would take it over "
-        f"and {down} delete it; {remedy}, or delete it first"
+        f"and {down} would then delete it; {remedy}, or delete it first"
     )

@@ -66,9 +66,9 @@ DRAIN_SECONDS = 15.0
 ABSENT_SECONDS = 10.0
 """Seconds that a job may be absent before the follower gives up."""
 STUCK_SECONDS = 120.0
-"""Seconds that a host may wait for something that does not pass by itself before the follower gives up."""
+"""Seconds that a host may wait for a reason of STUCK_REASONS before the follower gives up."""
 UNREACHABLE_SECONDS = 300.0
-"""Seconds that the API server may not answer before the follower gives up. It may be restarting."""
+"""Seconds without an answer of the API server before the follower gives up. The server may be restarting."""
 GONE_SECONDS = 10.0
 """Seconds before the follower gives up if the local cluster has no process or another cluster answers."""
 SILENT_SECONDS = 3.0
@@ -76,7 +76,7 @@ SILENT_SECONDS = 3.0
 NODES_SECONDS = 5.0
 """Seconds between two queries of the nodes."""
 EVENTS_SECONDS = 5.0
-"""Seconds that a host may wait without a reason before a query of its events, and between two queries."""
+"""Seconds that a host waits without a known reason before a query of its events, and between two such queries."""
 QUIET_SECONDS = 120.0
 """Seconds without a line of a running host before the screen reports it."""
 QUIET_FACTOR = 3
@@ -90,7 +90,7 @@ MANY_HOSTS = 8
 
 
 class FollowError(RuntimeError):
-    """The jobs will not end by themselves, or cannot be seen any more. The message says why and what to do."""
+    """The jobs will not end by themselves, or can no longer be queried. The message says why and what to do."""
 
 
 @dataclass
@@ -231,7 +231,7 @@ class Follower:
             down = make_command("down")
             raise FollowError(f"the stack's cluster was removed, as {down} does; {self._up} creates a new one")
         if self._local and not self._local.has_processes():
-            reason = "the stack's cluster has stopped: none of its processes runs any more"
+            reason = "the stack's cluster has stopped: none of its processes is running"
             self._give_up_after(GONE_SECONDS, "stopped", now, reason, f"{self._up} starts it again with its data")
         else:
             self._forget("stopped")
@@ -245,7 +245,7 @@ class Follower:
         seconds = now - (outage.problem_since or now)
         if seconds >= SILENT_SECONDS and not outage.reported:
             since = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
-            hosts = "" if "stopped" in self._tracked else "; the job's hosts run on meanwhile"
+            hosts = "" if "stopped" in self._tracked else "; the job's hosts keep running"
             self._report("unreachable", f"{error} since {since}{hosts}; trying again")
 
     def _report_return(self, now: float) -> None:
@@ -324,7 +324,7 @@ class Follower:
         self._report(job.uid, f"{job.name} is stopped{saved}; {make_command('resume', JOB=job.name)} continues it")
 
     def _report_no_pods(self, job: JobState, reason: str, now: float) -> None:
-        """Report a job that has no pods: none yet, or none any more."""
+        """Report a job that has no pods yet, or no longer has any."""
         why = f": {reason}" if reason else ""
         if all(pod.owner != job.uid for pod in self._pods.values()):
             self._report(job.uid, f"{job.name} has no pods yet{why}")
@@ -336,7 +336,7 @@ class Follower:
             self._report(job.uid, f"the pods of {job.name} are gone{why}; {status} shows the job and its events")
 
     def _hear(self, pod: PodState, now: float) -> None:
-        """Record that a host has printed a line. Report a host that was silent for long."""
+        """Record that a host has printed a line. If the host was reported as silent, report that it prints again."""
         tracked = self._tracked[pod.uid]
         if tracked.heard is not None:
             tracked.pause = max(tracked.pause, now - tracked.heard)
@@ -366,7 +366,7 @@ class Follower:
                 self._report(f"quiet {pod.uid}", text)
 
     def _report_absent(self, job: JobState, now: float) -> None:
-        """Give up a missing job: at once if its namespace is gone, else after time for a replacement."""
+        """Give up on a missing job: at once if its namespace is gone, else after ABSENT_SECONDS."""
         why = f" ({job.reason})" if job.reason else ""
         problem = f"job {job.name} was deleted" if self._was_seen(job.name) else f"job {job.name} does not exist{why}"
         advice = f"{self._up} creates it again"
@@ -476,7 +476,7 @@ def follow(
 
 
 def still_running_notice(jobs: Sequence[str]) -> str:
-    """Return the sentence that the jobs continue without the command that followed them."""
+    """Return the notice that the jobs continue after the command that followed them."""
     which = f"job {jobs[0]} continues" if len(jobs) == 1 else f"jobs {', '.join(jobs)} continue"
     it = "it" if len(jobs) == 1 else "them"
     return f"{which}; {make_command('logs')} follows {it} again, {make_command('down')} ends {it} and removes the stack"
@@ -509,8 +509,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m commands.follow", description="Show the logs of the stack's jobs.")
     parser.add_argument("--job", default=os.environ.get("JOB") or None, help="only this job; by default $JOB, else all")
     parser.add_argument("--rank", type=int, help="only this rank")
-    parser.add_argument("--no-follow", action="store_true", help="show what is there and end")
-    parser.add_argument("--json", action="store_true", help="print a JSON object a line")
+    parser.add_argument("--no-follow", action="store_true", help="print the lines so far and exit")
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each line")
     options = parser.parse_args(arguments)
     set_closing(STILL_RUNNING)
     found = stack_outputs()

@@ -167,7 +167,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
 
 @contextmanager
 def hold_signals() -> Iterator[None]:
-    """Hold signals in this block and raise KeyboardInterrupt at its end."""
+    """Hold signals in this block. If any arrived, raise KeyboardInterrupt at its end."""
     with _handling_signals():
         _held_since.append(len(_signals))
         try:
@@ -365,7 +365,7 @@ class _PipeReader:
                         self._shown.flush()
 
     def text(self) -> str:
-        """Return all text read. Waits for the rest."""
+        """Wait for the rest of the text and return all of it."""
         if self._pipe:
             self._thread.join(DRAIN_SECONDS)
         return "".join(self._lines)

@@ -71,8 +71,9 @@ def follow_jobs(
 ) -> tuple[int, bool]:
     """Follow the jobs, or `only` some of them, and write their run records.
 
-    Return the exit status, and True if the caller may print more. False after Ctrl-C, if the API server does not
-    answer, or if a job does not exist.
+    Return the exit status, and True if the caller may print more. The second value is False after Ctrl-C, if the API
+    server does not answer, or if a job does not exist.
+
     `before` is the time at which the command began. Print the results of jobs that ended before it; do not follow them.
     """
     found = StackOutputs.of(stack, outputs)
@@ -108,7 +109,7 @@ def follow_jobs(
 
 
 def epochs_of(config: StackConfig) -> dict[str, int]:
-    """Return job -> number of epochs, of the jobs whose recipe has one."""
+    """Return job -> number of epochs, for the jobs whose recipe has the flag `epochs`."""
     found = {
         job.name: value_of(job.recipe, job.flags, "epochs") or FLAGS[job.recipe]["epochs"].default
         for job in config.jobs
@@ -354,7 +355,7 @@ def show_box(results: Sequence[JobResult], seconds: float | None, out: TextIO) -
     if not out.isatty():
         print("", *lines, sep="\n", file=out, flush=True)
         return
-    # Without a right edge, a long path is one piece that can be copied.
+    # The box has no right edge, so that the user can copy a long path in one piece.
     rule = "─" * min(columns, max(MIN_RULE_WIDTH, *(len(line) for line in lines)))
     print("", f"╭─{rule}", *(f"│ {line}" for line in lines), f"╰─{rule}", sep="\n", file=out, flush=True)
 

@@ -47,7 +47,7 @@ class JobError(CommandError):
 
 
 class Stack:
-    """Stack of a command about one of its jobs."""
+    """Stack and job that a command acts on."""
 
     def __init__(self, target: str, job: str) -> None:
         """Read the stack's outputs and query the job. Raises StackNotFound or JobError."""
@@ -120,7 +120,7 @@ def _follow_to_the_end(stack: Stack, streams: LogStreams, screen: Screen) -> Eve
         elif is_over and streams.are_over():
             return saved
     raise JobError(
-        f"its hosts still run after {STOP_SECONDS / 60:.0f} min; {make_command('status')} shows which are left"
+        f"hosts of job {stack.job} still run after {STOP_SECONDS / 60:.0f} min; {make_command('status')} shows them"
     )
 
 
@@ -165,14 +165,14 @@ def resume(job: str) -> int:
 
 
 def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
-    """Delete a job and create it again, with `fresh` without its checkpoints. Return the exit status of the job."""
+    """Delete a job and create it again. `fresh` also deletes its checkpoints. Return the exit status of the job."""
     stack = Stack("rerun", job)
     config = stack.config()
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     if stack.job not in {each.name for each in config.jobs}:
         raise JobError(
-            f"job {stack.job} is not in Pulumi.{stack.name}.yaml; {make_command('up')} replaces it by the jobs there, "
-            "and `JOB=` or `--example` names an example"
+            f"job {stack.job} is not in Pulumi.{stack.name}.yaml; {make_command('up')} replaces it with the jobs in "
+            "that file, or with an example that `JOB=` or `--example` names"
         )
     state, bucket = stack.state(), Bucket.of(stack.outputs, is_cluster_local=config.cloud.nodes_here > 0)
     is_script = any(each.name == stack.job and each.script for each in config.jobs)
@@ -193,7 +193,7 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
             confirmation.ask(stack.name, config, left, is_confirmed=is_confirmed)
         set_closing(f"the job may be deleted; {stack.command('rerun')} creates it again")
         _delete(stack, state)
-        # A job that ends saves a last checkpoint.
+        # List the folder again: a job that ends saves a last checkpoint.
         if folder and bucket.names(folder):
             bucket.delete(folder)
             print(f"{stack.job}: deleted the checkpoints in {bucket.location(folder)}", flush=True)
@@ -230,7 +230,7 @@ def fresh_folder(stack: Stack, config: StackConfig) -> str:
 
 
 def rerun_question(job: str, state: JobState, location: str, saved: list[str]) -> str:
-    """Return what a user must confirm before a job runs again; empty for nothing."""
+    """Return the question that a user must confirm before a job runs again; empty if there is none."""
     parts = []
     if not state.is_over and state.state not in ("absent", "suspended"):
         parts.append(f"end job {job}, which is {state.state}")
@@ -251,7 +251,7 @@ def _delete(stack: Stack, state: JobState) -> None:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float, problem: str) -> None:
-    """Wait until the condition holds. Raises JobError after some seconds."""
+    """Wait until the condition is true. Raises JobError after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -291,7 +291,7 @@ def open_shell(command: Sequence[str]) -> int:
     name = job_named(found, os.environ.get("JOB", ""))
     pod = pod_of(found.cluster().pods([name]), os.environ.get("RANK") or "0")
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
-    # The signal ends kubectl, not the program in the pod: the Kubernetes API has no call for that.
+    # Ctrl-C ends kubectl, but not the program in the pod: the Kubernetes API has no call to end it.
     again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
     set_closing(f"job {name} and the programs in its pod continue; {again} opens a shell again")
     return subprocess.run(kubectl_command(found, pod, command), env=environment, check=False).returncode

@@ -1,10 +1,10 @@
 """`make preview`: report the effects, the price, the quota and the broken rules of a change of a stack.
 
-Compares the stack with its file in a commit, which --base names. The default is the commit where this branch left
-`main` or `origin/main`. Without such a commit the stack counts as new. The deployed stack may differ from that commit.
---engine compares with the deployed stack: it runs Pulumi's engine, which needs a cloud's credentials. Without --engine,
-the preview compares two recordings of the program. The clouds' official plugins then check and plan the same resources,
-without credentials, if Pulumi can install them.
+The preview compares the stack with its file in a commit, which --base names. The default is the commit where this
+branch left `main` or `origin/main`. Without such a commit the stack counts as new. The deployed stack may differ from
+that commit. --engine compares with the deployed stack: it runs Pulumi's engine, which needs a cloud's credentials.
+Without --engine, the preview compares two recordings of the program. The clouds' official plugins then check and plan
+the same resources, without credentials, if Pulumi can install them.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def jobs_by_pool(pods: Iterable[PodState], nodes: Iterable[Mapping[str, Any]]) -
 
 
 def running_jobs(stack: str) -> dict[str, list[str]]:
-    """Return pool -> running jobs of a stack, so that a plan does not remove these pools. Raises PulumiFailed.
+    """Return pool -> running jobs on a stack's cluster, so that no plan removes these pools. Raises PulumiFailed.
 
     If its cluster does not answer, print a warning and return none. Not yet tested on a cloud.
     """

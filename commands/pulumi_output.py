@@ -196,7 +196,7 @@ class FoldedOutput:
         self._last_shown = (urn, text)
         # The message of a dynamic provider's error is complete without the name of its class.
         text = text.removeprefix("RuntimeError: ")
-        # The stack's name would be on each line, because the program prints an error as many messages of one line.
+        # Leave out the stack's name: the program prints an error as many one-line messages, and each would repeat it.
         name = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
         prefix = _plain(str(found.get("prefix") or "")).strip()
         label = f"{prefix} " if prefix and prefix.rstrip(":") not in SEVERITIES else SEVERITIES[severity]

@@ -63,7 +63,7 @@ class JobReport:
     """Time of the report."""
 
     def curve(self, name: str, key: str) -> list[tuple[float, float]]:
-        """Return step and value of a key in the events of one name, by step. A later run replaces an earlier one."""
+        """Return step and value of a key in the events of one name, by step. Later runs replace earlier ones."""
         found: dict[float, float] = {}
         for event in self.events:
             step, value = event.get("global_step"), event.get(key)

@@ -34,7 +34,7 @@ _trainyard_path
 """
 """A bash and zsh function that puts the stack's folders at both ends of PATH, and a call of it."""
 BASH_PROMPT = """
-# Until bash 5.1 only the first element of an array ran before a prompt.
+# Before bash 5.1 only the first element of an array ran before a prompt.
 if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 501)); then
     PROMPT_COMMAND+=(_trainyard_path)
 else
@@ -136,10 +136,10 @@ def main() -> None:
     if kubeconfig:
         namespace, context = str(found.get("namespace") or "default"), found.get("context")
         environment["KUBECONFIG"] = with_namespace(kubeconfig, context, namespace, folder / "kubeconfig")
-        where = f"kubectl is in its namespace {namespace}"
+        where = f"kubectl uses its namespace {namespace}"
     shell = environment.get("SHELL") or "/bin/sh"
     words, more = start_files(shell, folder, environment, os.environ)
-    print(f"shell of stack {stack}: python and pulumi are the stack's, {where}; `exit` leaves it", flush=True)
+    print(f"shell of stack {stack}: python and pulumi are the stack's, {where}; `exit` leaves the shell", flush=True)
     os.chdir(program_folder())
     try:
         os.execve(shell, words, {**environment, **more})
@@ -150,7 +150,7 @@ def main() -> None:
 def with_namespace(kubeconfig: str, context: str | None, namespace: str, file: Path) -> str:
     """Return the value of $KUBECONFIG that gives kubectl this default namespace.
 
-    `file` gets the context and comes first, because kubectl takes each context from the first file that has it:
+    The context is in `file`, which comes first, because kubectl takes each context from the first file that has it:
     https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig/#merging-kubeconfig-files
     """
     text = context_file(kubeconfig.split(os.pathsep), context, namespace)

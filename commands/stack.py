@@ -38,7 +38,7 @@ from setup.pulumi_cli import has_cli
 BACKEND_VARIABLE = "PULUMI_BACKEND_URL"
 """Variable that names a shared backend.
 
-A shared backend may have stacks of other machines, so `pulumi` may be needed before set-up ran here.
+A shared backend may have stacks of other machines, so `pulumi` may be needed before set-up has run here.
 """
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
@@ -220,7 +220,7 @@ def _text(value: Any) -> Any:
 
 
 def stack_exists(stack: str) -> bool:
-    """Return True if the backend has the stack. Reads no other stack, unlike `pulumi stack ls`."""
+    """Return True if the backend has the stack. Read no other stack, unlike `pulumi stack ls`."""
     if files := _state_files(stack):
         return files.exists
     try:
@@ -248,7 +248,7 @@ def ensure_stack(stack: str) -> None:
 
 
 def outputs(stack: str) -> dict[str, Any]:
-    """Return the stack's outputs, secrets masked. Repairs a broken state first. Raises PulumiFailed, StateBroken."""
+    """Return the stack's outputs, secrets masked. Repair a broken state first. Raises PulumiFailed, StateBroken."""
     files = _state_files(stack)
     if files and files.is_broken:
         with only_command(stack, "the repair of its state"):
@@ -260,7 +260,7 @@ def outputs(stack: str) -> dict[str, Any]:
 def save_kubeconfig(stack: str, path: Path) -> None:
     """Write the kubeconfig of a stack's cluster to a file readable only by its owner.
 
-    Asks the cloud for credentials.
+    The file has no credentials: kubectl gets them from a plugin that the file names.
     """
     text = pulumi("stack", "output", "kubeconfig", "--show-secrets", "--stack", stack, quiet=True)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 Layout of the state: github.com/pulumi/pulumi v3.245.0, pkg/backend/diy/store.go and state.go. Before each write Pulumi
 copies the state to `.bak`. After each command it copies the state to `.pulumi/backups/`. Pulumi writes a draft and
-renames it. A full disk, a lost network folder or a power failure truncates a file; `kill -9` rarely does.
+renames it. A full disk, a lost network folder or a power failure can truncate a file; `kill -9` rarely does.
 
 A lock of a file or object-store backend is a JSON file below `.pulumi/locks/organization/PROJECT/STACK/`
 (pkg/backend/diy/lock.go). Only its owner or `pulumi cancel` removes it. This checkout's own lock lets only one command
@@ -118,8 +118,8 @@ class StateFiles:
         copy = next((each for each in copies if _is_whole(each)), None)
         if copy is None:
             raise StateBroken(
-                f"stack {self.stack}: its state {state} is truncated and has no intact copy; its resources may exist "
-                "and Pulumi does not know them"
+                f"stack {self.stack}: its state {state} is truncated and has no intact copy; its resources may still "
+                "exist, but Pulumi does not know them"
             )
         shutil.copyfile(state, f"{state}{BROKEN_SUFFIX}")
         _replace(state, copy.read_bytes())
@@ -222,7 +222,7 @@ def end_orphans(mark: str) -> int:
 def orphans_of(mark: str) -> list[int]:
     """Return the processes with the mark that have no living `pulumi` with that mark as an ancestor.
 
-    Leaves out the local cluster, which outlives the run that started it.
+    Leave out the local cluster, which outlives the run that started it.
     """
     marked = dict[int, tuple[str, int]]()
     for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
@@ -302,7 +302,7 @@ def free_locks(folder: Path, project: str, stack: str, mark: str, *, is_shared: 
                 f"any machine, remove the lock with {_cancel_command(stack)}"
             )
         if owner and owner.is_alive and owner.was_started_by(mark):
-            # Its parent command was killed. The kernel has interrupted Pulumi, which ends soon.
+            # The owner's parent command was killed. The kernel has interrupted Pulumi, which ends soon.
             print_notice(
                 f"stack {stack}: the command that started `pulumi` (pid {owner.pid}) was killed; waiting for it to end"
             )

@@ -34,7 +34,7 @@ class FirstPlatform:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings other than the account, the name and the pools."""
     account_key: str = ""
-    """Key that has no useful default, in a cloud."""
+    """Key that has no useful default; empty for this machine."""
     account: str = ""
     """Title of that key in a question."""
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ PLATFORMS: Mapping[str, FirstPlatform] = {
 }
 """Kind -> platform. The first is the default."""
 HOST_RESOURCES = {"cpu": 6, "memory": "20Gi"}
-"""Share of a node of any of the pools that a job's host gets."""
+"""Resources of a job's host. They fit on a node of each pool above."""
 
 
 class InitError(CommandError):

@@ -39,7 +39,7 @@ MANY_HOSTS = 64
 WIDTH = 10_000
 """Width of the console. It exceeds any table, so that the console cuts no cell. A terminal wraps long lines."""
 HEIGHT = 100
-"""Height of the console. With a height, a dumb terminal keeps the width, too."""
+"""Height of the console. Rich keeps the width on a dumb terminal only if the height is set too."""
 RESTART_PREFIX = "restarted after"
 STDOUT, STDERR = 1, 2
 """File descriptors, which child processes inherit."""
@@ -94,7 +94,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
     try:
         found_nodes, unseen = cluster.nodes(), ""
     except Forbidden as error:
-        found_nodes, unseen = [], f": you may not see them: {error}"
+        found_nodes, unseen = [], f": you have no permission to list them: {error}"
     jobs, pods = cluster.jobs(names), cluster.pods(names)
     rows: list[Row] = []
     for job in jobs.values():
@@ -189,7 +189,7 @@ def _progress_cells(progress: Progress) -> Row:
 
 
 def render(rows: Sequence[Row]) -> Table:
-    """Return the rows as a table. Leaves out columns in which every row is empty."""
+    """Return the rows as a table. Leave out columns in which every row is empty."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     shown = [column for column in range(len(COLUMNS)) if any(row[column] for row in rows)]
     for column in shown:
@@ -293,7 +293,7 @@ def read_snapshot() -> Snapshot | str:
     except NoKubeconfig:
         raise
     except Forbidden as error:
-        raise CommandError(f"{error}; it needs to read jobs, pods, logs and events of that namespace") from error
+        raise CommandError(f"{error}; get permission to read jobs, pods, logs and events of that namespace") from error
     except Unreachable as error:
         up, down = make_command("up"), make_command("down")
         return f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack"

@@ -38,7 +38,7 @@ CLUSTER_RESOURCE = "::local-processes"
 def main(*, is_confirmed: bool = False) -> int:
     """Bring the stack up. The exit status is that of its jobs.
 
-    Asks before it changes resources of a cloud, unless `is_confirmed`.
+    Ask before changing resources of a cloud, unless `is_confirmed`.
     """
     stack = os.environ.get("STACK", "local")
     begun, before = time.monotonic(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -55,7 +55,7 @@ def main(*, is_confirmed: bool = False) -> int:
             return status
         found = bring_up(stack, config, lambda: confirmation.ask(stack, config, left, is_confirmed=is_confirmed))
     os.environ.update(stack_environment())
-    # Import late: importing the Kubernetes client takes a while, and the job has begun.
+    # Import late: importing the Kubernetes client takes a while, and the job runs meanwhile.
     from commands import job_results
 
     status, is_there = job_results.follow_jobs(stack, config, found, before)
@@ -110,7 +110,7 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
     found = outputs(stack)
     if config.cloud.provisioned:
         save_kubeconfig(stack, PROJECT / found["kubeconfig_path"])
-    # Import late: importing the Kubernetes client takes a while, and the job has begun.
+    # Import late: importing the Kubernetes client takes a while, and the job runs meanwhile.
     from commands.job_results import deleted_jobs
 
     if deleted := deleted_jobs(stack, found):
@@ -153,7 +153,7 @@ def remove_lost_cluster(stack: str) -> bool:
 
 
 def print_outputs(found: dict[str, object]) -> None:
-    """Show the stack's outputs, one a line. Leaves out empty ones."""
+    """Show the stack's outputs, one a line. Leave out empty ones."""
     print("\nOutputs of the stack:")
     for line in _lines(found, indent="  "):
         print(line)

@@ -37,7 +37,7 @@ def is_program(path: str) -> bool:
 def is_named(path: str, text: str) -> bool:
     """Return True if a stack's file names the path: its script, its requirements, or a page with a job.
 
-    This runs before set-up, so it cannot parse YAML. Another use of a page's name counts too.
+    This function runs before set-up, without a YAML parser. Another use of a page's name counts too.
     """
     pure = PurePosixPath(path)
     page = pure.parent == JOB_PAGES and re.search(rf"(?<![\w-]){re.escape(pure.stem)}(?![\w-])", text)

@@ -1,7 +1,7 @@
 """Set-up of this machine for Trainyard: pinned tools, built once into a cache, and images for the local cluster.
 
-The import of this package makes an interrupted process end with a line instead of a traceback, even while it imports
-its modules.
+Importing this package installs a hook: Ctrl-C ends the process with one line instead of a traceback, even during later
+imports.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
     print("set-up stopped: finished steps are kept; the next run continues from there", file=sys.stderr, flush=True)
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         _end(descendants(os.getpid()), each)
-    # A step cleans up when its program fails, such as the step that installs packages. Do not wait for other steps.
+    # Wait a few seconds for steps that clean up after their program fails, such as the one that installs packages.
     signal.signal(signal.SIGALRM, _at_once)
     signal.alarm(EXIT_SECONDS)
     sys.exit(SIGNAL_STATUS_OFFSET + number)

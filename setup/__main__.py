@@ -1,4 +1,7 @@
-"""`python -m setup [--no-cluster | --rehearsal PLATFORM] [--image] [--operator NAME]... [--own-image NAME]...`."""
+"""Set up this machine for a stack.
+
+`python -m setup [--no-cluster | --rehearsal SCHEME] [--image] [--operator NAME]... [--own-image NAME]...`
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from setup.steps import rehearsal_steps, steps
 
 
 def main() -> int:
-    """Run the steps. If a step fails, print the error. The next run continues from that step."""
+    """Run the steps. If a step fails, print the error and return 1. The next run continues from that step."""
     parser = argparse.ArgumentParser(prog="python -m setup", description=__doc__)
     parser.add_argument(
         "--no-cluster", action="store_true", help="the stack does not run on this machine's own cluster"
     )
     parser.add_argument("--image", action="store_true", help="the stack builds the trainer image for a cloud")
     parser.add_argument(
-        "--rehearsal", choices=("gs", "s3"), help="the stack is rehearsed with a bucket of that scheme, not run"
+        "--rehearsal", choices=("gs", "s3"), help="rehearse the stack, which has a bucket of this scheme"
     )
     parser.add_argument(
         "--operator", action="append", default=[], metavar="NAME", help="an operator that a job of the stack needs"

@@ -1,4 +1,4 @@
-"""Processes of Pulumi's plugins: bind their life to the engine's, run a program in them, or serve the plugin protocol.
+"""Processes of Pulumi's plugins: end them with the engine, run a program in one, or serve the plugin protocol.
 
 Run by path, this file needs no PYTHONPATH and only the standard library.
 """
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1
 CHANNEL_OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-MAX_CONCURRENT_CALLS = 256  # A call that awaits a resource holds its thread. The engine limits the number itself.
+MAX_CONCURRENT_CALLS = 256  # A call that awaits a resource holds its thread. The engine itself limits the calls.
 
 
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent dies. `kill -9` of the engine then leaves no process.
 
-    If the parent died before the request took effect, this process has another parent or fails at its first write.
+    If the parent died before the request took effect, this process exits here, or fails at its first write.
     """
     parent = os.getppid()
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -58,7 +58,7 @@ def serve(register: Callable[[grpc.Server], None]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Run `-m MODULE ARGUMENTS...` or `FILE ARGUMENTS...` as the main program, bound to the parent."""
+    """Run `-m MODULE ARGUMENTS...` or `FILE ARGUMENTS...` as the main program, which dies with the parent."""
     die_with_parent()
     if arguments[0] == "-m":
         sys.argv = arguments[1:]

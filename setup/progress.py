@@ -1,4 +1,4 @@
-"""Runs set-up's steps, up to two at the same time. Shows a bar with the time left, or lines for each step."""
+"""Run set-up's steps, up to two at the same time. Show a bar with the time left, or lines for each step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BAR_WIDTH = 24
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Precondition of this machine, with a check and a way to meet it."""
+    """Precondition that this machine must meet, with a check and a way to meet it."""
 
     name: str
     """Display name."""
@@ -45,7 +45,7 @@ class Step:
 
 
 def run_steps(steps: Sequence[Step]) -> None:
-    """Run the steps that are not done. Prints no output if all are done.
+    """Run the steps that are not done. Print nothing if all are done.
 
     After a failure, no other step starts. Raises the error when the concurrent step has finished.
     """

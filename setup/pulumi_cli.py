@@ -208,7 +208,7 @@ def download_kubernetes_plugin(pulumi: str) -> None:
 def home_with_build(checkout: Path) -> Path | None:
     """Return a Pulumi home with the built plugin and the user's other plugins.
 
-    Return None if Pulumi finds another Kubernetes plugin, or without a built one.
+    Return None if Pulumi finds another Kubernetes plugin, or if set-up has built none.
 
     Pulumi warns about each plugin on PATH, and Trainyard must not write to the user's home.
     """

@@ -1,4 +1,4 @@
-"""Set-up steps that a stack needs on this machine before `pulumi up`, in order, and its Debian packages."""
+"""Set-up steps that a stack needs on this machine before `pulumi up`, in order, and the Debian packages to install."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ RUNC = go_programs.GoProgram(
     c_tags=["seccomp", "urfave_cli_no_docs"],
 )
 RUNTIME = [CONTAINERD, CONTAINERD_SHIM, RUNC]
-"""Container runtime programs. The projects no longer fix the releases of containerd and runc in Debian 12."""
+"""Container runtime programs. Their projects no longer fix the versions that Debian 12 has."""
 KWOK_VERSION = "0.8.0"
 KWOK = go_programs.GoProgram(
     module="kwok",
@@ -98,7 +98,7 @@ def steps(
         return [pulumi, *([_digits(), _sotu()] if image else []), *operator_steps.steps(operators, cluster=False)]
     return [
         _debian(),
-        # First of the Go programs, because the image store needs it.
+        # This step precedes the other Go programs, because the image store needs containerd.
         Step(
             name=RUNTIME_STEP,
             is_done=_has_runtime,
@@ -112,7 +112,7 @@ def steps(
             is_done=lambda: PAUSE_IMAGE in stored_references(),
             do=_store_pause,
         ),
-        # Runs at the same time as the Go programs: they compile while this step downloads, unpacks and writes.
+        # The next three steps run while the Go programs compile: they mainly download, unpack and write.
         _digits(after=[DEBIAN]),
         _sotu(after=[DIGITS]),
         Step(

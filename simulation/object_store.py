@@ -60,7 +60,7 @@ class ObjectStore(Protocol):
 
 @dataclass(frozen=True)
 class GoogleStore:
-    """Client of fake-gcs-server, by Cloud Storage's JSON API: https://cloud.google.com/storage/docs/json_api/v1."""
+    """Client of fake-gcs-server, with Cloud Storage's JSON API: https://cloud.google.com/storage/docs/json_api/v1."""
 
     port: int
 
@@ -100,7 +100,7 @@ class GoogleStore:
 
 @dataclass(frozen=True)
 class AmazonStore:
-    """Client of moto, by S3's API: https://docs.aws.amazon.com/AmazonS3/latest/API. Its buckets keep versions."""
+    """Client of moto, with S3's API: https://docs.aws.amazon.com/AmazonS3/latest/API. Its buckets keep versions."""
 
     port: int
 
@@ -154,7 +154,7 @@ def _response(request: Request) -> bytes:
 
 
 def s3_server() -> Path:
-    """Return the S3 server's program. Installs a missing one, with progress on standard error."""
+    """Return the S3 server's program. Install a missing one, with progress on standard error."""
     words = [str(CHECKOUT / "setup" / "python"), S3_ENVIRONMENT, S3_REQUIREMENTS]
     subprocess.run(words, cwd=CHECKOUT, check=True, stdout=sys.stderr)
     return CHECKOUT / S3_ENVIRONMENT / "bin" / "moto_server"

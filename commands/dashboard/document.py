@@ -44,14 +44,14 @@ https://kubernetes.io/docs/concepts/workloads/pods/disruptions/#pod-disruption-c
 PREEMPTED_CODES = (75, 203)
 """Exit codes of a preempted trainer, without and with the offset of `trainer.launch`."""
 POOL_LABELS = (POOL_LABEL, "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
-"""Labels, by Trainyard and by the clouds, with the pool of a node."""
+"""Labels of Trainyard and of the clouds whose value is the pool of a node."""
 MACHINE_LABEL = "node.kubernetes.io/instance-type"
 MAX_SPANS = 400
 """Maximum number of spans of a time line. Shorter spans are not visible."""
 MAX_MOMENTS = 100
 """Maximum number of moments of a job on the page, the newest ones."""
 MOMENT_SECONDS = 15.0
-"""Seconds within which hosts that fail for the same reason are one moment."""
+"""Seconds within which hosts that fail for the same reason count as one moment."""
 RECENT_SECONDS = 300.0
 """Seconds for which a rank counts as a straggler after the trainer reports it as slow."""
 MAX_ATTENTION = 20
@@ -225,7 +225,7 @@ def charts(curves: Curves) -> Iterator[dict[str, Any]]:
 
 
 def _node(node: Object, guests: Mapping[str, list[list[Any]]]) -> list[Any]:
-    """Return name, pool, machine type, state (0 ready, 1 closed, 2 not ready), text and guests of a node.
+    """Return name, pool, machine type, state (0 ready, 1 cordoned, 2 not ready), text and guests of a node.
 
     A guest is a pod on the node: the index of its job, and its label.
     """

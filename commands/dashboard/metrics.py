@@ -19,7 +19,7 @@ CHUNK_BYTES = 1 << 18
 TAIL_BYTES = 4096
 """Bytes at the end of a rank's file that must contain its last `train` event."""
 READ_SECONDS = 0.4
-"""Maximum seconds of one refresh for the lines of one job. The next refresh continues."""
+"""Maximum seconds that one refresh spends on the lines of one job. The next refresh continues."""
 RANKS_PER_REFRESH = 1024
 """Maximum number of ranks' files that one refresh reads."""
 RANK_KEYS = ("global_step", "rate", "all_reduce")
@@ -30,7 +30,7 @@ Point = tuple[int, float]
 
 
 class Curve:
-    """Points of a curve in at most COLUMNS columns of equal width in steps. Steps grow, except after a restart."""
+    """Points of a curve, in at most COLUMNS columns of equally many steps. Steps grow, except after a restart."""
 
     def __init__(self, columns: int = COLUMNS) -> None:
         self._columns, self._width = columns, 1
@@ -169,7 +169,7 @@ def parse_lines(text: bytes) -> list[Event]:
     """Return the events in lines of JSON, without lines that are cut off."""
     lines = text.splitlines()
     try:
-        # One call for all lines takes half of the time.
+        # Parsing all lines in one call takes half of the time.
         found = json.loads(b"[" + b",".join(filter(None, lines)) + b"]")
     except ValueError:
         found = []

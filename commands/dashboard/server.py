@@ -1,4 +1,4 @@
-"""`make dashboard`: the web server of its page, with updates as server-sent events and logs. Loopback only, read-only.
+"""Web server of `make dashboard`: the page, its updates as server-sent events, and logs. Loopback only, read-only.
 
 Every path begins with a secret token, and the Host header must name this machine. Another page in the browser can then
 neither read the dashboard nor guess its address. A DNS name that points to 127.0.0.1 does not help such a page.
@@ -198,7 +198,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = REQUEST_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing: the paths have the token."""
+        """Print nothing, because the paths contain the token."""
 
     def do_GET(self) -> None:
         """Answer a request."""
@@ -220,9 +220,9 @@ class Handler(BaseHTTPRequestHandler):
         """Return the reason to reject a request; empty if it may read the dashboard."""
         hosts = {f"{name}:{self.server.server_port}" for name in NAMES}
         if self.headers.get("Host") not in hosts:
-            return "the Host header is not of this machine"
+            return "the Host header does not name this machine"
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            return "another page may not read the dashboard"
+            return "other pages may not read the dashboard"
         given = urlsplit(self.path).path.split("/", 2)[1]
         if not hmac.compare_digest(given.encode(), self.server.token.encode()):
             return "wrong token: open the address that the dashboard has printed"
@@ -320,8 +320,8 @@ class Dashboard:
         """Return the last lines of a pod's log. Raises KeyError if there is no such stack or pod."""
         return "\n".join([*self.watchers[key].log(pod), ""])
 
-    def farewells(self) -> list[str]:
-        """Return the texts about stacks that are gone since the last call."""
+    def removal_messages(self) -> list[str]:
+        """Return the messages about stacks that have gone since the last call."""
         found, self._texts = self._texts, []
         return found
 
@@ -339,7 +339,7 @@ class Dashboard:
                 self.hub.remove(key, str(error))
                 self._texts.append(str(error))
                 if not watcher.is_local:
-                    # The stack's state may be left, and must not count as a new stack.
+                    # The state of the removed stack may remain, and must not count as a new stack.
                     self._gone[key] = watcher.source.outputs
                 del self.watchers[key]
                 return
@@ -377,7 +377,7 @@ def main(*, port: int, only: bool, opens: bool | None) -> int:
 
 
 def has_desktop() -> bool:
-    """Return True if a browser can open a window here. Else Python would start one in the terminal."""
+    """Return True if a browser can open a window here. Otherwise Python would start a browser in the terminal."""
     return sys.stdout.isatty() and bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
@@ -386,7 +386,7 @@ def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:
     warned, due = "", time.monotonic() + SCAN_SECONDS
     while dashboard.watchers:
         time.sleep(LOOK_SECONDS)
-        for text in dashboard.farewells():
+        for text in dashboard.removal_messages():
             print(text, flush=True)
         if time.monotonic() < due:
             continue
@@ -396,7 +396,7 @@ def _until_gone(dashboard: Dashboard, stack: str, *, only: bool) -> None:
         except CommandError as error:
             if warned != str(error):
                 warned = str(error)
-                print(f"warning: a stack that came up since is not shown: {error}", file=sys.stderr, flush=True)
+                print(f"warning: the page does not show a new stack: {error}", file=sys.stderr, flush=True)
 
 
 def _title(source: Source) -> str:

@@ -90,7 +90,7 @@ def _in_folder(folder: Path, project: str) -> Iterable[Source]:
 
 
 def _is_removed(kubeconfig: str) -> bool:
-    """Return True if a kubeconfig is of a cluster on this machine that was removed. The stack's state may be left."""
+    """Return True if a kubeconfig belongs to a removed cluster of this machine. The stack's state may remain."""
     return Path(kubeconfig).is_relative_to(clusters_folder()) and LocalCluster.of_kubeconfig(kubeconfig) is None
 
 
@@ -161,7 +161,7 @@ class JobFeed:
         self._ranks.update(ranks)
 
     def read_log(self, cluster: Cluster, pod: PodState) -> None:
-        """Read the new lines of rank 0's host. If the metrics are known, take only restarts from them."""
+        """Read the new lines of rank 0's host. If the metrics are known, use only the restarts in these lines."""
         if pod.uid in self._read_to_end:
             return
         last = self._stamps.get(pod.uid, "")
@@ -282,7 +282,7 @@ class StackWatcher:
         try:
             self._nodes, self._unseen = cluster.nodes(), ""
         except Forbidden as error:
-            self._unseen = f"you may not see the nodes: {error}"
+            self._unseen = f"you have no permission to list the nodes: {error}"
         with suppress(Forbidden):
             self._warnings = cluster.events(only_warnings=True)
         self._notes = {}

@@ -51,7 +51,7 @@ class NoKubeconfig(Unreachable):
 
 
 class Forbidden(Unreachable):
-    """The cluster answers, but not to this user."""
+    """The API server answers, but the user has no permission for the request."""
 
 
 class Untrusted(Unreachable):
@@ -213,7 +213,7 @@ class Cluster:
         found = {each["metadata"]["name"]: job_state(each) for each in objects if each["metadata"]["uid"] not in owners}
         if any(each.state == "queued" for each in found.values()):
             found = self._with_reasons(found)
-        unseen = f"or it is of a kind that you may not list: {self._forbidden}" if self._forbidden else ""
+        unseen = f"or you have no permission to list its kind: {self._forbidden}" if self._forbidden else ""
         return {name: found.get(name) or JobState(name=name, kind="", state="absent", reason=unseen) for name in jobs}
 
     def _with_reasons(self, jobs: dict[str, JobState]) -> dict[str, JobState]:
@@ -224,7 +224,7 @@ class Cluster:
         except NotFound:
             reasons = {job.uid: NO_KUEUE for job in jobs.values()}
         except Forbidden as error:
-            reasons = {job.uid: f"you may not read Kueue's reason: {error}" for job in jobs.values()}
+            reasons = {job.uid: f"you have no permission to read Kueue's reason: {error}" for job in jobs.values()}
         return {
             name: replace(job, reason=f"{job.reason}: {reasons[job.uid]}")
             if job.state == "queued" and reasons.get(job.uid)
@@ -233,7 +233,7 @@ class Cluster:
         }
 
     def set_suspended(self, job: JobState, value: bool) -> None:
-        """Suspend a job, which ends its pods, or resume it. For a job in a queue, Kueue does this."""
+        """Suspend a job, which ends its pods, or resume it. For a job in a queue, ask Kueue to do so."""
         if job.queue:
             call = partial(self._custom.list_namespaced_custom_object, *WORKLOADS, self.namespace)
             names = [each["metadata"]["name"] for each in _items(call, "workloads") if owner_of(each) == job.uid]
@@ -417,9 +417,9 @@ def _split_timestamp(line: bytes) -> tuple[str, str]:
 
 
 def _items(call: Any, *words: str, **selectors: str) -> list[Object]:
-    """Return the objects of a list as JSON.
+    """Return the objects of a list as plain JSON values.
 
-    Building the client's model objects takes longer than the request itself.
+    The client's model objects would take longer to build than the request itself.
     """
     with _translating_errors():
         answer = call(*words, **selectors, _preload_content=False, _request_timeout=TIMEOUT)
@@ -455,7 +455,7 @@ def _short(error: BaseException) -> str:
 
 
 class LocalCluster:
-    """Processes of one local cluster, for facts that its API cannot report while it does not answer."""
+    """Processes of one local cluster, for facts that are needed while its API server does not answer."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -33,7 +33,7 @@ class JobState:
     absent.
     """
     reason: str = ""
-    """Reason why it failed or is not running: a word of Kubernetes and its explanation."""
+    """Reason why it failed or is not running: Kubernetes' reason and message."""
     hosts: int = 0
     """Number of its hosts."""
     started: str = ""

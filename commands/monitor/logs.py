@@ -136,7 +136,7 @@ class LogStreams:
     """Logs of the pods that `update` has named, as one stream of lines."""
 
     def __init__(self, cluster: Cluster, after: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Read all lines of pods, or those after the time (RFC 3339) that `after` has for the uid of a pod."""
+        """Read all lines of each pod. If `after` has a time (RFC 3339) for a pod's uid, read only the later lines."""
         self._cluster, self._after = cluster, after
         self._lines: queue.SimpleQueue[tuple[PodState, str]] = queue.SimpleQueue()
         self._streams: dict[str, _Stream] = {}
@@ -202,7 +202,7 @@ class LogStreams:
                 answered = False
             if was_over and answered:
                 return
-            # Read a pod that has ended once more, at once, for its last lines.
+            # If the pod has ended, read its log once more at once, for its last lines.
             if not (stream.is_over.is_set() and answered):
                 self._stopped.wait(RETRY_SECONDS)
 

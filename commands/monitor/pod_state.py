@@ -61,7 +61,7 @@ STUCK_REASONS = frozenset(
         "RunContainerError",
     }
 )
-"""Reasons for waiting that do not pass by themselves."""
+"""Reasons for waiting that do not go away by themselves."""
 
 _EXIT_MESSAGE = re.compile(r"Pod: [^.]+\.(?P<pod>\S+) exited with code (?P<code>\d+)")
 
@@ -149,7 +149,7 @@ class PodState:
 
     @property
     def is_launcher(self) -> bool:
-        """True if it runs mpirun. Its job restarts after every code."""
+        """True if it starts the training in the job's other pods. Its job restarts after every exit code."""
         return self.role == LAUNCHER
 
     @property
@@ -335,8 +335,8 @@ def lost_node_advice(nodes: Sequence[Object]) -> str:
     if not lost:
         return ""
     return (
-        "Kubernetes recreates its pods when it answers again or is deleted; if its machine is gone for good, run "
-        f"`kubectl delete node {' '.join(lost)}` in {make_command('shell')}"
+        "Kubernetes recreates the pods of a lost node when the node answers again or is deleted; if its machine is "
+        f"gone for good, run `kubectl delete node {' '.join(lost)}` in {make_command('shell')}"
     )
 
 
@@ -370,8 +370,8 @@ TRAINER_CODES = {
 }
 """Meaning of the trainer's exit codes."""
 FINAL_CODES = (DIVERGED, DATA_ERROR, SLOW_LINK, BAD_CONFIGURATION)
-"""Codes after which every kind but `mpi-job` and `ray-job` fails without a restart. This includes jobs of a script
-(docs/kinds.md)."""
+"""Codes after which a job of any kind except `mpi-job` and `ray-job` fails without a restart. This includes jobs of a
+script (docs/kinds.md)."""
 RETRYABLE_OFFSET = 128
 """Number that `trainer.launch` adds to retryable codes, because some operators retry only codes of 128 and above."""
 STOP_CODES = frozenset({DONE, PREEMPTED, PREEMPTED + RETRYABLE_OFFSET, 128 + 15})
@@ -412,7 +412,7 @@ def explain_exit(code: int, pod: PodState) -> str:
         return f"the script's own code, or {lost}" if pod.runs_script else lost
     if pod.runs_script:
         if code == PREEMPTED:
-            return "the host was told to stop (SIGTERM), or the script's own code"
+            return "the host received a stop request (SIGTERM), or the script's own code"
         return PROGRAM_CODES.get(code) or _script_code(code, pod)
     known = TRAINER_CODES.get(code) or TRAINER_CODES.get(code - RETRYABLE_OFFSET)
     return known or "not an exit code of the trainer: the last lines of the log say more"

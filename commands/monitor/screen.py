@@ -27,7 +27,7 @@ from commands.monitor.pod_state import (
 )
 
 MANY_RANKS = 4
-"""Number of ranks above which the screen shows only rank 0 in full, and of other ranks starts and errors."""
+"""Number of ranks above which the screen shows, of ranks other than 0, only starts, restarts and errors."""
 HIDDEN_FIELDS = frozenset(
     {
         *("rank", "host", "node", "time", "global_step", "threads", "path", "model"),
@@ -52,7 +52,10 @@ class Detail(Enum):
     READABLE = "readable"
     """Lines and main fields of rank 0; of other ranks only errors and restarts."""
     LINES = "lines"
-    """Lines of all ranks; of many ranks only rank 0's. On a terminal, as many fields as fit in one line."""
+    """Lines of all ranks. Above MANY_RANKS ranks, only starts, restarts and errors of ranks other than 0.
+
+    On a terminal, as many fields as fit in one line.
+    """
     ALL = "all"
     """All lines of all ranks with all fields."""
 
@@ -109,7 +112,7 @@ class Screen:
         self._print(prefix + body)
 
     def _is_shown(self, text: str, event: Event | None, line_ranks: Sequence[int], ranks: int) -> bool:
-        """Return True if a line of these ranks is one that the user wants to see."""
+        """Return True if the screen shows a line of these ranks."""
         if self._only_rank is not None:
             return self._only_rank in line_ranks
         if self.detail is Detail.ALL or 0 in line_ranks:
@@ -248,13 +251,13 @@ def summary(
 
 
 def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
-    """Return the number of restarts of a job, of its pods or of the ranks in them."""
+    """Return the number of restarts of a job: of its pods, or of the ranks in them if that is more."""
     in_place = int(progress.value("number", "restart") or 0) if progress else 0
     return max(count_restarts(pods), in_place)
 
 
 def _pod_to_blame(pods: Iterable[PodState], tails: Mapping[str, list[str]]) -> PodState | None:
-    """Return the failed pod to blame: one whose rank had an exit code of the trainer's, else the first to fail."""
+    """Return the failed pod to blame: one with a rank that ended with a code of the trainer, else the first to fail."""
 
     def blame(pod: PodState) -> tuple[bool, str, tuple[bool, str, int]]:
         codes = exit_codes(tails[pod.uid]).values()

@@ -79,7 +79,7 @@ def reserve_port(name: str) -> int:
         except OSError:
             keeper.close()
             continue
-        # Set it only after `bind`: otherwise two rehearsals could bind the same port.
+        # Set SO_REUSEADDR only after `bind`: otherwise two rehearsals could bind the same port.
         keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         atexit.register(keeper.close)
         _keepers[name] = keeper
@@ -104,7 +104,7 @@ def backend_folder(folder: Path) -> Path:
 
 
 def run_mark(folder: Path) -> str:
-    """Return the mark of the processes that a rehearsal's `pulumi` runs start."""
+    """Return the value that marks the processes of a rehearsal's `pulumi` runs."""
     return stack_files.run_mark(folder, "rehearsal")
 
 

@@ -271,7 +271,7 @@ class Rehearsal:
         stack = [] if words[:2] == ("stack", "init") else ["--stack", self.subject.stack]
         shown = self.verbose and not quiet
         command = ["pulumi", *words, *stack, *given, "--non-interactive", "--color", "never"]
-        # A rehearsal of a project runs in the checkout, where Pulumi would add the salt.
+        # A rehearsal of a project runs in the checkout, where Pulumi would add the salt to the settings files.
         with settings_without_salt(self.subject.project):
             if shown and words[0] in VERBS and not is_verbose():
                 return self._folded(words[0], command)

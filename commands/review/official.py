@@ -69,7 +69,7 @@ class PluginReview:
 
 
 def review_by_plugins(before: Iterable[Record], after: Iterable[Record], steps: Iterable[Step]) -> PluginReview:
-    """Ask the plugins of the clouds in the records. `steps` is Trainyard's own plan."""
+    """Ask the plugins of the clouds in the records, and return their answers. `steps` is Trainyard's own plan."""
     olds, news = list(before), list(after)
     own_actions = {f"{each.type}::{each.name}": each.action for each in steps}
     asked, rejected, differences = dict[str, int](), list[str](), list[str]()
@@ -182,7 +182,7 @@ class _Plan:
             self._deletes_first.setdefault(record.key, record.deletes_first)
 
     def _check(self, record: Record, inputs: Properties, records: Mapping[str, Record]) -> tuple[Properties, list[str]]:
-        """Return the completed inputs and the problems. Hides the placeholders of outputs from the plugin."""
+        """Return the completed inputs and the problems. Hide the placeholders of outputs from the plugin."""
         hidden = dict(inputs)
         for name, urns in record.depends.items():
             for other in (records[key] for urn in urns if (key := key_of(urn)) in records):
@@ -192,7 +192,7 @@ class _Plan:
         return _with_original_values(checked, inputs), wrong
 
     def _decide(self, record: Record, state: Properties, olds: Properties, inputs: Properties) -> None:
-        """Set the action for an existing resource. Includes the effects of other replaced resources."""
+        """Set the action for an existing resource, including the effects of other replaced resources."""
         unknown_outputs, unknown_inputs = dict(inputs), dict(inputs)
         for name, urns in record.depends.items():
             for key in (key_of(urn) for urn in urns):
@@ -266,7 +266,7 @@ def planned_changes(
 def action_of(changes: Iterable[PlannedChange], replace_on_changes: Iterable[str]) -> tuple[Action, list[str]]:
     """Return the action that the changes imply and the paths that cause it.
 
-    Applies Pulumi's option `replace_on_changes`.
+    Apply Pulumi's option `replace_on_changes`.
     """
     every = list(changes)
     options = list(replace_on_changes)

@@ -67,8 +67,8 @@ FIXED_FIELDS: Mapping[tuple[str, str], list[str]] = {
 }
 """API version and kind -> paths, in addition to `IDENTITY`, whose change replaces the object.
 
-They include data, because pods that have read it would not see a change. Volume types that Kubernetes has removed are
-left out.
+The paths include data, because pods that have already read the data would not see a change. They leave out volume types
+that Kubernetes has removed.
 """
 CLOUDS = ("gcp:", "aws:")
 """Prefixes of the types of cloud resources."""
@@ -93,7 +93,7 @@ class Step:
     inputs: dict[str, Any]
     """Its new inputs, or the old ones of a deleted resource."""
     before: Mapping[str, Any] = field(default_factory=dict)
-    """Its inputs until now; empty for a new resource."""
+    """Its inputs before the change; empty for a new resource."""
     changed: tuple[str, ...] = ()
     """Keys that differ."""
     kept: bool = False
@@ -150,7 +150,7 @@ def steps_of(preview: str) -> list[Step]:
 
 
 def by_kind(steps: Iterable[Step]) -> Mapping[Action, Mapping[str, int]]:
-    """Return action -> kind -> number of resources, the destructive actions first. Leaves out components."""
+    """Return action -> kind -> number of resources, the destructive actions first. Leave out components."""
     counts: dict[Action, Counter[str]] = {}
     for step in (each for each in steps if not each.is_component):
         counts.setdefault(step.action, Counter())[step.kind] += 1
@@ -178,7 +178,7 @@ def forbidden(steps: Iterable[Step], running: Mapping[str, Iterable[str]], may_r
         name = name_in_cloud(step)
         if {name, step.name} & allowed:
             continue
-        remedy = f"write `policy: {{may_replace: [{name}]}}` in the stack if that is meant"
+        remedy = f"write `policy: {{may_replace: [{name}]}}` in the stack to allow this"
         jobs = sorted({*running.get(name, ()), *running.get(step.name, ())})
         if step.type.endswith(POOLS) and jobs:
             found.append(f"would {verb} pool {name}, on which {', '.join(jobs)} runs; {remedy}")
@@ -262,7 +262,7 @@ def without_ignored(old: Mapping[str, Any], new: Mapping[str, Any], paths: Itera
 
 
 def _changes(record: Record, before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
-    """Return the changes of a resource. Applies Pulumi's option `replace_on_changes`."""
+    """Return the changes of a resource. Apply Pulumi's option `replace_on_changes`."""
     if record.type.startswith(CLOUDS):
         found = changes(record.type, dict(before), dict(after))
     else:
@@ -300,7 +300,7 @@ def _dependencies(record: Record) -> Iterator[str]:
 
 
 def _with_new_outputs(pair: _Pair, pairs: Mapping[str, _Pair]) -> Changes:
-    """Return the changes of a resource once the changed outputs of other resources are unknown."""
+    """Return the changes of a resource if the changed outputs of other resources count as unknown."""
     before, after = pair.before.inputs, dict(pair.after.inputs)
     unknown_outputs, unknown_inputs = dict(after), dict(after)
     for name, urns in pair.after.depends.items():

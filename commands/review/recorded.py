@@ -1,4 +1,4 @@
-"""Resources that the program declares for a stack's settings, now or at an earlier commit, without cloud and engine.
+"""Resources that the program declares for a stack's settings, now or at an earlier commit. No cloud, no engine.
 
 `python -m commands.review.recorded STACK` prints them as JSON, for a preview that compares two programs.
 """
@@ -49,7 +49,7 @@ LOCAL_CLUSTER = {
 
 
 def _google_outputs(args: MockResourceArgs) -> dict[str, Any]:
-    """Return the outputs that Google Cloud adds to a resource's inputs, for outputs that the program reads."""
+    """Return the outputs that Google Cloud adds to a resource's inputs, as far as the program reads them."""
     inputs = args.inputs
     if args.typ == "gcp:container/cluster:Cluster":
         dns: dict[str, Any] = {
@@ -72,7 +72,7 @@ def _google_outputs(args: MockResourceArgs) -> dict[str, Any]:
 
 
 def _amazon_outputs(args: MockResourceArgs) -> dict[str, Any]:
-    """Return the outputs that AWS adds to a resource's inputs, for outputs that the program reads."""
+    """Return the outputs that AWS adds to a resource's inputs, as far as the program reads them."""
     inputs = args.inputs
     if args.typ == "aws:s3/bucket:Bucket":
         name = inputs.get("bucket") or f"{args.name}-0123456"
@@ -168,7 +168,7 @@ class RecordingEngine(Mocks):
 
 
 class _Monitor(MockMonitor):
-    """Monitor that gives the engine each complete registration. Mocks get only the inputs."""
+    """Monitor that passes each complete registration to the engine, because mocks get only the inputs."""
 
     def __init__(self, engine: RecordingEngine) -> None:
         super().__init__(engine)
@@ -183,7 +183,7 @@ def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> Re
     """Run a program with an engine (by default a new one) until Pulumi has resolved every registration."""
     engine = engine or RecordingEngine()
     pulumi.runtime.set_mocks(engine, project="trainyard", stack="test", preview=False, monitor=_Monitor(engine))
-    # Pulumi takes a quarter of the time here to extract a stack trace for each resource. No code reads the traces.
+    # Pulumi extracts a stack trace for each resource, which takes a quarter of the time. No code reads the traces.
     with mock.patch("pulumi.runtime.resource._get_stack_trace", return_value=source_pb2.StackTrace()):
         pulumi.runtime.test(program)()  # type: ignore[no-untyped-call]  # Pulumi's mocks have no types
     return engine
@@ -192,7 +192,7 @@ def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> Re
 def ensure_operator_objects(operators: Iterable[str]) -> None:
     """Ensure that the cache has the operators' objects that the program reads.
 
-    Takes seconds if they are missing; progress goes to standard error. Raises RuntimeError if set-up cannot get them.
+    This takes seconds if they are missing. Progress goes to standard error. Raises RuntimeError if set-up fails.
     """
     with redirect_stdout(sys.stderr):
         run_steps(operator_steps.steps(operators, cluster=False))
@@ -249,7 +249,8 @@ def records_before(stack: str, text: str, config: StackConfig | None, commit: st
     """
     if PROJECT != CHECKOUT:
         # The commit belongs to the project, but the program is in the checkout.
-        return (record_file(text, config), "") if config else ([], "Nothing is compared: the program cannot read it.")
+        unread = "Nothing is compared: the program cannot read the old file."
+        return (record_file(text, config), "") if config else ([], unread)
     if config and not program_differs(commit, text):
         return record_file(text, config), ""
     try:

@@ -1,4 +1,4 @@
-"""Report: the effects of a change for a reviewer, as Markdown and as JSON. Empty parts take no line."""
+"""Report of a change's effects for a reviewer, as Markdown and as JSON. It leaves out empty parts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Report:
 
     @property
     def missing_quota(self) -> list[str]:
-        """Problems of quotas: the increase from `before` to `after` is more than the account has left."""
+        """Problem of each quota whose increase from `before` to `after` is more than the account has left."""
         had = {_key(each): each.amount for each in self.before.cloud.quota()} if self.before else {}
         found = []
         for each in self.after.cloud.quota():

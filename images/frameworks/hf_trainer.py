@@ -1,6 +1,6 @@
 """Train a small Llama on the bytes of texts with Hugging Face's Trainer, under torchrun.
 
-Takes all options of TrainingArguments, also `--deepspeed`. Resumes from the newest checkpoint in `--output_dir`.
+Takes all options of TrainingArguments, including `--deepspeed`. Resumes from the newest checkpoint in `--output_dir`.
 """
 
 from __future__ import annotations

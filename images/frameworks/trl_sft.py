@@ -27,7 +27,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def sums() -> Dataset:
-    """Return sums as prompts and their results as completions. SFTTrainer learns the completions alone."""
+    """Return sums as prompts and their results as completions. SFTTrainer trains on the completions only."""
     numbers = random.Random(0)
     pairs = [(numbers.randrange(100), numbers.randrange(100)) for _ in range(SAMPLES)]
     return Dataset.from_list([{"prompt": f"{a} + {b} =", "completion": f" {a + b}"} for a, b in pairs])

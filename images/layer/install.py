@@ -35,7 +35,7 @@ def conflict(changes: list[tuple[str, str, str]], requirements: str) -> str:
     named = {re.split(r"[^A-Za-z0-9._-]", line.strip(), maxsplit=1)[0] for line in requirements.splitlines()}
     named = {_normal(name) for name in named}
     name, installed, required = min(changes, key=lambda change: _normal(change[0]) not in named)
-    who = "the file needs" if _normal(name) in named else "its packages need"
+    who = "the file needs" if _normal(name) in named else "the file's packages need"
     return (
         f"{CONFLICT_PREFIX}{name}: {who} {required}, but the image has {installed}, which Trainyard does not change; "
         f"allow {name} {installed} in the file, or build an image of your own"

@@ -82,8 +82,8 @@ class Steps:
 class AtomicFiles(TorchCheckpointIO):
     """Write checkpoints atomically, like all other files of a run.
 
-    Lightning itself writes a temporary file and moves it. To another disk the move is a copy, and a killed host leaves
-    half a file.
+    Lightning itself writes a temporary file and moves it. A move to another disk is a copy, and a host that is killed
+    during the copy leaves half a file.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -131,7 +131,7 @@ class Settings:
         check_settings(self)
         if not self.bucket:
             allowed = "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER"
-            raise invalid_setting("bucket", self.bucket, allowed, "give --bucket such a URL, or set TRAINYARD_BUCKET")
+            raise invalid_setting("bucket", self.bucket, allowed, "set --bucket or TRAINYARD_BUCKET to such a URL")
 
 
 class Ranks(NamedTuple):
@@ -335,5 +335,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: connections to lost ranks would delay the exit.
+    # Use os._exit instead of sys.exit: connections to lost ranks would delay the exit.
     os._exit(code)

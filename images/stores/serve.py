@@ -1,8 +1,8 @@
-"""Object store for jobs that read from s3:// or gs:// on a machine without one: moto's S3 server with digits.
+"""Object store for jobs that read from s3:// or gs:// without a cloud: moto's S3 server with the digits.
 
-The store contains two buckets of the same images, `s3-samples` and `gs-samples`, and an empty one, `runs`. It records
-each read of an image. It serves until rank 0 of each job in `--until` has reported its end. It then prints how often
-each client read the images.
+The store contains two buckets of the same images, `s3-samples` and `gs-samples`, and the empty bucket `runs`. It
+records each read of an image. It serves until rank 0 of each job in `--until` has reported its end. It then prints how
+often each client read the images.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def print_reads(reads: dict[str, list[tuple[str, str]]]) -> None:
 def main() -> None:
     """Serve until the jobs are done."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--until", required=True, help="names of the jobs, with commas")
+    parser.add_argument("--until", required=True, help="names of the jobs, separated by commas")
     jobs = parser.parse_args().until.split(",")
     noted = ReadLog(DomainDispatcherApplication(create_backend_app))
     client = fill(listen("127.0.0.1", 0, noted))

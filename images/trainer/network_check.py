@@ -100,7 +100,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line. `program` holds the words after `--`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--min-bandwidth-gbps", type=float, default=0.0, help="minimum of the slowest link, 10^9 bits/s"
+        "--min-bandwidth-gbps", type=float, default=0.0, help="minimum bandwidth of every link, 10^9 bits/s"
     )
     parser.add_argument("--megabytes", type=float, default=64.0, help="size of a transfer in 10^6 bytes")
     parser.add_argument("--rounds", type=int, default=5, help="number of times each transfer is measured")

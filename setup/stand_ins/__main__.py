@@ -1,4 +1,4 @@
-"""Starts the Python language host. The last argument is the engine's address."""
+"""Start the Python language host. The last argument is the engine's address."""
 
 import importlib.util
 import sys

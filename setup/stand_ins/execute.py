@@ -1,4 +1,4 @@
-"""Runs a Pulumi program in a separate process with the program's Python. This file imports no project modules."""
+"""Run a Pulumi program in a separate process with the program's Python. This file imports no project modules."""
 
 import argparse
 import asyncio
@@ -76,7 +76,7 @@ def run(program: str) -> int:
     asyncio.set_event_loop(loop)
     executor = ThreadPoolExecutor(max_workers=max(pulumi.runtime.settings.SETTINGS.parallel or 1, 1) * 4)
     loop.set_default_executor(executor)
-    # A program that fails leaves futures without a waiter. asyncio's messages about them would hide the error.
+    # A program that fails leaves futures that no code awaits. asyncio's messages about them would hide the error.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
     def run_program() -> None:

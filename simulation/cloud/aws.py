@@ -53,7 +53,7 @@ def subnet_in_vpc(inputs: Properties, state: CloudState) -> Errors:
     name = value_at(inputs, "tags.Name")
     for other in state.of_type(SUBNET):
         if name is not None and name == value_at(other.inputs, "tags.Name"):
-            continue  # This subnet, before an update.
+            continue  # This is the same subnet before an update.
         existing = parse_network(other.inputs.get("cidrBlock"))
         if other.inputs.get("vpcId") == inputs.get("vpcId") and new and existing and new.overlaps(existing):
             yield "cidrBlock", f"{new} overlaps {existing} of {other.id}"

@@ -1,4 +1,4 @@
-"""Check of a resource's inputs against the facts of its type, as the real provider checks before any API call."""
+"""Check of a resource's inputs against the facts of its type, as the real provider does before any API call."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ SLOW_FACTOR = 20
 """Factor by which a slow creation takes longer."""
 DELETION_SPEEDUP = 500
 """Simulated seconds of a deletion per real second. Deletions take real time and run in parallel. Deleting a network
-during the deletion of the pool on it must therefore fail, as on a real cloud."""
+while its pool is being deleted therefore fails, as on a real cloud."""
 FAULT_MESSAGES = {
     "stockout": "ZONE_RESOURCE_POOL_EXHAUSTED: the zone has too few resources for the request",
     "quota": "QUOTA_EXCEEDED: the quota of this region is used up",

@@ -68,7 +68,7 @@ def _system_certificates() -> bytes:
 
 
 def start(folder: Path, owner: str, *, has_gke_objects: bool) -> None:
-    """Start the cluster for the cloud resource `owner`, with the objects and admission of GKE if it is one of GKE.
+    """Start the cluster for the cloud resource `owner`. `has_gke_objects` adds the objects and the admission of GKE.
 
     A rehearsal has at most one cluster.
     """

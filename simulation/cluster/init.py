@@ -21,7 +21,7 @@ from simulation.cluster.kubelet import NAMESPACE
 
 WEBHOOK_PORT = 9444
 GKE_FILE = "is_gke"
-"""Empty file in the folder of a cluster of GKE."""
+"""Name of an empty file in the folder of a GKE cluster. Other clusters do not have it."""
 GKE_ADMISSION_PLUGIN = "ExtendedResourceToleration"
 """Admission plugin of GKE: a pod that requests an accelerator tolerates the accelerator's taint.
 

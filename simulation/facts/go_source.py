@@ -177,7 +177,7 @@ class _Scope:
     names: dict[str, Any]
 
     def run(self, block: Node) -> Any:
-        """Return the return value of a block. Ignores the branches of conditions."""
+        """Return the return value of a block. Ignore the branches of conditions."""
         for statement in _statements(block):
             if statement.type in ("short_var_declaration", "assignment_statement"):
                 self._assign(statement)
@@ -202,7 +202,7 @@ class _Scope:
                 whole.fields[str(self.value(target.named_children[1]))] = value
 
     def value(self, node: Node) -> Any:
-        """Evaluate an expression. The result is a Name or a Call if that is not possible."""
+        """Return the value of an expression; a Name or a Call if GoSource cannot evaluate the expression."""
         evaluate = getattr(self, f"_{node.type}", None)
         return evaluate(node) if evaluate else Name(node.type)
 

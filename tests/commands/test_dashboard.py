@@ -60,8 +60,8 @@ def test_document_shows_hosts_without_pods_and_nodes_that_are_gone() -> None:
 
 
 def test_document_of_a_user_who_may_not_see_nodes_says_so() -> None:
-    found = document(observed(nodes=[], unseen="you may not see the nodes"))
-    assert (found["nodes"], found["unseen"]) == ([], "you may not see the nodes")
+    found = document(observed(nodes=[], unseen="you have no permission"))
+    assert (found["nodes"], found["unseen"]) == ([], "you have no permission")
     assert [each[1] for each in job_of(found)["attention"]] == ["straggler"]
 
 

@@ -54,7 +54,7 @@ def test_follow_and_status_without_node_permissions_show_the_job(member: str, ku
     assert "loss=0.25" in out.getvalue()
     text = status_of(member, "mine")
     assert "complete" in text
-    assert "nodes: you may not see them: the API server answers 403" in text
+    assert "nodes: you have no permission to list them: the API server answers 403" in text
 
 
 def test_status_without_node_permissions_does_not_report_the_pod_lost(member: str, kubectl: Callable[..., str]) -> None:
@@ -70,7 +70,7 @@ def test_status_without_permissions_names_what_it_cannot_read(member: str, kubec
     queued["metadata"]["labels"] = {QUEUE_LABEL: "research"}
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=queued)
     kubectl("wait", "-n", NAMESPACE, "job/waits", "--for=condition=Suspended", "--timeout=60s")
-    assert "you may not read Kueue's reason" in " ".join(status_of(member, "waits").split())
+    assert "you have no permission to read Kueue's reason" in " ".join(status_of(member, "waits").split())
     text = " ".join(status_of(member, "none").split())
     assert "absent" in text
-    assert "or it is of a kind that you may not list: the API server answers 403" in text
+    assert "or you have no permission to list its kind: the API server answers 403" in text

@@ -55,7 +55,7 @@ def test_ask_shows_plan_price_and_quota_before_the_question(
     assert "create 2: 2 NodePool" in text
     assert f"price: ${total:,.2f} an hour, ${total * 24:,.2f} a day, ${total * 730:,.2f} a month" in text
     assert text.count("(1000 left)") == len(QUOTA) > 0
-    assert "the costs last until `make down STACK=dev`; it has no `ttl_hours`" in text
+    assert "the costs last until `make down STACK=dev`; the stack has no `ttl_hours`" in text
 
 
 @pytest.mark.parametrize("answer", ["n", None])
@@ -169,7 +169,8 @@ def test_check_account_without_the_clouds_command_says_that_the_quota_is_unknown
         (
             "",
             subprocess.CalledProcessError(1, ["gcloud"], stderr="ERROR:\nproject some-project was not found\n"),
-            r"project some-project was not found; check the project, .* Pulumi\.dev\.yaml; nothing was created",
+            r"project some-project was not found; check the project and the region in Pulumi\.dev\.yaml, "
+            "and your permissions; nothing was created",
         ),
     ],
 )

@@ -37,7 +37,7 @@ def test_report_changed_machine_type_with_running_job_fails_unless_allowed() -> 
     found = report(changed({"machine_type": "n1-standard-16"}), running={"gpus": ["digits"]})
     assert found.failures == [
         "would recycle the nodes of pool gpus, on which digits runs; "
-        "write `policy: {may_replace: [gpus]}` in the stack if that is meant"
+        "write `policy: {may_replace: [gpus]}` in the stack to allow this"
     ]
     allowed = changed({"machine_type": "n1-standard-16"}, policy={"may_replace": ["gpus"]})
     assert report(allowed, running={"gpus": ["digits"]}).failures == []

@@ -74,7 +74,7 @@ def test_follow_stopped_cluster_ends_with_advice_to_restart_it(
     status, lines = follow_during(away, lambda _out: leftovers.end_processes(away.folder))
     assert status == 1
     assert lines[-1] == (
-        "no longer following: the stack's cluster has stopped: none of its processes runs any more (for 1 s); "
+        "no longer following: the stack's cluster has stopped: none of its processes is running (for 1 s); "
         "`make up` starts it again with its data"
     )
 

@@ -224,7 +224,7 @@ Would install 3 packages
     ("requirements", "sentence"),
     [
         ("cowsay\ntorch-thing<2.10\n", "Torch_Thing: the file needs 2.9.0, but the image has 2.15.0"),
-        ("cowsay\n", "numpy: its packages need 1.26.4, but the image has 2.4.6"),
+        ("cowsay\n", "numpy: the file's packages need 1.26.4, but the image has 2.4.6"),
     ],
 )
 def test_conflict_with_the_image_names_package_and_both_versions(requirements: str, sentence: str) -> None:

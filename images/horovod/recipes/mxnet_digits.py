@@ -60,7 +60,7 @@ def load(rank: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.n
     pixels = np.frombuffer((FOLDER / "digits-images-idx3-ubyte").read_bytes(), np.uint8, offset=16)
     labels = np.frombuffer((FOLDER / "digits-labels-idx1-ubyte").read_bytes(), np.uint8, offset=8).astype(np.float32)
     images = pixels.reshape(-1, 1, 28, 28).astype(np.float32) / 255
-    # The files contain the ten digits in turn. Without a random order, a regular share would have only some digits.
+    # The files repeat the digits 0 to 9. Without a random order, a rank's share could have only some of the digits.
     order = np.random.default_rng(0).permutation(len(images))
     test, train = np.split(order, [len(order) // TEST_PART])
     share = train[rank::size]

@@ -24,7 +24,7 @@ def main() -> None:
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
     train_images, train_labels, test_images, test_labels = load(rank, size)
-    # Equal on every rank. Otherwise the last batch of one rank would wait for the others without end.
+    # All ranks take equally many steps. Otherwise a rank with one more batch would wait for the others without end.
     steps = len(train_images) // BATCH if size == 1 else min(len(load(each, size)[0]) for each in range(size)) // BATCH
     net = network()
     hvd.broadcast_parameters(net.collect_params(), root_rank=0)

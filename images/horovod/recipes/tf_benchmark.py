@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--warmup-batches", type=int, default=2)
     parser.add_argument("--iterations", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=5, help="batches an iteration")
+    parser.add_argument("--batches", type=int, default=5, help="batches per iteration")
     options = parser.parse_args()
     hvd.init()
     shape = (options.image_size, options.image_size, 3)

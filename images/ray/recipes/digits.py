@@ -93,7 +93,7 @@ def train_rank(config: dict[str, Any]) -> None:
     device = ray_torch.get_device()
     images, labels = (each.to(device) for each in load())
     num_test = len(images) // TEST_PART
-    # Equal on every rank. Otherwise the last batch of one rank would wait for the others without end.
+    # All ranks take equally many steps. Otherwise a rank with one more batch would wait for the others without end.
     steps = (len(images) - num_test) // size // BATCH
     share = images[num_test + rank :: size], labels[num_test + rank :: size]
     model = ray_torch.prepare_model(network())
