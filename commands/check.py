@@ -25,6 +25,9 @@ TYPED_PATHS = (
     "commands",
     "bench",
     "docs",
+    "images/layer",
+    "images/stores",
+    "trainyard",
     "tests",
     "__main__.py",
 )

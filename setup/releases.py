@@ -36,7 +36,7 @@ class Downloads:
     """Downloads of one set-up run. They share the time for unanswered requests."""
 
     def __init__(self, *, probe_seconds: float = PROBE_SECONDS, read_seconds: float = READ_SECONDS) -> None:
-        self._left = probe_seconds
+        self._left = self._probe_seconds = probe_seconds
         self._read_seconds = read_seconds
         self._lock = threading.Lock()
         self._reported = False
@@ -94,7 +94,8 @@ class Downloads:
         """
         with self._lock:
             if self._left <= 0:
-                raise DownloadError(f"{url}: not tried, because no official host answered in {PROBE_SECONDS:.0f} s")
+                seconds = f"{self._probe_seconds:.0f} s"
+                raise DownloadError(f"{url}: not tried, because no official host answered in {seconds}")
             begun = time.monotonic()
             answers: queue.Queue[IO[bytes] | Exception] = queue.Queue()
             threading.Thread(target=_request, args=(url, self._read_seconds, answers.put), daemon=True).start()

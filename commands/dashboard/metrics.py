@@ -157,6 +157,8 @@ class EventFile:
             opened.seek(self.offset)
             while time.monotonic() < until:
                 chunk = opened.read(CHUNK_BYTES)
+                if b"\n" not in chunk:  # The line is longer than a chunk, or it is not complete.
+                    chunk += opened.readline()
                 end = chunk.rfind(b"\n") + 1
                 if not end:
                     return

@@ -223,7 +223,7 @@ class Handler(BaseHTTPRequestHandler):
             return "the Host header does not name this machine"
         if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
             return "other pages may not read the dashboard"
-        given = urlsplit(self.path).path.split("/", 2)[1]
+        given = urlsplit(self.path).path.removeprefix("/").partition("/")[0]
         if not hmac.compare_digest(given.encode(), self.server.token.encode()):
             return "wrong token: open the address that the dashboard has printed"
         return ""

@@ -219,6 +219,13 @@ def test_event_file_reads_a_large_one_in_parts(tmp_path: Path, monkeypatch: pyte
     assert list(EventFile(path).read(0)) == []
 
 
+def test_event_file_reads_a_line_longer_than_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, text = tmp_path / "rank-0.jsonl", json.dumps(EVENTS[0])
+    path.write_text(f"{text}\n{text}\n{text}", encoding="utf-8")
+    monkeypatch.setattr(metrics, "CHUNK_BYTES", len(text) // 2)
+    assert list(EventFile(path).read(math.inf)) == [[EVENTS[0]], [EVENTS[0]]]
+
+
 def test_lines_that_are_cut_off_or_of_something_else_are_skipped() -> None:
     text = json.dumps(EVENTS[0]).encode()
     assert parse_lines(b"\n".join([text, b'{"event": "tra', b"[1]", b"", b'{"time": 3}', text])) == [EVENTS[0]] * 2

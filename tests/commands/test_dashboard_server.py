@@ -86,7 +86,8 @@ def test_page_needs_the_token_and_a_host_of_this_machine(server: Server) -> None
     assert get(server, good, Host=f"attacker.example:{port}") == (403, "the Host header does not name this machine")
     assert get(server, good, Host="127.0.0.1")[0] == 403
     assert get(server, good, Sec_Fetch_Site="cross-site")[0] == 403
-    for path in ("/", "/wrong/", f"/{server.token[:-1]}/", f"/{server.token}x/", f"/x/{server.token}/", "/%C3%BC/"):
+    paths = (f"/{server.token[:-1]}/", f"/{server.token}x/", f"/x/{server.token}/")
+    for path in ("/", "/wrong/", *paths, "/%C3%BC/", "without-a-slash"):
         assert get(server, path)[0] == 403
     assert get(server, f"/{server.token}/other")[0] == 404
     assert get(server, f"/{server.token}")[0] == 404
