@@ -135,6 +135,7 @@ def _run(*words: str) -> str:
 
 
 OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
+"""Outputs of a stack with which commands find its jobs and their files."""
 
 
 def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from commands import confirmation, job_results
-from commands.bucket import Bucket
+from commands.bucket import OUTPUTS, Bucket
 from commands.confirmation import confirm
 from commands.down import JOBS_TARGET
 from commands.environment import PROJECT, stack_environment
@@ -37,7 +37,6 @@ DELETE_SECONDS = 900.0
 """Seconds that a deleted job may take to disappear. Its pods have `grace_seconds` to end."""
 _SIGNAL = re.compile(r"\bProcess \d+ got signal: 15\b")
 """torchrun's line about the SIGTERM of a stop, which reads like an error."""
-OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 """Shell of a pod: bash if the image has it."""
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commands.bucket import Bucket
+from commands.bucket import OUTPUTS, Bucket
 from commands.environment import PROJECT
 from commands.interrupts import STILL_RUNNING, CommandError, set_closing
 from commands.monitor.cluster import StackOutputs, job_named, outputs_with
@@ -23,7 +23,6 @@ from infra.make_command import DEFAULT_STACK, make_command
 from infra.project import CHECKOUT
 from stack.config import load_file
 
-OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
 TEMPLATE = Path(__file__).with_name("profile_page.html")
 CONTENT = "/* trace */"
 """Placeholder of the trace in the page."""

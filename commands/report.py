@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from commands.bucket import Bucket
+from commands.bucket import OUTPUTS, Bucket
 from commands.dashboard.metrics import last_train_event
 from commands.environment import PROJECT
 from commands.interrupts import CommandError
@@ -29,7 +29,6 @@ from commands.run_times import RunTimes, times_of
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import StackConfig, load_file
 
-OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")
 REPORT_FILE = "report.html"
 LIFE = frozenset({"start", "resume", "checkpoint", "restart", "done"})
 """Events about the life of a run. All others have curves."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from commands.bucket import Bucket
+from commands.bucket import OUTPUTS, Bucket
 from commands.dashboard.document import JobMetrics, Observed, time_of
 from commands.dashboard.metrics import Curves, EventFile, RankFiles
 from commands.environment import PROJECT, stack_environment
@@ -20,7 +20,7 @@ from commands.monitor.cluster import Cluster, Forbidden, LocalCluster, StackOutp
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import since_seconds
 from commands.monitor.pod_state import WORKER, Object, PodState, latest_by_place
-from commands.report import OUTPUTS, event_of_line
+from commands.report import event_of_line
 from commands.report_page import CHARTS
 from commands.run_times import RunTimes
 from commands.stack_files import StateFiles, backend_folder
