@@ -179,8 +179,8 @@ def test_full_disk_ends_run_with_its_path(small_disk: Path, recipe: Recipe) -> N
     assert re.search(rf"error: file://{small_disk}/(checkpoints/)?training[ /]", ended.output), ended.output
 
 
-@pytest.mark.parametrize(("sink", "file"), [("metrics", r"/rank-\d\.jsonl"), ("tensorboard", "")])
-def test_disk_filled_by_events_ends_run(sink: str, file: str, tmp_path: Path, recipe: Recipe) -> None:
+@pytest.mark.parametrize("sink", ["metrics", "tensorboard"])
+def test_disk_filled_by_events_ends_run(sink: str, tmp_path: Path, recipe: Recipe) -> None:
     # Only this folder is on the small disk, so that neither a checkpoint nor another sink fills it.
     folder = tmp_path / "training" / sink
     folder.mkdir(parents=True)
@@ -191,7 +191,7 @@ def test_disk_filled_by_events_ends_run(sink: str, file: str, tmp_path: Path, re
     finally:
         subprocess.run(["umount", "-n", str(folder)], check=True)
     assert ended.codes == [STORAGE_ERROR], ended.output
-    assert re.search(rf"error: file://{folder}{file} cannot be written: No space left on device", ended.output)
+    assert re.search(rf"error: file://{folder}\S* cannot be written: No space left on device", ended.output)
     assert len(ended.events("train")) > 2, "the first events had room"
 
 

@@ -123,6 +123,21 @@ except PreemptedError as error:
     assert "nothing is lost" in ended.output
 
 
+@pytest.mark.parametrize(
+    ("name", "file"), [("digits", "digits-images-idx3-ubyte"), ("language", "train/0.txt")], ids=["digits", "language"]
+)
+def test_preempted_rank_that_reads_its_data_stops_at_once(name: str, file: str, tmp_path: Path) -> None:
+    # Nothing writes to this pipe, so that a reader waits for it.
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    os.mkfifo(tmp_path / file)
+    with started(processes=2, data=tmp_path, recipe=name) as running:
+        running.wait_for("start ")
+        running.hosts[0].terminate()
+        ended = running.end()
+    assert ended.codes == [PREEMPTED], ended.output
+    assert "preempted before the first step; nothing is lost" in ended.output
+
+
 def test_launcher_exit_code_is_that_of_the_killed_rank(tmp_path: Path, recipe: Recipe) -> None:
     flags = ("--epochs=1000", "--log-steps=1", *recipe.flags, f"--bucket=file://{tmp_path}")
     with started(*flags, processes=3, data=recipe.data, recipe=recipe.name) as running:
