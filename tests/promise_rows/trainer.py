@@ -477,6 +477,7 @@ ROWS = {
             "exit code 1 with the flags to change",
             "tests/trainer/test_faults.py::test_memory_that_runs_out_after_the_first_steps_ends_run",
         ),
+        ("exit code 1 with the traceback", "tests/trainer/test_faults.py::test_defect_ends_run_with_its_traceback"),
         (
             "exit code 78 with the flags to change",
             "tests/trainer/test_cpu.py::test_batch_beyond_memory_ends_run_with_one_line",

@@ -61,6 +61,11 @@ def out_of_memory() -> None:
     after_first_steps(lambda: torch.empty(2**60))
 
 
+def defective() -> None:
+    """Raise an error that the trainer does not expect."""
+    after_first_steps(lambda: 1 / 0)
+
+
 def killed_in_save() -> None:
     """Die by SIGKILL in the second save of this start, at the place that KILLS_IN_A_SAVE has for it, if any."""
     start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -139,6 +144,7 @@ def preempted() -> None:
 FAULTS = {
     "sleep": asleep,
     "memory": out_of_memory,
+    "defect": defective,
     "slow": slow,
     "endless": endless,
     "preempted": preempted,

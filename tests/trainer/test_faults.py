@@ -88,6 +88,15 @@ def test_memory_that_runs_out_after_the_first_steps_ends_run(recipe: Recipe) -> 
     assert "Traceback" not in ended.output
 
 
+def test_defect_ends_run_with_its_traceback(recipe: Recipe) -> None:
+    flags = ("--epochs=1000", "--batch-size=8", *recipe.flags)
+    program = "tests.trainer.faulty defect 1"
+    ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program)
+    assert ended.codes == [1], ended.output
+    assert "Traceback" in ended.output
+    assert "ZeroDivisionError: division by zero" in ended.output
+
+
 def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe) -> None:
     chance = random.Random(0)
     steps = [0]
