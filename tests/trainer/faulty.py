@@ -141,7 +141,7 @@ def preempted() -> None:
     Runtime.sync_gradients = signalled  # type: ignore[method-assign]  # the fault
 
 
-FAULTS = {
+FAULTS: dict[str, Callable[[], object]] = {
     "sleep": asleep,
     "memory": out_of_memory,
     "defect": defective,
