@@ -90,6 +90,7 @@ ROWS = {
         ("training is complete", "tests/trainer/test_training.py::test_two_hosts_learn"),
         (
             "out of memory although earlier steps had enough",
+            "tests/trainer/test_faults.py::test_memory_that_runs_out_after_the_first_steps_ends_run",
             "tests/trainer/test_cpu.py::test_translate_errors_after_first_step_allows_a_restart",
         ),
         (
@@ -113,6 +114,7 @@ ROWS = {
         (
             "disk or bucket full, read-only or failing",
             "tests/trainer/test_faults.py::test_full_disk_ends_run_with_its_path",
+            "tests/trainer/test_faults.py::test_disk_filled_by_events_ends_run",
             "tests/trainer/test_faults.py::test_read_only_disk_ends_run",
         ),
         (
@@ -160,6 +162,7 @@ ROWS = {
             "`checkpoint.json`, which is written last and completes it",
             "tests/trainer/test_run_lease.py::test_save_that_loses_the_lease_is_not_sealed",
             "tests/trainer/test_checkpoint.py::test_process_killed_during_save_leaves_complete_checkpoint",
+            "tests/trainer/test_faults.py::test_ranks_killed_inside_saves_end_with_the_same_result",
         ),
         (
             "every event as a line of JSON, with NaN and infinity as null",
@@ -411,6 +414,27 @@ ROWS = {
             "tests/trainer/test_faults.py::test_randomly_killed_ranks_end_with_the_same_result",
         ),
         (
+            "each start resumes the newest complete checkpoint, and the weights at the end are those of an undisturbed "
+            "run to the bit",
+            "tests/trainer/test_faults.py::test_ranks_killed_inside_saves_end_with_the_same_result",
+        ),
+        (
+            "all launchers stay, and no complete checkpoint is lost",
+            "tests/trainer/test_restarts.py::test_killed_ranks_restart_while_all_launchers_stay",
+        ),
+        (
+            "the run has the final weights of an undisturbed one",
+            "tests/trainer/test_restarts.py::test_restarts_in_place_end_with_the_same_result",
+        ),
+        (
+            "the other launcher waits for the new one, and the run ends with 0",
+            "tests/trainer/test_restarts.py::test_launchers_wait_for_a_lost_host",
+        ),
+        (
+            "the ranks save the step and exit with 75",
+            "tests/trainer/test_launch.py::test_ranks_with_killed_launcher_save_and_stop",
+        ),
+        (
             "20 checkpoints of the last trained step",
             "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
         ),
@@ -418,6 +442,52 @@ ROWS = {
             "a checkpoint of the last trained step",
             "tests/trainer/test_preemption.py::test_rank_preempted_in_its_first_step_saves",
         ),
+        (
+            "exit code 75 before the first step",
+            "tests/trainer/test_preemption.py::test_preempted_rank_that_reads_its_data_stops_at_once",
+        ),
+        (
+            "the next start repeats the evaluation",
+            "tests/trainer/test_preemption.py::test_preempted_evaluation_is_repeated_after_restart",
+        ),
+        (
+            "the step is saved as after SIGTERM",
+            "tests/trainer/test_preemption.py::test_ctrl_c_saves_like_sigterm",
+        ),
+        (
+            "stack traces, the rank at fault, exit code 70; a launcher with restarts replaces the rank",
+            "tests/trainer/test_watchdog.py::test_sleeping_rank_makes_all_ranks_print_stacks_and_exit",
+            "tests/trainer/test_watchdog.py::test_stopped_process_is_reported",
+            "tests/trainer/test_restarts.py::test_stopped_rank_is_replaced_on_its_host",
+        ),
+        (
+            "a straggler event with the rank",
+            "tests/trainer/test_watchdog.py::test_rank_that_is_three_times_as_slow_is_reported",
+        ),
+        (
+            "no straggler event",
+            "tests/trainer/test_watchdog.py::test_run_without_faults_raises_no_alarm",
+        ),
+        (
+            "exit code 65; no such weights are saved",
+            "tests/trainer/test_training.py::test_loss_that_is_not_finite_ends_training",
+            "tests/trainer/test_training.py::test_weights_that_are_not_finite_are_not_saved",
+        ),
+        (
+            "exit code 1 with the flags to change",
+            "tests/trainer/test_faults.py::test_memory_that_runs_out_after_the_first_steps_ends_run",
+        ),
+        ("exit code 1 with the traceback", "tests/trainer/test_faults.py::test_defect_ends_run_with_its_traceback"),
+        (
+            "exit code 78 with the flags to change",
+            "tests/trainer/test_cpu.py::test_batch_beyond_memory_ends_run_with_one_line",
+        ),
+        (
+            "disk filled by a checkpoint, by the lines of JSON, by TensorBoard",
+            "tests/trainer/test_faults.py::test_full_disk_ends_run_with_its_path",
+            "tests/trainer/test_faults.py::test_disk_filled_by_events_ends_run",
+        ),
+        ("| read-only disk |", "tests/trainer/test_faults.py::test_read_only_disk_ends_run"),
         (
             "each is skipped with its reason, and the final weights are identical to the bit",
             "tests/trainer/test_faults.py::test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result",
@@ -429,6 +499,10 @@ ROWS = {
         (
             "every sample of all epochs was trained on once",
             "tests/trainer/test_faults.py::test_restarts_with_two_one_two_ranks_take_every_sample_once",
+        ),
+        (
+            "the first one ends with 78, the second continues",
+            "tests/trainer/test_run_lease.py::test_newer_of_two_runs_continues",
         ),
         ("its local run has every logged number", "tests/trainer/test_faults.py::test_wandb_does_not_delay_training"),
     ),

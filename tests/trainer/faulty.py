@@ -1,6 +1,6 @@
 """The trainer with a fault in one rank, or with other constants.
 
-`python -m tests.trainer.faulty sleep|slow|endless|preempted|none RANK [MODULE.CONSTANT=NUMBER...] RECIPE --flags`
+`python -m tests.trainer.faulty FAULT RANK [MODULE.CONSTANT=NUMBER...] RECIPE --flags`. FAULTS lists the faults.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
 from torch import nn
 
-from trainer.__main__ import main
+from trainer.__main__ import exit_process, main
+from trainer.checkpoints.state import RunCheckpoints
 from trainer.data.datasets import Digits, GeneratedImages
 from trainer.data.texts import Texts
 from trainer.loop import Training
@@ -23,25 +25,66 @@ from trainer.runtime import Runtime
 
 FIRST_STEP = 20
 """Number of steps before the fault."""
+KILLS_IN_A_SAVE = (("check_tensor", 0, 1), ("check_tensor", 1, 4), ("verify_lease", 0, 2), ("sealed", 0, 1))
+"""Hook of a save, rank, and the call of the hook at which that rank dies, of each start.
+
+The hooks run before each tensor of a rank, at the start and before the manifest, and after the manifest.
+"""
 
 
-def asleep() -> None:
-    """Wait for data that never comes."""
+def after_first_steps(fault: Callable[[], object]) -> None:
+    """Run the fault when the rank takes the data of a step after the first ones."""
 
-    def slept(batch: Callable[..., Any]) -> Callable[..., Any]:
+    def replaced(batch: Callable[..., Any]) -> Callable[..., Any]:
         taken = 0
 
         def faulty(*words: Any, **more: Any) -> Any:
             nonlocal taken
             taken += 1
             if taken > FIRST_STEP:
-                time.sleep(3600)
+                fault()
             return batch(*words, **more)
 
         return faulty
 
     for data in (Digits, Texts):
-        data.batch = slept(data.batch)  # type: ignore[method-assign]  # the fault
+        data.batch = replaced(data.batch)  # type: ignore[method-assign]  # the fault
+
+
+def asleep() -> None:
+    """Wait for data that never comes."""
+    after_first_steps(lambda: time.sleep(3600))
+
+
+def out_of_memory() -> None:
+    """Allocate more memory than any host has."""
+    after_first_steps(lambda: torch.empty(2**60))
+
+
+def defective() -> None:
+    """Raise an error that the trainer does not expect."""
+    after_first_steps(lambda: 1 / 0)
+
+
+def killed_in_save() -> None:
+    """Die by SIGKILL in the second save of this start, at the place that KILLS_IN_A_SAVE has for it, if any."""
+    start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    for name, rank, call in KILLS_IN_A_SAVE[start : start + 1]:
+        if rank == int(os.environ["RANK"]):
+            die_in(name, call)
+
+
+def die_in(name: str, call: int) -> None:
+    """Die at this call of a hook in the second save."""
+    hook, calls = getattr(RunCheckpoints, name), dict[int, int]()
+
+    def dying(self: RunCheckpoints, *words: Any) -> None:
+        calls[self.saving_step] = calls.get(self.saving_step, 0) + 1
+        if len(calls) > 1 and calls[self.saving_step] == call:
+            os.kill(os.getpid(), signal.SIGKILL)
+        hook(self, *words)
+
+    setattr(RunCheckpoints, name, dying)
 
 
 def slow() -> None:
@@ -98,6 +141,19 @@ def preempted() -> None:
     Runtime.sync_gradients = signalled  # type: ignore[method-assign]  # the fault
 
 
+FAULTS: dict[str, Callable[[], object]] = {
+    "sleep": asleep,
+    "memory": out_of_memory,
+    "defect": defective,
+    "slow": slow,
+    "endless": endless,
+    "preempted": preempted,
+    "killed": killed_in_save,
+    "none": lambda: None,
+}
+"""Faults by name."""
+
+
 def set_constants() -> None:
     """Set the constants in the command line, and remove them from it."""
     while "=" in sys.argv[1]:
@@ -110,8 +166,6 @@ if __name__ == "__main__":
     fault, rank = sys.argv[1:3]
     del sys.argv[1:3]
     set_constants()
-    if rank in ("all", os.environ.get("RANK", "0")) and fault != "none":
-        {"sleep": asleep, "slow": slow, "endless": endless, "preempted": preempted}[fault]()
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)
+    if rank in ("all", os.environ.get("RANK", "0")):
+        FAULTS[fault]()
+    exit_process(main())

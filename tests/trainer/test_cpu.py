@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
+from tests.trainer.language import MODEL
 from tests.trainer.processes import run
+from tests.trainer.recipes import Recipe
 from trainer.config import parse
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError, PeerGoneError, TrainerError
 from trainer.runtime import Runtime, start_runtime
@@ -112,9 +113,18 @@ def test_translate_errors_after_first_step_allows_a_restart() -> None:
     assert raised.value.exit_code == 1
 
 
-def test_batch_beyond_memory_ends_run_with_one_line(tmp_path: Path) -> None:
-    flags = ("--arch=resnet18", "--steps-per-epoch=1", "--batch-size=100000000", "--image-size=1000")
-    ended = run(*flags, recipe="imagenet", data=tmp_path)
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("imagenet", ("--arch=resnet18", "--steps-per-epoch=1", "--image-size=1000")),
+        # A batch has at most the texts of an epoch, so the model is too large.
+        ("language", (*MODEL, "--hidden=1000000000", "--width=1000000")),
+    ],
+)
+def test_batch_beyond_memory_ends_run_with_one_line(
+    name: str, flags: Sequence[str], both_recipes: dict[str, Recipe]
+) -> None:
+    ended = run("--batch-size=100000000", *flags, recipe=name, data=both_recipes["language"].data)
     assert ended.codes == [BAD_CONFIGURATION], ended.output
     assert "error: flags.batch_size = 100000000, flags.accumulate = 1: the host ran out of memory (" in ended.output
     assert "Traceback" not in ended.output

@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.conftest import KILLS, PREEMPTIONS, SEEDS
+from tests.trainer.faulty import KILLS_IN_A_SAVE
 from tests.trainer.processes import json_lines, run, started
 from tests.trainer.recipes import Recipe
 from tests.trainer.test_checkpoint import BREAKS, change
@@ -55,6 +56,45 @@ def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Pat
     assert ended.codes == [DONE], ended.output
     assert len(ended.events("resume")) == 2 * KILLS
     assert_same(saved(tmp_path, LAST), saved(whole, LAST))
+
+
+def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
+    whole = undisturbed_run(tmp_path / "undisturbed", recipe, "--epochs=2")
+    flags = (*TWO_RANKS, *recipe.flags, "--epochs=2", f"--bucket=file://{tmp_path}")
+    program, restarts = "tests.trainer.faulty killed all", len(KILLS_IN_A_SAVE)
+    with started(
+        *flags, processes=2, restarts=restarts, data=recipe.data, recipe=recipe.name, program=program
+    ) as running:
+        ended = running.end()
+    assert ended.codes == [DONE], ended.output
+    killed = [(event["failed_rank"], event["exit_code"]) for event in ended.events("restart")]
+    assert killed == [(f"{rank}", f"{-signal.SIGKILL}") for _, rank, _ in KILLS_IN_A_SAVE], ended.output
+    # Each start saves a checkpoint and dies in the next save: without a manifest, and in the last save with one.
+    resumed = [int(event["step"]) for event in ended.events("resume") if event["rank"] == "0/2"]
+    assert resumed == [10, 20, 25, 40], ended.output
+    skipped = [(e["path"], e["reason"]) for e in ended.events("checkpoint_skipped") if e["rank"] == "0/2"]
+    assert skipped == [(f"step-{step:09d}", "it_was_not_finished") for step in (20, 25, 30)], ended.output
+    assert_same(saved(tmp_path, 50), saved(whole, 50))
+
+
+def test_memory_that_runs_out_after_the_first_steps_ends_run(recipe: Recipe) -> None:
+    flags = ("--epochs=1000", "--batch-size=8", *recipe.flags)
+    program = "tests.trainer.faulty memory 1"
+    ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program)
+    # Neither a bad configuration (78), which no restart helps, nor a preemption.
+    assert ended.codes == [1], ended.output
+    assert "error: flags.batch_size = 8, flags.accumulate = 1: the host ran out of memory (" in ended.output
+    assert "(rank 1, exit code 1)" in ended.output
+    assert "Traceback" not in ended.output
+
+
+def test_defect_ends_run_with_its_traceback(recipe: Recipe) -> None:
+    flags = ("--epochs=1000", "--batch-size=8", *recipe.flags)
+    program = "tests.trainer.faulty defect 1"
+    ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program)
+    assert ended.codes == [1], ended.output
+    assert "Traceback" in ended.output
+    assert "ZeroDivisionError: division by zero" in ended.output
 
 
 def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe) -> None:
@@ -148,17 +188,27 @@ def test_full_disk_ends_run_with_its_path(small_disk: Path, recipe: Recipe) -> N
     assert re.search(rf"error: file://{small_disk}/(checkpoints/)?training[ /]", ended.output), ended.output
 
 
-def test_disk_filled_by_events_ends_run(small_disk: Path, digits: Path) -> None:
-    (small_disk / "other").write_bytes(bytes(4 * 2**20 - 40 * 2**10))
-    ended = run(f"--bucket=file://{small_disk}", "--epochs=99", "--log-steps=1", recipe="digits", data=digits)
+@pytest.mark.parametrize("sink", ["metrics", "tensorboard"])
+def test_disk_filled_by_events_ends_run(sink: str, tmp_path: Path, recipe: Recipe) -> None:
+    # Only this folder is on the small disk, so that neither a checkpoint nor another sink fills it.
+    folder = tmp_path / "training" / sink
+    folder.mkdir(parents=True)
+    subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)], check=True)
+    try:
+        flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
+        ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name)
+    finally:
+        subprocess.run(["umount", "-n", str(folder)], check=True)
     assert ended.codes == [STORAGE_ERROR], ended.output
-    assert "No space left on device" in ended.output
+    assert re.search(rf"error: file://{folder}\S* cannot be written: No space left on device", ended.output)
+    assert len(ended.events("train")) > 2, "the first events had room"
 
 
-def test_curves_that_fail_to_write_end_run(tmp_path: Path, digits: Path) -> None:
+def test_curves_that_fail_to_write_end_run(tmp_path: Path, recipe: Recipe) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "tensorboard").write_text("in the way")
-    ended = run("--epochs=3", "--log-steps=1", f"--bucket=file://{tmp_path}", data=digits, recipe="digits")
+    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
+    ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name)
     assert ended.codes == [STORAGE_ERROR], ended.output
     assert f"error: file://{tmp_path}/training/tensorboard cannot be written" in ended.output
     assert "Traceback" not in ended.output

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.processes import PROJECT
+from tests.trainer.recipes import Recipe
 
 
 @pytest.mark.parametrize(("code", "offset", "expected"), [(75, "128", 203), (78, "128", 78), (75, "", 75)])
@@ -54,18 +55,21 @@ if __name__ == "__main__":
     assert "Traceback" not in done.stderr, "the message of the rank is enough"
 
 
-@pytest.mark.parametrize("forked", [True, False])
-def test_ranks_with_killed_launcher_save_and_stop(tmp_path: Path, digits: Path, *, forked: bool) -> None:
+@pytest.mark.parametrize(("name", "forked"), [("digits", True), ("digits", False), ("language", True)])
+def test_ranks_with_killed_launcher_save_and_stop(
+    tmp_path: Path, both_recipes: dict[str, Recipe], name: str, *, forked: bool
+) -> None:
+    recipe = both_recipes[name]
     command = ["-m", "trainer"] if forked else [f"{PROJECT}/trainer/__main__.py"]
-    flags = ("--epochs=999", "--log-steps=1", f"--bucket=file://{tmp_path}/bucket")
+    flags = ("--epochs=999", "--log-steps=1", *recipe.flags, f"--bucket=file://{tmp_path}/bucket")
     launcher = subprocess.Popen(
-        [sys.executable, "-m", "trainer.launch", "--standalone", "--nproc-per-node=2", *command, "digits", *flags],
+        [sys.executable, "-m", "trainer.launch", "--standalone", "--nproc-per-node=2", *command, name, *flags],
         env={
             **os.environ,
             "PYTHONPATH": str(PROJECT),
             "OMP_NUM_THREADS": "1",
             "TMPDIR": str(tmp_path),
-            "TRAINYARD_DATA": str(digits),
+            "TRAINYARD_DATA": str(recipe.data),
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

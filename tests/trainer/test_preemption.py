@@ -47,9 +47,9 @@ def test_preempted_run_writes_no_more_text(groups: str, tmp_path: Path, both_rec
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, digits: Path) -> None:
-    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", f"--bucket=file://{tmp_path}")
-    with started(*flags, processes=processes, data=digits, recipe="digits") as running:
+def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, recipe: Recipe) -> None:
+    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
+    with started(*flags, processes=processes, data=recipe.data, recipe=recipe.name) as running:
         running.wait_for("train epoch=2")
         # A terminal signals all of its processes.
         os.killpg(running.hosts[0].pid, signal.SIGINT)
@@ -123,9 +123,24 @@ except PreemptedError as error:
     assert "nothing is lost" in ended.output
 
 
-def test_launcher_exit_code_is_that_of_the_killed_rank(tmp_path: Path, digits: Path) -> None:
-    flags = ("--epochs=1000", "--log-steps=1", f"--bucket=file://{tmp_path}")
-    with started(*flags, processes=3, data=digits, recipe="digits") as running:
+@pytest.mark.parametrize(
+    ("name", "file"), [("digits", "digits-images-idx3-ubyte"), ("language", "train/0.txt")], ids=["digits", "language"]
+)
+def test_preempted_rank_that_reads_its_data_stops_at_once(name: str, file: str, tmp_path: Path) -> None:
+    # Nothing writes to this pipe, so that a reader waits for it.
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    os.mkfifo(tmp_path / file)
+    with started(processes=2, data=tmp_path, recipe=name) as running:
+        running.wait_for("start ")
+        running.hosts[0].terminate()
+        ended = running.end()
+    assert ended.codes == [PREEMPTED], ended.output
+    assert "preempted before the first step; nothing is lost" in ended.output
+
+
+def test_launcher_exit_code_is_that_of_the_killed_rank(tmp_path: Path, recipe: Recipe) -> None:
+    flags = ("--epochs=1000", "--log-steps=1", *recipe.flags, f"--bucket=file://{tmp_path}")
+    with started(*flags, processes=3, data=recipe.data, recipe=recipe.name) as running:
         running.wait_for("train epoch=1 step=3/")
         os.kill(running.rank_process(2), signal.SIGKILL)
         ended = running.end()

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.processes import Ended, Running, run, started
-from tests.trainer.test_training import LAST, LENGTH, TWO_RANKS, assert_same, saved
+from tests.trainer.recipes import Recipe
+from tests.trainer.test_training import LAST, TWO_RANKS, assert_same, saved
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
 
 SIGKILL_EXIT_CODE = 256 - signal.SIGKILL
@@ -50,12 +51,22 @@ def assert_goes_on(running: Running) -> None:
     assert [host.poll() for host in running.hosts] == [None] * len(running.hosts)
 
 
-@pytest.mark.parametrize(("hosts", "kills"), [(2, ([1], [0], [0, 1])), (4, ([3], [1, 2])), (8, ([7],))])
+@pytest.mark.parametrize(
+    ("name", "hosts", "kills"),
+    [
+        ("digits", 2, ([1], [0], [0, 1])),
+        ("digits", 4, ([3], [1, 2])),
+        ("digits", 8, ([7],)),
+        ("language", 2, ([1], [0], [0, 1])),
+        ("language", 4, ([3], [1, 2])),
+    ],
+)
 def test_killed_ranks_restart_while_all_launchers_stay(
-    hosts: int, kills: Sequence[Sequence[int]], tmp_path: Path, digits: Path
+    name: str, hosts: int, kills: Sequence[Sequence[int]], tmp_path: Path, both_recipes: dict[str, Recipe]
 ) -> None:
-    flags = (*ENDLESS, f"--bucket=file://{tmp_path}")
-    with started(*flags, hosts=hosts, processes=1, restarts=len(kills), data=digits, recipe="digits") as running:
+    recipe, restarts = both_recipes[name], len(kills)
+    flags = (*ENDLESS, *recipe.flags, f"--bucket=file://{tmp_path}")
+    with started(*flags, hosts=hosts, processes=1, restarts=restarts, data=recipe.data, recipe=name) as running:
         for ranks in kills:
             kill(running, ranks)
             assert_goes_on(running)
@@ -67,11 +78,11 @@ def test_killed_ranks_restart_while_all_launchers_stay(
     assert_nothing_lost(ended)
 
 
-def test_restarts_in_place_end_with_the_same_result(tmp_path: Path, digits: Path) -> None:
-    whole = tmp_path / "undisturbed"
-    run(*TWO_RANKS, f"--bucket=file://{whole}", hosts=2, processes=1, data=digits, recipe="digits")
-    flags = (*TWO_RANKS, f"--bucket=file://{tmp_path}")
-    with started(*flags, hosts=2, processes=1, restarts=2, data=digits, recipe="digits") as running:
+def test_restarts_in_place_end_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
+    whole, words = tmp_path / "undisturbed", (*TWO_RANKS, *recipe.flags)
+    run(*words, f"--bucket=file://{whole}", hosts=2, processes=1, data=recipe.data, recipe=recipe.name)
+    flags = (*words, f"--bucket=file://{tmp_path}")
+    with started(*flags, hosts=2, processes=1, restarts=2, data=recipe.data, recipe=recipe.name) as running:
         for ranks in ([1], [0]):
             kill(running, ranks)
             running.wait_for("resume ")
@@ -80,9 +91,9 @@ def test_restarts_in_place_end_with_the_same_result(tmp_path: Path, digits: Path
     assert_same(saved(tmp_path, LAST), saved(whole, LAST))
 
 
-def test_rank_killed_beyond_restarts_ends_job(tmp_path: Path, digits: Path) -> None:
-    flags = (*ENDLESS, f"--bucket=file://{tmp_path}")
-    with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
+def test_rank_killed_beyond_restarts_ends_job(tmp_path: Path, recipe: Recipe) -> None:
+    flags = (*ENDLESS, *recipe.flags, f"--bucket=file://{tmp_path}")
+    with started(*flags, hosts=2, processes=1, restarts=1, data=recipe.data, recipe=recipe.name) as running:
         kill(running, [1])
         assert_goes_on(running)
         kill(running, [1])
@@ -101,9 +112,9 @@ def test_rank_with_final_exit_code_ends_job(digits: Path) -> None:
 
 
 @pytest.mark.parametrize("host", [1, 0])
-def test_launchers_wait_for_a_lost_host(host: int, tmp_path: Path, digits: Path) -> None:
-    flags = (*LENGTH, "--batch-size=8", f"--bucket=file://{tmp_path}")
-    with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
+def test_launchers_wait_for_a_lost_host(host: int, tmp_path: Path, recipe: Recipe) -> None:
+    flags = (*TWO_RANKS, *recipe.flags, f"--bucket=file://{tmp_path}")
+    with started(*flags, hosts=2, processes=1, restarts=1, data=recipe.data, recipe=recipe.name) as running:
         running.wait_for("checkpoint ")
         running.lose_host(host)
         running.start_host(host)
@@ -112,9 +123,9 @@ def test_launchers_wait_for_a_lost_host(host: int, tmp_path: Path, digits: Path)
     assert ended.codes == [DONE, DONE], ended.output
 
 
-def test_preempted_host_costs_no_restart(tmp_path: Path, digits: Path) -> None:
-    flags = (*LENGTH, "--batch-size=8", f"--bucket=file://{tmp_path}")
-    with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
+def test_preempted_host_costs_no_restart(tmp_path: Path, recipe: Recipe) -> None:
+    flags = (*TWO_RANKS, *recipe.flags, f"--bucket=file://{tmp_path}")
+    with started(*flags, hosts=2, processes=1, restarts=1, data=recipe.data, recipe=recipe.name) as running:
         running.wait_for("checkpoint ")
         running.hosts[1].terminate()
         assert running.hosts[1].wait() == PREEMPTED
@@ -129,9 +140,9 @@ def test_preempted_host_costs_no_restart(tmp_path: Path, digits: Path) -> None:
     assert step in map(str, steps(ended, "resume"))
 
 
-def test_stopped_rank_is_replaced_on_its_host(tmp_path: Path, digits: Path) -> None:
-    flags = (*ENDLESS, f"--bucket=file://{tmp_path}", "--process-group-timeout=4")
-    with started(*flags, hosts=2, processes=1, restarts=1, data=digits, recipe="digits") as running:
+def test_stopped_rank_is_replaced_on_its_host(tmp_path: Path, recipe: Recipe) -> None:
+    flags = (*ENDLESS, *recipe.flags, f"--bucket=file://{tmp_path}", "--process-group-timeout=4")
+    with started(*flags, hosts=2, processes=1, restarts=1, data=recipe.data, recipe=recipe.name) as running:
         running.wait_for("checkpoint ")
         stopped = running.rank_process(1)
         os.kill(stopped, signal.SIGSTOP)

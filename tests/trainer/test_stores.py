@@ -112,11 +112,16 @@ def test_store_with_temporary_failures_loses_nothing(bucket: str, proxy: Proxy, 
     assert proxy.faults() >= 4, proxy.requests
 
 
-@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.FORBIDDEN])
-def test_store_with_permanent_failure_ends_run(bucket: str, proxy: Proxy, digits: Path, fault: Fault) -> None:
+@pytest.mark.parametrize(
+    ("name", "fault"), [("digits", Fault.UNAVAILABLE), ("digits", Fault.FORBIDDEN), ("language", Fault.FORBIDDEN)]
+)
+def test_store_with_permanent_failure_ends_run(
+    bucket: str, proxy: Proxy, both_recipes: dict[str, Recipe], name: str, fault: Fault
+) -> None:
     proxy.fault = lambda method, _path: fault if method in ("PUT", "POST") else None
-    program = "tests.trainer.faulty none 0 trainer.storage.RETRY_LIMIT_SECONDS=2"
-    ended = run("--epochs=1", "--batch-size=8", f"--bucket={bucket}", data=digits, recipe="digits", program=program)
+    program, recipe = "tests.trainer.faulty none 0 trainer.storage.RETRY_LIMIT_SECONDS=2", both_recipes[name]
+    flags = ("--epochs=1", "--batch-size=8", *recipe.flags, f"--bucket={bucket}")
+    ended = run(*flags, data=recipe.data, recipe=name, program=program)
     assert ended.codes == [STORAGE_ERROR], ended.output
     assert f"error: {bucket}/training/" in ended.output
     assert "cannot be written" in ended.output
