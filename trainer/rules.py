@@ -30,7 +30,7 @@ _BUCKET_URL = (
 )
 _FOLDER_URL = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
 _UNCHAINED = r"(?!.*::|.*[\ud800-\udfff])"
-"""fsspec splits a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
+"""Start of a pattern for URLs: fsspec splits a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
 BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
 IMAGES_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
 """A path, or the URL of a folder."""

@@ -101,7 +101,7 @@ class Folder:
         )
 
     def _list(self, *, detail: bool) -> list[Any]:
-        """Return fsspec's listing: paths, or with details facts about each."""
+        """Return fsspec's listing: paths, or facts about each path if `detail` is True."""
 
         def list_folder() -> list[Any]:
             self._filesystem.invalidate_cache()

@@ -120,7 +120,7 @@ def test_cache_on_full_disk_must_be_small(tmp_path: Path, monkeypatch: pytest.Mo
         if has_room:
             assert load(tmp_path / "data", place).num_samples == 4
         else:
-            with pytest.raises(StorageError, match="a tenth of the disk must stay; allowed is one for"):
+            with pytest.raises(StorageError, match="a tenth of the disk must stay free; allowed is a disk for"):
                 load(tmp_path / "data", place)
 
 
