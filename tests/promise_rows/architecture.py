@@ -10,7 +10,7 @@ ROWS = {
             "tests/local/test_cluster.py::test_cluster_killed_restarts_with_its_data",
         ),
         (
-            "`stop` kills, removes the cgroups and one folder.",
+            "`stop` kills the processes, then removes the cgroups and one folder.",
             "tests/local/test_cluster.py::test_cluster_stop_leaves_nothing",
         ),
         (
@@ -151,7 +151,7 @@ ROWS = {
             "tests/components/test_training_job.py::test_operator_job_is_replaced_on_change",
         ),
         (
-            "A TrainJob has its own TrainingRuntime, which gets a new name at each change.",
+            "A TrainJob has its own TrainingRuntime, which gets a new name at each change:",
             "tests/components/test_training_job.py::test_train_job_runtime_is_replaced_before_deletion",
         ),
         (
