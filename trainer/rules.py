@@ -98,7 +98,7 @@ BucketUrl = Annotated[
     str,
     Text(
         f"({BUCKET_PATTERN})?",
-        "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
+        "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in lower case, without '::', '?' and '#'",
         "give --bucket such a URL, or leave it out",
     ),
 ]
@@ -106,7 +106,7 @@ FolderName = Annotated[
     str,
     Text(
         JOB_PATTERN,
-        "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end",
+        "one folder name of letters, digits, '-', '_' and similar, without '.' at its start or a blank at an end",
         r"give --job a name without any of /\*?[]#% and '::'",
         max_bytes=MAX_NAME_BYTES,
     ),
@@ -119,7 +119,7 @@ ImagesFolder = Annotated[
     str,
     Text(
         IMAGES_PATTERN,
-        "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
+        "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in lower case, without '::', '?' and '#'",
         "give {flag} such a folder",
     ),
 ]

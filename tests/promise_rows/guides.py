@@ -314,7 +314,7 @@ ROWS = {
             "tests/unit/test_docs.py::test_versions_page_lists_go_programs",
         ),
         (
-            "A test fails 30 days before a date.",
+            "A test fails 30 days before such a date.",
             "tests/unit/test_docs.py::test_versions_page_part_has_month_of_support",
         ),
     ),
