@@ -180,7 +180,7 @@ class Folder:
                 return
             self._filesystem.makedirs(self.path, exist_ok=True)
             draft = target + UNFINISHED_SUFFIX
-            # Not fsspec's own file: after an error during a write it would still close and keep the partial content.
+            # Do not use fsspec's own file: after an error during a write, it would keep the partial content.
             with open(draft, "wb", buffering=0) as file:  # noqa: PTH123  # fsspec's path
                 yield cast("IO[bytes]", file)
                 os.fsync(file.fileno())

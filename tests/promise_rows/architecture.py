@@ -155,7 +155,7 @@ ROWS = {
             "tests/components/test_training_job.py::test_train_job_runtime_is_replaced_before_deletion",
         ),
         (
-            "Trainyard sends it as a Kubernetes Secret; no model contains its value.",
+            "Trainyard sends the value as a Kubernetes Secret; no settings class contains it.",
             "tests/components/test_program.py::test_program_secret_is_only_in_secret_of_job",
             "tests/components/test_training_job.py::test_job_secrets_are_only_in_its_secret",
             "tests/rehearsal/test_canary.py::test_state_has_no_secret",

@@ -131,7 +131,7 @@ class Checkpoints(SaveHooks):
         folder = self.folder.child(checkpoint_name(step))
         writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, hooks=self)
         group, alone = self._runtime.background_group(), self._runtime.world == 1
-        # Not torch's async_save, which also inspects each tensor in the training thread first.
+        # Do not use torch's async_save, which first inspects each tensor in the training thread.
         copying = self._copy = self._copies.start(dict(saved.tensors))
         self._save = self._thread.submit(
             lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)

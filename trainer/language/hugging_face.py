@@ -265,7 +265,7 @@ def export(arguments: Sequence[str]) -> None:
 
 
 def find_checkpoint(url: str) -> Folder:
-    """Return a checkpoint's folder, or the newest complete one of a job's. Raises DataError if there is none."""
+    """Return the folder of a checkpoint, or of the newest complete one of a job. Raises DataError if there is none."""
     from trainer.checkpoints.tensor_files import MANIFEST, is_complete
 
     folder = Folder(url)

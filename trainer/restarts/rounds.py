@@ -113,7 +113,7 @@ class StoreConnection:
         return self.state == new
 
     def bring_up_to_date(self, known: State) -> None:
-        """Start the next round that a host knows of, unless the store already has it."""
+        """Start the round `known` in the store, unless the store already has this round or a later one."""
         while (found := self.read()).round < known.round and not found.end_reason:
             self.swap(found, replace(known, restarts=max(known.restarts, found.restarts)))
 

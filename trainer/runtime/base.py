@@ -185,7 +185,7 @@ class Runtime:
 
     def evaluating(self) -> AbstractContextManager[object]:
         """Return a context without gradients."""
-        # Not inference mode: training cannot use sharded weights gathered in it, and float8 does not run in it.
+        # Do not use inference mode: training cannot use sharded weights gathered in it, and float8 does not run in it.
         return torch.no_grad()
 
     def flush(self) -> None:
