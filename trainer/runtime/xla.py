@@ -132,10 +132,7 @@ class XlaRuntime(Runtime):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Return a context without gradients, because XLA has no inference mode.
-
-        Its graphs do not count as graphs of steps.
-        """
+        """Return a context without gradients, whose graphs do not count as graphs of steps."""
         with torch.no_grad(), self.outside_steps():
             yield
 
