@@ -116,8 +116,8 @@ ROWS = {
             "tests/trainer/test_faults.py::test_read_only_disk_ends_run",
         ),
         (
-            "this rank was preempted (SIGTERM, Ctrl-C), and saved its current step if there was one; or another rank is "
-            "gone",
+            "this rank was preempted (SIGTERM, Ctrl-C), and saved its current step if there was one; or another rank "
+            "is gone",
             "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
             "tests/trainer/test_preemption.py::test_ctrl_c_saves_like_sigterm",
         ),
