@@ -53,7 +53,7 @@ def take_measures(names: set[str]) -> Iterator[dict[str, Any]]:
                 print(measure.line(), flush=True)
                 yield measure.record()
         except (BenchError, Unreachable) as error:
-            print(f"make bench: not taken: {', '.join(wanted)}: {error}", file=sys.stderr)
+            print(f"make bench: not measured: {', '.join(wanted)}: {error}", file=sys.stderr)
             yield from ({"name": name, "met": None, "error": str(error)} for name in wanted)
 
 

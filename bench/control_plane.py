@@ -1,6 +1,6 @@
-"""Overhead compared with plain tools: time to the first step, no-op `up`, preview.
+"""Measures of the overhead over plain tools: time to the first step, `up` and preview without changes.
 
-Also the growth of preview time with the stack's size.
+Also measures how the time of a preview grows with the stack's size.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def _stamp(seconds: float) -> str:
 
 
 def node(index: int) -> Object:
-    """Return a node of one of eight pools as the API has it."""
+    """Return a node of one of eight pools as the API returns it."""
     conditions = [{"type": each, "status": "False"} for each in ("MemoryPressure", "DiskPressure", "PIDPressure")]
     conditions.append({"type": "Ready", "status": "True" if index != 77 else "Unknown", "reason": "KubeletReady"})
     labels = {POOL_LABEL: f"gpus-{index // 128}", "node.kubernetes.io/instance-type": "a3-highgpu-8g"}
@@ -45,7 +45,7 @@ def node(index: int) -> Object:
 
 
 def pod(job: str, index: int, uid: str, *, processes: int, state: str = "running") -> Object:
-    """Return a pod as the API has it, with about as many fields as a real one."""
+    """Return a pod as the API returns it, with about as many fields as a real one."""
     current: Object = {"running": {"startedAt": _stamp(START_TIME)}}
     if state == "failed":
         current = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": _stamp(START_TIME + 900)}}
@@ -104,7 +104,7 @@ def large_state(events: list[dict[str, Any]]) -> tuple[bytes, bytes, Mapping[str
 
 
 def observed(pods: bytes, nodes: bytes, metrics: Mapping[str, JobMetrics]) -> Observed:
-    """Return the state. Parse the API's answers as each refresh does."""
+    """Return the state of the stack. Parse the API's answers as each refresh does."""
     job = JobState(
         name="large", kind="jobset", state="running", hosts=HOSTS, uid="job", started=_stamp(START_TIME - 60)
     )

@@ -147,7 +147,7 @@ def compare(taken: Mapping[str, tuple[float, ...]], goals: Mapping[tuple[str, st
 def ranks(
     kind: str, *, world: int = 1, threads: int, program: str = "bench.trainer_rank", gpu: bool = False
 ) -> Iterator[RunBlock]:
-    """Yield a function that makes the processes run a block of steps, with `threads` CPU threads each."""
+    """Start `world` ranks with `threads` CPU threads each. Yield a function that makes them run a block of steps."""
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         processes = [

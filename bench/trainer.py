@@ -36,7 +36,7 @@ from bench.measure import (
 )
 from bench.reference_loops import first_gpu
 from bench.restarts import restart_on_one_host
-from bench.trainer_rank import BUCKET, GPU_RUNGS, LANGUAGE_STEPS, ladder_config, write_digits
+from bench.trainer_rank import BUCKET, GPU_VARIANTS, LANGUAGE_STEPS, variant_config, write_digits
 from infra.local.trainer_image import digits_folder
 from setup.datasets import has_digits
 from simulation.object_store import SETTINGS_KEY, AmazonStore, running
@@ -58,7 +58,7 @@ PROMISED_SECONDS = 120.0
 """Promised duration of the digits recipe on two cores."""
 RESULT_FILE = PROJECT / ".trainyard" / "bench-trainer.json"
 UNMEASURED_GOALS = {
-    "data wait of a cloud's own bucket": "no cloud here: data-wait-bucket has an S3 server on this machine",
+    "data wait of a cloud's own bucket": "needs a cloud: data-wait-bucket uses an S3 server on this machine",
 }
 """Goals that this bench does not measure, with the reason."""
 UNMEASURED_WITHOUT_GPU = dict.fromkeys(
@@ -171,7 +171,7 @@ def two_processes(name: str, goal: float, *, cores: int) -> Measure:
 def digits(name: str, *, threads: int) -> Measure:
     """Measure the seconds of the digits recipe against two minutes. Raises BenchError below the promised accuracy."""
     if not has_digits():
-        raise BenchError("the digits are not there: run `make setup`")
+        raise BenchError("the digits data set is missing: run `make setup`")
     words = [sys.executable, "-m", "trainer", "digits", f"--data-dir={digits_folder()}", f"--threads={threads}"]
     alone = {**os.environ, **WITHOUT_GPU}
     started = time.perf_counter()
@@ -180,7 +180,7 @@ def digits(name: str, *, threads: int) -> Measure:
     found = re.search(r"^done test_accuracy=(\S+)", done.stdout, re.MULTILINE)
     if not found or float(found[1]) < PROMISED_ACCURACY:
         raise BenchError(
-            f"the digits recipe ended with {done.returncode}, below {PROMISED_ACCURACY} %:\n{done.stdout[-2000:]}"
+            f"the digits recipe ended with {done.returncode} and not with {PROMISED_ACCURACY} %:\n{done.stdout[-2000:]}"
         )
     return Measure(name=name, ours=(seconds,), theirs=(PROMISED_SECONDS,), goal=1)
 
@@ -228,32 +228,32 @@ def gpu_measures() -> tuple[Measure | Result, ...]:
     config, gpu = first_gpu(), torch.cuda.get_device_name(0)
     images = config.batch_size * config.steps_per_epoch
     rates = {side: images / median(taken[side]) for side in ("best", "compiled")}
-    return (*compare(taken, GPU_GOALS), *gpu_rates(gpu, rates), *language_ladder())
+    return (*compare(taken, GPU_GOALS), *gpu_rates(gpu, rates), *language_variants())
 
 
-def language_ladder() -> tuple[Measure | Result, ...]:
+def language_variants() -> tuple[Measure | Result, ...]:
     """Measure a language model of 1B weights on a GPU against torchtitan's model: eager, compiled, and with float8."""
     gpu = torch.cuda.get_device_name(0)
-    rungs = [rung for rung in GPU_RUNGS if rung != "float8" or torch.cuda.get_device_capability(0) >= CAPABILITY]
+    variants = [each for each in GPU_VARIANTS if each != "float8" or torch.cuda.get_device_capability(0) >= CAPABILITY]
     found: list[Measure | Result] = []
-    for rung in rungs:
-        measure = two_sides(f"gpu-language-{rung}", f"gpu_{rung}", 1.0, threads=1, pairs=GPU_ROUNDS, gpu=True)
+    for variant in variants:
+        measure = two_sides(f"gpu-language-{variant}", f"gpu_{variant}", 1.0, threads=1, pairs=GPU_ROUNDS, gpu=True)
         found += [
             measure,
-            ladder_rate(rung, gpu, median(measure.ours), peak_flops(torch.device("cuda"), sixteen_bits=True)),
+            variant_rate(variant, gpu, median(measure.ours), peak_flops(torch.device("cuda"), sixteen_bits=True)),
         ]
     return tuple(found)
 
 
-def ladder_rate(rung: str, gpu: str, seconds: float, peak: float | None) -> Result:
-    """Return the tokens a second of a rung, and its share of the GPU's peak in 16 bits."""
-    config = ladder_config(Path(), rung)
+def variant_rate(variant: str, gpu: str, seconds: float, peak: float | None) -> Result:
+    """Return the tokens a second of a variant, and its share of the GPU's peak in 16 bits."""
+    config = variant_config(Path(), variant)
     rate = LANGUAGE_STEPS * config.batch_size * config.context / seconds
     flops = config.sizes.flops_per_token(context=config.context, vocabulary=config.vocabulary)
     mfu = rate * flops / peak if peak else None
     text = f"{rate:,.0f} tokens/s on {gpu}, {'no peak is known' if mfu is None else f'MFU {mfu:.1%}'}"
     return Result(
-        name=f"gpu-language-rate-{rung}", text=text, is_met=True, facts={"gpu": gpu, "rate": rate, "mfu": mfu}
+        name=f"gpu-language-rate-{variant}", text=text, is_met=True, facts={"gpu": gpu, "rate": rate, "mfu": mfu}
     )
 
 

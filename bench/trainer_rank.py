@@ -53,12 +53,12 @@ STANDSTILL_LEARNING_RATE = 1e-9
 """Learning rate that is too small to change a weight, because the time of arithmetic can depend on values."""
 LANGUAGE_STEPS, LANGUAGE_BATCH, LANGUAGE_CONTEXT = 10, 4, 256
 """Steps of a block of the language model, and the size of each step."""
-GPU_RUNGS: dict[str, dict[str, Any]] = {
+GPU_VARIANTS: dict[str, dict[str, Any]] = {
     "eager": {},
     "compile": {"compile": True},
     "float8": {"compile": True, "float8": "rowwise"},
 }
-"""Settings of each rung of the language model's ladder on a GPU. torchtitan 0.3.0 has no float8 by whole matrices."""
+"""Settings of each variant of the language model on a GPU. torchtitan 0.3.0 has no tensorwise float8."""
 SAVED_MODEL, SAVE_STEPS = "resnet50", 10
 BUCKET = "bench"
 Block = Callable[[], tuple[float, ...]]
@@ -124,7 +124,7 @@ def make_training(
 
 
 def _same_digits(training: Training, runtime: Runtime) -> Batch:
-    """Make a training use the same tensors at every step."""
+    """Make a training use the same tensors at every step, and return them."""
     size = training.config.batch_size
     generator = torch.Generator().manual_seed(runtime.rank)
     images = torch.randn(size, 1, SIDE, SIDE, generator=generator)
@@ -138,7 +138,7 @@ def _same_digits(training: Training, runtime: Runtime) -> Batch:
 
 
 def write_digits(folder: Path, *, samples: int) -> None:
-    """Write a data set of black digits."""
+    """Write a data set of digits, all of them black except for one pixel."""
     head = struct.pack(">4I", 0x803, samples, SIDE, SIDE)
     (folder / DIGIT_IMAGES).write_bytes(head + bytes([1]) + bytes(samples * SIDE**2 - 1))
     labels = bytes(number % CLASSES for number in range(samples))
@@ -146,13 +146,13 @@ def write_digits(folder: Path, *, samples: int) -> None:
 
 
 def _digits(folder: Path) -> DigitsConfig:
-    # `Training` reads a data set before the bench replaces it with its tensors.
+    # `Training` reads a data set, which the bench then replaces with its own tensors.
     write_digits(folder, samples=10)
     return DigitsConfig(epochs=EPOCHS, data_dir=str(folder), augment=False, learning_rate=STANDSTILL_LEARNING_RATE)
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the seconds of the work."""
+    """Do the work and return its seconds."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
@@ -301,14 +301,14 @@ def torchtitan(folder: Path, _runtime: Runtime) -> Blocks:
     return language_blocks(_example(folder), folder, with_torchtitan=True)
 
 
-def ladder_config(folder: Path, rung: str) -> LanguageConfig:
-    """Return the configuration of a rung on a GPU: 1B weights, with the vocabulary of Llama 3.
+def variant_config(folder: Path, variant: str) -> LanguageConfig:
+    """Return the configuration of a variant on a GPU: 1B weights, with the vocabulary of Llama 3.
 
     Both sides fit into the 80 GB of an H100 together.
     """
     return dataclasses.replace(
         _example(folder),
-        **GPU_RUNGS[rung],
+        **GPU_VARIANTS[variant],
         preset="1b",
         vocabulary=128_256,
         batch_size=1,
@@ -319,13 +319,13 @@ def ladder_config(folder: Path, rung: str) -> LanguageConfig:
     )
 
 
-def gpu_language(rung: str, folder: Path, _runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop with torchtitan's model in a plain loop, on a rung of the ladder."""
-    return language_blocks(ladder_config(folder, rung), folder, with_torchtitan=True)
+def gpu_language(variant: str, folder: Path, _runtime: Runtime) -> Blocks:
+    """Compare Trainyard's loop with torchtitan's model in a plain loop, for a variant on a GPU."""
+    return language_blocks(variant_config(folder, variant), folder, with_torchtitan=True)
 
 
 def references(folder: Path, runtime: Runtime) -> Blocks:
-    """Run Trainyard's loop with its defaults and in the reference scripts' memory format, on generated images."""
+    """Run Trainyard's loop on generated images: `ours` in the reference scripts' memory format, `best` in its own."""
     ours = make_training(CONFIG, runtime, folder)
     best = make_training(dataclasses.replace(CONFIG, channels_last=True), runtime, folder)
     return {"ours": our_block(ours), "best": our_block(best)}
@@ -395,7 +395,7 @@ def _images(folder: Path, **settings: Any) -> ImagenetConfig:
 
 
 def save(folder: Path, runtime: Runtime) -> Blocks:
-    """Measure the pause of training for a checkpoint of ResNet-50 and its optimizer, with a background save or not."""
+    """Measure the pause of training for a save of ResNet-50 and its optimizer, in the background or the foreground."""
     config = ImagenetConfig(arch=SAVED_MODEL, image_size=64, num_classes=10, batch_size=8, bucket=f"file://{folder}")
     training = make_training(config, runtime, folder)
     bucket = Folder(f"file://{folder}/saved")
@@ -477,7 +477,7 @@ def gpu(folder: Path, _runtime: Runtime) -> Blocks:
 
 
 def gpu_blocks(config: ImagenetConfig, folder: Path) -> Blocks:
-    """Return an epoch of each side by name. `ours` has the reference scripts' default precision, `best` the fastest."""
+    """Return an epoch of each side by name: `ours` with the reference scripts' precision, `best` with the fastest."""
     best = dataclasses.replace(config, amp=True, channels_last=True)
     # The runtime determines the precision, so each precision needs a runtime.
     default_runtime, runtime = start_runtime(config), start_runtime(best)
@@ -497,7 +497,7 @@ KINDS: dict[str, Callable[[Path, Runtime], Blocks]] = {
             *(ranks, generated, cache, bucket, save, saves, gpu),
         )
     },
-    **{f"gpu_{rung}": partial(gpu_language, rung) for rung in GPU_RUNGS},
+    **{f"gpu_{variant}": partial(gpu_language, variant) for variant in GPU_VARIANTS},
 }
 """Name on the command line -> function that builds the blocks of that kind of measure."""
 

@@ -29,7 +29,7 @@ Prices are list prices of one machine in US dollars an hour, without disks, netw
 region of the prices, and their sources with dates. Prices of other regions differ, and spot prices change. "unknown"
 means that no source was found. `make preview` adds up a whole stack, with disks, system nodes and control plane.
 
-- `accelerator:` of a job and of a pool has the name in the headings, which is GKE's name on both clouds.
+- The headings have the names for `accelerator:` of jobs and pools. Both clouds use GKE's names.
 - GiB is the memory of the host. The memory of a GPU: [Google](https://cloud.google.com/compute/docs/gpus),
   [AWS](https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html).
 - Trainyard rejects zones and regions without the hardware, as far as its tables list them.

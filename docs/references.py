@@ -271,7 +271,7 @@ def _price(config: StackConfig) -> Iterator[str]:
     yield from ("", "## Price", "", "| US dollars an hour | |", "|---|---|")
     for part, money in found.by_part().items():
         yield f"| {part} | {'more than ' if part in found.incomplete() else ''}{money.amount:,.2f} |"
-    yield f"| sum | {found.total} |"
+    yield f"| sum (range of the estimate) | {found.total} |"
     if found.unpriced:
         yield f"\nNo price is known for {'; '.join(found.unpriced)}."
 

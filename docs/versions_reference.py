@@ -16,8 +16,8 @@ INTRODUCTION = """\
 # Versions
 
 Each part that Trainyard pins, generated from the pins by `python -m docs.references`. The dates of support are
-in `docs/versions_reference.py`, each with its source. A test fails 30 days before a date. Every other Python package
-and Go module is in the lock file that belongs to the pin.
+in `docs/versions_reference.py`, each with its source. A test fails 30 days before such a date. Every other Python
+package and Go module is in the lock file that belongs to the pin.
 """
 NEWEST_ONLY = "no dates published; fixes come in the newest release"
 """Support policy of projects that publish no dates."""
@@ -184,7 +184,7 @@ IMAGES = (
         package="torch-xla",
         pin="trainer/requirements-xla.in",
         rule="no release since November 2025",
-        reason="the only released way from PyTorch to TPUs on GKE that Trainyard has; see [TPUs](tpu.md)",
+        reason="the only released way to run PyTorch on TPUs that Trainyard has; see [TPUs](tpu.md)",
     ),
     Part(
         name="MXNet",
@@ -226,5 +226,5 @@ def render() -> str:
 def _support(part: Part) -> str:
     """Return the last column of a part's row."""
     if part.reason:
-        return f"no longer ({part.rule}); stays: {part.reason}"
+        return f"no longer ({part.rule}); reason to keep it: {part.reason}"
     return f"until {part.ends}: {part.rule}" if part.ends else part.rule

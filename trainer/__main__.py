@@ -21,7 +21,7 @@ LAUNCHER_POLL_SECONDS = 1.0
 PREEMPTION_GRACE_SECONDS = 3.0
 """Seconds that a preempted rank with nothing to save may take to clean up."""
 LAUNCHER_GRACE_SECONDS = 2.0
-"""Most seconds that a rank waits before it exits for a lost peer. The launcher then sees the peer's exit first."""
+"""Most seconds from the loss of a peer to a rank's own exit. The launcher then sees the peer's exit first."""
 
 
 class PreemptionSignal:

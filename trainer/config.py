@@ -33,9 +33,9 @@ class TrainConfig:
     warmup: rules.Share = 0.05
     """Share of the run (0 to 1) in which the learning rate rises linearly from zero."""
     schedule: Literal["cosine", "stable"] = "cosine"
-    """Learning rate after the warm-up: it falls along a cosine, or stays and falls linearly in the last `decay`."""
+    """Learning rate after the warm-up: falls along a cosine, or is stable and falls linearly in the last `decay`."""
     decay: rules.Share = 0.2
-    """Share of the run (0 to 1) in which the learning rate of the schedule stable falls."""
+    """Share of the run (0 to 1), at its end, in which the learning rate of the schedule stable falls."""
     final_rate: rules.Share = 0.0
     """Share of the highest learning rate that is left at the end of the run."""
     weight_decay: rules.WeightDecay
@@ -43,7 +43,7 @@ class TrainConfig:
     log_steps: rules.Count = 20
     """Steps between two printed lines. The first step of a run is always printed."""
     amp: bool = False
-    """Compute in 16 bits if the device is fast at it and autocast considers it safe. Weights keep 32 bits."""
+    """Compute in 16 bits where the device is fast in them and autocast considers them safe. Weights keep 32 bits."""
     accumulate: rules.Count = 1
     """Number of parts to split a rank's batch into, to use less memory.
 
@@ -54,9 +54,9 @@ class TrainConfig:
     seed: Annotated[int, rules.Range(0, rules.MAX_SEED)] = 0
     """Seed of the weights, the order of samples and the augmentation."""
     device: Literal["auto", "cpu", "cuda", "xla"] = "auto"
-    """Device to compute on. auto takes XLA if $PJRT_DEVICE is set, else CUDA if this machine has it, else the CPU."""
+    """Device to compute on. auto uses XLA if $PJRT_DEVICE is set, else CUDA if this machine has it, else the CPU."""
     threads: Annotated[int, rules.Range(0, rules.MAX_THREADS)] = 0
-    """CPU threads of a rank. 0 takes OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs."""
+    """CPU threads of a rank. 0 uses OMP_NUM_THREADS, else this rank's share of the cgroup's CPUs."""
     process_group_timeout: Annotated[float, rules.Range(0, rules.MAX_TIMEOUT_SECONDS, is_exclusive=True)] = 300.0
     """Seconds without an answer after which a rank counts as hanging."""
     bucket: rules.BucketUrl = field(default_factory=lambda: os.environ.get("TRAINYARD_BUCKET", ""))
@@ -79,7 +79,7 @@ class TrainConfig:
     profile_port: Annotated[int, rules.Range(0, rules.MAX_PORT)] = 0
     """Port of the XLA profiler's server, such as 9012, which can take a profile at any time. 0 starts no server."""
     peak_teraflops: rules.Amount = 0.0
-    """Peak 10^12 operations a second of a rank's device, to compute MFU from. 0 takes the peak of a known GPU."""
+    """Peak 10^12 operations a second of a rank's device, to compute MFU from. 0 uses the peak of a known GPU."""
 
     def __post_init__(self) -> None:
         rules.check_settings(self)
@@ -106,7 +106,7 @@ class ImageConfig(TrainConfig):
     channels_last: bool = True
     """Store images as height x width x channels, which makes convolutions faster."""
     sharding: Literal["batch", "model"] = "batch"
-    """Tensors that one program spreads over several XLA devices: the batch, or also the weights of the digits model."""
+    """Tensors that one program spreads over several XLA devices: the batch, or the batch and the weights (model)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class ImagenetConfig(ImageConfig):
     """An image classifier of torchvision or timm, trained on a folder of images or on generated images."""
 
     arch: rules.ModelName = "resnet50"
-    """Name of a model in torchvision, else in timm. timm/NAME takes timm's model if both have it."""
+    """Name of a model in torchvision, else in timm. timm/NAME selects timm's model if both have it."""
     fake_data: bool = True
     """Generate images and labels once on the device instead of reading a data set."""
     data_dir: rules.ImagesFolder = field(default_factory=lambda: os.environ.get("TRAINYARD_DATA", ""))
@@ -141,8 +141,8 @@ class ImagenetConfig(ImageConfig):
     stream: bool = False
     """Read each image when a step needs it, instead of decoding all images once into the cache."""
     cache_dir: str = ""
-    """Folder on a disk of the host for the decoded images. Empty takes `trainyard-images` in the temporary folder.
-    Later runs reuse it."""
+    """Folder on a disk of the host for the decoded images. Empty uses `trainyard-images` in the temporary folder.
+    Later runs reuse the images."""
     image_size: rules.Count = 224
     """Height and width of an image, in pixels."""
     num_classes: Annotated[int, rules.Range(2, rules.MAX_CLASSES)] = 1000
@@ -179,19 +179,19 @@ class LanguageConfig(TrainConfig):
     """Folder with train/ and test/, of *.txt (a document each), *.jsonl and *.parquet (a document per row, in `text`)
     and *.npy (a row of tokens). It is on a disk, or at gs://... or s3://..., by default $TRAINYARD_DATA."""
     preset: PresetName = "1m"
-    """Sizes of the model, by its rough number of weights."""
+    """Sizes of the model, named by its approximate number of weights."""
     layers: rules.NaturalNumber = 0
-    """Number of blocks. 0 takes the preset's."""
+    """Number of blocks. 0 uses the preset's."""
     width: rules.NaturalNumber = 0
-    """Width of the model (hidden size). 0 takes the preset's."""
+    """Width of the model (hidden size). 0 uses the preset's."""
     heads: rules.NaturalNumber = 0
-    """Attention heads. 0 takes the preset's."""
+    """Attention heads. 0 uses the preset's."""
     kv_heads: rules.NaturalNumber = 0
-    """Heads of keys and values (grouped-query attention). 0 takes the preset's."""
+    """Heads of keys and values (grouped-query attention). 0 uses the preset's."""
     hidden: rules.NaturalNumber = 0
-    """Width of the feed-forward layer (intermediate size). 0 takes the preset's."""
+    """Width of the feed-forward layer (intermediate size). 0 uses the preset's."""
     output: Literal["preset", "tied", "untied"] = "preset"
-    """Weights of the output layer: those of the embedding (tied), or their own."""
+    """Weights of the output layer: those of the embedding (tied), or its own (untied)."""
     tokenizer: rules.TokenizerName = "bytes"
     """Tokens of the texts: bytes, pairs of bytes learnt from the training texts (bpe), or those of a tokenizer.json."""
     vocabulary: Annotated[int, rules.Range(MIN_VOCABULARY, rules.MAX_CLASSES)] = 320
@@ -211,8 +211,8 @@ class LanguageConfig(TrainConfig):
     """Tokens of a sample. Documents are packed into samples, and no token attends to another document."""
     parallelism: ParallelismText = ""
     """Sizes of the groups of ranks, such as shard=8,tensor=2. Ranks of a shard group share the weights (FSDP), ranks of
-    a tensor group share each matrix product, and data=N groups have copies. One size can be auto; data is by default.
-    Empty copies the weights to each rank (DDP). On XLA each device is a rank, and tensor is 1."""
+    a tensor group share each matrix product, and data=N groups have copies. One size can be auto, which
+    is data by default. Empty copies the weights to each rank (DDP). On XLA each device is a rank, and tensor is 1."""
     activation_checkpointing: Literal["none", "selective", "full"] = "none"
     """Results of a block that the backward pass computes again, to use less memory: none, all but those of matrix
     products and attention (selective), or all (full)."""
@@ -220,7 +220,7 @@ class LanguageConfig(TrainConfig):
     """Scales of torchao's 8-bit matrix products in the blocks, on GPUs from the L4 and H100 on: one for each matrix
     (tensorwise), one for each row (rowwise, slower and more exact), or none, for products in 16 bits."""
     clip_norm: rules.Amount = 1.0
-    """Maximum norm of the gradient, which is clipped to it. 0 does not clip."""
+    """Norm to which a larger gradient is clipped. 0 does not clip."""
     z_loss: rules.Amount = 0.0
     """Factor of the z-loss, the squared logarithm of the softmax's denominator. It keeps logits small. 0 adds none."""
     evaluate_steps: rules.NaturalNumber = 0
@@ -228,9 +228,9 @@ class LanguageConfig(TrainConfig):
     sample_tokens: rules.NaturalNumber = 200
     """Tokens of a text that the model writes after each evaluation."""
     prompt: str = "The "
-    """Beginning of that text."""
+    """Beginning of the text that the model writes."""
     temperature: rules.Amount = 0.8
-    """Sampling temperature of that text. 0 takes the most likely token."""
+    """Sampling temperature of the text that the model writes. 0 always writes the most likely token."""
     epochs: rules.Epochs = 1
     batch_size: rules.Count = 16
     learning_rate: rules.LearningRate = 3e-3

@@ -88,7 +88,7 @@ def with_local_part(like: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
 
 
 def own_part(tensor: torch.Tensor) -> tuple[slice, ...]:
-    """Return the place of this rank's part in the whole tensor."""
+    """Return the place of this rank's part in the whole tensor: a slice of each dimension."""
     if not is_sharded(tensor):
         return tuple(slice(0, size) for size in tensor.shape)
     # Imported here because a rank with whole tensors does not need it.

@@ -11,13 +11,13 @@ DATA_ERROR = 66
 SLOW_LINK = 69
 """A link between hosts is slower than the job requires. The same hosts would fail again."""
 HANG = 70
-"""A rank did not answer within the time-out. Run it again."""
+"""A rank did not answer within the time-out. Run the job again."""
 RESTARTS_USED = 71
 """A host was lost or preempted, and the job has no restarts left."""
 STORAGE_ERROR = 74
 """The disk or bucket is full, read-only or failing."""
 PREEMPTED = 75
-"""This rank was preempted, or another rank is gone. All finished work is saved; run it again."""
+"""This rank was preempted, or another rank is gone. Run the job again: it resumes from its newest checkpoint."""
 BAD_CONFIGURATION = 78
 """The flags are invalid. The same run would end the same way."""
 

@@ -122,9 +122,9 @@ def _plain_traceback(record: logging.LogRecord) -> bool:
 
 
 def _config_reader(config_from_args: Any, *, should_fork: bool) -> Any:
-    """Return a function that parses torchrun's flags and raises ValueError for all invalid ones.
+    """Return a function that parses torchrun's flags and raises ValueError for any invalid one.
 
-    If it `should_fork` a module, the parsed entry point is a function to fork instead of a command to start.
+    If `should_fork` is True, the entry point of a module is a function to fork instead of a command to start.
     """
 
     def read(arguments: Any) -> tuple[Any, Any, list[str]]:

@@ -159,7 +159,7 @@ class Training:
         with self.runtime.autocast():
             output = self.model(inputs)
             objective, loss = self.task.loss(output, labels)
-        # Other ranks may finish a step with these gradients. From here on, a signal cannot end this rank before a save.
+        # Other ranks may finish a step with these gradients. After this call, a signal cannot end the rank unsaved.
         self.preempted()
         self.state.scaler.scale(objective * scale).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         self.log.meter.add(loss, output, labels)
@@ -256,7 +256,7 @@ def build_components(config: RecipeConfig, runtime: Runtime, report: Reporter) -
         optimizer=optimizer,
         sampler=sampler,
         described=task.describe(),
-        # Has an effect for float16 only, where small gradients would become zero.
+        # The scaler has an effect for float16 only, where small gradients would become zero.
         scaler=torch.amp.GradScaler(runtime.device.type, enabled=runtime.precision == torch.float16),
     )
     if config.compile:
@@ -275,7 +275,7 @@ def check_same_data(data: Data, runtime: Runtime) -> None:
             if count != first[name]:
                 raise DataError(
                     f"rank {rank} has {count} {name}, and rank 0 has {first[name]}; allowed is the same data on all "
-                    "hosts: make --data-dir the same there"
+                    "hosts: give every host the same files in --data-dir"
                 )
 
 

@@ -30,7 +30,7 @@ _BUCKET_URL = (
 )
 _FOLDER_URL = r"file:///[^/\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*\S)?"
 _UNCHAINED = r"(?!.*::|.*[\ud800-\udfff])"
-"""fsspec splits a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
+"""Start of a pattern for URLs: fsspec splits a URL at `::`, and a bucket cannot store a name that is not UTF-8."""
 BUCKET_PATTERN = f"{_UNCHAINED}({_FOLDER_URL}|{_BUCKET_URL})"
 IMAGES_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_BUCKET_URL})"
 """A path, or the URL of a folder."""
@@ -98,7 +98,7 @@ BucketUrl = Annotated[
     str,
     Text(
         f"({BUCKET_PATTERN})?",
-        "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
+        "file:///FOLDER, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in lower case, without '::', '?' and '#'",
         "give --bucket such a URL, or leave it out",
     ),
 ]
@@ -106,7 +106,7 @@ FolderName = Annotated[
     str,
     Text(
         JOB_PATTERN,
-        "one folder name of letters, digits, '-', '_' and the like, no '.' first and no blank at an end",
+        "one folder name of letters, digits, '-', '_' and similar, without '.' at its start or a blank at an end",
         r"give --job a name without any of /\*?[]#% and '::'",
         max_bytes=MAX_NAME_BYTES,
     ),
@@ -119,7 +119,7 @@ ImagesFolder = Annotated[
     str,
     Text(
         IMAGES_PATTERN,
-        "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in small letters, without '::', '?' and '#'",
+        "a folder, gs://BUCKET/FOLDER or s3://BUCKET/FOLDER, BUCKET in lower case, without '::', '?' and '#'",
         "give {flag} such a folder",
     ),
 ]

@@ -36,18 +36,18 @@ PEAK_TERAFLOPS = {
     **dict.fromkeys(("H100", "H200"), (989.0, 494.0)),
     **dict.fromkeys(("B200", "B300"), (2250.0, 1125.0)),
 }
-"""Dense 10^12 operations a second by part of a GPU's name: in 16 bits, and in 32 bits (or TF32).
+"""Peak 10^12 operations a second without sparsity, by part of a GPU's name: in 16 bits, and in 32 bits (or TF32).
 
-From NVIDIA's data sheets of each GPU, in its SXM form if it has one, https://www.nvidia.com/en-us/data-center/.
+From NVIDIA's data sheet of each GPU, in its SXM form if it has one, https://www.nvidia.com/en-us/data-center/.
 """
 Mark = float | torch.cuda.Event
-"""A moment. On CUDA it is an event of the device, so that the host does not wait."""
+"""A point in time: seconds, or on CUDA an event of the device, so that the host does not wait."""
 CPU_BATCHES = 32
 """Number of batches that a Meter on a CPU counts together."""
 
 
 class StepLog:
-    """Count and time steps. Only `emit` waits for the device."""
+    """Count and time steps. Only a step with a line, `emit` and `flush` wait for the device."""
 
     def __init__(
         self, config: TrainConfig, task: Task, state: RunState, runtime: Runtime, report: Reporter, watchdog: Watchdog
@@ -65,9 +65,10 @@ class StepLog:
         self._pending: deque[tuple[int, Callable[[], None]]] = deque()
 
     def count(self, units: int, number: int, steps: int) -> None:
-        """Count a step of this many samples or tokens over all ranks, and queue a line if one is due.
+        """Count a step of `units` samples or tokens over all ranks, and queue a line if one is due.
 
-        Step `number` of the epoch's `steps` is done. The first step of a run and the last of an epoch have a line.
+        The step has this `number` in the epoch of `steps` steps. A line is due at the first step of a run, every
+        `log_steps` steps, and at the last step of an epoch.
         """
         is_first = self.clock.samples == 0
         self.clock.samples += units
@@ -121,7 +122,7 @@ class StepLog:
             "memory_mib": memory / 2**20,
             "goodput": min(100.0, 100 * self._state.useful_seconds / lifetime),
         }
-        # Counted once, after the first line, so that the first step does not wait for it.
+        # Count the operations once, after the first line, so that the first step does not wait for the count.
         if self._logged == 2:
             self._flops = self._task.flops_per_unit(self._state.model)
         if self._flops:
@@ -131,7 +132,7 @@ class StepLog:
         return found
 
     def emit(self, up_to: float = math.inf) -> None:
-        """Report the queued lines up to a step. This is the only call in an epoch that waits for the device."""
+        """Report the queued lines up to a step. Waits for the device."""
         while self._pending and self._pending[0][0] <= up_to:
             self._pending.popleft()[1]()
 
@@ -151,8 +152,8 @@ class Meter:
         self._sums = torch.zeros(numbers, dtype=torch.float64, device=device)
         self._taken = torch.zeros(numbers, dtype=torch.float64)
         self._held: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-        # On a CPU small computations are much faster for many batches at once. On a GPU they cost nothing, and a CUDA
-        # graph overwrites its last logits.
+        # On a CPU small computations are much faster for many batches at once. On a GPU they cost nothing, and the
+        # next run of a CUDA graph overwrites the logits, so they cannot be kept.
         self._max_held = CPU_BATCHES if device.type == "cpu" else 1
 
     def add(self, loss_sum: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
@@ -189,7 +190,7 @@ class Meter:
         return {"loss": loss / max(count, 1), "accuracy": 100 * right / max(count, 1)}, int(count)
 
     def since(self, sums: torch.Tensor) -> list[float]:
-        """Return the difference of the sums to those of the last call."""
+        """Return the growth of each sum since the last call. Waits for the device."""
         now = sums.cpu()
         found: list[float] = (now - self._taken).tolist()
         self._taken = now
@@ -197,7 +198,7 @@ class Meter:
 
 
 class RateClock:
-    """Seconds since the last call, and samples a second of all ranks since the start."""
+    """Clock for the seconds since the last lap, and for all ranks' samples a second since the start."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -213,7 +214,7 @@ class RateClock:
         return time.monotonic() - self._started
 
     def lap(self) -> tuple[float, float]:
-        """Return the seconds since the last call, and the global rate."""
+        """Return the seconds since the last call, and all ranks' samples a second since the start."""
         now = time.monotonic()
         since, self._last_lap = now - self._last_lap, now
         return max(since, 1e-9), self.samples / max(now - self._started, 1e-9)
@@ -226,11 +227,11 @@ class StepTimes:
     steps: int
     """Number of steps."""
     total: float
-    """From each step's request for data to the end of its update."""
+    """Time from each step's request for data to the end of its update."""
     data: float
-    """Waiting for data. On CUDA the device's wait, which is shorter than the host's if the device has work left."""
+    """Wait for data. On CUDA it is the device's wait, which is shorter than the host's if the device has work left."""
     all_reduce: float
-    """From the end of each rank's backward pass to the last averaged gradient. It is the part of the
+    """Time from the end of this rank's backward pass to the last averaged gradient. This is the part of the
     communication that does not overlap with computation."""
 
 
@@ -265,7 +266,7 @@ class StepClock:
         self._marks.append((self._begun, self._data_arrived, self._own_end, self._gradients_arrived, self._now()))
 
     def take(self) -> StepTimes:
-        """Return the times since the last call. On CUDA the device must have finished the last step."""
+        """Return the times since the last call. On CUDA this waits until the device has finished the last step."""
         total = data = all_reduce = 0.0
         for begun, fed, own, reduced, ended in self._marks:
             total += _between(begun, ended)
@@ -319,7 +320,7 @@ def flops_per_sample(model: nn.Module, shape: tuple[int, ...]) -> float | None:
 def _convolution_backward_flops(
     gradient: Sequence[int], images: Sequence[int], weight: Sequence[int], *rest: object, **_named: object
 ) -> int:
-    """Count both gradients, of images and of weights. Each costs as much as the convolution.
+    """Return the operations of both gradients, of images and of weights. Each costs as much as the convolution.
 
     torch's own count ignores groups. `rest` is bias, stride, padding, dilation, transposed, output padding, groups and
     the requested gradients.

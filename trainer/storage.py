@@ -101,7 +101,7 @@ class Folder:
         )
 
     def _list(self, *, detail: bool) -> list[Any]:
-        """Return fsspec's listing: paths, or with details facts about each."""
+        """Return fsspec's listing: paths, or facts about each path if `detail` is True."""
 
         def list_folder() -> list[Any]:
             self._filesystem.invalidate_cache()
@@ -180,7 +180,7 @@ class Folder:
                 return
             self._filesystem.makedirs(self.path, exist_ok=True)
             draft = target + UNFINISHED_SUFFIX
-            # Not fsspec's own file: after an error during a write it would still close and keep the partial content.
+            # Do not use fsspec's own file: after an error during a write, it would keep the partial content.
             with open(draft, "wb", buffering=0) as file:  # noqa: PTH123  # fsspec's path
                 yield cast("IO[bytes]", file)
                 os.fsync(file.fileno())

@@ -106,7 +106,7 @@ class Scores:
 
         self._runtime = runtime
         ranks: dict[str, Any] = {"dist_sync_fn": sum_over_ranks, "distributed_available_fn": lambda: runtime.world > 1}
-        # Without validation, which would wait for the device at every batch.
+        # Turn off validation, which would wait for the device at every batch.
         options: dict[str, Any] = {"average": "micro", "ignore_index": NO_LABEL, "validate_args": False, **ranks}
         accuracies = [MulticlassAccuracy(classes, top_k=most, **options) for most in (1, min(TOP_K, classes))]
         sums = [SumMetric(nan_strategy="disable", **ranks).set_dtype(torch.float64) for _ in range(2)]
@@ -189,9 +189,10 @@ class Task(Protocol):
     main_measure: str
     """Name of the evaluation measure that the run reports at its end, with the best value."""
     best: Callable[[float, float], float] = staticmethod(max)
+    """Function that returns the better of two values of the main measure."""
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """Return the model on its device, with its first weights, and its optimizer."""
+        """Return the model on its device, with its initial weights, and its optimizer."""
 
     def describe(self) -> dict[str, Any]:
         """Return what an export needs to know about the model, as JSON."""

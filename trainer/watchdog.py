@@ -19,9 +19,9 @@ from trainer.exit_codes import HANG
 from trainer.runtime.base import Runtime
 
 MAX_POLL_SECONDS = 1.0
-"""Longest time between two polls in seconds. With a short time-out it is an eighth of the time-out."""
+"""Longest time between two polls in seconds. With a time-out below 8 s, the watchdog polls every eighth of it."""
 REPORT_GRACE_SECONDS = 3.0
-"""Seconds that a rank waits before it exits, so that all other running ranks can print their stack traces."""
+"""Most seconds that a rank waits before it exits, so that all other running ranks can print their stack traces."""
 SILENCE_SECONDS = 2 * MAX_POLL_SECONDS
 """Seconds without a heartbeat after which a rank's process counts as stopped."""
 SETUP_SECONDS = 300.0
@@ -43,9 +43,9 @@ class Heartbeat:
     progress: int = 0
     """Number of progress marks of the training. It does not change if the training hangs."""
     steps: int = 0
-    """Number of steps in `seconds`."""
+    """Number of steps that `seconds` covers."""
     seconds: float = 0.0
-    """Seconds of this rank's own part of these steps, without waiting for other ranks."""
+    """Seconds of this rank's own work in these steps, without its waits for other ranks."""
 
     def text(self) -> str:
         """Return the heartbeat as JSON."""
@@ -53,7 +53,7 @@ class Heartbeat:
 
     @classmethod
     def read(cls, text: bytes) -> Heartbeat:
-        """Parse the heartbeat of another rank."""
+        """Return the heartbeat that `text` wrote as JSON."""
         return cls(*json.loads(text))
 
 
@@ -134,7 +134,7 @@ class Watchdog:
         return bool(self._store and self._store.check(["hang"]))
 
     def _exit_hanging(self) -> None:
-        """Print the stack of every thread and the rank at fault. End the process once all ranks have done so."""
+        """Print every thread's stack and the rank at fault. Exit when all ranks have, or the grace time is over."""
         faulthandler.dump_traceback(all_threads=True)
         rank, blame = self._runtime.rank, "its training makes no progress"
         # The rank that keeps the store may exit first. Then this rank exits without the store.
@@ -156,7 +156,7 @@ class Watchdog:
         os._exit(HANG)
 
     def _ranks_at_fault(self) -> str:
-        """Return the ranks whose process is stopped. If all run, return the ranks with the least progress."""
+        """Return a text with the ranks whose process is stopped or, if all run, the ranks with the least progress."""
         before = self._heartbeats()
         until = time.monotonic() + SILENCE_SECONDS
         while (silent := self._silent_since(before)) and time.monotonic() < until:
@@ -170,7 +170,7 @@ class Watchdog:
         return f"{_names(behind)} made the least progress"
 
     def _silent_since(self, before: list[Heartbeat]) -> list[int]:
-        """Return the other ranks without a poll since then, except ranks that are printing their own report."""
+        """Return the other ranks that have not polled since `before`, except ranks that print their own report."""
         assert self._store
         return [
             rank
@@ -188,7 +188,7 @@ class Stragglers:
         self._slow_windows = [0] * world
 
     def update(self, heartbeats: list[Heartbeat], now: float) -> list[tuple[int, float]]:
-        """Return the ranks that were slow in several windows, each with its ratio to the others."""
+        """Return the ranks that were slow in several windows in a row, each with its ratio to the others' median."""
         pairs = list(zip(heartbeats, self._before, strict=True))
         if now - self._updated < WINDOW_SECONDS or any(one.steps <= before.steps for one, before in pairs):
             return []

@@ -1,4 +1,4 @@
-"""torchtitan's model in the bench is the trainer's model, and every rung of the ladder trains it."""
+"""torchtitan's model in the bench is the trainer's model, and every variant on a GPU trains it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import nn
 
 from bench import trainer_rank
 from bench.reference_loops import TorchtitanModel, torchtitan_model
-from bench.trainer import ladder_rate
-from bench.trainer_rank import GPU_RUNGS, KINDS, ladder_config, language_blocks
+from bench.trainer import variant_rate
+from bench.trainer_rank import GPU_VARIANTS, KINDS, language_blocks, variant_config
 from trainer.config import LanguageConfig
 from trainer.language.decoder import Decoder, initialize, join_qkv, split_qkv
 from trainer.language.sizes import Sizes
@@ -78,12 +78,12 @@ def test_both_sides_train_on_all_tokens(
     assert "step 20 loss" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("rung", GPU_RUNGS)
-def test_rungs_of_the_ladder_have_a_kind_and_a_rate(rung: str) -> None:
-    assert f"gpu_{rung}" in KINDS
-    config = ladder_config(Path("/texts"), rung)
-    assert (config.compile, config.float8 != "none") == (rung != "eager", rung == "float8")
+@pytest.mark.parametrize("variant", GPU_VARIANTS)
+def test_gpu_variants_have_a_kind_and_a_rate(variant: str) -> None:
+    assert f"gpu_{variant}" in KINDS
+    config = variant_config(Path("/texts"), variant)
+    assert (config.compile, config.float8 != "none") == (variant != "eager", variant == "float8")
     # 10 steps of 4096 tokens in 4 s.
-    result = ladder_rate(rung, "NVIDIA H100 80GB HBM3", 4.0, 989e12)
-    assert result.line() == f"gpu-language-rate-{rung}  10,240 tokens/s on NVIDIA H100 80GB HBM3, MFU 8.5%"
-    assert ladder_rate(rung, "some GPU", 4.0, None).line().endswith("no peak is known")
+    result = variant_rate(variant, "NVIDIA H100 80GB HBM3", 4.0, 989e12)
+    assert result.line() == f"gpu-language-rate-{variant}  10,240 tokens/s on NVIDIA H100 80GB HBM3, MFU 8.5%"
+    assert variant_rate(variant, "some GPU", 4.0, None).line().endswith("no peak is known")

@@ -10,7 +10,7 @@ ROWS = {
             "tests/local/test_cluster.py::test_cluster_killed_restarts_with_its_data",
         ),
         (
-            "`stop` kills, removes the cgroups and one folder.",
+            "`stop` kills the processes, then removes the cgroups and one folder.",
             "tests/local/test_cluster.py::test_cluster_stop_leaves_nothing",
         ),
         (
@@ -151,11 +151,11 @@ ROWS = {
             "tests/components/test_training_job.py::test_operator_job_is_replaced_on_change",
         ),
         (
-            "A TrainJob has its own TrainingRuntime, which gets a new name at each change.",
+            "A TrainJob has its own TrainingRuntime, which gets a new name at each change:",
             "tests/components/test_training_job.py::test_train_job_runtime_is_replaced_before_deletion",
         ),
         (
-            "Trainyard sends it as a Kubernetes Secret; no model contains its value.",
+            "Trainyard sends the value as a Kubernetes Secret; no settings class contains it.",
             "tests/components/test_program.py::test_program_secret_is_only_in_secret_of_job",
             "tests/components/test_training_job.py::test_job_secrets_are_only_in_its_secret",
             "tests/rehearsal/test_canary.py::test_state_has_no_secret",

@@ -40,7 +40,7 @@ ROWS = {
             "tests/unit/test_requirements_and_data.py::test_conflict_with_the_image_names_package_and_both_versions",
         ),
         (
-            "On GKE and EKS, it builds the image with buildx and pushes it, as the trainer's image.",
+            "On GKE and EKS, it builds the image with buildx and pushes it, as it does with the trainer's image.",
             "tests/components/test_gke.py::test_gke_job_with_requirements_runs_image_over_trainer_image",
             "tests/rehearsal/test_varied_stacks.py::test_stack_is_accepted_and_its_pods_fit_nodes[packages and data]",
         ),
@@ -58,7 +58,7 @@ ROWS = {
             "tests/commands/test_project.py::test_init_adds_the_requirements_file_of_a_script",
         ),
         (
-            "Any other path is a path in the job's image",
+            "A `script` that does not begin with `./` or `../` is a path in the job's image",
             "tests/unit/test_image_rules.py::test_script_of_image_is_accepted",
             "tests/unit/test_command.py::test_host_command_script_runs_under_launcher_of_its_image",
         ),
@@ -314,7 +314,7 @@ ROWS = {
             "tests/unit/test_docs.py::test_versions_page_lists_go_programs",
         ),
         (
-            "A test fails 30 days before a date.",
+            "A test fails 30 days before such a date.",
             "tests/unit/test_docs.py::test_versions_page_part_has_month_of_support",
         ),
     ),

@@ -201,7 +201,7 @@ ROWS = {
             "tests/unit/test_operator_releases.py::test_kueue_timeout_covers_longest_deadline",
         ),
         (
-            "The launcher of a queued `mpi-job` therefore waits for their sshd itself",
+            "The launcher of a queued `mpi-job` therefore waits for the workers' sshd itself",
             "tests/components/test_training_job.py::test_mpi_launcher_of_queued_job_waits_for_workers",
         ),
         (

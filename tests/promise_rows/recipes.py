@@ -22,7 +22,7 @@ ROWS = {
             "tests/unit/test_docs.py::test_examples_index_lists_every_page",
         ),
     ),
-    "docs/recipes/digits-jobset.md": (("Two hosts as a JobSet.", f"{EVERY_RANK}[digits-jobset]"),),
+    "docs/recipes/digits-jobset.md": (("Two hosts train as a JobSet.", f"{EVERY_RANK}[digits-jobset]"),),
     "docs/recipes/digits-ray.md": (
         (
             "the operator recreates it, and all ranks continue from the last checkpoint",

@@ -125,7 +125,7 @@ ROWS = {
     ),
     "docs/results.md": (
         (
-            "copies the newest checkpoint, the metrics and the run record to this machine",
+            "copies the newest checkpoint, the metrics and the run record out of the bucket",
             "tests/commands/test_bucket.py::test_copy_results_copies_newest_checkpoint_and_metrics",
         ),
         (

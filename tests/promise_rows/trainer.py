@@ -71,7 +71,7 @@ ROWS = {
             "tests/trainer/test_export.py::test_exported_run_has_the_loss_of_its_evaluation",
         ),
         (
-            "trains them alone",
+            "trains only them",
             "tests/trainer/test_export.py::test_adapters_are_trained_saved_and_merged",
         ),
         (
@@ -118,7 +118,8 @@ ROWS = {
             "tests/trainer/test_faults.py::test_read_only_disk_ends_run",
         ),
         (
-            "this rank was preempted (SIGTERM, Ctrl-C), or another rank is gone; the current step is saved",
+            "this rank was preempted (SIGTERM, Ctrl-C), and saved its current step if there was one; or another rank "
+            "is gone",
             "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
             "tests/trainer/test_preemption.py::test_ctrl_c_saves_like_sigterm",
         ),

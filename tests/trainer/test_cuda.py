@@ -147,4 +147,4 @@ def test_batch_beyond_gpu_memory_is_bad_configuration(digits: Path) -> None:
 def test_more_ranks_than_gpus_are_rejected(digits: Path) -> None:
     ended = run("--epochs=1", f"--device={DEVICE}", processes=17, recipe="digits", data=digits)
     assert ended.codes == [BAD_CONFIGURATION], ended.output
-    assert "processes per host is 17; allowed is at most " in ended.output
+    assert "processes_per_host is 17; allowed is at most " in ended.output

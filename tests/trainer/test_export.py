@@ -325,7 +325,7 @@ def test_checkpoint_that_cannot_be_exported_is_rejected(state: str, data: Path, 
     words = {
         "empty": "has no complete checkpoint",
         "digits": "is not of recipe language",
-        "layout": "attention.key.weight is of another trainer; give --checkpoint another one",
+        "layout": "attention.key.weight is not a weight of this trainer's model; give --checkpoint another one",
         "damaged": "is wrong; give --checkpoint another one",
         "flag": "--dtype",
     }

@@ -120,13 +120,13 @@ def test_cache_on_full_disk_must_be_small(tmp_path: Path, monkeypatch: pytest.Mo
         if has_room:
             assert load(tmp_path / "data", place).num_samples == 4
         else:
-            with pytest.raises(StorageError, match="a tenth of the disk must stay; allowed is one for"):
+            with pytest.raises(StorageError, match="a tenth of the disk must stay free; allowed is a disk for"):
                 load(tmp_path / "data", place)
 
 
 def test_cache_on_too_small_disk_is_rejected(tmp_path: Path) -> None:
     images = [ImageFile(file="none", start=0, size=1, version="", name="none", label=0)] * 1000
-    with pytest.raises(StorageError, match=r"allowed is one for 2793967\.7 GiB of decoded images: set --cache-dir"):
+    with pytest.raises(StorageError, match=r"allowed is a disk for 2793967\.7 GiB of decoded images: set --cache-dir"):
         load_cached(Folder(str(tmp_path)), images, 10**6, tmp_path / "cache", is_builder=True, heartbeat=lambda: None)
 
 

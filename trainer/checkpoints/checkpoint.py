@@ -41,9 +41,10 @@ class HostCopies:
         self._copies: Tensors = {}
 
     def start(self, tensors: Tensors) -> Future[Tensors]:
-        """Start to copy. No tensor may change until the copy is done. Each copy overwrites the previous one.
+        """Start to copy the tensors and return the future copies. No tensor may change until the copy is done.
 
-        On CUDA the device must have finished computing the tensors, because a separate stream copies them.
+        Each copy overwrites the previous one. On CUDA the device must have finished computing the tensors, because
+        a separate stream copies them.
         """
         return self._thread.submit(self._copy, tensors)
 
@@ -77,10 +78,10 @@ class SavedState:
 
 
 class SaveHooks:
-    """Callbacks of a save, which run in the background. These do nothing."""
+    """Callbacks of a save, which run in the background. The methods of this base class do nothing."""
 
     def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
-        """Raise DivergedError for a tensor that is not worth resuming. This ends the save on all ranks."""
+        """Raise DivergedError for a tensor from which no run should resume. The error ends the save on all ranks."""
 
     def verify_lease(self) -> None:
         """Raise an error if this run may no longer change the folder.
@@ -130,7 +131,7 @@ class Checkpoints(SaveHooks):
         folder = self.folder.child(checkpoint_name(step))
         writer = TensorFilesWriter(folder, saved.facts, rank=self._runtime.rank, hooks=self)
         group, alone = self._runtime.background_group(), self._runtime.world == 1
-        # Not torch's async_save, which also inspects each tensor in the training thread first.
+        # Do not use torch's async_save, which first inspects each tensor in the training thread.
         copying = self._copy = self._copies.start(dict(saved.tensors))
         self._save = self._thread.submit(
             lambda: write(copying.result(), storage_writer=writer, process_group=group, no_dist=alone)
@@ -185,7 +186,8 @@ class Checkpoints(SaveHooks):
         `check_compatible` raises ValueError for a checkpoint that this run cannot resume. `skipped` receives the name
         of each unused checkpoint and the reason. `sharded_like` returns a tensor whose sharding the saved tensor of
         that name gets, or None. Raises DataError if there are checkpoints but none is usable, because starting over
-        would hide the loss. Raises StorageError if the storage fails, because an older checkpoint would hide that too.
+        would hide that they are lost. Raises StorageError if the storage fails, because an older checkpoint would hide
+        the failure.
         """
         names = self._runtime.broadcast(self._newest_first() if self._runtime.rank == 0 else [])
         self._rejected = set()

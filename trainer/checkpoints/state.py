@@ -51,12 +51,12 @@ class RunState:
     began: float = field(default_factory=time.time)
     """Start of the run, before its first restart, in seconds since 1970."""
     useful_seconds: float = 0.0
-    """Seconds of the steps that led to this state, over all restarts."""
+    """Seconds of the steps that led to this state, without waits for data, over all restarts."""
 
     def capture(self, runtime: Runtime) -> SavedState:
         """Return the state to save. All ranks must call this; only their random numbers differ.
 
-        Does not copy tensors that only the optimizer changes: copy those before the next update.
+        Does not copy tensors that only the optimizer changes: the caller copies those before the next update.
         """
         runtime.sync_buffers(self.model)
         buffers = {name for name, _ in self.model.named_buffers()}
@@ -142,7 +142,7 @@ class RunState:
         return None if weight is None else runtime.host_like(weight)
 
     def _model_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield each tensor of the model that training changes, with its name. One with several names comes once."""
+        """Yield each tensor of the model that training changes, with its name. Skips further names of a tensor."""
         seen: set[int] = set()
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             is_fixed = isinstance(tensor, nn.Parameter) and not tensor.requires_grad

@@ -1,7 +1,7 @@
 """Write and read a checkpoint's tensors for torch.distributed.checkpoint: one file per rank and one manifest.
 
-Unlike torch's FsspecWriter, it writes a SHA-256 for every tensor and names the file in storage errors. The manifest is
-JSON, because a pickle could run code while torch loads it.
+Unlike torch's FsspecWriter, this module writes a SHA-256 of every tensor and names the file in storage errors.
+The manifest is JSON, because a pickle could run code while torch loads it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def destination(
 ) -> dict[str, torch.Tensor]:
     """Return empty tensors for everything in a checkpoint. On `meta` they use no memory.
 
-    `sharded_like` returns a tensor for a name. If that has the saved size, allocate only this rank's part.
+    `sharded_like` returns a tensor for a name, or None. If that tensor has the saved size, allocate only this rank's
+    part.
     """
     tensors = {}
     for name, found in read_metadata(manifest).state_dict_metadata.items():
@@ -249,7 +250,7 @@ class TensorFilesReader(_UnchangedPlans, StorageReader):
         return cast("dict[str, Any]", self._metadata.storage_data[item.storage_index])
 
     def _check_size(self, name: str, items: list[ReadItem]) -> None:
-        """Raise ValueError if the file ends before one of its tensors, because a bucket rejects a read past the end."""
+        """Raise ValueError if the file is too short for its tensors, because a bucket rejects a read past the end."""
         size = self._folder.facts(name).size
         for item in items:
             place = self._place(item)

@@ -176,9 +176,9 @@ def load_data(config: DigitsConfig | ImagenetConfig, runtime: Runtime) -> Data:
 
 
 def read_idx(path: Path, *, dimensions: int) -> torch.Tensor:
-    """Return the bytes of an IDX file: two zero bytes, type, number of dimensions, big-endian sizes, elements.
+    """Return the elements of an IDX file of bytes, as a tensor with the sizes in the file.
 
-    Raises DataError with the file's name.
+    The file has two zero bytes, type, number of dimensions, big-endian sizes, elements. Raises DataError with its name.
     """
     try:
         content = path.read_bytes()

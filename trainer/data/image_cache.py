@@ -37,19 +37,19 @@ LOCK = "lock"
 DRAFT_SUFFIX = ".draft"
 """Ending of the folder of an unfinished cache."""
 DRAFTS = "[0-9a-f]" * 16 + DRAFT_SUFFIX
-"""Pattern of these folders. The trainer removes no other files of the user."""
+"""Pattern of the names of these folders. The trainer removes no other files of the user."""
 POLL_SECONDS = 0.1
 """Seconds between two checks of a lock or of a cache that another process builds."""
 PIXELS = "pixels"
 """File of the decoded images."""
 VERSION = 4
-"""Version of the cache. Raise it to decode images differently: no run then uses older caches."""
+"""Version of the cache. Raise it when images are decoded differently, so that no run uses older caches."""
 GREY_LEVELS_RATIO = 257
 """Ratio of 16-bit grey to 8-bit grey: white is 65535 = 255 x 257."""
 SPARE_DISK_SHARE = 0.1
 """Share of the disk that a cache leaves free. Below that share the kubelet starts to evict pods."""
 FULL_DISK_SHARE = 0.01
-"""Share of the free space that a cache may take on a fuller disk. So little has no effect there."""
+"""Share of the free space that a cache may take even if less than SPARE_DISK_SHARE is free. It is negligible."""
 HEARTBEAT_IMAGES = 256
 """Images decoded between two heartbeats."""
 BROKEN_SHARE = 0.1
@@ -169,8 +169,8 @@ def _build(source: Folder, images: list[ImageFile], side: int, place: Path, hear
     disk = shutil.disk_usage(place.parent)
     if needed > max(disk.free - SPARE_DISK_SHARE * disk.total, FULL_DISK_SHARE * disk.free):
         raise StorageError(
-            f"{place.parent} has {disk.free / 2**30:.1f} GiB free, a tenth of the disk must stay; allowed is one "
-            f"for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or make --image-size smaller"
+            f"{place.parent} has {disk.free / 2**30:.1f} GiB free, a tenth of the disk must stay free; allowed is a "
+            f"disk for {needed / 2**30:.1f} GiB of decoded images: set --cache-dir, or make --image-size smaller"
         )
     draft = place.with_suffix(DRAFT_SUFFIX)
     draft.mkdir()

@@ -21,9 +21,9 @@ IMAGE_ENDINGS = (
 )
 """Lower-case endings of image files."""
 NOTES_ENDING = ".txt"
-"""Ending of files next to images that are not images, such as Tiny-ImageNet's boxes."""
+"""Ending of text files next to images, such as Tiny-ImageNet's boxes. They need no warning."""
 ANNOTATIONS = "val/val_annotations.txt"
-"""Tiny-ImageNet's classes of its test images: file name, class and a box, separated by tabs."""
+"""Tiny-ImageNet's file of test images. Each line has file name, class and box, separated by tabs."""
 CLASS_NAMES = "classes.txt"
 """Optional names of the classes of shards, one per line."""
 MAX_LABEL_BYTES = 2**20
@@ -50,7 +50,7 @@ class ImageFile(NamedTuple):
 def find_images(folder: Folder, split: str, runtime: Runtime, *, train_classes: int = 0) -> tuple[list[ImageFile], int]:
     """Return the images of `train` or `val` in a fixed order, and the number of classes.
 
-    `train_classes` is the number of classes of the training set. Raises DataError with the folder. Layouts:
+    `train_classes` is the training set's number of classes. Raises DataError for missing or invalid images. Layouts:
     - ImageNet: `SPLIT/CLASS/*.JPEG`
     - Tiny-ImageNet: `SPLIT/CLASS/images/*.JPEG` with `val/val_annotations.txt`
     - WebDataset, https://github.com/webdataset/webdataset#the-webdataset-format: `SPLIT-*.tar` with `KEY.jpg` and
@@ -120,7 +120,7 @@ def _in_class(folder: Folder, name: str, facts: FileFacts, numbers: dict[str, in
         raise DataError(f"{folder.url}/{name} is not in a class folder: move it into {split}/CLASS/ or remove it")
     if class_name not in numbers:
         where = f"{folder.url}/{split}/{class_name}"
-        raise DataError(f"{where}: class {class_name!r} is not in the training set; remove it or add it there")
+        raise DataError(f"{where}: class {class_name!r} is not in the training set; remove it, or add it to train/")
     return _whole(folder, name, facts, numbers[class_name])
 
 

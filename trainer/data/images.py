@@ -70,7 +70,10 @@ class FolderImages:
                 "--num-classes out, or set --data-dir to the right folder"
             )
         if self.classes < MIN_CLASSES:
-            raise DataError(f"{config.data_dir} has images of one class; allowed are two classes or more: add them")
+            raise DataError(
+                f"{config.data_dir} has images of one class; allowed are two classes or more: add images of another "
+                "class"
+            )
         test, _ = find_images(folder, "val", runtime, train_classes=self.classes)
         self._train, self._test = (self._open(config, folder, images, runtime) for images in (train, test))
         self.num_samples, self.num_tests = len(self._train.labels), len(self._test.labels)

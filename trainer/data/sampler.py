@@ -12,9 +12,9 @@ class Share:
     """A rank's part of a step's samples."""
 
     indices: torch.Tensor
-    """The samples of this rank."""
+    """Indices of this rank's samples in the training set."""
     all_indices: torch.Tensor
-    """The samples of all ranks."""
+    """Indices of all ranks' samples in the training set."""
     offset: int
     """Number of the step's samples that lower ranks take."""
     total: int

@@ -41,7 +41,7 @@ class TokenRow(NamedTuple):
     """URL of the file, in messages."""
 
     def check(self, tokens: Row, coder: Coder) -> Row:
-        """Return some tokens of this row. Raises DataError if one is not a token of the tokenizer."""
+        """Return `tokens`, a part of this row. Raises DataError if the tokenizer does not have one of them."""
         if len(tokens) and (highest := int(tokens.max())) >= coder.size:
             raise DataError(
                 f"{self.file} has token {highest}; allowed are 0 to {coder.size - 1}, those of the tokenizer: set "
@@ -73,7 +73,10 @@ class Tokens:
         return len(samples) * self._context - (missing if (samples == self.num_samples - 1).any() else 0)
 
     def batch(self, samples: Numbers, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the tokens of these samples, and the next token of each. Rows beyond the samples have no labels."""
+        """Return the tokens of these samples, and the next token of each: two tensors of rows x context.
+
+        Rows beyond the samples have no labels.
+        """
         places = samples[:, None] * self._context + np.arange(self._context + 1)
         found = torch.full((rows, self._context + 1), self._coder.separator, dtype=torch.int64)
         found[: len(samples)] = torch.from_numpy(self._gather(places.clip(max=self.num_targets)))
@@ -93,7 +96,7 @@ class Tokens:
 
 
 def _joined(documents: Sequence[bytes], coder: Coder) -> TokenRow:
-    """Return the tokens of documents with a separator before each. Without documents it is only a separator."""
+    """Return the tokens of documents with a separator before each. Without documents, return only a separator."""
     parts = list(coder.encode(documents)) or [np.empty(0)]
     row = np.full(sum(map(len, parts)) + len(parts), coder.separator, dtype=np.min_scalar_type(coder.size))
     start = 1
@@ -208,7 +211,7 @@ def _tokens(folder: Folder, name: str, where: str) -> Row:
 def _table(folder: Folder, name: str, where: str) -> Iterator[tuple[int, object]]:
     """Yield the number and the text of each row of a Parquet file."""
     try:
-        # Imported here because only the image for frameworks has it.
+        # Imported here because only the image for frameworks has pyarrow.
         import pyarrow  # type: ignore[import-untyped]  # without type hints
         from pyarrow import parquet
     except ImportError:

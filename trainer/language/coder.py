@@ -51,7 +51,7 @@ class Coder:
         return bytes(tokens).decode("utf-8", errors="replace")
 
     def lengths(self) -> Row:
-        """Return the bytes of text of each token, 0 for special ones."""
+        """Return the number of bytes of text of each token, 0 for special tokens."""
         return np.array([1] * SEPARATOR + [0])
 
 
@@ -87,7 +87,7 @@ class FileCoder(Coder):
         return str(self._tokenizer.decode(list(tokens)))
 
     def lengths(self) -> Row:
-        """Return the bytes of text of each token, 0 for special ones."""
+        """Return the number of bytes of text of each token, 0 for special tokens."""
         settings = json.loads(self._tokenizer.to_str())
         # Byte-level tokenizers write each byte as a letter. Others write text, with a mark for a space.
         is_byte_level = "ByteLevel" in json.dumps([settings["pre_tokenizer"], settings["decoder"]])
@@ -122,7 +122,7 @@ def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[byt
             raise invalid_setting("tokenizer", where, allowed, "give --tokenizer that file, or --job another name")
     coder = FileCoder(text, where, runtime.heartbeat)
     if coder.size > config.vocabulary:
-        allowed = f"at least {coder.size}, the tokens of {where}"
+        allowed = f"at least {coder.size}, the number of tokens of {where}"
         raise invalid_setting("vocabulary", config.vocabulary, allowed, "raise --vocabulary")
     if folder and not saved and runtime.rank == 0:
         folder.write(TOKENIZER_FILE, text.encode())

@@ -1,4 +1,4 @@
-"""Models in Hugging Face's format: read and describe one, and `python -m trainer export` of a checkpoint."""
+"""Models in Hugging Face's format: read and describe one, and export a checkpoint (`python -m trainer export`)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ https://huggingface.co/docs/transformers/model_doc/llama#transformers.LlamaConfi
 
 
 def published_weights(name: str, weight: torch.Tensor, sizes: Sizes) -> dict[str, torch.Tensor]:
-    """Return a weight by Hugging Face's name. Queries, keys and values are one weight here and three in that format.
+    """Return a weight by Hugging Face's names. Queries, keys and values are one weight here and three in that format.
 
     The name of a LoRA adapter begins with its layer's.
     """
@@ -222,10 +222,10 @@ def write_model(
 
 @dataclass(frozen=True, kw_only=True)
 class ExportConfig:
-    """Write a checkpoint of the recipe language as Hugging Face's transformers reads it."""
+    """Write a checkpoint of the recipe language in the format of Hugging Face's transformers."""
 
     checkpoint: str
-    """Folder or URL of a checkpoint, or of a job's checkpoints, of which the newest complete one is taken."""
+    """Folder or URL of a checkpoint, or of a job's checkpoints, of which the newest complete one is exported."""
     to: str
     """Folder or URL to write config.json, the weights and the tokenizer into."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -239,7 +239,7 @@ def export(arguments: Sequence[str]) -> None:
     config = parse_settings(ExportConfig, "python -m trainer export", arguments)
     folder, target, dtype = find_checkpoint(config.checkpoint), Folder(config.to), getattr(torch, config.dtype)
     if any(map(WEIGHTS_NAME.fullmatch, target.names())):
-        # These could be LoRA's fixed weights, or mix with the new ones.
+        # The folder's weights could be those that LoRA keeps fixed, or would mix with the new ones.
         raise invalid_setting("to", config.to, "a folder without model*.safetensors", "give --to another one")
     try:
         manifest = read_manifest(folder)
@@ -265,7 +265,7 @@ def export(arguments: Sequence[str]) -> None:
 
 
 def find_checkpoint(url: str) -> Folder:
-    """Return a checkpoint's folder, or the newest complete one of a job's. Raises DataError if there is none."""
+    """Return the folder of a checkpoint, or of the newest complete one of a job. Raises DataError if there is none."""
     from trainer.checkpoints.tensor_files import MANIFEST, is_complete
 
     folder = Folder(url)
@@ -296,7 +296,7 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
         try:
             parts = published_weights(name.removeprefix(MODEL), whole[name], sizes)
         except KeyError:
-            problem = f"{name} is of another trainer; give --checkpoint another one"
+            problem = f"{name} is not a weight of this trainer's model; give --checkpoint another one"
             raise DataError(f"checkpoint {folder.url} cannot be used: {problem}") from None
         owners.update(dict.fromkeys(parts, name))
         shapes.update({published: list(part.shape) for published, part in parts.items()})
@@ -318,7 +318,7 @@ def saved_weights(folder: Folder, manifest: dict[str, Any]) -> tuple[Shapes, Rea
 
 
 def merged_weights(base: PublishedModel, adapters: Shapes, read: Read, *, scale: float) -> tuple[Shapes, Read]:
-    """Return the same as `saved_weights` for a published model whose weights include the LoRA adapters."""
+    """Return shapes and a reader, as `saved_weights` does, for a published model with the LoRA adapters added."""
 
     def merged(name: str) -> torch.Tensor:
         weight = base.read(name, base.places[name].shape).float()

@@ -31,7 +31,7 @@ def shard_model(model: Decoder, sizes: Parallelism, device_type: str, *, dtype: 
     mesh = init_device_mesh(device_type, (sizes.data, sizes.shard, sizes.tensor), mesh_dim_names=(DATA, SHARD, TENSOR))
     if sizes.tensor > 1:
         _divide_matrices(model, mesh[TENSOR])
-    # Cast weights alone: the angles of the rotary embedding need 32 bits.
+    # Cast only the weights: the angles of the rotary embedding need 32 bits.
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
     copies = mesh[DATA, SHARD] if sizes.data > 1 else mesh[SHARD]
     for block in model.blocks:

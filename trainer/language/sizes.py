@@ -18,7 +18,7 @@ ROPE_RANGE, ROPE_TOKENS = (1.0, 4.0), 8192
 """Rotations that Llama 3.1 slows down: fully above 8192 / 1 tokens a turn, not at all below 8192 / 4.
 From the published configurations of Llama 3.1, 3.2 and 3.3."""
 AUTO = 0
-"""Size of a group that is not set."""
+"""Size of a group that follows from the number of ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ def clip_gradients(weights: Iterable[torch.Tensor], most: float) -> torch.Tensor
 
 
 class TokenMeter(Meter):
-    """Sum up the losses of tokens and the norms of gradients on the device. Only reading the sums waits for it."""
+    """Sum up tokens' losses and gradients' norms on the device. Only reading the sums waits for the device."""
 
     def __init__(self, device: torch.device, *, bytes_per_token: float) -> None:
         super().__init__(device, numbers=4)
@@ -125,7 +125,7 @@ class LanguageTask(Task):
         self.data = runtime.feed(self._texts)
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """Return the model on its device, with its first weights, and its optimizer."""
+        """Return the model on its device, with its initial weights, and its optimizer."""
         config, runtime = self._config, self._runtime
         with torch.device("meta"):
             model = Decoder(

@@ -33,7 +33,7 @@ POLL_SECONDS_PER_HOST = 0.002
 CLOSE_SECONDS = 1.0
 """Seconds to wait for a running poll when closing, because the store of a dead node never answers it."""
 SILENCE_SECONDS = 30.0
-"""Seconds without an answer after which the store counts as lost, because a dead node closes no connection."""
+"""Seconds without an answer after which the store counts as lost. A dead node does not close its connections."""
 CONNECT_SECONDS = 10.0
 """Seconds of one attempt to connect. The next attempt resolves host 0's name again, because its new pod has a new
 address."""
@@ -113,7 +113,7 @@ class StoreConnection:
         return self.state == new
 
     def bring_up_to_date(self, known: State) -> None:
-        """Start the next round that a host knows of, unless the store already has it."""
+        """Start the round `known` in the store, unless the store already has this round or a later one."""
         while (found := self.read()).round < known.round and not found.end_reason:
             self.swap(found, replace(known, restarts=max(known.restarts, found.restarts)))
 
@@ -157,7 +157,7 @@ class JobEnded(Exception):
 
 
 class Rounds(StaticTCPRendezvous):
-    """A host's part in the rounds. torchrun's agent gets the ranks' rendezvous from it, and their store from host 0."""
+    """A host's part in the rounds. It gives torchrun's agent the rendezvous of the ranks, whose store is on host 0."""
 
     def __init__(
         self, *, address: str, port: int, host: int, hosts: int, run_id: str, max_restarts: int, join_seconds: float
@@ -206,7 +206,7 @@ class Rounds(StaticTCPRendezvous):
 
     @property
     def is_superseded(self) -> bool:
-        """True if the current round is over for this host: another round starts, or host 0 is lost."""
+        """True if the current round is over for this host: another round starts, the job ended, or host 0 is lost."""
         self._update_joined()
         connection = self._connection
         return (
@@ -217,7 +217,7 @@ class Rounds(StaticTCPRendezvous):
         )
 
     def restart(self, reason: str, *, can_help: bool, is_own: bool) -> State:
-        """Start another round because ranks of this host failed. Raises JobEnded if the job ends instead.
+        """Start another round because ranks of this host failed, and return its state. Raises JobEnded if the job ends.
 
         `can_help` is False if the same ranks would fail again. `is_own` is False if the ranks of this host only lost
         other ranks. Then the host with the first failure knows better why the job ends.

@@ -15,11 +15,11 @@ __all__ = ["Runtime", "start_runtime"]
 def start_runtime(config: TrainConfig) -> Runtime:
     """Initialise the device and join the other ranks. Raises ConfigurationError if the device does not exist.
 
-    `auto` does not fall back to the CPU if torch cannot use the GPU. PyTorch/XLA is also selected by its own variable:
+    `auto` does not fall back to the CPU if torch cannot use the GPU. With `auto`, $PJRT_DEVICE selects PyTorch/XLA:
     https://docs.pytorch.org/xla/release/r2.9/learn/pjrt.html
     """
     if config.device == "xla" or (config.device == "auto" and os.environ.get("PJRT_DEVICE")):
-        # Imported here because it is only in its own environment, with a matching torch.
+        # Imported here because PyTorch/XLA is only in its own environment, with a matching torch.
         from trainer.runtime.xla import start_xla
 
         return start_xla(config)

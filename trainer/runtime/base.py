@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TIMEOUT_SLACK_SECONDS = 20.0
 """Seconds by which torch's time-out exceeds ours, so that the watchdog reports a hang first."""
 PREEMPTED_KEY = "leaving"
-"""Key in the store that a preempted rank sets while the ranks do not communicate at every step."""
+"""Key that a preempted rank sets in the store while the ranks exchange no decisions, as during an evaluation."""
 Shared = TypeVar("Shared")
 HOST_MEMORY_TEXT = re.compile(r"DefaultCPUAllocator: can't allocate memory|std::bad_alloc")
 """Errors when the host runs out of memory. torch has no exception type for them."""
@@ -43,11 +43,14 @@ GPU_MEMORY_TEXT = re.compile(
 https://github.com/pytorch/pytorch/issues/128601
 """
 SHARED_MEMORY_TEXT = re.compile(r"(failed to extend|Error while creating shared memory segment) /dev/shm/nccl-")
-"""https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory"""
+"""Errors of NCCL if /dev/shm is full.
+
+https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory
+"""
 
 TIMEOUT_TEXT = re.compile(r"[Tt]imed out|[Tt]imeout")
 LOST_PEER_TEXT = re.compile(r"[Cc]onnection")
-"""gloo and NCCL raise RuntimeError for both, without a type of their own (torch 2.9 to 2.15)."""
+"""Errors of time-outs and of lost connections. gloo and NCCL raise RuntimeError for both (torch 2.9 to 2.15)."""
 CPU_INFO = Path("/proc/cpuinfo")
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
 """CPU flags of x86 and Arm processors that can multiply in bfloat16."""
@@ -81,7 +84,7 @@ class Runtime:
     metrics_lag_steps = 0
     """Number of optimizer steps to wait before the log reads the measures of a step."""
     tensor_size = 1
-    """Number of ranks in each tensor group. They share their samples."""
+    """Number of ranks in each tensor group. All ranks of a group get the same samples."""
     is_lockstep = False
     """True if no rank has the whole model or the whole graph, so that each forward pass needs several ranks."""
 
@@ -110,7 +113,7 @@ class Runtime:
 
     @property
     def data_rank(self) -> int:
-        """Number of this rank's share of the samples."""
+        """Index of this rank's share of the samples, from 0."""
         return self.rank // self.tensor_size
 
     @property
@@ -147,11 +150,14 @@ class Runtime:
         return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Return the model with gradients averaged over all ranks. In lockstep, the model or the runtime does that."""
+        """Return the model wrapped so that all ranks average its gradients.
+
+        Return it unchanged in lockstep, where the sharded model or `sync_gradients` averages them.
+        """
         if self.world == 1 or self.is_lockstep:
             return model
-        # The graph is the same at every step, so DDP need not search for unused weights. That does not hold if some
-        # passes skip the averaging.
+        # The graph is the same at every step, so DDP need not search for unused weights. With `accumulate`, some passes
+        # skip the averaging, so the graph changes.
         static = self.config.accumulate == 1
         # Broadcasting buffers at each step would make all ranks wait for rank 0. torch 2.15 renamed the parameter.
         synced: dict[str, Any] = {"forward_sync_buffers" if torch.__version__ >= "2.15" else "broadcast_buffers": False}
@@ -179,7 +185,7 @@ class Runtime:
 
     def evaluating(self) -> AbstractContextManager[object]:
         """Return a context without gradients."""
-        # Not inference mode: training cannot use sharded weights gathered in it, and float8 does not run in it.
+        # Do not use inference mode: training cannot use sharded weights gathered in it, and float8 does not run in it.
         return torch.no_grad()
 
     def flush(self) -> None:
@@ -206,7 +212,7 @@ class Runtime:
         local_part(target).copy_(local_part(saved))
 
     def counts(self) -> dict[str, int]:
-        """Return counters of this kind of device during training."""
+        """Return counters for the log by name. Only XLA has any."""
         return {}
 
     def shardings(self, model: nn.Module, batch: Batch) -> dict[str, str]:
@@ -217,7 +223,8 @@ class Runtime:
     def all_reduce_decision(self, decision: Decision) -> Decision:
         """Submit this rank's decision and return the common decision of the previous call.
 
-        The ranks decide while they compute the next step, so that no step waits. All ranks must call it equally often.
+        With one rank, return its own decision. Several ranks decide while they compute the next step, so that no step
+        waits. All ranks must call this equally often.
         """
         self._has_stepped = True
         if self.world == 1:
@@ -230,7 +237,7 @@ class Runtime:
         return agreed
 
     def wait_decision(self) -> Decision:
-        """Wait for the common decision of the last call."""
+        """Return the common decision of the last call. Waits for all ranks."""
         if self._pending_decision is None:
             return Decision.CONTINUE
         work, value = self._pending_decision
@@ -239,14 +246,14 @@ class Runtime:
         return Decision(int(value.item()))
 
     def all_reduce_decision_now(self, decision: Decision) -> Decision:
-        """Submit this rank's decision and wait for the common decision."""
+        """Submit this rank's decision and return the common decision. Waits for all ranks."""
         self.all_reduce_decision(max(decision, self.wait_decision()))
         return self.wait_decision() if self.world > 1 else decision
 
     def stop_requested(self, *, is_local: bool) -> bool:
         """Return True if this rank (`is_local`) or another one was preempted.
 
-        In lockstep, all ranks must call it equally often. Otherwise, ranks may call it at different times.
+        In lockstep, all ranks must call this equally often. Otherwise, ranks may call this at different times.
         """
         if self.is_lockstep:
             return self.all_reduce_decision(Decision.PREEMPT if is_local else Decision.CONTINUE) == Decision.PREEMPT
@@ -303,7 +310,7 @@ class Runtime:
         return self._background
 
     def wait_for(self, work: Future[Shared]) -> Shared:
-        """Return the result of background work, however long it takes."""
+        """Return the result of background work. Records heartbeats while this rank waits for the work."""
         while True:
             try:
                 return work.result(timeout=1)
@@ -334,7 +341,7 @@ class Runtime:
                 raise (TrainerError if self._has_stepped else ConfigurationError)(problem) from error
             if self.config.compile and _from_compiler(error):
                 raise ConfigurationError(
-                    "compile is True; allowed is False where torch.compile makes no kernels of this model: leave "
+                    "compile is True; allowed is False where torch.compile cannot compile this model: leave "
                     f"--compile out, or install g++ and Python's headers; the compiler says: {text}"
                 ) from error
             if isinstance(error, dist.DistStoreError) or TIMEOUT_TEXT.search(text):
@@ -388,7 +395,7 @@ class CpuRuntime(Runtime):
         torch.set_num_threads(config.threads or self._threads())
 
     def half_dtype(self) -> torch.dtype | None:
-        """Return bfloat16 if the CPU has instructions for it. Without them it is slower than 32 bits."""
+        """Return bfloat16 if the CPU has instructions for it. Without them, bfloat16 is slower than 32 bits."""
         flags = CPU_INFO.read_text(encoding="ascii", errors="replace").split()
         return torch.bfloat16 if BFLOAT16_FLAGS & set(flags) else None
 
@@ -436,11 +443,12 @@ class CudaRuntime(Runtime):
         return torch.bfloat16 if torch.cuda.get_device_capability(self.device) >= (8, 0) else torch.float16
 
     def init_device(self, config: TrainConfig) -> None:
-        """Use the GPU with this rank's number on its host. Raises ConfigurationError if there are too few GPUs."""
+        """Use the GPU with the rank's number on this host. Raises ConfigurationError if the host has too few GPUs."""
         found = torch.cuda.device_count()
         if self.local_rank >= found:
             raise ConfigurationError(
-                f"processes per host is {self.local_world}; allowed is at most {found}, this host's number of GPUs"
+                f"processes_per_host is {self.local_world}; allowed is at most {found}, this host's number of GPUs: "
+                "lower it"
             )
         if config.threads:
             torch.set_num_threads(config.threads)

@@ -69,7 +69,7 @@ class XlaRuntime(Runtime):
     metrics_lag_steps = 2
     is_lockstep = True
     local_devices = 1
-    """Devices of this process."""
+    """Number of devices of this process."""
     inputs_spec: Any = None
     labels_spec: Any = None
     """Shardings of a batch over several devices."""
@@ -96,7 +96,7 @@ class XlaRuntime(Runtime):
 
     @property
     def data_device(self) -> torch.device:
-        """The CPU: the host creates batches in parallel with the steps, and counts without a graph for each shape."""
+        """The CPU: the host creates batches in parallel with the steps, and counting needs no graph for each shape."""
         return torch.device("cpu")
 
     def feed(self, data: Data) -> Data:
@@ -132,17 +132,14 @@ class XlaRuntime(Runtime):
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Return a context without gradients, because XLA has no inference mode.
-
-        Its graphs do not count as graphs of steps.
-        """
+        """Return a context without gradients, whose graphs do not count as graphs of steps."""
         with torch.no_grad(), self.outside_steps():
             yield
 
     def set_learning_rate(self, optimizer: torch.optim.Optimizer, rate: float) -> None:
         """Set the learning rate as a tensor, because a number would be part of the graph."""
-        # Adam divides by the rate on the device. SGD keeps a tensor only if it has a gradient, and otherwise waits for
-        # its value (torch/optim/sgd.py).
+        # Adam divides by the rate on the device. SGD keeps the rate as a tensor only if the tensor requires a gradient.
+        # Otherwise SGD waits for its value (torch/optim/sgd.py).
         number = self._scalar(max(rate, MIN_LEARNING_RATE)).requires_grad_(isinstance(optimizer, torch.optim.SGD))
         for group in optimizer.param_groups:
             group["lr"] = number
@@ -206,20 +203,20 @@ class SpmdRuntime(XlaRuntime):
         return [number for numbers in self.gather(own) for number in numbers]
 
     def scale(self, scale: float) -> torch.Tensor:
-        """Divide by the number of hosts, because the sum of losses is already that of all hosts."""
+        """Return the factor divided by the number of hosts, because the sum of losses already includes all hosts."""
         return self._scalar(scale / self.world)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         """Arrange the devices for convolutions and for linear layers, and return the model.
 
-        If requested, spread its weights: the outputs of every layer, and the inputs of the last linear layer.
+        If requested, shard its weights by the outputs of every layer, and by the inputs of the last linear layer.
         """
         if (count := self.num_devices) == 1:
             return model
         numbers, second = np.array(self.devices()), 2 if count % 2 == 0 else 1
         conv = xs.Mesh(numbers, (count // second, second, 1, 1), ("data", "dim1", "dim2", "dim3"))
         linear = xs.Mesh(numbers, (count // second, second), ("data", "model"))
-        # A host provides its own samples. The first axes of both meshes number them in the order of the hosts.
+        # Each host provides its own samples. The first axes of both meshes follow the order of the hosts.
         self.inputs_spec = xs.ShardingSpec(conv, (("data", "dim1"), None, None, None), minibatch=True)
         self.labels_spec = xs.ShardingSpec(linear, (("data", "model"),), minibatch=True)
         layers = list(model.modules()) if getattr(self.config, "sharding", "") == "model" else []
@@ -257,7 +254,7 @@ class ReplicaRuntime(XlaRuntime):
         super().init_device(config)
 
     def sync_gradients(self, model: nn.Module) -> None:
-        """Average the gradients in the step's own graph. On CPU gloo does it, because XLA cannot communicate there."""
+        """Average the gradients in the step's own graph. On CPU gloo does so, because XLA cannot communicate there."""
         if self.world == 1:
             return
         gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -347,7 +344,7 @@ class DecoderRuntime(SpmdRuntime):
         xs.mark_sharding(tensor, self._mesh, tuple(SHARD if own == axis else None for own in range(tensor.dim())))
 
     def _divide_samples(self, _layer: nn.Module, _inputs: Any, hidden: torch.Tensor) -> None:
-        # Otherwise XLA may divide the width and gather the samples. A text that the model writes is a single sample.
+        # Otherwise XLA may divide the width and gather the samples. A generated text is one sample, so it stays whole.
         if len(hidden) % self.num_devices == 0:
             xs.mark_sharding(hidden, self._mesh, ((DATA, SHARD), None, None))
 
@@ -409,7 +406,7 @@ class PrefetchedBatches(Data):
         return prepared[1]
 
     def test_batches(self, *, rank: int, world: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield this rank's part of the test set. Every rank has equally many batches, if needed with padding."""
+        """Yield this rank's part of the test set. Every rank yields equally many batches, if needed with padding."""
         batches = self._data.test_batches(rank=rank, world=world)
         size = 0
         while True:
