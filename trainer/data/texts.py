@@ -20,13 +20,12 @@ from trainer.exit_codes import DataError
 from trainer.language.coder import Coder, Row, load_coder
 from trainer.language.sizes import BPE
 from trainer.reporter import warn
-from trainer.rules import invalid_setting
+from trainer.rules import TEXT_ENDINGS, invalid_setting
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder
 
 Numbers = npt.NDArray[np.int64]
-TEXT_ENDING, LINES_ENDING, TABLE_ENDING, TOKENS_ENDING = ENDINGS = ".txt", ".jsonl", ".parquet", ".npy"
-"""Endings of a file that is one document, of files with many documents, and of a row of tokens."""
+TEXT_ENDING, LINES_ENDING, TABLE_ENDING, TOKENS_ENDING = ENDINGS = tuple(TEXT_ENDINGS.values())
 TEXT_KEY = "text"
 """Key of the text in a line of JSON, and its column in a table."""
 COUNTED_TOKENS, COUNTED_AT_ONCE = 2**26, 2**20
