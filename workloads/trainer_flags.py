@@ -59,6 +59,8 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     {alias: name for flags in FLAGS.values() for name, flag in flags.items() for alias in flag.aliases}
 )
 """Alias of a flag -> its name."""
+STEP_RANGE = "profile_steps"
+"""Flag with a range A-B of steps."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]")
 
 Values = Mapping[str, str | int | float | bool]
@@ -86,6 +88,8 @@ def flag_problems(recipe: str, flags: Values, *, has_user_image: bool = False) -
             pass
         elif requirement := _unmet_requirement(recipe_flags[name], value):
             yield Problem("job.flags.wrong_value", ("flags", key), f"must be {requirement}", value)
+        elif name == STEP_RANGE and not _is_ordered(str(value), recipe_flags["log_steps"].most):
+            yield Problem("job.flags.wrong_value", ("flags", key), f"must be {allowed(recipe_flags[name])}", value)
         keys.setdefault(name, key)
 
 
@@ -138,6 +142,12 @@ def _matches(flag: Flag, text: str) -> bool:
     is_short = flag.max_bytes is None or len(text.encode(errors="replace")) <= flag.max_bytes
     has_control = bool(_CONTROL_CHARACTERS.search(text))
     return is_short and not has_control and (not flag.pattern or bool(re.fullmatch(flag.pattern, text)))
+
+
+def _is_ordered(steps: str, most: float) -> bool:
+    """Return True if `A-B` has 1 <= A <= B <= most, or is empty."""
+    first, _, last = steps.partition("-")
+    return not steps or 1 <= int(first) <= int(last) <= most
 
 
 def allowed(flag: Flag) -> str:

@@ -18,7 +18,7 @@ def flag_messages(recipe: str, **flags: Any) -> list[str]:
 
 FLAG_TEXTS: dict[str, tuple[list[str], list[str]]] = {
     "job": (["a", "a.b", "a b", "a:b", "$(HOME)", "a" * 255], ["", ".a", "..", "a/b", "a ", "a\nb", "a*", "a" * 256]),
-    "profile_steps": (["", "1-1", "3-9"], ["4", "a-b", f"1-{'9' * 20}"]),
+    "profile_steps": (["", "1-1", "3-9"], ["4", "a-b", "15-10", "0-3", "1-1000000001", f"1-{'9' * 20}"]),
     "bucket": (
         ["", "file:///bucket/a", "gs://team", "gs://team_a.b/runs/1", "s3://team-a/my runs"],
         ["gs://b?token=abc", "gs://my bucket/x", "s3://My_Bucket/x", "gs:/x/y", "GS://x/y", "az://x/y", "file:///"],
