@@ -159,7 +159,8 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
         yield from _unused_image_flags(spec)
     yield from _unused_bucket_flags(spec)
     batch_size = value_of(spec.recipe, spec.flags, "batch_size") or FLAGS[spec.recipe]["batch_size"].default
-    if _number(value_of(spec.recipe, spec.flags, "accumulate")) > _number(batch_size):
+    is_above = _number(value_of(spec.recipe, spec.flags, "accumulate")) > _number(batch_size)
+    if is_above and _are_valid(spec, "accumulate", "batch_size"):
         yield _problem(
             "job.accumulate.above_batch",
             spec,
@@ -211,6 +212,12 @@ def _value(spec: JobSpec, name: str) -> str | int | float | bool | None:
 
 def _problem(code: str, spec: JobSpec, name: str, message: str) -> Problem:
     return Problem(code, ("flags", name), message, _value(spec, name))
+
+
+def _are_valid(spec: JobSpec, *names: str) -> bool:
+    """Return True if these flags have allowed values, so that rules between them apply."""
+    wrong = {problem.path[-1] for problem in flag_problems(str(spec.recipe), spec.flags)}
+    return not wrong & {settings_key(spec, name) for name in names}
 
 
 def _number(value: str | float | None) -> float:
