@@ -167,6 +167,7 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
             "accumulate",
             f"must be at most the batch size, {batch_size}; lower it",
         )
+    yield from _schedule(spec)
     if value_of(spec.recipe, spec.flags, "sharding") == "model":
         if not spec.on_xla:
             yield _problem(
@@ -189,6 +190,27 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
             "profile_port",
             "requires PyTorch/XLA; write `profile_steps`, which works on every device, or remove it",
         )
+
+
+def _schedule(spec: JobSpec) -> Iterator[Problem]:
+    """Yield a problem for a decay without effect, or for one that does not fit into the run after the warm-up."""
+    if not _are_valid(spec, "schedule", "warmup", "decay"):
+        return
+    warmup, decay = _value(spec, "warmup"), _value(spec, "decay")
+    if _value(spec, "schedule") != "stable":
+        if decay is not None:
+            message = "applies only to the schedule stable; add `schedule: stable`, or remove it"
+            yield _problem("job.decay.not_stable", spec, "decay", message)
+        return
+    flags = FLAGS[str(spec.recipe)]
+    shares = {
+        name: float(str(flags[name].default if (value := _value(spec, name)) is None else value))
+        for name in ("warmup", "decay")
+    }
+    if round(sum(shares.values()), 9) > 1:
+        name, other = ("decay", "warmup") if warmup is None or decay is not None else ("warmup", "decay")
+        message = f"and {other}, {shares[other]:g}, must be at most 1 together, the whole run; lower one of the two"
+        yield _problem(f"job.{name}.above_run", spec, name, message)
 
 
 def _unused_bucket_flags(spec: JobSpec) -> Iterator[Problem]:
@@ -269,7 +291,7 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
         return
     if not list(flag_problems(spec.recipe, spec.flags)):
         sizes = model_sizes(spec)
-        adapters, xla, float8 = _adapters(spec), _on_xla(spec), _float8(spec)
+        adapters, xla, float8 = _adapters(spec, sizes), _on_xla(spec), _float8(spec)
         problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes), *adapters, *xla, *float8]
         # The memory check needs valid groups.
         yield from problems or _memory(spec)
@@ -291,12 +313,22 @@ def _units(spec: JobSpec) -> str:
     return f"processes, {num_devices(spec)} (hosts x processes_per_host)"
 
 
-def _adapters(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for LoRA adapters on a model with random weights."""
-    rank = value_of(LANGUAGE, spec.flags, "lora_rank")
-    if rank and not value_of(LANGUAGE, spec.flags, "init_from"):
+def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
+    """Yield a problem for LoRA adapters without weights or too large for the model, or for an alpha without them."""
+    rank, alpha = (value_of(LANGUAGE, spec.flags, name) for name in ("lora_rank", "lora_alpha"))
+    path = ("flags", settings_key(spec, "lora_rank"))
+    if not int(str(rank or 0)):
+        if alpha is not None:
+            message = "has no effect without adapters; add `lora_rank`, or remove this flag"
+            yield Problem("job.lora_alpha.no_rank", ("flags", settings_key(spec, "lora_alpha")), message, alpha)
+        return
+    if not value_of(LANGUAGE, spec.flags, "init_from"):
         message = "needs weights to start from; add `init_from`, or remove this flag"
-        yield Problem("job.lora_rank.no_weights", ("flags", settings_key(spec, "lora_rank")), message, rank)
+        yield Problem("job.lora_rank.no_weights", path, message, rank)
+    # Each layer of a block has the model's width on one side, and at least `width` or `hidden` numbers on the other.
+    elif int(str(rank)) > (most := min(sizes["width"], sizes["hidden"])):
+        message = f"must be at most {most}, the smallest side of the layers that adapters change; lower it"
+        yield Problem("job.lora_rank.above_width", path, message, rank)
 
 
 def _float8(spec: JobSpec) -> Iterator[Problem]:
