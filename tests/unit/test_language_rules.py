@@ -206,6 +206,7 @@ TOO_LARGE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({**LLAMA, "batch_size": 8}, H100S, "batch_size", "accumulate: "),
     ({**LLAMA, "context": 262_144}, H100S, "context", "context: "),
     ({"context": 20_000}, {"resources": {"cpu": 1, "memory": "2Gi"}}, "batch_size", "accumulate: "),
+    ({"context": 1_000_000}, {"resources": {"cpu": 1, "memory": "2Gi"}}, "context", "context: "),
     ({"preset": "1b", "context": 2}, {"resources": {"cpu": 1, "memory": "2Gi"}}, "preset", "preset: "),
 ]
 """Flags, the job's other keys, the flag of the problem, and a part of the advice."""

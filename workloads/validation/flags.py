@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from infra.hardware.gpus import GPUS
@@ -420,7 +421,8 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
         name = "parallelism" if value_of(LANGUAGE, spec.flags, "parallelism") else "preset"
         value: object = value_of(LANGUAGE, spec.flags, name) or FLAGS[LANGUAGE][name].default
     else:
-        name = "context" if training.rows == 1 else "batch_size"
+        single = least_memory(replace(training, batch_size=1, accumulate=1))
+        name = "context" if training.rows == 1 or single.total > limit else "batch_size"
         value = training.context if name == "context" else value_of(LANGUAGE, spec.flags, name) or training.batch_size
     fitting = settings_that_fit(spec, limit)
     remedy = f"write {fitting}" if fitting else "use devices with more memory, or more hosts"
