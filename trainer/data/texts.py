@@ -126,6 +126,11 @@ class Texts(Data):
             raise invalid_setting("tokenizer", BPE, allowed, "set --tokenizer to the one that the files were made with")
         self.coder = load_coder(config, runtime, [part for part in train if isinstance(part, bytes)])
         self._train, self._test = (Tokens(parts, config.context, self.coder) for parts in (train, test))
+        if (tokens := self._train.num_targets) < config.context and runtime.rank == 0:
+            warn(
+                f"{folder.url}/train has {tokens} tokens, fewer than the context of {config.context}: its only sample "
+                "is partly empty; lower --context, or add texts"
+            )
         self._device, self._batch_size = runtime.data_device, config.batch_size
         self.classes, self.sample_shape = config.vocabulary, (config.context,)
         self.num_samples, self.num_tests = self._train.num_samples, self._test.num_samples
