@@ -92,11 +92,9 @@ def flag_problems(recipe: str, flags: Values, *, has_user_image: bool = False) -
             )
         elif has_user_image and name == "arch":
             pass
-        elif requirement := _unmet_requirement(recipe_flags[name], value):
+        elif requirement := _unmet_requirement(recipe_flags[name], value) or _unordered(name, value):
             message = _group_problem(str(value)) if name == GROUPS else ""
             yield Problem("job.flags.wrong_value", ("flags", key), f"{message or 'must be'} {requirement}", value)
-        elif name == STEP_RANGE and not _is_ordered(str(value), recipe_flags["log_steps"].most):
-            yield Problem("job.flags.wrong_value", ("flags", key), f"must be {allowed(recipe_flags[name])}", value)
         keys.setdefault(name, key)
 
 
@@ -161,10 +159,13 @@ def _group_problem(text: str) -> str:
     return ""
 
 
-def _is_ordered(steps: str, most: float) -> bool:
-    """Return True if `A-B` has 1 <= A <= B <= most, or is empty."""
-    first, _, last = steps.partition("-")
-    return not steps or 1 <= int(first) <= int(last) <= most
+def _unordered(name: str, value: object) -> str:
+    """Return the allowed values if a range of steps `A-B` is out of order or too high, else an empty string."""
+    if name != STEP_RANGE or not value:
+        return ""
+    first, _, last = str(value).partition("-")
+    flags = FLAGS["language"]  # each recipe has these flags
+    return "" if 1 <= int(first) <= int(last) <= flags["log_steps"].most else allowed(flags[STEP_RANGE])
 
 
 def allowed(flag: Flag) -> str:
