@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from trainer.config import RECIPES, TrainConfig
+from trainer.config import RECIPES, LanguageConfig, TrainConfig
 from trainer.language.sizes import PRESETS
-from trainer.rules import rules
+from trainer.rules import TEXT_ENDINGS, rules
 
 TARGET = Path(__file__).parents[1] / "workloads" / "trainer_flags.json"
 
@@ -39,6 +39,8 @@ def _flags(config: type[TrainConfig]) -> dict[str, dict[str, Any]]:
             flag["default"] = field.default
         if field.name == "preset":
             flag["sizes"] = {name: dataclasses.asdict(sizes) for name, sizes in PRESETS.items()}
+        if config is LanguageConfig and field.name == "data_dir":
+            flag["endings"] = TEXT_ENDINGS
         if is_choice:
             flag["choices"] = get_args(type_)
         for extra in get_args(annotated[field.name]):
@@ -47,7 +49,7 @@ def _flags(config: type[TrainConfig]) -> dict[str, dict[str, Any]]:
                 flag["aliases"] = [alias.removeprefix("--").replace("-", "_") for alias in aliases]
         if rule := rules(config).get(field.name):
             flag |= {key: value for key, value in dataclasses.asdict(rule).items() if key != "remedy"}
-        unset = (("is_exclusive", False), ("max_bytes", None))
+        unset = (("is_exclusive", False), ("meaning", ""), ("max_bytes", None))
         found[field.name] = {key: value for key, value in flag.items() if (key, value) not in unset}
     return found
 

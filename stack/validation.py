@@ -16,6 +16,7 @@ from workloads.command import BUCKET_PATH
 from workloads.kinds import KINDS
 from workloads.kinds.kind import ETCD_SUFFIX
 from workloads.spec import JobSpec
+from workloads.text_folder import check_texts
 from workloads.trainer_flags import value_of
 from workloads.user_files import DataSource, bucket_source, folder_source
 from workloads.validation.conflicts import conflicts
@@ -240,9 +241,10 @@ def unreadable_requirements(jobs: Jobs) -> list[Problem]:
 
 
 def _unusable_folders(cloud: Cloud, jobs: Jobs) -> Iterator[Problem]:
-    """Yield a problem for each folder of data that pods on this machine cannot read."""
+    """Yield a problem for each folder of data that pods on this machine cannot read or train on."""
     for index, job in enumerate(jobs):
         try:
-            data_source(cloud, job)
+            if (source := data_source(cloud, job)) and source.folder:
+                check_texts(job, source.folder)
         except Invalid as error:
             yield Problem(f"job.data.{error.code}", ("jobs", index, "data"), str(error), job.data)

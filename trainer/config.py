@@ -30,12 +30,18 @@ class TrainConfig:
     """AdamW, or SGD with Nesterov momentum 0.9."""
     learning_rate: rules.LearningRate
     """Highest learning rate, reached after the warm-up."""
-    warmup: rules.Share = 0.05
+    warmup: rules.StepShare = 0.05
     """Share of the run (0 to 1) in which the learning rate rises linearly from zero."""
     schedule: Literal["cosine", "stable"] = "cosine"
+<<<<<<< HEAD
     """Learning rate after the warm-up: falls along a cosine, or is stable and falls linearly in the last `decay`."""
     decay: rules.Share = 0.2
     """Share of the run (0 to 1), at its end, in which the learning rate of the schedule stable falls."""
+=======
+    """Learning rate after the warm-up: it falls along a cosine, or stays and falls linearly in the last `decay`."""
+    decay: rules.StepShare = 0.2
+    """Share of the run (0 to 1) in which the learning rate of the schedule stable falls."""
+>>>>>>> language-settings
     final_rate: rules.Share = 0.0
     """Share of the highest learning rate that is left at the end of the run."""
     weight_decay: rules.WeightDecay
@@ -122,7 +128,7 @@ class DigitsConfig(ImageConfig):
     epochs: rules.Epochs = 8
     batch_size: rules.Count = 64
     learning_rate: rules.LearningRate = 2e-3
-    warmup: rules.Share = 0.2
+    warmup: rules.StepShare = 0.2
     weight_decay: rules.WeightDecay = 0.01
     label_smoothing: rules.Share = 0.05
 

@@ -37,6 +37,8 @@ IMAGES_PATTERN = f"{_UNCHAINED}((?![a-zA-Z][-+.a-zA-Z0-9]*:/).*|{_FOLDER_URL}|{_
 JOB_PATTERN = r"(?![.\s])(?!.*::)[^/\\*?\[\]#%\x00-\x1f\x7f-\xa0\u2028\u2029\ud800-\udfff]+(?<!\s)"
 """A folder name for disks and buckets. It has no characters of URLs or patterns and no invisible ones."""
 
+TEXT_ENDINGS = {"document": ".txt", "lines": ".jsonl", "table": ".parquet", "tokens": ".npy"}
+"""Content of a file of texts -> ending of its name. `workloads/trainer_flags.json` has it too, to validate stacks."""
 CHECKPOINTS, PROFILES = SHARED_FOLDERS = "checkpoints", "profiles"
 """Folders of the bucket that hold a subfolder for each job."""
 
@@ -54,6 +56,8 @@ class Range:
     most: float = MAX_COUNT
     is_exclusive: bool = False
     """True if `least` itself is not allowed."""
+    meaning: str = ""
+    """Noun phrase for the number in an error, if its bounds do not say what it is."""
 
     def check(self, key: str, value: float) -> None:
         """Reject NaN and any number outside these bounds."""
@@ -62,6 +66,7 @@ class Range:
         else:
             is_allowed, allowed = self.least <= value <= self.most, f"{self.least} to {self.most}"
         if not is_allowed:
+            allowed += f", {self.meaning}" if self.meaning else ""
             raise invalid_setting(key, value, allowed, f"give {_flag(key)} another value")
 
 
@@ -91,6 +96,7 @@ Count = Annotated[int, Range(1)]
 NaturalNumber = Annotated[int, Range()]
 Amount = Annotated[float, Range()]
 Share = Annotated[float, Range(0, 1)]
+StepShare = Annotated[float, Range(0, 1, meaning="a share of the run's steps")]
 Epochs = Annotated[int, Range(1), tyro.conf.arg(aliases=("--num-epochs",))]
 LearningRate = Annotated[float, Range(0, MAX_FACTOR, is_exclusive=True), tyro.conf.arg(aliases=("--lr",))]
 WeightDecay = Annotated[float, Range(0, MAX_FACTOR)]

@@ -31,6 +31,8 @@ class Flag:
     """Maximum of a number."""
     is_exclusive: bool = False
     """True if `least` itself is not allowed."""
+    meaning: str = ""
+    """Noun phrase for a number, if its bounds do not say what it is."""
     pattern: str = ""
     """Regular expression that a text must match."""
     allowed: str = ""
@@ -39,6 +41,8 @@ class Flag:
     """Maximum length of a text in UTF-8."""
     sizes: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Sizes of a model by the name of its preset."""
+    endings: Mapping[str, str] = field(default_factory=dict)
+    """Endings of the files in a folder of texts by their content."""
 
 
 def _load_flags() -> Mapping[str, Mapping[str, Flag]]:
@@ -57,6 +61,12 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     {alias: name for flags in FLAGS.values() for name, flag in flags.items() for alias in flag.aliases}
 )
 """Alias of a flag -> its name."""
+GROUPS = "parallelism"
+"""Flag with sizes of groups of ranks."""
+GROUP_NAMES = ("data", "shard", "tensor")
+"""Groups of ranks, as in trainer/language/sizes.py."""
+STEP_RANGE = "profile_steps"
+"""Flag with a range A-B of steps."""
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f]")
 
 Values = Mapping[str, str | int | float | bool]
@@ -82,8 +92,9 @@ def flag_problems(recipe: str, flags: Values, *, has_user_image: bool = False) -
             )
         elif has_user_image and name == "arch":
             pass
-        elif requirement := _unmet_requirement(recipe_flags[name], value):
-            yield Problem("job.flags.wrong_value", ("flags", key), f"must be {requirement}", value)
+        elif requirement := _unmet_requirement(recipe_flags[name], value) or _unordered(name, value):
+            message = _group_problem(str(value)) if name == GROUPS else ""
+            yield Problem("job.flags.wrong_value", ("flags", key), f"{message or 'must be'} {requirement}", value)
         keys.setdefault(name, key)
 
 
@@ -138,6 +149,25 @@ def _matches(flag: Flag, text: str) -> bool:
     return is_short and not has_control and (not flag.pattern or bool(re.fullmatch(flag.pattern, text)))
 
 
+def _group_problem(text: str) -> str:
+    """Return the problem of the first wrong group in a text, with the beginning of a remedy; empty if unknown."""
+    for name, is_pair, size in (pair.partition("=") for pair in text.split(",")):
+        if is_pair and name not in GROUP_NAMES:
+            return f"{name} is not a group; write"
+        if is_pair and size != "auto" and not re.fullmatch("[1-9][0-9]{0,5}", size):
+            return f"{name} is {size}, which must be from 1 to 999999, or auto; write"
+    return ""
+
+
+def _unordered(name: str, value: object) -> str:
+    """Return the allowed values if a range of steps `A-B` is out of order or too high, else an empty string."""
+    if name != STEP_RANGE or not value:
+        return ""
+    first, _, last = str(value).partition("-")
+    flags = FLAGS["language"]  # each recipe has these flags
+    return "" if 1 <= int(first) <= int(last) <= flags["log_steps"].most else allowed(flags[STEP_RANGE])
+
+
 def allowed(flag: Flag) -> str:
     """Return a description of a flag's allowed values."""
     if flag.type == "bool":
@@ -150,7 +180,8 @@ def allowed(flag: Flag) -> str:
     noun = "an integer" if flag.type == "int" else "a number"
     if flag.is_exclusive:
         return f"{noun} above {flag.least:g}, at most {_format(flag.most)}"
-    return f"{noun} from {flag.least:g} to {_format(flag.most)}"
+    meaning = f", {flag.meaning}" if flag.meaning else ""
+    return f"{noun} from {flag.least:g} to {_format(flag.most)}{meaning}"
 
 
 def _format(number: float) -> str:

@@ -42,6 +42,10 @@ ROWS = {
             "tests/end_to_end/test_local_stack.py::test_up_writes_metrics_and_checkpoints_to_bucket",
         ),
         (
+            "reading the settings rejects a folder without texts in `train/` or `test/`",
+            "tests/unit/test_text_folder.py::test_folder_without_usable_text_is_rejected_with_key_folder_and_remedy",
+        ),
+        (
             "A recipe gets it as `--data-dir`, and `imagenet` also gets `--no-fake-data`.",
             "tests/unit/test_requirements_and_data.py::test_recipe_gets_its_data_as_flags",
         ),

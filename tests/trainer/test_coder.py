@@ -96,6 +96,12 @@ def test_broken_tokenizer_is_data_error(text: str, tmp_path: Path) -> None:
         load_coder(LanguageConfig(tokenizer=f"{tmp_path}/tokenizer.json"), ReaderRank(), [])
 
 
+@pytest.mark.parametrize("place", ["tokenizer.json", "absent/tokenizer.json"])
+def test_absent_tokenizer_is_data_error_with_remedy(place: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"{tmp_path}/{place} cannot be read: No such file.*: set --tokenizer to one"):
+        load_coder(LanguageConfig(tokenizer=f"{tmp_path}/{place}"), ReaderRank(), [])
+
+
 def test_resumed_run_keeps_the_learnt_tokens(tmp_path: Path) -> None:
     data = write_texts(tmp_path / "texts", steps=12)
     flags = ("--tokenizer=bpe", "--vocabulary=288", *STEADY)

@@ -172,6 +172,20 @@ def test_folder_without_text_is_rejected(name: str, tmp_path: Path) -> None:
         texts(tmp_path)
 
 
+@pytest.mark.parametrize(("context", "is_short"), [(7, False), (8, True)])
+def test_training_texts_shorter_than_the_context_are_reported_once(
+    context: int, is_short: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split, text in (("train", b"\xffbytes"), ("test", b"b")):
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "a.txt").write_bytes(text)
+    texts(tmp_path, context=context)
+    warning = f"warning: {tmp_path}/train has 7 tokens, fewer than the context of 8: its only sample is partly empty;"
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == is_short
+    assert all(line.startswith(warning) for line in lines)
+
+
 def test_bits_per_byte_do_not_depend_on_the_format(tmp_path: Path) -> None:
     documents = ["Größe und Maß. " * 9, "  Two spaces,\n a line.\t<|separator", "日本語"]
     text = learn([document.encode() for document in documents], 290).to_str()

@@ -266,3 +266,14 @@ def test_script_of_checkout_is_accepted(path: str) -> None:
 @pytest.mark.parametrize("path", ["/opt/train.py", "/opt/train", "train.py"])
 def test_script_of_image_is_accepted(path: str) -> None:
     assert parse(script(path, image="trainyard.local/a:1")).jobs[0].script == path
+
+
+@pytest.mark.parametrize("path", ["./llama", "meta-llama/Llama-3.2-1B"])
+def test_weights_that_pods_lack_name_the_bucket_of_the_platform(path: str) -> None:
+    (line,) = error_lines(job(recipe="language", flags={"init_from": path}))
+    assert (
+        "copy it into the folder that `pulumi stack output bucket_url` names, and write its path below /bucket" in line
+    )
+    assert line.endswith("; nothing is downloaded from Hugging Face's Hub")
+    (line,) = error_lines(on(GKE, recipe="language", flags={"init_from": path}))
+    assert "copy it into a bucket and write its URL (s3:// or gs://)" in line

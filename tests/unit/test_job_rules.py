@@ -219,6 +219,15 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "job.folder.shared",
         "jobs.1.name",
     ),
+    (job(flags={"decay": 0.1}), "job.decay.not_stable", "jobs.0.flags.decay"),
+    (job(flags={"decay": 0.1, "schedule": "cosine"}), "job.decay.not_stable", "jobs.0.flags.decay"),
+    (
+        job(flags={"schedule": "stable", "warmup": 0.5, "decay": 0.6}),
+        "job.decay.above_run",
+        "jobs.0.flags.decay",
+    ),
+    (job(flags={"schedule": "stable", "warmup": 0.9}), "job.warmup.above_run", "jobs.0.flags.warmup"),
+    (job(flags={"schedule": "stable", "decay": 0.9}), "job.decay.above_run", "jobs.0.flags.decay"),
     (job(flags={"accumulate": 65}), "job.accumulate.above_batch", "jobs.0.flags.accumulate"),
     (
         job(kind="pytorch-job", elastic={"min_hosts": 1, "max_hosts": 2}, rendezvous="etcd"),
@@ -285,6 +294,8 @@ def test_job_conflict_has_code_and_path(values: dict[str, Any], code: str, path:
         job(runtime="xla", flags={"sharding": "model", "profile_port": 9012}),
         job(flags={"wandb": "auto", "profile_steps": "", "bucket": ""}),
         job(flags={"accumulate": 64}),
+        job(flags={"schedule": "stable", "warmup": "0.5", "decay": 0.5}),
+        job(flags={"schedule": "cosine", "warmup": 0.9}),
     ],
     ids=str,
 )
@@ -393,3 +404,8 @@ def test_job_spec_without_conflicts_renders_valid_names(values: dict[str, Any]) 
     if not problems:
         found = manifests(spec, ON_TPUS if spec.tpu else ON_GPUS)
         assert all(check_label(each["metadata"].get("name", "a")) for each in found)
+
+
+@pytest.mark.parametrize("flags", [{"batch_size": -8}, {"batch-size": "many", "accumulate": 2}, {"accumulate": 2e9}])
+def test_invalid_flag_has_no_problem_that_follows_from_it(flags: dict[str, Any]) -> None:
+    assert problems_of(job(flags=flags)) == [("job.flags.wrong_value", f"jobs.0.flags.{next(iter(flags))}")]

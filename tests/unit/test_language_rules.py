@@ -43,6 +43,8 @@ ALLOWED: list[dict[str, Any]] = [
     {"width": 96, "heads": 6, "kv-heads": "3"},
     {"tokenizer": "bpe", "vocabulary": 1024, "activation_checkpointing": "selective"},
     {"parallelism": "shard=2,tensor=2", "lora_rank": 8, "init_from": "/bucket/llama"},
+    {"lora_rank": "128", "lora_alpha": 32, "init_from": "/bucket/llama"},
+    {"lora_rank": "0"},
     {"tokenizer": "s3://team/llama/tokenizer.json", "init_from": "s3://team/llama", "lora_rank": 8, "rope_factor": 32},
 ]
 REJECTED: list[tuple[dict[str, Any], str, str]] = [
@@ -58,6 +60,10 @@ REJECTED: list[tuple[dict[str, Any], str, str]] = [
     ({"parallelism": "tensor=2", "hidden": 333}, "job.parallelism.tensor", "parallelism"),
     ({"parallelism": "tensor=2", "context": 255}, "job.parallelism.tensor", "parallelism"),
     ({"lora_rank": 8}, "job.lora_rank.no_weights", "lora_rank"),
+    ({"lora_rank": 129, "init_from": "/bucket/llama"}, "job.lora_rank.above_width", "lora_rank"),
+    ({"lora_rank": 65, "hidden": 64, "init_from": "/bucket/llama"}, "job.lora_rank.above_width", "lora_rank"),
+    ({"lora_alpha": 8}, "job.lora_alpha.no_rank", "lora_alpha"),
+    ({"lora-alpha": 8, "lora_rank": 0}, "job.lora_alpha.no_rank", "lora_alpha"),
     ({"lora_rank": -1}, "job.flags.wrong_value", "lora_rank"),
     ({"init_from": "http://example.com/llama"}, "job.flags.wrong_value", "init_from"),
     ({"tokenizer": "words"}, "job.flags.wrong_value", "tokenizer"),
@@ -200,6 +206,7 @@ TOO_LARGE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({**LLAMA, "batch_size": 8}, H100S, "batch_size", "accumulate: "),
     ({**LLAMA, "context": 262_144}, H100S, "context", "context: "),
     ({"context": 20_000}, {"resources": {"cpu": 1, "memory": "2Gi"}}, "batch_size", "accumulate: "),
+    ({"context": 1_000_000}, {"resources": {"cpu": 1, "memory": "2Gi"}}, "context", "context: "),
     ({"preset": "1b", "context": 2}, {"resources": {"cpu": 1, "memory": "2Gi"}}, "preset", "preset: "),
 ]
 """Flags, the job's other keys, the flag of the problem, and a part of the advice."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from trainer.config import parse
 from trainer.exit_codes import ConfigurationError
-from workloads.trainer_flags import ALIASES, Values, flag_problems
+from trainer.language.sizes import Parallelism
+from workloads.trainer_flags import ALIASES, GROUP_NAMES, Values, flag_problems
 
 
 def flag_messages(recipe: str, **flags: Any) -> list[str]:
@@ -18,7 +20,7 @@ def flag_messages(recipe: str, **flags: Any) -> list[str]:
 
 FLAG_TEXTS: dict[str, tuple[list[str], list[str]]] = {
     "job": (["a", "a.b", "a b", "a:b", "$(HOME)", "a" * 255], ["", ".a", "..", "a/b", "a ", "a\nb", "a*", "a" * 256]),
-    "profile_steps": (["", "1-1", "3-9"], ["4", "a-b", f"1-{'9' * 20}"]),
+    "profile_steps": (["", "1-1", "3-9"], ["4", "a-b", "15-10", "0-3", "1-1000000001", f"1-{'9' * 20}"]),
     "bucket": (
         ["", "file:///bucket/a", "gs://team", "gs://team_a.b/runs/1", "s3://team-a/my runs"],
         ["gs://b?token=abc", "gs://my bucket/x", "s3://My_Bucket/x", "gs:/x/y", "GS://x/y", "az://x/y", "file:///"],
@@ -102,3 +104,29 @@ def test_flag_arch_of_user_image_is_not_checked() -> None:
 
 def test_flag_number_as_text_is_accepted() -> None:
     assert flag_messages("digits", learning_rate="1e-3", epochs="3") == []
+
+
+@pytest.mark.parametrize("name", ["warmup", "decay"])
+def test_share_of_steps_is_named_in_errors_of_stack_and_trainer(name: str) -> None:
+    message = f"{name}: must be a number from 0 to 1, a share of the run's steps"
+    assert flag_messages("digits", **{name: 500}) == [message]
+    with pytest.raises(ConfigurationError, match="allowed is 0 to 1, a share of the run's steps"):
+        parse(["digits", f"--{name}=500"])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("shard=0", "shard is 0, which must be from 1 to 999999, or auto; write sizes of the groups"),
+        ("data=2,shard=many", "shard is many, which must be from 1 to 999999, or auto; write sizes of the groups"),
+        ("pipeline=2", "pipeline is not a group; write sizes of the groups data, shard and tensor, such as shard=8"),
+        ("shard:4", "must be sizes of the groups"),
+    ],
+)
+def test_wrong_group_is_named(text: str, problem: str) -> None:
+    (message,) = flag_messages("language", parallelism=text)
+    assert message.startswith(f"parallelism: {problem}")
+
+
+def test_groups_in_messages_are_the_trainers() -> None:
+    assert set(GROUP_NAMES) == {field.name for field in fields(Parallelism)}

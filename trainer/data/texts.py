@@ -20,13 +20,12 @@ from trainer.exit_codes import DataError
 from trainer.language.coder import Coder, Row, load_coder
 from trainer.language.sizes import BPE
 from trainer.reporter import warn
-from trainer.rules import invalid_setting
+from trainer.rules import TEXT_ENDINGS, invalid_setting
 from trainer.runtime.base import Runtime
 from trainer.storage import Folder
 
 Numbers = npt.NDArray[np.int64]
-TEXT_ENDING, LINES_ENDING, TABLE_ENDING, TOKENS_ENDING = ENDINGS = ".txt", ".jsonl", ".parquet", ".npy"
-"""Endings of a file that is one document, of files with many documents, and of a row of tokens."""
+TEXT_ENDING, LINES_ENDING, TABLE_ENDING, TOKENS_ENDING = ENDINGS = tuple(TEXT_ENDINGS.values())
 TEXT_KEY = "text"
 """Key of the text in a line of JSON, and its column in a table."""
 COUNTED_TOKENS, COUNTED_AT_ONCE = 2**26, 2**20
@@ -130,6 +129,11 @@ class Texts(Data):
             raise invalid_setting("tokenizer", BPE, allowed, "set --tokenizer to the one that the files were made with")
         self.coder = load_coder(config, runtime, [part for part in train if isinstance(part, bytes)])
         self._train, self._test = (Tokens(parts, config.context, self.coder) for parts in (train, test))
+        if (tokens := self._train.num_targets) < config.context and runtime.rank == 0:
+            warn(
+                f"{folder.url}/train has {tokens} tokens, fewer than the context of {config.context}: its only sample "
+                "is partly empty; lower --context, or add texts"
+            )
         self._device, self._batch_size = runtime.data_device, config.batch_size
         self.classes, self.sample_shape = config.vocabulary, (config.context,)
         self.num_samples, self.num_tests = self._train.num_samples, self._test.num_samples

@@ -116,7 +116,7 @@ def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[byt
         text, where = runtime.broadcast(text), "the learnt tokenizer"
     else:
         place, _, name = config.tokenizer.rpartition("/")
-        text, where = Folder(place or ".").read(name).decode("utf-8", errors="replace"), config.tokenizer
+        text, where = _read(Folder(place or "."), name), config.tokenizer
         if folder and saved not in ("", text):
             allowed = f"the tokenizer of this job's earlier run, {folder.url}/{TOKENIZER_FILE}"
             raise invalid_setting("tokenizer", where, allowed, "give --tokenizer that file, or --job another name")
@@ -127,6 +127,17 @@ def load_coder(config: LanguageConfig, runtime: Runtime, documents: Sequence[byt
     if folder and not saved and runtime.rank == 0:
         folder.write(TOKENIZER_FILE, text.encode())
     return coder
+
+
+def _read(folder: Folder, name: str) -> str:
+    """Return the text of a tokenizer.json. Raises DataError if it does not exist."""
+    try:
+        return folder.read(name).decode("utf-8", errors="replace")
+    except MissingFileError as error:
+        raise DataError(
+            f"{error}; allowed is bytes, bpe, or an existing tokenizer.json: set --tokenizer to one, or copy the file "
+            "there"
+        ) from None
 
 
 def learn(documents: Sequence[bytes], size: int) -> Tokenizer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 
 from infra.hardware.gpus import GPUS
@@ -159,13 +160,15 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
         yield from _unused_image_flags(spec)
     yield from _unused_bucket_flags(spec)
     batch_size = value_of(spec.recipe, spec.flags, "batch_size") or FLAGS[spec.recipe]["batch_size"].default
-    if _number(value_of(spec.recipe, spec.flags, "accumulate")) > _number(batch_size):
+    is_above = _number(value_of(spec.recipe, spec.flags, "accumulate")) > _number(batch_size)
+    if is_above and _are_valid(spec, "accumulate", "batch_size"):
         yield _problem(
             "job.accumulate.above_batch",
             spec,
             "accumulate",
             f"must be at most the batch size, {batch_size}; lower it",
         )
+    yield from _schedule(spec)
     if value_of(spec.recipe, spec.flags, "sharding") == "model":
         if not spec.on_xla:
             yield _problem(
@@ -190,6 +193,27 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
         )
 
 
+def _schedule(spec: JobSpec) -> Iterator[Problem]:
+    """Yield a problem for a decay without effect, or for one that does not fit into the run after the warm-up."""
+    if not _are_valid(spec, "schedule", "warmup", "decay"):
+        return
+    warmup, decay = _value(spec, "warmup"), _value(spec, "decay")
+    if _value(spec, "schedule") != "stable":
+        if decay is not None:
+            message = "applies only to the schedule stable; add `schedule: stable`, or remove it"
+            yield _problem("job.decay.not_stable", spec, "decay", message)
+        return
+    flags = FLAGS[str(spec.recipe)]
+    shares = {
+        name: float(str(flags[name].default if (value := _value(spec, name)) is None else value))
+        for name in ("warmup", "decay")
+    }
+    if round(sum(shares.values()), 9) > 1:
+        name, other = ("decay", "warmup") if warmup is None or decay is not None else ("warmup", "decay")
+        message = f"and {other}, {shares[other]:g}, must be at most 1 together, the whole run; lower one of the two"
+        yield _problem(f"job.{name}.above_run", spec, name, message)
+
+
 def _unused_bucket_flags(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for each flag whose output goes to the bucket, if the job has no bucket."""
     if _value(spec, "bucket") != "":
@@ -211,6 +235,12 @@ def _value(spec: JobSpec, name: str) -> str | int | float | bool | None:
 
 def _problem(code: str, spec: JobSpec, name: str, message: str) -> Problem:
     return Problem(code, ("flags", name), message, _value(spec, name))
+
+
+def _are_valid(spec: JobSpec, *names: str) -> bool:
+    """Return True if these flags have allowed values, so that rules between them apply."""
+    wrong = {problem.path[-1] for problem in flag_problems(str(spec.recipe), spec.flags)}
+    return not wrong & {settings_key(spec, name) for name in names}
 
 
 def _number(value: str | float | None) -> float:
@@ -262,7 +292,7 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
         return
     if not list(flag_problems(spec.recipe, spec.flags)):
         sizes = model_sizes(spec)
-        adapters, xla, float8 = _adapters(spec), _on_xla(spec), _float8(spec)
+        adapters, xla, float8 = _adapters(spec, sizes), _on_xla(spec), _float8(spec)
         problems = [*_uneven_heads(spec, sizes), *_parallelism(spec, sizes), *adapters, *xla, *float8]
         # The memory check needs valid groups.
         yield from problems or _memory(spec)
@@ -284,12 +314,22 @@ def _units(spec: JobSpec) -> str:
     return f"processes, {num_devices(spec)} (hosts x processes_per_host)"
 
 
-def _adapters(spec: JobSpec) -> Iterator[Problem]:
-    """Yield a problem for LoRA adapters on a model with random weights."""
-    rank = value_of(LANGUAGE, spec.flags, "lora_rank")
-    if rank and not value_of(LANGUAGE, spec.flags, "init_from"):
+def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
+    """Yield a problem for LoRA adapters without weights or too large for the model, or for an alpha without them."""
+    rank, alpha = (value_of(LANGUAGE, spec.flags, name) for name in ("lora_rank", "lora_alpha"))
+    path = ("flags", settings_key(spec, "lora_rank"))
+    if not int(str(rank or 0)):
+        if alpha is not None:
+            message = "has no effect without adapters; add `lora_rank`, or remove this flag"
+            yield Problem("job.lora_alpha.no_rank", ("flags", settings_key(spec, "lora_alpha")), message, alpha)
+        return
+    if not value_of(LANGUAGE, spec.flags, "init_from"):
         message = "needs weights to start from; add `init_from`, or remove this flag"
-        yield Problem("job.lora_rank.no_weights", ("flags", settings_key(spec, "lora_rank")), message, rank)
+        yield Problem("job.lora_rank.no_weights", path, message, rank)
+    # Each layer of a block has the model's width on one side, and at least `width` or `hidden` numbers on the other.
+    elif int(str(rank)) > (most := min(sizes["width"], sizes["hidden"])):
+        message = f"must be at most {most}, the smallest side of the layers that adapters change; lower it"
+        yield Problem("job.lora_rank.above_width", path, message, rank)
 
 
 def _float8(spec: JobSpec) -> Iterator[Problem]:
@@ -381,7 +421,8 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
         name = "parallelism" if value_of(LANGUAGE, spec.flags, "parallelism") else "preset"
         value: object = value_of(LANGUAGE, spec.flags, name) or FLAGS[LANGUAGE][name].default
     else:
-        name = "context" if training.rows == 1 else "batch_size"
+        single = least_memory(replace(training, batch_size=1, accumulate=1))
+        name = "context" if training.rows == 1 or single.total > limit else "batch_size"
         value = training.context if name == "context" else value_of(LANGUAGE, spec.flags, name) or training.batch_size
     fitting = settings_that_fit(spec, limit)
     remedy = f"write {fitting}" if fitting else "use devices with more memory, or more hosts"

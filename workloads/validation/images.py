@@ -117,7 +117,7 @@ def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
         yield Problem("job.image.not_built", ("image",), f"{message}; {_build_and_push(name)}", spec.image or UNDEFINED)
     elif name in sources.builds and not spec.interactive:
         # The user of an interactive job may add files.
-        yield from _missing_files(spec, name)
+        yield from _missing_files(spec, name, pulls=sources.pulls)
 
 
 def package_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
@@ -140,7 +140,7 @@ def package_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]
         yield Problem("job.requirements.not_built", ("requirements",), message, spec.requirements)
 
 
-def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
+def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem]:
     """Yield a problem for each file that a builtin image lacks, for a job that is not interactive."""
     script = posixpath.normpath(absolute_path(spec.script or ""))
     image_files = python_files(name)
@@ -177,12 +177,20 @@ def _missing_files(spec: JobSpec, name: str) -> Iterator[Problem]:
                 )
                 yield Problem("job.data_dir.no_text", ("flags", settings_key(spec, flag)), message, path)
             continue
-        remedy = (
-            "the digits are in the image; remove it"
-            if spec.recipe == "digits"
-            else "write its URL in a bucket (s3:// or gs://), a path below /bucket if the platform mounts it, or "
-            "`image:` with an image that has it"
-        )
+        if spec.recipe == "digits":
+            remedy = "the digits are in the image; remove it"
+        elif pulls:
+            remedy = (
+                "copy it into a bucket and write its URL (s3:// or gs://), or a path below /bucket if the platform "
+                "mounts it, or write `image:` with an image that has it"
+            )
+        else:
+            remedy = (
+                "copy it into the folder that `pulumi stack output bucket_url` names, and write its path below "
+                f"{BUCKET_PATH}, or write `image:` with an image that has it"
+            )
+        if flag != "data_dir":
+            remedy += "; nothing is downloaded from Hugging Face's Hub"
         yield Problem(
             f"job.{flag}.not_in_image",
             ("flags", settings_key(spec, flag)),

@@ -1,0 +1,152 @@
+"""A folder of this machine that recipe `language` cannot train on is rejected when a stack's settings are read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from infra.project import PROJECT_VARIABLE
+from settings.problem import Invalid
+from stack.config import parse
+from tests.problems import problems_of
+from tests.trainer.image_sets import ReaderRank
+from tests.unit.stack_settings import error_lines, job
+from trainer.config import LanguageConfig
+from trainer.data.texts import ENDINGS as TRAINER_ENDINGS
+from trainer.data.texts import TEXT_KEY as TRAINER_TEXT_KEY
+from trainer.data.texts import Texts
+from trainer.exit_codes import ConfigurationError, DataError
+from workloads import text_folder
+from workloads.spec import JobSpec
+from workloads.text_folder import ENDINGS, TEXT_KEY, check_texts
+
+DOCUMENT = '{"text": "A document."}\n'
+GOOD: dict[str, dict[str, str]] = {
+    "documents": {"train/a.txt": "text", "test/a.txt": "text"},
+    "lines": {"train/a.jsonl": f"\n{DOCUMENT}", "test/b/c.jsonl": DOCUMENT},
+    "one of several has text": {"train/a.txt": "", "train/b.txt": "text", "train/c.md": "", "test/a.jsonl": DOCUMENT},
+}
+"""Folders with text: path of each file -> its content."""
+WRONG: dict[str, tuple[dict[str, str], str]] = {
+    "nothing": ({}, "has no folder train; allowed are train/ and test/, each with *.txt, *.jsonl, *.parquet, *.npy"),
+    "files without splits": ({"a.txt": "text"}, "has no folder train;"),
+    "a file train": ({"train": "text", "test/a.txt": "text"}, "has no folder train;"),
+    "no test": ({"train/a.txt": "text"}, "has no folder test;"),
+    "other endings": ({"train/a.md": "text", "train/b.TXT": "text"}, "has no file of text in train;"),
+    "empty files": (
+        {"train/a.txt": "", "train/b.jsonl": "", "test/a.txt": "text"},
+        'has only empty files of text in train, such as "train/a.txt"; allowed are train/',
+    ),
+    "empty test": ({"train/a.txt": "text", "test/a.txt": ""}, "has only empty files of text in test, such as"),
+    "no JSON": (
+        {"train/a.jsonl": "text", "test/a.txt": "text"},
+        '"train/a.jsonl", line 1 is not a document; allowed is {"text": "..."} in each line; create the file again',
+    ),
+    "no text in JSON": (
+        {"train/a.txt": "text", "test/a.jsonl": '\n{"content": "text"}\n'},
+        '"test/a.jsonl", line 2 is not a document;',
+    ),
+}
+"""Folders without usable text, each with a part of its error."""
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    """Write files below a folder. Return the folder."""
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
+def on_folder(**changes: Any) -> dict[str, Any]:
+    """Return a configuration with a job that trains on ./texts."""
+    return job(recipe="language", data="./texts", **changes)
+
+
+def spec(**values: Any) -> JobSpec:
+    """Return a job that trains on texts."""
+    return JobSpec.model_validate({"name": "a", "recipe": "language", "data": "texts", **values})
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a project."""
+    monkeypatch.setenv(PROJECT_VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_folder_with_text_is_accepted_as_by_the_trainer(name: str, project: Path) -> None:
+    folder = write(project / "texts", GOOD[name])
+    parse(on_folder())
+    Texts(LanguageConfig(data_dir=str(folder)), ReaderRank())
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_folder_without_usable_text_is_rejected_with_key_folder_and_remedy(name: str, project: Path) -> None:
+    files, message = WRONG[name]
+    write(project / "texts", files)
+    (line,) = error_lines(on_folder())
+    assert line.startswith('trainyard:jobs[0].data = "./texts": ')
+    assert message in line
+
+
+@pytest.mark.parametrize("name", [name for name in WRONG if name != "a file train"])
+def test_rejected_folder_is_rejected_by_the_trainer_too(name: str, tmp_path: Path) -> None:
+    folder = write(tmp_path / "texts", WRONG[name][0])
+    with pytest.raises(DataError):
+        Texts(LanguageConfig(data_dir=str(folder)), ReaderRank())
+
+
+@pytest.mark.parametrize("has_documents", [False, True])
+def test_rows_of_tokens_with_learnt_tokenizer_are_rejected_by_settings_and_trainer(
+    has_documents: bool, project: Path
+) -> None:
+    files = {f"{split}/b.txt": "text" for split in ("train", "test")} if has_documents else {}
+    folder = write(project / "texts", files)
+    for split in ("train", "test"):
+        (folder / split).mkdir(exist_ok=True)
+        np.save(folder / split / "a.npy", np.arange(256, dtype=np.uint16))
+    parse(on_folder())
+    assert problems_of(on_folder(flags={"tokenizer": "bpe"})) == [("job.data.learnt_tokens", "jobs.0.data")]
+    with pytest.raises(ConfigurationError):
+        Texts(LanguageConfig(data_dir=str(folder), tokenizer="bpe"), ReaderRank())
+
+
+@pytest.mark.parametrize("changes", [{"recipe": "imagenet"}, {"recipe": None, "script": "./train.py"}])
+def test_folder_of_another_program_needs_no_text(changes: dict[str, Any], tmp_path: Path) -> None:
+    check_texts(spec(**changes), tmp_path)
+    check_texts(spec(image="example.com/mine:1"), tmp_path)
+    with pytest.raises(Invalid):
+        check_texts(spec(image="frameworks"), tmp_path)
+
+
+def test_only_first_files_and_first_lines_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write(tmp_path / "texts", {"train/a.md": "", "train/b.txt": "text", "test/a.jsonl": DOCUMENT * 2})
+    monkeypatch.setattr(text_folder, "MAX_FILES", 1)
+    check_texts(spec(), folder)
+    (folder / "test" / "a.jsonl").write_text(f"{DOCUMENT}not a document\n{DOCUMENT}", encoding="utf-8")
+    check_texts(spec(), folder)
+    (folder / "test" / "a.jsonl").write_text('{"content": "a long line"}', encoding="utf-8")
+    monkeypatch.setattr(text_folder, "MAX_LINE_BYTES", 9)
+    check_texts(spec(), folder)
+
+
+def test_links_count_by_their_targets_and_no_pipe_is_opened(tmp_path: Path) -> None:
+    folder = write(tmp_path / "texts", {"test/a.txt": "text", "other/a.txt": "text"})
+    (folder / "train").mkdir()
+    os.mkfifo(folder / "train" / "b.jsonl")
+    (folder / "train" / "c.txt").symlink_to("absent.txt")
+    with pytest.raises(Invalid, match="no file of text in train"):
+        check_texts(spec(), folder)
+    (folder / "train" / "more").symlink_to(folder / "other")
+    check_texts(spec(), folder)
+
+
+def test_endings_and_key_are_the_trainers() -> None:
+    assert (tuple(ENDINGS.values()), TEXT_KEY) == (TRAINER_ENDINGS, TRAINER_TEXT_KEY)

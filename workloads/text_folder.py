@@ -1,0 +1,107 @@
+"""Validation of a folder of texts for recipe `language`, by names, sizes and first lines of its files. Pure."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from settings.problem import Invalid
+from workloads.language_model import LANGUAGE
+from workloads.spec import JobSpec
+from workloads.trainer_flags import FLAGS, value_of
+
+SPLITS = ("train", "test")
+"""Subfolders that the trainer reads."""
+ENDINGS = FLAGS[LANGUAGE]["data_dir"].endings
+"""Content of a file -> ending of its name. Case matters."""
+TEXT_KEY = "text"
+"""Key of a document in a line of JSON, as in trainer/data/texts.py."""
+MAX_FILES = 10_000
+"""Files of a split to look at, so that a large data set does not delay reading the settings."""
+MAX_LINE_BYTES = 2**20
+"""Length of a first line to read. A longer line is not checked."""
+_LAYOUT = f"allowed are train/ and test/, each with {', '.join(f'*{ending}' for ending in ENDINGS.values())}"
+_REMEDY = "add such files, or write another folder (docs/data.md)"
+
+
+def check_texts(spec: JobSpec, folder: Path) -> None:
+    """Raise Invalid if recipe `language` in a builtin image cannot train on a folder of this machine.
+
+    Do not judge what this user cannot read, because pods run as another user.
+    """
+    if spec.recipe != LANGUAGE or spec.image_ref.builtin is None:
+        return
+    try:
+        for split in SPLITS:
+            files = list(islice(_files(folder, split), MAX_FILES))
+            if len(files) < MAX_FILES:
+                _check_split(folder, split, dict(files))
+            _check_first_line(folder, [name for name, size in files if size and name.endswith(ENDINGS["lines"])])
+            _check_tokens(spec, [name for name, size in files if size and name.endswith(ENDINGS["tokens"])])
+    except OSError:
+        return
+
+
+def _files(folder: Path, split: str) -> Iterator[tuple[str, int]]:
+    """Yield name and size of each regular file of a split. Follow links as the trainer does."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    if not (folder / split).is_dir():
+        return
+    for place, folders, names in os.walk(folder / split, onerror=fail, followlinks=True):
+        folders.sort()
+        for path in (Path(place) / name for name in sorted(names)):
+            with suppress(FileNotFoundError):  # a dangling link
+                found = path.stat()
+                if stat.S_ISREG(found.st_mode):
+                    yield path.relative_to(folder).as_posix(), found.st_size
+
+
+def _check_split(folder: Path, split: str, sizes: dict[str, int]) -> None:
+    """Raise Invalid if a split has no text."""
+    texts = [name for name in sizes if name.endswith(tuple(ENDINGS.values()))]
+    if any(sizes[name] for name in texts):
+        return
+    if not (folder / split).is_dir():
+        problem = f"has no folder {split}"
+    elif texts:
+        problem = f"has only empty files of text in {split}, such as {json.dumps(texts[0])}"
+    else:
+        problem = f"has no file of text in {split}"
+    raise Invalid("no_text", f"{problem}; {_LAYOUT}; {_REMEDY}")
+
+
+def _check_first_line(folder: Path, names: list[str]) -> None:
+    """Raise Invalid if the first line of the first file of JSON lines is not a document."""
+    for name in names[:1]:
+        with (folder / name).open("rb") as file:
+            start = file.read(MAX_LINE_BYTES)
+            is_whole = not file.read(1)
+        lines = start.splitlines() if is_whole else start.splitlines()[:-1]
+        number = next((number for number, line in enumerate(lines) if line.strip()), None)
+        if number is not None and not _is_document(lines[number]):
+            allowed = f'allowed is {{"{TEXT_KEY}": "..."}} in each line'
+            message = f"{json.dumps(name)}, line {number + 1} is not a document; {allowed}; create the file again"
+            raise Invalid("not_document", message)
+
+
+def _is_document(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line)[TEXT_KEY], str)
+    except (ValueError, TypeError, KeyError):
+        return False
+
+
+def _check_tokens(spec: JobSpec, names: list[str]) -> None:
+    """Raise Invalid if the tokenizer is to be learnt, but the tokens are known already."""
+    if names and value_of(LANGUAGE, spec.flags, "tokenizer") == "bpe":
+        problem = f"has rows of tokens, such as {json.dumps(names[0])}, but `tokenizer: bpe` is learnt from documents"
+        remedy = "write the tokenizer.json that the files were made with as `tokenizer`, or remove these files"
+        raise Invalid("learnt_tokens", f"{problem}; {remedy}")
