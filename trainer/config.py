@@ -33,15 +33,9 @@ class TrainConfig:
     warmup: rules.StepShare = 0.05
     """Share of the run (0 to 1) in which the learning rate rises linearly from zero."""
     schedule: Literal["cosine", "stable"] = "cosine"
-<<<<<<< HEAD
     """Learning rate after the warm-up: falls along a cosine, or is stable and falls linearly in the last `decay`."""
-    decay: rules.Share = 0.2
-    """Share of the run (0 to 1), at its end, in which the learning rate of the schedule stable falls."""
-=======
-    """Learning rate after the warm-up: it falls along a cosine, or stays and falls linearly in the last `decay`."""
     decay: rules.StepShare = 0.2
-    """Share of the run (0 to 1) in which the learning rate of the schedule stable falls."""
->>>>>>> language-settings
+    """Share of the run (0 to 1), at its end, in which the learning rate of the schedule stable falls."""
     final_rate: rules.Share = 0.0
     """Share of the highest learning rate that is left at the end of the run."""
     weight_decay: rules.WeightDecay
