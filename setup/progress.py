@@ -24,6 +24,8 @@ SHORT_STEP_MINUTES = 0.1
 OVERRUN_SHARE = 0.1
 """Expected time left of a step that takes longer than expected, as a share of the step's time so far."""
 BAR_WIDTH = 24
+REASON_LINES = 15
+"""Number of last lines of an error to print while another step runs. The end of set-up prints the whole error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +66,10 @@ def run_steps(steps: Sequence[Step]) -> None:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 step = running.pop(future)
                 board.end(step.name)
-                if future.exception() and running:
+                if (error := future.exception()) and running:
+                    # Print the reason now: the other step can take minutes, and an interrupt would discard the error.
                     names = " and ".join(each.name for each in running.values())
-                    board.print_line(f"{titles[step.name]} failed; waiting for {names} to end")
+                    board.print_line(f"{titles[step.name]} failed; waiting for {names} to end\n{_last_lines(error)}")
                 durations[step.name] = future.result()
                 left.discard(step.name)
                 _save(durations)
@@ -83,6 +86,12 @@ def _expected_duration(step: Step, durations: Mapping[str, float]) -> str:
     if step.name in durations:
         return f", {format_duration(durations[step.name])} last time"
     return f", about {step.first_minutes:.0f} min on two cores" if step.first_minutes else ""
+
+
+def _last_lines(error: BaseException) -> str:
+    """Return the end of an error's text, which has the output of a failed program."""
+    lines = str(error).splitlines() or [repr(error)]
+    return "\n".join(f"    {line}" for line in lines[-REASON_LINES:])
 
 
 def _run(step: Step, board: Board) -> float:

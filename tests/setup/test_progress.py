@@ -116,6 +116,40 @@ def test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other(
     assert "setup 3/3" not in capsys.readouterr().out
 
 
+def test_failed_step_prints_the_end_of_its_error_while_the_concurrent_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, shown, done = threading.Event(), threading.Event(), set[str]()
+
+    class Output(io.StringIO):
+        def write(self, text: str) -> int:
+            if "no space left" in text:
+                shown.set()
+            return super().write(text)
+
+    def fail(_say: Callable[[str], None]) -> None:
+        assert started.wait(30)
+        lines = [f"line {number}" for number in range(99)]
+        raise RuntimeError("\n".join(["buildah failed with 125:", *lines, "no space left"]))
+
+    def go_on(_say: Callable[[str], None]) -> None:
+        started.set()
+        if shown.wait(10):
+            done.add("b")
+
+    output = Output()
+    monkeypatch.setattr("sys.stdout", output)
+    steps = [
+        Step(name="a", is_done=lambda: False, do=fail),
+        Step(name="b", is_done=lambda: "b" in done, do=go_on, after=[]),
+    ]
+    with pytest.raises(RuntimeError, match="buildah failed with 125"):
+        run_steps(steps)
+    assert done == {"b"}, "the reason must appear before the other step ends"
+    printed = output.getvalue()
+    assert "a failed; waiting for b to end\n" in printed
+    assert "    line 98\n    no space left\n" in printed
+    assert "line 50" not in printed
+
+
 class Terminal(io.StringIO):
     """Output that is a terminal."""
 
