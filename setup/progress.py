@@ -59,7 +59,9 @@ def run_steps(steps: Sequence[Step]) -> None:
         while waiting or running:
             ready = [step for step in waiting if not left.intersection(_predecessors(step, pending))]
             for step in ready[: MAX_CONCURRENT_STEPS - len(running)]:
-                titles[step.name] = f"setup {len(titles) + 1}/{len(pending)}: {step.name}"
+                # Count the steps of earlier runs too, as `doctor` does.
+                number = len(steps) - len(pending) + len(titles) + 1
+                titles[step.name] = f"setup {number}/{len(steps)}: {step.name}"
                 board.start(step.name, titles[step.name] + _expected_duration(step, durations))
                 running[pool.submit(_run, step, board)] = step
             waiting = [step for step in waiting if step not in running.values()]
