@@ -134,6 +134,13 @@ def _seconds(step: Step, durations: Mapping[str, float]) -> float:
     return durations.get(step.name) or (step.first_minutes or SHORT_STEP_MINUTES) * 60
 
 
+def shorten(text: str, width: int) -> str:
+    """Return a text of at most `width` characters, cut at a blank. An ellipsis replaces the rest."""
+    if len(text) <= width:
+        return text
+    return (text[:width].rpartition(" ")[0].rstrip(" ,:") or text[: width - 1]) + "…"
+
+
 class LiveLine:
     """Last line of a terminal's output, which changes in place. Other outputs never show this line."""
 
@@ -148,9 +155,9 @@ class LiveLine:
         self._write(f"{text}\n")
 
     def set(self, text: str) -> None:
-        """Set the live line, cut to the width of the terminal."""
+        """Set the live line, shortened to the width of the terminal."""
         if self.is_shown:
-            self._write(text[: shutil.get_terminal_size().columns - 1])
+            self._write(shorten(text, shutil.get_terminal_size().columns - 1))
 
     def clear(self) -> None:
         """Remove the live line."""
@@ -212,7 +219,7 @@ class Board:
         self._share = max(self._share, spent / max(spent + left, 1e-9))
         full = round(self._share * BAR_WIDTH)
         words = f"setup [{'#' * full}{'-' * (BAR_WIDTH - full)}] {100 * self._share:3.0f} %, {_rough(left)} left: "
-        return (words + ", ".join(running))[: width - 1]
+        return shorten(words + ", ".join(running), width - 1)
 
     def close(self) -> None:
         """Remove the bar. Print set-up's total time if every step is done."""

@@ -246,7 +246,19 @@ def test_live_line_is_cut_and_lines_are_printed_above_it(terminal: Terminal) -> 
     line = LiveLine(terminal)
     line.set("x" * 200)
     line.print("done")
-    assert terminal.getvalue() == f"\r\033[K{'x' * 79}\r\033[Kdone\n"
+    assert terminal.getvalue() == f"\r\033[K{'x' * 78}…\r\033[Kdone\n"
+
+
+@pytest.mark.parametrize(
+    ("width", "end"),
+    [(107, "CoreDNS, handwritten digits"), (106, "CoreDNS, handwritten…"), (95, "CoreDNS…"), (58, "0 %, about 2 min…")],
+)
+def test_bar_on_a_narrow_terminal_ends_at_a_blank(width: int, end: str, terminal: Terminal) -> None:
+    names = ("Kubernetes, etcd and CoreDNS", "handwritten digits")
+    board = Board([planned(name, []) for name in names], dict.fromkeys(names, 120.0), terminal)
+    for name in names:
+        board.start(name, name)
+    assert board.bar(time.monotonic(), width).endswith(end)
 
 
 @pytest.mark.parametrize("term", ["dumb", "xterm"])
