@@ -16,6 +16,7 @@ from typing import TextIO
 
 from infra.local.settings import cache_folder
 from setup import CLEAR_LINE
+from setup.disk import DiskNeed
 
 MAX_CONCURRENT_STEPS = 2
 """Maximum number of concurrent steps. A step that compiles and a step that downloads and unpacks use two cores well."""
@@ -44,6 +45,8 @@ class Step:
     first_minutes: float | None = None
     """Minutes of the first run on two idle cores, shown until the step has run on this machine. None for a short
     step."""
+    disk: Collection[DiskNeed] = ()
+    """Disk space of the first run, if the step needs much."""
 
 
 def run_steps(steps: Sequence[Step]) -> None:
