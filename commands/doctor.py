@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import platform
 import re
@@ -36,8 +37,10 @@ from infra.local.settings import cache_folder, stack_cluster
 from infra.make_command import DEFAULT_STACK, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE
 from settings.problem import TOKEN_PATTERNS, secrets_in_variables
+from setup.disk import needed_bytes
 
 if TYPE_CHECKING:
+    from setup.progress import Step
     from stack.config import StackConfig
 
 State = Literal["ok", "error", "optional"]
@@ -60,8 +63,12 @@ class Finding:
 
 def findings(project: Path | None) -> Iterator[Finding]:
     """Yield the results of the checks of this machine and of the project."""
-    yield from _machine()
-    yield from _tools()
+    from setup.steps import steps
+
+    all_steps = steps(cluster=True)
+    missing = [step for step in all_steps if not _is_done(step.is_done)]
+    yield from _machine(missing)
+    yield from _tools(len(all_steps), missing)
     if project is None:
         yield Finding(
             name="project",
@@ -80,13 +87,19 @@ def findings(project: Path | None) -> Iterator[Finding]:
     yield from _clusters(project, configs)
 
 
-def _machine() -> Iterator[Finding]:
+def _machine(missing: list[Step]) -> Iterator[Finding]:
+    """Check the hardware, also for the missing steps of set-up."""
     capacity = this_machine()
+    needed = max(needed_bytes(missing), lifecycle.RUN_BYTES)
     free = shutil.disk_usage(_existing(cache_folder())).free
     size = f"{capacity.millicores // 1000} CPUs, {capacity.memory / GIB:.0f} GiB of memory"
     yield Finding(name="machine", state="ok", found=f"{platform.system()} on {platform.machine()}, {size}")
-    yield Finding(name="disk", state="ok", found=f"{free / 1e9:.0f} GB free in {cache_folder()}")
-    problems = lifecycle.check_machine(stack_cluster(str(CHECKOUT), "doctor"))
+    yield Finding(
+        name="disk",
+        state="ok",
+        found=f"{free / 1e9:.1f} GB free in {cache_folder()}, {math.ceil(needed / 1e9)} GB needed",
+    )
+    problems = lifecycle.check_machine(stack_cluster(str(CHECKOUT), "doctor"), needed)
     if problems:
         yield Finding(
             name="local cluster", state="optional", found="not possible on this machine", remedy="; ".join(problems)
@@ -100,15 +113,13 @@ def _existing(folder: Path) -> Path:
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 
-def _tools() -> Iterator[Finding]:
-    from setup.steps import steps
-
-    all_steps = steps(cluster=True)
-    left = [step.name for step in all_steps if not _is_done(step.is_done)]
+def _tools(number: int, missing: list[Step]) -> Iterator[Finding]:
+    """Check the `number` steps of set-up, and the commands' own files."""
+    left = [step.name for step in missing]
     yield Finding(
         name="set-up",
         state="optional" if left else "ok",
-        found=f"{len(all_steps) - len(left)} of {len(all_steps)} steps done",
+        found=f"{number - len(left)} of {number} steps done",
         remedy=f"not done: {', '.join(left)}; run {make_command('setup', STACK='')}" if left else "",
     )
     program = shutil.which("trainyard")

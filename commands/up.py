@@ -29,6 +29,8 @@ from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title, make_command
 from infra.project import CHECKOUT
+from setup.disk import needed_bytes
+from setup.steps import steps
 from stack import config as stack_config
 
 CLUSTER_RESOURCE = "::local-processes"
@@ -46,7 +48,10 @@ def main(*, is_confirmed: bool = False) -> int:
     if stack_config.main([str(file)]) != 0:
         return 1
     config = stack_config.load_file(file)
-    if problems := config.cloud.up_problems(str(PROJECT), stack):
+    # The disk space for operators and other images is not known.
+    tools = steps(cluster=True) if config.cloud.nodes_here else []
+    missing = [step for step in tools if step.disk and not step.is_done()]
+    if problems := config.cloud.up_problems(str(PROJECT), stack, needed_bytes(missing)):
         print(*problems, sep="\n", file=sys.stderr)
         return 1
     left = confirmation.check_account(stack, config) if config.cloud.provisioned else {}

@@ -97,9 +97,12 @@ class Cloud(ABC):
         """Return the problems of the settings on this machine."""
         return []
 
-    def up_problems(self, checkout: str, stack: str) -> list[str]:
-        """Return the reasons why `make up` of the stack would fail although the settings are valid."""
-        del checkout, stack
+    def up_problems(self, checkout: str, stack: str, set_up_bytes: int = 0) -> list[str]:
+        """Return the reasons why `make up` of the stack would fail although the settings are valid.
+
+        `set_up_bytes` is the free disk space that set-up needs for nodes on this machine.
+        """
+        del checkout, stack, set_up_bytes
         return []
 
     def problems_in_state(self, deployment: Mapping[str, Any]) -> list[Problem]:

@@ -16,6 +16,7 @@ from typing import TextIO
 
 from infra.local.settings import cache_folder
 from setup import CLEAR_LINE
+from setup.disk import DiskNeed
 
 MAX_CONCURRENT_STEPS = 2
 """Maximum number of concurrent steps. A step that compiles and a step that downloads and unpacks use two cores well."""
@@ -24,6 +25,8 @@ SHORT_STEP_MINUTES = 0.1
 OVERRUN_SHARE = 0.1
 """Expected time left of a step that takes longer than expected, as a share of the step's time so far."""
 BAR_WIDTH = 24
+REASON_LINES = 15
+"""Number of last lines of an error to print while another step runs. The end of set-up prints the whole error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,8 @@ class Step:
     first_minutes: float | None = None
     """Minutes of the first run on two idle cores, shown until the step has run on this machine. None for a short
     step."""
+    disk: Collection[DiskNeed] = ()
+    """Disk space of the first run, if the step needs much."""
 
 
 def run_steps(steps: Sequence[Step]) -> None:
@@ -57,16 +62,19 @@ def run_steps(steps: Sequence[Step]) -> None:
         while waiting or running:
             ready = [step for step in waiting if not left.intersection(_predecessors(step, pending))]
             for step in ready[: MAX_CONCURRENT_STEPS - len(running)]:
-                titles[step.name] = f"setup {len(titles) + 1}/{len(pending)}: {step.name}"
+                # Count the steps of earlier runs too, as `doctor` does.
+                number = len(steps) - len(pending) + len(titles) + 1
+                titles[step.name] = f"setup {number}/{len(steps)}: {step.name}"
                 board.start(step.name, titles[step.name] + _expected_duration(step, durations))
                 running[pool.submit(_run, step, board)] = step
             waiting = [step for step in waiting if step not in running.values()]
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 step = running.pop(future)
                 board.end(step.name)
-                if future.exception() and running:
+                if (error := future.exception()) and running:
+                    # Print the reason now: the other step can take minutes, and an interrupt would discard the error.
                     names = " and ".join(each.name for each in running.values())
-                    board.print_line(f"{titles[step.name]} failed; waiting for {names} to end")
+                    board.print_line(f"{titles[step.name]} failed; waiting for {names} to end\n{_last_lines(error)}")
                 durations[step.name] = future.result()
                 left.discard(step.name)
                 _save(durations)
@@ -83,6 +91,12 @@ def _expected_duration(step: Step, durations: Mapping[str, float]) -> str:
     if step.name in durations:
         return f", {format_duration(durations[step.name])} last time"
     return f", about {step.first_minutes:.0f} min on two cores" if step.first_minutes else ""
+
+
+def _last_lines(error: BaseException) -> str:
+    """Return the end of an error's text, which has the output of a failed program."""
+    lines = str(error).splitlines() or [repr(error)]
+    return "\n".join(f"    {line}" for line in lines[-REASON_LINES:])
 
 
 def _run(step: Step, board: Board) -> float:
@@ -123,6 +137,13 @@ def _seconds(step: Step, durations: Mapping[str, float]) -> float:
     return durations.get(step.name) or (step.first_minutes or SHORT_STEP_MINUTES) * 60
 
 
+def shorten(text: str, width: int) -> str:
+    """Return a text of at most `width` characters, cut at a blank. An ellipsis replaces the rest."""
+    if len(text) <= width:
+        return text
+    return (text[:width].rpartition(" ")[0].rstrip(" ,:") or text[: width - 1]) + "…"
+
+
 class LiveLine:
     """Last line of a terminal's output, which changes in place. Other outputs never show this line."""
 
@@ -137,9 +158,9 @@ class LiveLine:
         self._write(f"{text}\n")
 
     def set(self, text: str) -> None:
-        """Set the live line, cut to the width of the terminal."""
+        """Set the live line, shortened to the width of the terminal."""
         if self.is_shown:
-            self._write(text[: shutil.get_terminal_size().columns - 1])
+            self._write(shorten(text, shutil.get_terminal_size().columns - 1))
 
     def clear(self) -> None:
         """Remove the live line."""
@@ -201,7 +222,7 @@ class Board:
         self._share = max(self._share, spent / max(spent + left, 1e-9))
         full = round(self._share * BAR_WIDTH)
         words = f"setup [{'#' * full}{'-' * (BAR_WIDTH - full)}] {100 * self._share:3.0f} %, {_rough(left)} left: "
-        return (words + ", ".join(running))[: width - 1]
+        return shorten(words + ", ".join(running), width - 1)
 
     def close(self) -> None:
         """Remove the bar. Print set-up's total time if every step is done."""

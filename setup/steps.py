@@ -11,10 +11,16 @@ from pathlib import Path
 
 from infra.local.image_store import stored_references
 from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, PROGRAMS
-from infra.local.trainer_image import builtin_image_reference, ensure_stored, trainer_image_reference
+from infra.local.trainer_image import (
+    TRAINER_REPOSITORY,
+    builtin_image_reference,
+    ensure_stored,
+    trainer_image_reference,
+)
 from infra.operator_releases import needed_releases
 from setup import datasets, go_programs, pulumi_cli, releases
 from setup import operators as operator_steps
+from setup.disk import GO_BUILDS, IMAGES, PYTHON_PACKAGES
 from setup.progress import Step
 from setup.releases import DownloadError, Downloads
 
@@ -104,6 +110,7 @@ def steps(
             is_done=_has_runtime,
             do=lambda progress: _get_runtime(downloads, progress),
             first_minutes=RUNTIME_MINUTES,
+            disk=[GO_BUILDS],
         ),
         pulumi,
         _kubernetes(downloads),
@@ -121,6 +128,8 @@ def steps(
             do=lambda progress: _store(trainer_image_reference(), progress),
             after=[DEBIAN, DIGITS, SOTU, RUNTIME_STEP],
             first_minutes=IMAGE_MINUTES,
+            # After a change of the trainer, the build adds a small layer to those of the earlier image.
+            disk=[] if _has_trainer_image() else [PYTHON_PACKAGES, IMAGES],
         ),
         *(_own_image(name) for name in sorted(builtin_images)),
         *operator_steps.steps(operators, cluster=True),
@@ -185,7 +194,13 @@ def _pulumi(downloads: Downloads) -> Step:
         is_done=pulumi_cli.is_complete,
         do=lambda progress: pulumi_cli.get_pulumi(downloads, progress),
         first_minutes=PULUMI_MINUTES,
+        disk=[GO_BUILDS],
     )
+
+
+def _has_trainer_image() -> bool:
+    """Return True if the image store has a trainer image of any sources."""
+    return any(each.startswith(f"{TRAINER_REPOSITORY}:") for each in stored_references())
 
 
 def _has_runtime() -> bool:
@@ -213,6 +228,7 @@ def _kubernetes(downloads: Downloads) -> Step:
         is_done=KUBERNETES.is_built,
         do=get,
         first_minutes=KUBERNETES_MINUTES,
+        disk=[GO_BUILDS],
     )
 
 

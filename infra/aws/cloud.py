@@ -37,8 +37,8 @@ class Eks(ProvisionedCloud):
     def problems(self) -> list[Problem]:
         return [*rules.problems(self.config), *super().problems()]
 
-    def up_problems(self, checkout: str, stack: str) -> list[str]:
-        del checkout, stack
+    def up_problems(self, checkout: str, stack: str, set_up_bytes: int = 0) -> list[str]:
+        del checkout, stack, set_up_bytes
         if not (ranges := documentation_ranges(self.config.authorized_networks)):
             return []
         return [

@@ -57,8 +57,8 @@ class Local(Cloud):
         """Return the settings of the stack's cluster."""
         return stack_cluster(checkout, stack, name=self.config.name, nodes=self.config.nodes, port=self.config.port)
 
-    def up_problems(self, checkout: str, stack: str) -> list[str]:
-        return check_machine(self.cluster(checkout, stack))
+    def up_problems(self, checkout: str, stack: str, set_up_bytes: int = 0) -> list[str]:
+        return check_machine(self.cluster(checkout, stack), set_up_bytes)
 
     def scheduling(self, hosts: PodGroup, pool: str | None = None) -> Scheduling:
         del pool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import platform
 import shutil
@@ -301,14 +302,15 @@ def _remove_surplus_nodes(settings: ClusterSettings) -> None:
 
 
 ARCHITECTURES = ("x86_64", "aarch64")
-SET_UP_BYTES = 30_000_000_000
-"""Free disk space that set-up needs at its peak: Go and Python caches, and the build of the trainer image."""
 RUN_BYTES = 2_000_000_000
 """Free disk space that a cluster needs after its images exist."""
 
 
-def check_machine(settings: ClusterSettings) -> list[str]:
-    """Return the reasons why this machine cannot run the cluster, one line each."""
+def check_machine(settings: ClusterSettings, set_up_bytes: int = 0) -> list[str]:
+    """Return the reasons why this machine cannot run the cluster, one line each.
+
+    `set_up_bytes` is the free disk space that the missing steps of set-up need.
+    """
     if platform.system() != "Linux" or platform.machine() not in ARCHITECTURES:
         return [
             f"platform.kind = local: this machine is {platform.system()} on {platform.machine()}; the local cluster "
@@ -320,19 +322,18 @@ def check_machine(settings: ClusterSettings) -> list[str]:
             f"platform.kind = local: user {os.geteuid()} cannot create namespaces and cgroups; run as root "
             f"(`sudo {make_command('up').strip('`')}`), or use platform.kind kubeconfig with an existing cluster"
         )
-    return [*problems, *_disk_problems(), *_port_problems(settings)]
+    return [*problems, *_disk_problems(max(RUN_BYTES, set_up_bytes)), *_port_problems(settings)]
 
 
-def _disk_problems() -> list[str]:
+def _disk_problems(needed: int) -> list[str]:
     folder = cache_folder()
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    needed = RUN_BYTES if (cache_folder() / "images" / "references.json").exists() else SET_UP_BYTES
     if free >= needed:
         return []
     return [
-        f"disk: {free / 1e9:.1f} GB are free in {folder}, {needed / 1e9:.0f} GB are needed; free space, "
+        f"disk: {free / 1e9:.1f} GB are free in {folder}, {math.ceil(needed / 1e9)} GB are needed; free space, "
         "or set XDG_CACHE_HOME to a folder on a larger disk"
     ]
 

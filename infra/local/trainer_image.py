@@ -261,9 +261,14 @@ def _context(sources: list[Path]) -> Path:
     return context
 
 
+def packages_folder() -> Path:
+    """Return the folder of this machine's package cache."""
+    return Path(os.environ.get("UV_CACHE_DIR") or Path.home() / ".cache" / "uv")
+
+
 def build_mounts() -> dict[Path, str]:
     """Return the mounts of this machine's package cache and certificates for build steps."""
-    packages = Path(os.environ.get("UV_CACHE_DIR") or Path.home() / ".cache" / "uv")
+    packages = packages_folder()
     packages.mkdir(parents=True, exist_ok=True)
     mounts = {packages: "/uv-cache"}
     certificates = os.environ.get("SSL_CERT_FILE") or "/etc/ssl/certs/ca-certificates.crt"

@@ -16,7 +16,10 @@ from infra.local.lifecycle import check_machine
 from infra.local.settings import stack_cluster
 
 REMEDY = "use platform.kind kubeconfig with an existing cluster"
-SMALL_DISK = 'mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mnt && "$@" && exit; ls -A /mnt; exit 1'
+SMALL_DISK = (
+    "mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mnt UV_CACHE_DIR=/mnt/uv && "
+    '"$@" && exit; ls -A /mnt; exit 1'
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +29,7 @@ SMALL_DISK = 'mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mn
         (["setarch", "i686"], ["this machine is Linux on i686", "needs Linux on x86_64 or aarch64", REMEDY]),
         (
             ["unshare", "--mount", "sh", "-c", SMALL_DISK, "sh"],
-            ["disk: 0.0 GB are free in /mnt, 30 GB are needed; free space, or set XDG_CACHE_HOME"],
+            ["disk: 0.0 GB are free in /mnt, 35 GB are needed; free space, or set XDG_CACHE_HOME"],
         ),
     ],
     ids=["no root", "unsupported system", "full disk"],

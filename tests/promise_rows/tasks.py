@@ -75,6 +75,14 @@ ROWS = {
     ),
     "docs/first-run.md": (
         (
+            "After Ctrl-C, `make up` continues and needs less, because existing files count",
+            "tests/setup/test_disk.py::test_files_of_an_interrupted_set_up_reduce_the_need",
+        ),
+        (
+            "`make doctor` shows how much.",
+            "tests/setup/test_disk.py::test_doctor_reports_the_need_and_the_steps_of_set_up",
+        ),
+        (
             "On a terminal, the last line of a running job changes in place",
             "tests/commands/test_live_line.py::test_live_line_has_epoch_step_loss_rate_and_time_left",
             "tests/commands/test_screen.py::test_screen_readable_on_a_terminal_has_the_last_step_of_an_epoch_only",

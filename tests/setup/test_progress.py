@@ -34,7 +34,7 @@ def test_run_steps_skips_finished_steps(capsys: pytest.CaptureFixture[str]) -> N
     done = {"a"}
     run_steps([step("a", done), step("b", done)])
     assert done == {"a", "b"}
-    assert "setup 1/1: b" in capsys.readouterr().out
+    assert "setup 2/2: b" in capsys.readouterr().out
     run_steps([step("a", done), step("b", done)])
     assert capsys.readouterr().out == ""
 
@@ -45,7 +45,7 @@ def test_run_steps_continues_after_a_failure(capsys: pytest.CaptureFixture[str])
         run_steps([step("a", done), step("b", done, fails=True)])
     assert done == {"a"}
     run_steps([step("a", done), step("b", done)])
-    assert "setup 1/1: b" in capsys.readouterr().out
+    assert "setup 2/2: b" in capsys.readouterr().out
 
 
 def test_run_steps_shows_the_last_duration(capsys: pytest.CaptureFixture[str]) -> None:
@@ -114,6 +114,40 @@ def test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other(
         run_steps([*begun, step("c", done)])
     assert done == {"b"}
     assert "setup 3/3" not in capsys.readouterr().out
+
+
+def test_failed_step_prints_the_end_of_its_error_while_the_concurrent_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, shown, done = threading.Event(), threading.Event(), set[str]()
+
+    class Output(io.StringIO):
+        def write(self, text: str) -> int:
+            if "no space left" in text:
+                shown.set()
+            return super().write(text)
+
+    def fail(_say: Callable[[str], None]) -> None:
+        assert started.wait(30)
+        lines = [f"line {number}" for number in range(99)]
+        raise RuntimeError("\n".join(["buildah failed with 125:", *lines, "no space left"]))
+
+    def go_on(_say: Callable[[str], None]) -> None:
+        started.set()
+        if shown.wait(10):
+            done.add("b")
+
+    output = Output()
+    monkeypatch.setattr("sys.stdout", output)
+    steps = [
+        Step(name="a", is_done=lambda: False, do=fail),
+        Step(name="b", is_done=lambda: "b" in done, do=go_on, after=[]),
+    ]
+    with pytest.raises(RuntimeError, match="buildah failed with 125"):
+        run_steps(steps)
+    assert done == {"b"}, "the reason must appear before the other step ends"
+    printed = output.getvalue()
+    assert "a failed; waiting for b to end\n" in printed
+    assert "    line 98\n    no space left\n" in printed
+    assert "line 50" not in printed
 
 
 class Terminal(io.StringIO):
@@ -212,7 +246,19 @@ def test_live_line_is_cut_and_lines_are_printed_above_it(terminal: Terminal) -> 
     line = LiveLine(terminal)
     line.set("x" * 200)
     line.print("done")
-    assert terminal.getvalue() == f"\r\033[K{'x' * 79}\r\033[Kdone\n"
+    assert terminal.getvalue() == f"\r\033[K{'x' * 78}…\r\033[Kdone\n"
+
+
+@pytest.mark.parametrize(
+    ("width", "end"),
+    [(107, "CoreDNS, handwritten digits"), (106, "CoreDNS, handwritten…"), (95, "CoreDNS…"), (58, "0 %, about 2 min…")],
+)
+def test_bar_on_a_narrow_terminal_ends_at_a_blank(width: int, end: str, terminal: Terminal) -> None:
+    names = ("Kubernetes, etcd and CoreDNS", "handwritten digits")
+    board = Board([planned(name, []) for name in names], dict.fromkeys(names, 120.0), terminal)
+    for name in names:
+        board.start(name, name)
+    assert board.bar(time.monotonic(), width).endswith(end)
 
 
 @pytest.mark.parametrize("term", ["dumb", "xterm"])
