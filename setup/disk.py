@@ -22,7 +22,7 @@ class DiskNeed:
     folder: Callable[[], Path]
     """Function that returns the folder."""
     peak_bytes: int
-    """Most bytes in the folder during the steps, including temporary files elsewhere."""
+    """Most bytes in the folder during the steps."""
 
 
 PYTHON_PACKAGES = DiskNeed(folder=packages_folder, peak_bytes=6_000_000_000)
@@ -30,7 +30,7 @@ PYTHON_PACKAGES = DiskNeed(folder=packages_folder, peak_bytes=6_000_000_000)
 IMAGES = DiskNeed(folder=lambda: cache_folder() / "images", peak_bytes=25_000_000_000)
 """Build of the trainer image, whose largest layer has 6.0 GB.
 
-buildah needs four times the layer for a moment: container, stored layer, and two archives in /var/tmp. The import
+buildah needs four times the layer for a moment: container, stored layer, and two archives. The import
 into the image store needs no more: stored layer, its compressed archive twice, and the unpacked layer. Measured on
 2026-11-27 with a layer of 0.4 GB on a base image of 0.2 GB: 1.77 GB in both.
 """

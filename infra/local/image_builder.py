@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -24,6 +25,8 @@ LARGE_LAYER_BYTES = 50_000_000
 """Size above which `empty_large_layers` removes a layer that the image store has unpacked."""
 PRIVATE_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 """Command prefix that limits buildah's mounts to the lifetime of its process."""
+LEFTOVER_SECONDS = 3600
+"""Age of a temporary file that no process writes any more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +98,11 @@ class BuildahBuilder:
         images = cache_folder() / "images"
         self.layout = images / "layout"
         storage = ["--root", str(images / "buildah"), "--runroot", str(images / "buildah-run")]
-        self.command = [*PRIVATE_MOUNTS, "buildah", "--storage-driver", "overlay", *storage]
-        images.mkdir(parents=True, exist_ok=True)
+        # buildah writes layers of several GB here. Its default, /var/tmp, would keep those of an interrupted build.
+        self.temporary = images / "buildah-tmp"
+        environment = ["env", f"TMPDIR={self.temporary}"]
+        self.command = [*PRIVATE_MOUNTS, *environment, "buildah", "--storage-driver", "overlay", *storage]
+        self.temporary.mkdir(parents=True, exist_ok=True)
 
     def build(self, build: Build) -> None:
         """Build the image with cached layers. RUN steps run in a chroot, which needs no privileges beyond root."""
@@ -104,6 +110,9 @@ class BuildahBuilder:
         mounts = [word for source, target in build.mounts.items() for word in ("--volume", f"{source}:{target}:rw")]
         # Remove the leftovers of an interrupted build. No other build uses this storage at the same time.
         _run([*self.command, "rm", "--all"])
+        for leftover in self.temporary.iterdir():
+            if leftover.stat().st_mtime < time.time() - LEFTOVER_SECONDS:
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         options = ["--isolation", "chroot", "--layers", *mounts, *arguments, "-t", build.reference]
         _run([*self.command, "build", *options, "-f", str(build.dockerfile), str(build.context)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shutil
 import tarfile
 from pathlib import Path
@@ -124,7 +125,12 @@ def test_a_changed_file_changes_the_image() -> None:
 @pytest.mark.skipif(not shutil.which("buildah"), reason="buildah is not installed: another engine builds images here")
 def test_images_removed_from_the_store_leave_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
     builder = BuildahBuilder()
+    leftovers = [builder.temporary / name for name in ("old", "new")]
+    for leftover in leftovers:
+        leftover.mkdir()
+    os.utime(leftovers[0], (0, 0))
     (tmp_path / "Dockerfile").write_text("FROM scratch\nCOPY content /content\n", encoding="utf-8")
     references = [f"trainyard.local/{name}" for name in ("test:1", "test:2", "tests:1")]
     for reference in references:
@@ -132,6 +138,7 @@ def test_images_removed_from_the_store_leave_the_builder(tmp_path: Path, monkeyp
         file = tmp_path / "Dockerfile"
         builder.build(Build(reference=reference, context=tmp_path, dockerfile=file, arguments={}, mounts={}))
     assert sorted(builder.images()) == references
+    assert [leftover.exists() for leftover in leftovers] == [False, True]
     monkeypatch.setattr(trainer_image, "stored_references", lambda: ["trainyard.local/test:2"])
     trainer_image.forget_stale(builder, "trainyard.local/test")
     assert sorted(builder.images()) == ["trainyard.local/test:2", "trainyard.local/tests:1"]
