@@ -143,8 +143,11 @@ class FoldedOutput:
             self._reported = now
             self._line.print(f"  {self._progress(now)}")
 
-    def end(self, status: int) -> None:
-        """Show the counts, and the end of the log if Pulumi failed for an unknown reason."""
+    def end(self, status: int, *, is_partial: bool = False) -> None:
+        """Show the counts, and the end of the log if Pulumi failed for an unknown reason.
+
+        `is_partial` says that a signal stopped Pulumi before its end. Pulumi 3.274.1 may then still return 0.
+        """
         self.poll(True)
         self._line.clear()
         for done in dict.fromkeys(RESULT_WORDS.values()):
@@ -158,7 +161,7 @@ class FoldedOutput:
             for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]:
                 self._line.print(f"  {text}")
         seconds = format_duration(time.monotonic() - self._begun)
-        word = self._done if status == 0 else f"not {self._done}; stopped"
+        word = self._done if status == 0 and not is_partial else f"not {self._done}; stopped"
         self._line.print(f"stack {self._stack}: {word} after {seconds}")
         self._line.print(f"  all output of Pulumi: {short_path(self.log)}")
 

@@ -94,6 +94,21 @@ class StateFiles:
         return any((self._stacks / f"{self.stack}{each}").exists() for each in FORMATS)
 
     @property
+    def is_destroyed(self) -> bool:
+        """True if only components and providers are left; False if the state cannot be read.
+
+        A `destroy` that is interrupted during its last deletion keeps these. They exist only in Pulumi.
+        """
+        try:
+            latest = _content(self._state)["checkpoint"]["latest"] or {}
+            left = [each for each in latest.get("resources") or [] if each.get("custom")]
+            return not latest.get("pending_operations") and all(
+                each["type"].startswith("pulumi:providers:") for each in left
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    @property
     def is_broken(self) -> bool:
         """True if the stack has a state that cannot be read."""
         return self._state.exists() and not _is_whole(self._state)
