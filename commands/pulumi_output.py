@@ -59,10 +59,14 @@ MAX_LOGS = 20
 """Number of log files to keep for each stack."""
 TAIL_LINES = 20
 """Number of log lines to show if Pulumi fails without a diagnostic."""
-_KNOWN_WARNING = re.compile(r"(warning: )?using pulumi-[\w-]+ from \$PATH at ")
-"""Warning about a plugin on PATH, where set-up puts plugins on some machines. Only the log has it.
+_KNOWN_WARNING = re.compile(
+    r"(warning: )?using pulumi-[\w-]+ from \$PATH at "
+    r"|Attempting to deploy or update resources with \d+ pending operations from previous deployment\."
+)
+"""Warnings that only the log has.
 
-https://github.com/pulumi/pulumi/pull/18476
+One is about a plugin on PATH, where set-up puts plugins on some machines: https://github.com/pulumi/pulumi/pull/18476.
+The other is about unfinished operations. `commands.cloud_inventory.adopt_pending` checks them before each command.
 """
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 """Colours in messages: Pulumi's own marks and a terminal's codes."""

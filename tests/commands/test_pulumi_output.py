@@ -102,6 +102,18 @@ def test_folded_output_shows_warnings_and_prints_but_not_passing_messages(show: 
     ) == ["  warning: deprecated", "  local cluster: node local-0 is ready"]
 
 
+def test_folded_output_leaves_out_the_warning_about_unfinished_operations(show: Show) -> None:
+    pending = (
+        "Attempting to deploy or update resources with 1 pending operations from previous deployment.\n"
+        "  * urn:pulumi:dev::slow::pulumi-python:dynamic:Resource::first, interrupted while creating\n"
+        "These resources are in an unknown state because the Pulumi CLI was interrupted while waiting for changes to "
+        "these resources to complete.\n"
+    )
+    assert show(message(pending, "warning", prefix="warning: "), message("deprecated", "warning")) == [
+        "  warning: deprecated"
+    ]
+
+
 def test_folded_output_shows_broken_policy_rules(show: Show) -> None:
     event = {"policyName": "images-by-digest", "enforcementLevel": "mandatory", "message": "has a tag", "color": "raw"}
     assert show({"policyEvent": event}) == ["  images-by-digest (mandatory): has a tag"]
