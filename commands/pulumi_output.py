@@ -49,6 +49,8 @@ SEVERITIES = {"error": "error: ", "warning": "warning: ", "info": "", "info#err"
 """Severity of each visible diagnostic -> text before it."""
 SUMMARIES = ("update failed", "destroy failed", "refresh failed", "Resource monitor has terminated, shutting down")
 """Diagnostics of the stack that only repeat that another resource failed."""
+PROGRAM_FAILED = "an unhandled error occurred: program exited with non-zero exit code: 1"
+"""Diagnostic that only repeats the program's failure, if the program's own message is directly before it."""
 DYNAMIC = "pulumi-python:dynamic:Resource"
 """Type of all resources of providers that are part of the program, such as the local cluster's."""
 PROGRESS_LINE_SECONDS = 30.0
@@ -121,6 +123,7 @@ class FoldedOutput:
         self._failed: Counter[str] = Counter()
         self._unchanged = 0
         self._last_shown = ("", "")
+        self._last_severity = ""
         self._has_error = False
 
     def __enter__(self) -> FoldedOutput:
@@ -200,7 +203,9 @@ class FoldedOutput:
         self._has_error |= severity == "error"
         if (urn, text) == self._last_shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
             return
-        self._last_shown = (urn, text)
+        if text == PROGRAM_FAILED and self._last_severity in ("error", "info#err"):
+            return
+        self._last_shown, self._last_severity = (urn, text), severity
         # The message of a dynamic provider's error is complete without the name of its class.
         text = text.removeprefix("RuntimeError: ")
         # Leave out the stack's name: the program prints an error as many one-line messages, and each would repeat it.

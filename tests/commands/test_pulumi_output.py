@@ -114,6 +114,23 @@ def test_folded_output_leaves_out_the_warning_about_unfinished_operations(show: 
     ]
 
 
+@pytest.mark.parametrize("severity", ["error", "info#err"])
+def test_folded_output_of_a_failed_program_has_only_its_own_message(severity: str, show: Show) -> None:
+    echo = message("an unhandled error occurred: program exited with non-zero exit code: 1\n", prefix="error: ")
+    shown = "error: " if severity == "error" else ""
+    assert show(message("disk: free space\n", severity), echo, status=1) == [f"  {shown}disk: free space"]
+
+
+@pytest.mark.parametrize(
+    ("before", "code"), [([], 1), ([message("deprecated", "warning")], 1), ([message("disk: free space")], 137)]
+)
+def test_folded_output_of_a_program_without_a_reason_shows_its_exit_code(
+    before: list[dict[str, Any]], code: int, show: Show
+) -> None:
+    text = f"an unhandled error occurred: program exited with non-zero exit code: {code}"
+    assert show(*before, message(text), status=1)[-1] == f"  error: {text}"
+
+
 def test_folded_output_shows_broken_policy_rules(show: Show) -> None:
     event = {"policyName": "images-by-digest", "enforcementLevel": "mandatory", "message": "has a tag", "color": "raw"}
     assert show({"policyEvent": event}) == ["  images-by-digest (mandatory): has a tag"]
