@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from commands.environment import STATE
+from infra.local.settings import PLAIN_NAMES
 from infra.make_command import VERBOSE_VARIABLE
 from setup.progress import LiveLine, format_duration
 
@@ -290,8 +291,8 @@ def _name(urn: str) -> str:
 
 
 def _label(urn: str) -> str:
-    """Return kind and name of a resource."""
-    return " ".join(dict.fromkeys((_kind(urn), _name(urn))))
+    """Return kind and name of a resource, or plain words for it."""
+    return PLAIN_NAMES.get(_name(urn)) or " ".join(dict.fromkeys((_kind(urn), _name(urn))))
 
 
 def _is_stack(urn: str) -> bool:

@@ -153,12 +153,17 @@ def test_folded_output_without_a_terminal_says_what_runs_from_time_to_time(
     monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
     monkeypatch.setattr(pulumi_output, "PROGRESS_LINE_SECONDS", 0.0)
     out = io.StringIO()
-    pool = step("gpus", "gcp:container/nodePool:NodePool", event="resourcePreEvent")
-    (tmp_path / "events.json").write_text(json.dumps(pool) + "\n", encoding="utf-8")
+    events = [
+        step("gpus", "gcp:container/nodePool:NodePool", event="resourcePreEvent"),
+        step("local-processes", "pulumi-python:dynamic:Resource", event="resourcePreEvent"),
+    ]
+    (tmp_path / "events.json").write_text("".join(json.dumps(each) + "\n" for each in events), encoding="utf-8")
     with FoldedOutput("up", "dev", tmp_path, out) as output:
         output.poll(False)
         output.poll(True)
-    assert out.getvalue().splitlines()[1:] == ["  updating, 0.0 s, 0 done: creating NodePool gpus (0.0 s)"]
+    assert out.getvalue().splitlines()[1:] == [
+        "  updating, 0.0 s, 0 done: creating NodePool gpus (0.0 s), creating the cluster's processes (0.0 s)"
+    ]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
