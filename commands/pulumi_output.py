@@ -106,10 +106,15 @@ class EventLog:
 class FoldedOutput:
     """Short output of one Pulumi command. Use it as a context, and call `poll` while Pulumi runs."""
 
-    def __init__(self, command: str, stack: str, folder: Path, out: TextIO | None = None) -> None:
-        """Show the output of `command`. Pulumi writes events into `folder`, which must exist while it runs."""
+    def __init__(
+        self, command: str, stack: str, folder: Path, out: TextIO | None = None, *, changes_jobs: bool = False
+    ) -> None:
+        """Show the output of `command`. Pulumi writes events into `folder`, which must exist while it runs.
+
+        `changes_jobs` says that the command changes only the stack's jobs.
+        """
         self._doing, self._done = VERBS[command]
-        self._stack = stack
+        self._subject = f"the jobs of stack {stack}" if changes_jobs else f"stack {stack}"
         self._events = EventLog(folder / "events.json")
         self.options = ["--event-log", str(folder / "events.json")]
         """Options for Pulumi."""
@@ -129,7 +134,7 @@ class FoldedOutput:
 
     def __enter__(self) -> FoldedOutput:
         self.file = self.log.open("a", encoding="utf-8")
-        self._line.print(f"stack {self._stack}: {self._doing}")
+        self._line.print(f"{self._subject}: {self._doing}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -170,7 +175,7 @@ class FoldedOutput:
                 self._line.print(f"  {text}")
         seconds = format_duration(time.monotonic() - self._begun)
         word = self._done if status == 0 and not is_partial else f"not {self._done}; stopped"
-        self._line.print(f"stack {self._stack}: {word} after {seconds}")
+        self._line.print(f"{self._subject}: {word} after {seconds}")
         self._line.print(f"  all output of Pulumi: {short_path(self.log)}")
 
     def _read(self, event: Mapping[str, Any]) -> None:

@@ -43,6 +43,10 @@ A shared backend may have stacks of other machines, so `pulumi` may be needed be
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
+JOB_TYPE = "trainyard:workloads:TrainingJob"
+"""Type of a job's component, which is in the URNs of the job's resources too."""
+JOBS_TARGET = f"**{JOB_TYPE}**"
+"""Value of Pulumi's `--target` for all training jobs. `--target-dependents` adds their child resources."""
 UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
 
@@ -71,7 +75,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     with hold_signals(), settings_without_salt(), provider_files(stack) as folder:
         run = partial(_run, words, stack, folder)
         if words[0] in VERBS and not quiet and not is_verbose():
-            with FoldedOutput(words[0], stack, Path(folder)) as output:
+            with FoldedOutput(words[0], stack, Path(folder), changes_jobs=JOBS_TARGET in words) as output:
                 done = run(
                     output.options, EVENTS_VARIABLE, stdout=output.file, errors_to=output.errors, on_poll=output.poll
                 )

@@ -147,6 +147,16 @@ def test_folded_output_shows_and_logs_standard_error(tmp_path: Path, monkeypatch
     assert output.log.read_text(encoding="utf-8").startswith("error: the stack is locked\nwarning: using")
 
 
+def test_folded_output_of_a_change_of_jobs_names_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+    out = io.StringIO()
+    with FoldedOutput("destroy", "dev", tmp_path, out, changes_jobs=True) as output:
+        output.end(0)
+    begin, end, _ = out.getvalue().splitlines()
+    assert begin == "the jobs of stack dev: destroying"
+    assert end.startswith("the jobs of stack dev: destroyed after")
+
+
 def test_folded_output_without_a_terminal_says_what_runs_from_time_to_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
