@@ -178,7 +178,7 @@ def down(orphan: str | None, as_json: bool) -> int:
     from commands import down as command
     from commands.status import with_status
 
-    return with_status(command.main, as_json=as_json)
+    return with_status(command.main, as_json=as_json, removes_stack=orphan is None)
 
 
 @cli.command(cls=ClusterCommand)

@@ -303,7 +303,7 @@ def adopt_pending(stack: str) -> None:
         return
 
     def run(*words: str) -> bool:
-        pulumi(*words, "--stack", stack)
+        pulumi(*words, "--stack", stack, quiet=words[0] == "stack")
         return True
 
     # Between import and refresh, the state contains resources that may not exist, so this block must not stop halfway.

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,8 @@ from commands.environment import PROJECT, STATE, StateBroken
 from commands.interrupts import CommandError, finish_unless_repeated, run_command, set_closing
 from commands.stack import (
     BACKEND_VARIABLE,
+    JOB_TYPE,
+    JOBS_TARGET,
     PulumiFailed,
     outputs,
     pulumi,
@@ -30,8 +32,8 @@ from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import command_title, make_command
 from stack.config import load_file, missing_file
 
-JOBS_TARGET = "**trainyard:workloads:TrainingJob**"
-"""Value of Pulumi's `--target` for all training jobs. `--target-dependents` adds their child resources."""
+CLUSTER_RESOURCE = "::local-processes"
+"""End of the URN of a local cluster's resource (infra/local/provider.py)."""
 
 
 def destroy(stack: str) -> bool:
@@ -48,12 +50,14 @@ def destroy(stack: str) -> bool:
         return True
     if not stack_exists(stack):
         return False
-    if '"resources"' not in pulumi("stack", "export", "--stack", stack, quiet=True):
+    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
+    resources = exported["deployment"].get("resources")
+    if not resources:
         return False
     adopt_pending(stack)
     before = outputs(stack)
     with settings_options(stack) as options:
-        if before.get("jobs") and not stack_cluster(str(PROJECT), stack).folder.exists():
+        if should_stop_jobs(resources):
             stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
     for bucket in kept_buckets(stack, before):
@@ -79,6 +83,16 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
         json.dump({"config": {"trainyard:platform": {"kind": "local"}, "trainyard:jobs": []}}, file)
         file.flush()
         yield "--config-file", file.name
+
+
+def should_stop_jobs(resources: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True if the state has jobs on nodes that Pulumi would delete before the jobs have ended.
+
+    The jobs of a local cluster end with it. After an interrupted `down`, the stack's outputs may name deleted jobs.
+    """
+    urns = [str(each["urn"]) for each in resources]
+    has_jobs = any(JOB_TYPE in urn for urn in urns)
+    return has_jobs and not any(urn.endswith(CLUSTER_RESOURCE) for urn in urns)
 
 
 def stop_jobs(run: Callable[..., object]) -> None:

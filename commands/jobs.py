@@ -13,7 +13,6 @@ from typing import Any
 from commands import confirmation, job_results
 from commands.bucket import OUTPUTS, Bucket
 from commands.confirmation import confirm
-from commands.down import JOBS_TARGET
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import STILL_RUNNING, CommandError, set_closing
 from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, job_named, outputs_with, stack_outputs
@@ -21,7 +20,7 @@ from commands.monitor.job_state import JobState
 from commands.monitor.logs import Event, LogStreams, looks_like_an_error, parse_event
 from commands.monitor.pod_state import PodState, latest_by_place
 from commands.monitor.screen import Screen
-from commands.stack import pulumi
+from commands.stack import JOBS_TARGET, pulumi
 from commands.stack_files import only_command
 from commands.up import prepare
 from infra.make_command import DEFAULT_STACK, make_command

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from commands.environment import STATE
+from infra.local.settings import PLAIN_NAMES
 from infra.make_command import VERBOSE_VARIABLE
 from setup.progress import LiveLine, format_duration
 
@@ -49,6 +50,8 @@ SEVERITIES = {"error": "error: ", "warning": "warning: ", "info": "", "info#err"
 """Severity of each visible diagnostic -> text before it."""
 SUMMARIES = ("update failed", "destroy failed", "refresh failed", "Resource monitor has terminated, shutting down")
 """Diagnostics of the stack that only repeat that another resource failed."""
+PROGRAM_FAILED = "an unhandled error occurred: program exited with non-zero exit code: 1"
+"""Diagnostic that only repeats the program's failure, if the program's own message is directly before it."""
 DYNAMIC = "pulumi-python:dynamic:Resource"
 """Type of all resources of providers that are part of the program, such as the local cluster's."""
 PROGRESS_LINE_SECONDS = 30.0
@@ -59,10 +62,14 @@ MAX_LOGS = 20
 """Number of log files to keep for each stack."""
 TAIL_LINES = 20
 """Number of log lines to show if Pulumi fails without a diagnostic."""
-_KNOWN_WARNING = re.compile(r"(warning: )?using pulumi-[\w-]+ from \$PATH at ")
-"""Warning about a plugin on PATH, where set-up puts plugins on some machines. Only the log has it.
+_KNOWN_WARNING = re.compile(
+    r"(warning: )?using pulumi-[\w-]+ from \$PATH at "
+    r"|Attempting to deploy or update resources with \d+ pending operations from previous deployment\."
+)
+"""Warnings that only the log has.
 
-https://github.com/pulumi/pulumi/pull/18476
+One is about a plugin on PATH, where set-up puts plugins on some machines: https://github.com/pulumi/pulumi/pull/18476.
+The other is about unfinished operations. `commands.cloud_inventory.adopt_pending` checks them before each command.
 """
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 """Colours in messages: Pulumi's own marks and a terminal's codes."""
@@ -99,10 +106,15 @@ class EventLog:
 class FoldedOutput:
     """Short output of one Pulumi command. Use it as a context, and call `poll` while Pulumi runs."""
 
-    def __init__(self, command: str, stack: str, folder: Path, out: TextIO | None = None) -> None:
-        """Show the output of `command`. Pulumi writes events into `folder`, which must exist while it runs."""
+    def __init__(
+        self, command: str, stack: str, folder: Path, out: TextIO | None = None, *, changes_jobs: bool = False
+    ) -> None:
+        """Show the output of `command`. Pulumi writes events into `folder`, which must exist while it runs.
+
+        `changes_jobs` says that the command changes only the stack's jobs.
+        """
         self._doing, self._done = VERBS[command]
-        self._stack = stack
+        self._subject = f"the jobs of stack {stack}" if changes_jobs else f"stack {stack}"
         self._events = EventLog(folder / "events.json")
         self.options = ["--event-log", str(folder / "events.json")]
         """Options for Pulumi."""
@@ -117,11 +129,12 @@ class FoldedOutput:
         self._failed: Counter[str] = Counter()
         self._unchanged = 0
         self._last_shown = ("", "")
+        self._last_severity = ""
         self._has_error = False
 
     def __enter__(self) -> FoldedOutput:
         self.file = self.log.open("a", encoding="utf-8")
-        self._line.print(f"stack {self._stack}: {self._doing}")
+        self._line.print(f"{self._subject}: {self._doing}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -143,8 +156,11 @@ class FoldedOutput:
             self._reported = now
             self._line.print(f"  {self._progress(now)}")
 
-    def end(self, status: int) -> None:
-        """Show the counts, and the end of the log if Pulumi failed for an unknown reason."""
+    def end(self, status: int, *, is_partial: bool = False) -> None:
+        """Show the counts, and the end of the log if Pulumi failed for an unknown reason.
+
+        `is_partial` says that a signal stopped Pulumi before its end. Pulumi 3.274.1 may then still return 0.
+        """
         self.poll(True)
         self._line.clear()
         for done in dict.fromkeys(RESULT_WORDS.values()):
@@ -158,8 +174,8 @@ class FoldedOutput:
             for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]:
                 self._line.print(f"  {text}")
         seconds = format_duration(time.monotonic() - self._begun)
-        word = self._done if status == 0 else f"not {self._done}; stopped"
-        self._line.print(f"stack {self._stack}: {word} after {seconds}")
+        word = self._done if status == 0 and not is_partial else f"not {self._done}; stopped"
+        self._line.print(f"{self._subject}: {word} after {seconds}")
         self._line.print(f"  all output of Pulumi: {short_path(self.log)}")
 
     def _read(self, event: Mapping[str, Any]) -> None:
@@ -193,7 +209,9 @@ class FoldedOutput:
         self._has_error |= severity == "error"
         if (urn, text) == self._last_shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
             return
-        self._last_shown = (urn, text)
+        if text == PROGRAM_FAILED and self._last_severity in ("error", "info#err"):
+            return
+        self._last_shown, self._last_severity = (urn, text), severity
         # The message of a dynamic provider's error is complete without the name of its class.
         text = text.removeprefix("RuntimeError: ")
         # Leave out the stack's name: the program prints an error as many one-line messages, and each would repeat it.
@@ -278,8 +296,8 @@ def _name(urn: str) -> str:
 
 
 def _label(urn: str) -> str:
-    """Return kind and name of a resource."""
-    return " ".join(dict.fromkeys((_kind(urn), _name(urn))))
+    """Return kind and name of a resource, or plain words for it."""
+    return PLAIN_NAMES.get(_name(urn)) or " ".join(dict.fromkeys((_kind(urn), _name(urn))))
 
 
 def _is_stack(urn: str) -> bool:

@@ -43,6 +43,10 @@ A shared backend may have stacks of other machines, so `pulumi` may be needed be
 SALT_KEY = b"encryptionsalt:"
 CHANGING_COMMANDS = ("up", "destroy", "refresh")
 """Pulumi commands that change resources."""
+JOB_TYPE = "trainyard:workloads:TrainingJob"
+"""Type of a job's component, which is in the URNs of the job's resources too."""
+JOBS_TARGET = f"**{JOB_TYPE}**"
+"""Value of Pulumi's `--target` for all training jobs. `--target-dependents` adds their child resources."""
 UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
 
@@ -71,11 +75,12 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     with hold_signals(), settings_without_salt(), provider_files(stack) as folder:
         run = partial(_run, words, stack, folder)
         if words[0] in VERBS and not quiet and not is_verbose():
-            with FoldedOutput(words[0], stack, Path(folder)) as output:
+            with FoldedOutput(words[0], stack, Path(folder), changes_jobs=JOBS_TARGET in words) as output:
                 done = run(
                     output.options, EVENTS_VARIABLE, stdout=output.file, errors_to=output.errors, on_poll=output.poll
                 )
-                output.end(done.status)
+                is_partial = done.is_stopped and words[0] == "destroy" and not _is_destroyed(stack)
+                output.end(done.status, is_partial=is_partial)
             detail = f"; all of its output is in {short_path(output.log)}"
         else:
             done = run(_colour_option() if not quiet else [], quiet=quiet)
@@ -162,12 +167,20 @@ def _pending(stack: str) -> list[str]:
     return files.pending_operations() if files else []
 
 
+def _is_destroyed(stack: str) -> bool:
+    """Return True if the stack has no more resources, as far as this machine can read the state."""
+    files = _state_files(stack)
+    return files is not None and files.is_destroyed
+
+
 def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
     """Raise Interrupted with the state in which a signal left the stack and the command that continues."""
     if words[0] not in CHANGING_COMMANDS:
         raise KeyboardInterrupt
     up, down = make_command("up", STACK=stack), make_command("down", STACK=stack)
     again = f"{up} continues from there, {down} removes the stack"
+    if words[0] == "destroy":
+        again = f"{down} removes the rest, {up} brings the stack up again"
     pending = _pending(stack)
     if done.status < 0:
         end_orphans(run_mark(PROJECT, stack))
@@ -180,6 +193,8 @@ def _raise_interrupted(words: Sequence[str], stack: str, done: Child) -> None:
         raise Interrupted(f"stack {stack} has unfinished operations ({names}); {again}: both check them first")
     if done.is_abandoned and _state_files(stack) is None:
         raise Interrupted(f"stack {stack} may have unfinished operations; {again}: both check them first")
+    if words[0] == "destroy" and _is_destroyed(stack):
+        raise Interrupted(f"all resources of stack {stack} are deleted; {down} finishes the rest")
     raise Interrupted(f"the state of stack {stack} is complete; {again}")
 
 

@@ -30,6 +30,7 @@ import yaml
 from commands.environment import STATE, StackBusy, StateBroken
 from commands.interrupts import print_notice
 from infra.local import leftovers
+from infra.local.settings import PLAIN_NAMES
 from infra.make_command import make_command
 
 ATTRIBUTES_SUFFIX = ".attrs"
@@ -94,6 +95,21 @@ class StateFiles:
         return any((self._stacks / f"{self.stack}{each}").exists() for each in FORMATS)
 
     @property
+    def is_destroyed(self) -> bool:
+        """True if only components and providers are left; False if the state cannot be read.
+
+        A `destroy` that is interrupted during its last deletion keeps these. They exist only in Pulumi.
+        """
+        try:
+            latest = _content(self._state)["checkpoint"]["latest"] or {}
+            left = [each for each in latest.get("resources") or [] if each.get("custom")]
+            return not latest.get("pending_operations") and all(
+                each["type"].startswith("pulumi:providers:") for each in left
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+    @property
     def is_broken(self) -> bool:
         """True if the stack has a state that cannot be read."""
         return self._state.exists() and not _is_whole(self._state)
@@ -135,12 +151,13 @@ class StateFiles:
     def pending_operations(self) -> list[str]:
         """Return the operations that Pulumi is running, or ran when it died; empty if unknown.
 
-        An operation is text such as `creating local-cluster`.
+        An operation is text such as `creating the cluster's processes`.
         """
         try:
             latest = _content(self._state)["checkpoint"]["latest"] or {}
             pending = latest.get("pending_operations") or []
-            return [f"{each['type']} {each['resource']['urn'].rpartition('::')[2]}" for each in pending]
+            names = [each["resource"]["urn"].rpartition("::")[2] for each in pending]
+            return [f"{each['type']} {PLAIN_NAMES.get(name, name)}" for each, name in zip(pending, names, strict=True)]
         except (OSError, ValueError, KeyError, TypeError):
             return []
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from commands.interrupts import STILL_RUNNING, CommandError, run_command, set_closing
 from commands.monitor.cluster import (
     Cluster,
+    ClusterRemoved,
     Forbidden,
     NoKubeconfig,
     StackNotFound,
@@ -256,11 +257,11 @@ def main(*, as_json: bool = False) -> int:
     return 0
 
 
-def with_status(command: Callable[[], int], *, as_json: bool) -> int:
+def with_status(command: Callable[[], int], *, as_json: bool, removes_stack: bool = False) -> int:
     """Run a command and return its exit status.
 
     With `as_json`, send its output and that of its child processes to stderr. Then print the state of the stack to
-    stdout.
+    stdout. After a success of a command that `removes_stack`, a stack that is not up is not a problem.
     """
     if not as_json:
         return command()
@@ -273,7 +274,10 @@ def with_status(command: Callable[[], int], *, as_json: bool) -> int:
     finally:
         os.dup2(original, STDOUT)
         os.close(original)
-    print(json.dumps(document(read_snapshot()), indent=2))
+    state = document(read_snapshot())
+    if removes_stack and status == 0:
+        state.pop("problem", None)
+    print(json.dumps(state, indent=2))
     return status
 
 
@@ -289,6 +293,8 @@ def read_snapshot() -> Snapshot | str:
         found = stack_outputs()
         return take_snapshot(found.cluster(), found.jobs)
     except StackNotFound as error:
+        return str(error)
+    except ClusterRemoved as error:
         return str(error)
     except NoKubeconfig:
         raise

@@ -11,11 +11,12 @@ from typing import Any
 
 from commands import confirmation
 from commands.cloud_inventory import adopt_pending
-from commands.down import JOBS_TARGET
+from commands.down import CLUSTER_RESOURCE
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import Interrupted, run_child, run_command, set_closing
 from commands.pulumi_output import is_verbose
 from commands.stack import (
+    JOBS_TARGET,
     PulumiFailed,
     ensure_stack,
     outputs,
@@ -32,9 +33,6 @@ from infra.project import CHECKOUT
 from setup.disk import needed_bytes
 from setup.steps import steps
 from stack import config as stack_config
-
-CLUSTER_RESOURCE = "::local-processes"
-"""End of the URN of a local cluster's resource (infra/local/provider.py)."""
 
 
 def main(*, is_confirmed: bool = False) -> int:

@@ -16,7 +16,15 @@ from commands.dashboard.document import JobMetrics, Observed, time_of
 from commands.dashboard.metrics import Curves, EventFile, RankFiles
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import CommandError
-from commands.monitor.cluster import Cluster, Forbidden, LocalCluster, StackOutputs, Unreachable, outputs_with
+from commands.monitor.cluster import (
+    Cluster,
+    Forbidden,
+    LocalCluster,
+    StackOutputs,
+    Unreachable,
+    is_removed,
+    outputs_with,
+)
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import since_seconds
 from commands.monitor.pod_state import WORKER, Object, PodState, latest_by_place
@@ -85,13 +93,8 @@ def sources(stack: str, *, only: bool, is_first: bool = True) -> list[Source]:
 def _in_folder(folder: Path, project: str) -> Iterable[Source]:
     for files in StateFiles.all_in(folder):
         outputs = files.outputs()
-        if set(OUTPUTS) <= outputs.keys() and not _is_removed(str(outputs["kubeconfig_path"])):
+        if set(OUTPUTS) <= outputs.keys() and not is_removed(str(outputs["kubeconfig_path"])):
             yield Source(stack=files.stack, folder=project, outputs=outputs)
-
-
-def _is_removed(kubeconfig: str) -> bool:
-    """Return True if a kubeconfig belongs to a removed cluster of this machine. The stack's state may remain."""
-    return Path(kubeconfig).is_relative_to(clusters_folder()) and LocalCluster.of_kubeconfig(kubeconfig) is None
 
 
 def _of_other_projects() -> Iterable[Source]:

@@ -21,6 +21,7 @@ from commands.monitor.job_state import CUSTOM_KINDS, JobState, job_state, why_qu
 from commands.monitor.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
 from commands.stack import UNKNOWN_STACK, PulumiFailed, kubeconfig_of, outputs
 from infra.local import leftovers
+from infra.local.settings import clusters_folder
 from infra.make_command import make_command
 from infra.naming import JOB_LABEL
 from workloads.kinds import KINDS
@@ -48,6 +49,10 @@ class NotFound(Unreachable):
 
 class NoKubeconfig(Unreachable):
     """The kubeconfig file is missing."""
+
+
+class ClusterRemoved(NoKubeconfig):
+    """The stack's cluster on this machine was removed, but the state still has the stack."""
 
 
 class Forbidden(Unreachable):
@@ -164,6 +169,11 @@ class Cluster:
         settings.connection_pool_maxsize = 100
         load: Any = load_kube_config
         if not any(Path(each).expanduser().exists() for each in self.kubeconfig_path.split(os.pathsep)):
+            if is_removed(self.kubeconfig_path):
+                up, down = make_command("up"), make_command("down")
+                raise ClusterRemoved(
+                    f"the stack is partly down: its cluster was removed; {down} removes the rest, {up} starts it again"
+                )
             raise NoKubeconfig(
                 f"the kubeconfig {self.kubeconfig_path} is missing; {make_command('up')} writes it again"
             )
@@ -473,3 +483,8 @@ class LocalCluster:
     def has_processes(self) -> bool:
         """Return True if any process of the cluster runs."""
         return bool(leftovers.processes(self._folder))
+
+
+def is_removed(kubeconfig: str) -> bool:
+    """Return True if a kubeconfig belongs to a removed cluster of this machine. The stack's state may remain."""
+    return Path(kubeconfig).is_relative_to(clusters_folder()) and LocalCluster.of_kubeconfig(kubeconfig) is None

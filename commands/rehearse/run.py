@@ -15,13 +15,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from commands.cloud_inventory import adopt, find_in_cloud, ownership, simulated, verify
-from commands.down import JOBS_TARGET
 from commands.interrupts import hold_signals
 from commands.pulumi_output import EVENTS_VARIABLE, VERBS, FoldedOutput, is_verbose
 from commands.rehearse import folder as folders
 from commands.rehearse.folder import first_errors, run_program
 from commands.rehearse.report import Node, Report, longest_chain, reversed_graph
-from commands.stack import settings_without_salt
+from commands.stack import JOBS_TARGET, settings_without_salt
 from commands.stack_files import StateFiles, end_orphans, project_name
 from infra.cloud import ProvisionedCloud
 from infra.local import leftovers
@@ -286,7 +285,13 @@ class Rehearsal:
         """Run a command of Pulumi that changes resources, with short output. Return True if it succeeded."""
         with (
             TemporaryDirectory(dir=self.folder) as scratch,
-            FoldedOutput(name, f"rehearsal-{self.subject.stack}", Path(scratch), sys.stderr) as output,
+            FoldedOutput(
+                name,
+                f"rehearsal-{self.subject.stack}",
+                Path(scratch),
+                sys.stderr,
+                changes_jobs=JOBS_TARGET in command,
+            ) as output,
         ):
 
             def add(line: str) -> None:

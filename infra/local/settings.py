@@ -73,6 +73,10 @@ def built_programs() -> Path:
     return cache_folder() / "bin"
 
 
+PLAIN_NAMES = {"local-processes": "the cluster's processes", "local-images": "the nodes' images"}
+"""Name of a Pulumi resource of the local cluster -> words for it in messages."""
+
+
 def clusters_folder() -> Path:
     """Return the folder that contains a folder and a lock file for each cluster of this machine."""
     return cache_folder() / "clusters"

@@ -1,4 +1,4 @@
-"""Stack whose first resource is being created until a test ends it. Trainyard's commands run on it."""
+"""Stack whose creations and deletions last until a test ends them. Trainyard's commands run on it."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ class Provider(dynamic.ResourceProvider):
             time.sleep(0.02)
         return dynamic.CreateResult("first", props)
 
+    def delete(self, id, props):
+        import time
+        from pathlib import Path
+        folder = Path(props["folder"])
+        (folder / "deleting").touch()
+        while not (folder / "end").exists():
+            time.sleep(0.02)
+
 class Slow(dynamic.Resource):
     def __init__(self, name, opts=None):
         super().__init__(Provider(), name, {"folder": os.getcwd()}, opts)
@@ -53,7 +61,7 @@ def main():
         with stack_files.only_command("dev", "`make up`"):
             stack.recover("dev")
             stack.ensure_stack("dev")
-            stack.pulumi("up", "--yes", "--skip-preview", "--stack", "dev")
+            stack.pulumi(sys.argv[2], "--yes", "--skip-preview", "--stack", "dev")
     except stack.PulumiFailed as error:
         print(f"make up: {error}", file=sys.stderr)
         return 1
@@ -71,11 +79,11 @@ class Slow:
     backend: str
     _started: list[subprocess.Popen[str]] = field(default_factory=list)
 
-    def start(self) -> subprocess.Popen[str]:
-        """Start an `up`."""
+    def start(self, verb: str = "up") -> subprocess.Popen[str]:
+        """Start an `up` or a `destroy`."""
         # Use a separate session, so that a test can interrupt its group as a terminal does.
         process = subprocess.Popen(
-            [sys.executable, "-c", COMMAND, str(self.folder)],
+            [sys.executable, "-c", COMMAND, str(self.folder), verb],
             cwd=ROOT,
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -92,6 +100,17 @@ class Slow:
         process = self.start()
         self.until((self.folder / "creating").exists)
         return process
+
+    def destroy_and_interrupt(self, name: str) -> str:
+        """Start a `destroy`. Interrupt it during the deletion of a resource, and let that end. Return the output."""
+        for each in ("end", "deleting"):
+            (self.folder / each).unlink(missing_ok=True)
+        process = self.start("destroy")
+        self.until((self.folder / "deleting").exists)
+        process.send_signal(signal.SIGINT)
+        self.until_said(process, f"still waiting for deleting {name}")
+        (self.folder / "end").touch()
+        return self.end(process, 130)
 
     @property
     def environment(self) -> dict[str, str]:

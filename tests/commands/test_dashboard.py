@@ -401,9 +401,9 @@ def test_outputs_of_a_state_leave_out_secrets(tmp_path: Path) -> None:
 def test_sources_are_the_stacks_that_are_up_with_the_named_one_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clusters = tmp_path / "clusters"
+    clusters = tmp_path / "trainyard" / "clusters"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": f"file://{tmp_path}/own"})
-    monkeypatch.setattr(watch, "clusters_folder", lambda: clusters)
     for name in ("a", "dev"):
         state(tmp_path / "own", name, OUTPUTS)
     state(tmp_path / "own", "down", {})

@@ -10,9 +10,13 @@ import pytest
 
 from commands import down
 from commands.environment import StateBroken
-from commands.stack import BACKEND_VARIABLE
+from commands.stack import BACKEND_VARIABLE, JOBS_TARGET
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
+
+STACK_URN = "urn:pulumi:mine::trainyard::pulumi:pulumi:Stack::trainyard-mine"
+JOB_URN = "urn:pulumi:mine::trainyard::trainyard:workloads:TrainingJob::digits"
+CLUSTER_URN = "urn:pulumi:mine::trainyard::trainyard:local:LocalCluster$pulumi-python:dynamic:Resource::local-processes"
 
 
 def write_settings(folder: Path, platform: dict[str, Any]) -> None:
@@ -25,10 +29,11 @@ def write_settings(folder: Path, platform: dict[str, Any]) -> None:
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Return the recorded Pulumi commands of a deployed stack `mine`, whose settings are in the test's folder."""
     called: list[tuple[str, ...]] = []
+    exported = json.dumps({"deployment": {"resources": [{"urn": urn} for urn in (STACK_URN, JOB_URN)]}})
 
     def pulumi(*words: str, **_named: Any) -> str:
         called.append(words)
-        return '{"resources": []}'
+        return exported
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(BACKEND_VARIABLE, f"file://{tmp_path}")
@@ -48,10 +53,24 @@ def test_down_ends_jobs_first_and_prints_kept_bucket(
     write_settings(tmp_path, {"kind": "gke", "project": "some-project", "bucket": {"keep": keep}})
     assert down.destroy("mine")
     jobs, rest = [words for words in commands if words[0] == "destroy"]
-    assert down.JOBS_TARGET in jobs
+    assert JOBS_TARGET in jobs
     assert "--target" not in rest
     output = capsys.readouterr().out
     assert output == ("kept because of `bucket.keep`, and continues to cost: gs://checkpoints\n" if keep else "")
+
+
+@pytest.mark.parametrize(
+    ("urns", "expected"),
+    [
+        ([STACK_URN, JOB_URN], True),
+        ([STACK_URN, JOB_URN, CLUSTER_URN], False),  # The jobs end with their cluster.
+        ([STACK_URN], False),  # An interrupted `down` has deleted the jobs. The outputs still name them.
+    ],
+)
+def test_should_stop_jobs_only_if_the_state_has_jobs_outside_of_a_local_cluster(
+    urns: list[str], expected: bool
+) -> None:
+    assert down.should_stop_jobs([{"urn": urn} for urn in urns]) is expected
 
 
 def test_down_with_broken_state_resets_it_on_this_machine(

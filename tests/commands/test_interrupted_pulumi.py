@@ -36,6 +36,22 @@ def test_up_interrupted_once_finishes_the_current_creation(slow: Slow) -> None:
     assert slow.created == ["first", "second"]
 
 
+def test_destroy_interrupted_once_is_destroyed_only_after_its_last_deletion(slow: Slow) -> None:
+    (slow.folder / "end").touch()
+    slow.end(slow.start(), 0)
+    said = slow.destroy_and_interrupt("second")
+    assert slow.created == ["first"]
+    assert "stack dev: not destroyed; stopped after" in said
+    assert said.endswith(
+        "stopped; the state of stack dev is complete; `make down STACK=dev` removes the rest, "
+        "`make up STACK=dev` brings the stack up again\n"
+    )
+    said = slow.destroy_and_interrupt("first")
+    assert slow.created == []
+    assert "stack dev: destroyed after" in said
+    assert said.endswith("stopped; all resources of stack dev are deleted; `make down STACK=dev` finishes the rest\n")
+
+
 def test_up_interrupted_twice_names_the_unfinished_operations(slow: Slow) -> None:
     process = slow.start_and_wait()
     process.send_signal(signal.SIGINT)

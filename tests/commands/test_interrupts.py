@@ -271,6 +271,42 @@ def test_python_start_interrupted_under_make_prints_one_line() -> None:
     assert (process.returncode, said) == (-signal.SIGINT, "stopped\n")
 
 
+MASK_PROGRAM = f"""#!{sys.executable}
+import signal, sys
+print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []), sys.argv[4:])
+"""
+"""Program that prints True if it was started with SIGINT blocked, and its last arguments. dash would unblock SIGINT."""
+
+
+def test_program_starts_python_with_interrupts_blocked(tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    environment.mkdir()
+    for name, text in (
+        ("trainyard", (ROOT / "trainyard" / "bin" / "trainyard").read_text(encoding="utf-8")),
+        ("python", MASK_PROGRAM),
+    ):
+        (environment / name).write_text(text, encoding="utf-8")
+        (environment / name).chmod(0o755)
+    # `make install` and `uv tool install` put a link on PATH.
+    (tmp_path / "trainyard").symlink_to(environment / "trainyard")
+    done = subprocess.run([tmp_path / "trainyard", "logs", "a b"], capture_output=True, text=True, check=True)
+    assert done.stdout == "True ['logs', 'a b']\n"
+
+
+def test_program_unblocks_interrupts_before_it_updates_the_environment(tmp_path: Path) -> None:
+    for name in ("commands", "setup"):
+        (tmp_path / name).mkdir()
+    for name in ("commands/cli.py", "requirements.txt"):
+        (tmp_path / name).touch()
+    script = tmp_path / "setup" / "python"
+    script.write_text(f"{MASK_PROGRAM}sys.exit(1)\n", encoding="utf-8")
+    script.chmod(0o755)
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import trainyard; trainyard.main()"
+    words = ["env", "--block-signal=INT", sys.executable, "-P", "-c", code]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "False []\n")
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [

@@ -102,6 +102,35 @@ def test_folded_output_shows_warnings_and_prints_but_not_passing_messages(show: 
     ) == ["  warning: deprecated", "  local cluster: node local-0 is ready"]
 
 
+def test_folded_output_leaves_out_the_warning_about_unfinished_operations(show: Show) -> None:
+    pending = (
+        "Attempting to deploy or update resources with 1 pending operations from previous deployment.\n"
+        "  * urn:pulumi:dev::slow::pulumi-python:dynamic:Resource::first, interrupted while creating\n"
+        "These resources are in an unknown state because the Pulumi CLI was interrupted while waiting for changes to "
+        "these resources to complete.\n"
+    )
+    assert show(message(pending, "warning", prefix="warning: "), message("deprecated", "warning")) == [
+        "  warning: deprecated"
+    ]
+
+
+@pytest.mark.parametrize("severity", ["error", "info#err"])
+def test_folded_output_of_a_failed_program_has_only_its_own_message(severity: str, show: Show) -> None:
+    echo = message("an unhandled error occurred: program exited with non-zero exit code: 1\n", prefix="error: ")
+    shown = "error: " if severity == "error" else ""
+    assert show(message("disk: free space\n", severity), echo, status=1) == [f"  {shown}disk: free space"]
+
+
+@pytest.mark.parametrize(
+    ("before", "code"), [([], 1), ([message("deprecated", "warning")], 1), ([message("disk: free space")], 137)]
+)
+def test_folded_output_of_a_program_without_a_reason_shows_its_exit_code(
+    before: list[dict[str, Any]], code: int, show: Show
+) -> None:
+    text = f"an unhandled error occurred: program exited with non-zero exit code: {code}"
+    assert show(*before, message(text), status=1)[-1] == f"  error: {text}"
+
+
 def test_folded_output_shows_broken_policy_rules(show: Show) -> None:
     event = {"policyName": "images-by-digest", "enforcementLevel": "mandatory", "message": "has a tag", "color": "raw"}
     assert show({"policyEvent": event}) == ["  images-by-digest (mandatory): has a tag"]
@@ -118,18 +147,33 @@ def test_folded_output_shows_and_logs_standard_error(tmp_path: Path, monkeypatch
     assert output.log.read_text(encoding="utf-8").startswith("error: the stack is locked\nwarning: using")
 
 
+def test_folded_output_of_a_change_of_jobs_names_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+    out = io.StringIO()
+    with FoldedOutput("destroy", "dev", tmp_path, out, changes_jobs=True) as output:
+        output.end(0)
+    begin, end, _ = out.getvalue().splitlines()
+    assert begin == "the jobs of stack dev: destroying"
+    assert end.startswith("the jobs of stack dev: destroyed after")
+
+
 def test_folded_output_without_a_terminal_says_what_runs_from_time_to_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
     monkeypatch.setattr(pulumi_output, "PROGRESS_LINE_SECONDS", 0.0)
     out = io.StringIO()
-    pool = step("gpus", "gcp:container/nodePool:NodePool", event="resourcePreEvent")
-    (tmp_path / "events.json").write_text(json.dumps(pool) + "\n", encoding="utf-8")
+    events = [
+        step("gpus", "gcp:container/nodePool:NodePool", event="resourcePreEvent"),
+        step("local-processes", "pulumi-python:dynamic:Resource", event="resourcePreEvent"),
+    ]
+    (tmp_path / "events.json").write_text("".join(json.dumps(each) + "\n" for each in events), encoding="utf-8")
     with FoldedOutput("up", "dev", tmp_path, out) as output:
         output.poll(False)
         output.poll(True)
-    assert out.getvalue().splitlines()[1:] == ["  updating, 0.0 s, 0 done: creating NodePool gpus (0.0 s)"]
+    assert out.getvalue().splitlines()[1:] == [
+        "  updating, 0.0 s, 0 done: creating NodePool gpus (0.0 s), creating the cluster's processes (0.0 s)"
+    ]
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])

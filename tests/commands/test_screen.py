@@ -7,9 +7,12 @@ import json
 import re
 import subprocess
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from commands.monitor.cluster import StackOutputs
 from commands.monitor.job_state import job_state
 from commands.monitor.logs import Progress
 from commands.monitor.pod_state import pod_state
@@ -24,7 +27,8 @@ from commands.monitor.screen import (
     result_text,
     summary,
 )
-from commands.status import COLUMNS, Snapshot, job_rows, print_snapshot, render, with_status
+from commands.status import COLUMNS, Snapshot, job_rows, print_snapshot, read_snapshot, render, with_status
+from infra.local.settings import stack_cluster
 from tests.commands.test_logs import TORCHRUN
 from tests.commands.test_pod_state import API, pod
 
@@ -89,6 +93,31 @@ def test_command_with_json_prints_only_the_status_to_stdout(
     assert "git version" in printed.err
     assert with_status(command, as_json=False) == 3
     assert "from Python" in capfd.readouterr().out
+
+
+def test_down_with_json_has_no_problem_after_its_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STACK", "dev")
+    monkeypatch.setattr("commands.status.read_snapshot", lambda: "stack dev is not up; run `make up STACK=dev`")
+    states = []
+    for status in (0, 1):
+        assert with_status(partial(int, status), as_json=True, removes_stack=True) == status
+        states.append(json.loads(capsys.readouterr().out))
+    assert states[0] == {"stack": "dev", "up": False}
+    assert states[1]["problem"] == "stack dev is not up; run `make up STACK=dev`"
+
+
+def test_status_after_the_removal_of_the_cluster_says_that_the_stack_is_partly_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kubeconfig = str(stack_cluster("/checkout", "local").kubeconfig)
+    found = StackOutputs(kubeconfig_path=kubeconfig, namespace="training", jobs=("digits",))
+    monkeypatch.setattr("commands.status.stack_outputs", lambda: found)
+    assert read_snapshot() == (
+        "the stack is partly down: its cluster was removed; `make down` removes the rest, `make up` starts it again"
+    )
 
 
 def test_screen_two_ranks_show_all_lines_with_prefix() -> None:

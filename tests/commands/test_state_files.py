@@ -78,8 +78,15 @@ def test_repair_leaves_other_stacks_and_projects(state: Path, tmp_path: Path) ->
 
 
 def test_pending_operations_names_resources(state: Path, tmp_path: Path) -> None:
-    pending = [{"type": "creating", "resource": {"urn": "urn:pulumi:dev::trainyard::some:Type::nodes"}}]
+    urn = "urn:pulumi:dev::trainyard::some:Type::"
+    pending = [
+        {"type": "creating", "resource": {"urn": f"{urn}nodes"}},
+        {"type": "deleting", "resource": {"urn": f"{urn}local-processes"}},
+    ]
     state.write_text(json.dumps({"checkpoint": {"latest": {"pending_operations": pending}}}), encoding="utf-8")
-    assert StateFiles(tmp_path, PROJECT, "dev").pending_operations() == ["creating nodes"]
+    assert StateFiles(tmp_path, PROJECT, "dev").pending_operations() == [
+        "creating nodes",
+        "deleting the cluster's processes",
+    ]
     state.write_text("", encoding="utf-8")
     assert StateFiles(tmp_path, PROJECT, "dev").pending_operations() == []

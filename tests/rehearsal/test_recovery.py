@@ -103,8 +103,9 @@ def test_adopt_replacement_whose_old_resource_is_there_is_returned(pulumi: Pulum
 def test_adopt_pending_names_what_the_user_must_look_for(
     pulumi: Pulumi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(*words: str, **_named: object) -> str:
+    def run(*words: str, quiet: bool = False) -> str:
         *command, _, _ = words
+        assert quiet == (words[0] == "stack"), "`pulumi stack import` prints only `Import complete.`"
         if "--file" in words or words[0] == "refresh":
             pulumi.run(*command)
         return json.dumps(pulumi.exported)
