@@ -1,10 +1,10 @@
-"""The program `trainyard`. An interrupt ends it without a traceback, also while it still imports."""
+"""The program `trainyard`. Ctrl-C ends it without a traceback, even during imports."""
 
 import signal
 
 
 def main() -> None:
-    """Run a command. This process becomes that of the command."""
+    """Run a command. The command replaces this process."""
     try:
         # trainyard/bin/trainyard starts Python with Ctrl-C blocked.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
