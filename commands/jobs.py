@@ -23,7 +23,7 @@ from commands.monitor.pod_state import PodState, latest_by_place
 from commands.monitor.screen import Screen
 from commands.stack import pulumi
 from commands.stack_files import only_command
-from commands.up import prepare
+from commands.up import naming_requirements, prepare
 from infra.make_command import DEFAULT_STACK, make_command, option_text
 from stack.config import StackConfig, load_file
 from stack.run_record import checkpoints_folder
@@ -200,8 +200,9 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
         if folder and bucket.names(folder):
             bucket.delete(folder)
             print(f"{stack.job}: deleted the checkpoints in {bucket.location(folder)}", flush=True)
-        for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
-            pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
+        with naming_requirements(config, stack.command("rerun")):
+            for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
+                pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
         stack.outputs = outputs_with(stack.name, *OUTPUTS)
     return _follow(stack, config, before)
 

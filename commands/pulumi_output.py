@@ -117,7 +117,8 @@ class FoldedOutput:
         self._failed: Counter[str] = Counter()
         self._unchanged = 0
         self._last_shown = ("", "")
-        self._has_error = False
+        self.diagnostics = ""
+        """Text of its error diagnostics."""
 
     def __enter__(self) -> FoldedOutput:
         self.file = self.log.open("a", encoding="utf-8")
@@ -154,7 +155,7 @@ class FoldedOutput:
             self._line.print(self._wrapped(f"failed: {_counts_text(self._failed)}"))
         if self._unchanged:
             self._line.print(f"  unchanged: {self._unchanged}")
-        if status > 0 and not self._has_error:
+        if status > 0 and not self.diagnostics:
             for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]:
                 self._line.print(f"  {text}")
         seconds = format_duration(time.monotonic() - self._begun)
@@ -190,7 +191,8 @@ class FoldedOutput:
         severity, text = str(found.get("severity")), _plain(str(found.get("message") or "")).rstrip()
         if found.get("ephemeral") or severity not in SEVERITIES or not text.strip():
             return
-        self._has_error |= severity == "error"
+        if severity == "error":
+            self.diagnostics += f"{text}\n"
         if (urn, text) == self._last_shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
             return
         self._last_shown = (urn, text)

@@ -88,6 +88,15 @@ def test_folded_output_of_a_failure_has_the_whole_diagnostic_without_colours(sho
     ) == ["  NodePool gpus: error: QUOTA_EXCEEDED:", "    4 T4", "  failed: 1 NodePool"]
 
 
+def test_folded_output_of_a_failure_keeps_its_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+    with FoldedOutput("up", "local", tmp_path, io.StringIO()) as output:
+        found = (message("requirements: x: no such package"), message("a warning", severity="warning"))
+        (tmp_path / "events.json").write_text("".join(json.dumps(each) + "\n" for each in found), encoding="utf-8")
+        output.end(1)
+    assert output.diagnostics == "requirements: x: no such package\n"
+
+
 def test_folded_output_of_a_failure_without_a_diagnostic_has_the_end_of_the_log(show: Show) -> None:
     assert show(status=255, log="panic: lost\n") == ["  panic: lost"]
 
