@@ -100,15 +100,20 @@ def _existing(folder: Path) -> Path:
     return next(each for each in (folder, *folder.parents) if each.exists())
 
 
-def _tools() -> Iterator[Finding]:
+def set_up_steps() -> tuple[list[str], int]:
+    """Return the names of set-up's steps for a local cluster that are not done, and the number of all steps."""
     from setup.steps import steps
 
-    all_steps = steps(cluster=True)
-    left = [step.name for step in all_steps if not _is_done(step.is_done)]
+    found = steps(cluster=True)
+    return [step.name for step in found if not _is_done(step.is_done)], len(found)
+
+
+def _tools() -> Iterator[Finding]:
+    left, count = set_up_steps()
     yield Finding(
         name="set-up",
         state="optional" if left else "ok",
-        found=f"{len(all_steps) - len(left)} of {len(all_steps)} steps done",
+        found=f"{count - len(left)} of {count} steps done",
         remedy=f"not done: {', '.join(left)}; run {make_command('setup', STACK='')}" if left else "",
     )
     program = shutil.which("trainyard")
