@@ -20,6 +20,7 @@ from commands.interrupts import STILL_RUNNING, CommandError, run_command, set_cl
 from commands.monitor.cluster import (
     Cluster,
     Forbidden,
+    LocalCluster,
     NoKubeconfig,
     StackNotFound,
     Unreachable,
@@ -27,8 +28,17 @@ from commands.monitor.cluster import (
 )
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Progress
-from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, lost_node_advice, lost_pods, node_line
+from commands.monitor.pod_state import (
+    PodState,
+    count_restarts,
+    disk_pressure_advice,
+    latest_by_place,
+    lost_node_advice,
+    lost_pods,
+    node_line,
+)
 from commands.monitor.screen import restart_reason
+from infra.local.settings import cache_folder
 from infra.make_command import DEFAULT_STACK, make_command
 from workloads.kinds import KINDS
 
@@ -74,7 +84,7 @@ class Snapshot:
     unseen: str
     """Reason why the nodes are unknown; empty if they are known."""
     advice: str
-    """Remedy for lost nodes; empty if none is lost."""
+    """Remedy for lost nodes and full disks; empty if there are none."""
     jobs: Sequence[JobState]
     """Jobs of the stack."""
     rows: Sequence[Row]
@@ -95,6 +105,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
         found_nodes, unseen = cluster.nodes(), ""
     except Forbidden as error:
         found_nodes, unseen = [], f": you have no permission to list them: {error}"
+    folder = str(cache_folder()) if LocalCluster.of_kubeconfig(cluster.kubeconfig_path) else ""
     jobs, pods = cluster.jobs(names), cluster.pods(names)
     rows: list[Row] = []
     for job in jobs.values():
@@ -109,7 +120,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
     return Snapshot(
         nodes=[node_line(node) for node in found_nodes],
         unseen=unseen,
-        advice=lost_node_advice(found_nodes),
+        advice="; ".join(filter(None, (lost_node_advice(found_nodes), disk_pressure_advice(found_nodes, folder)))),
         jobs=list(jobs.values()),
         rows=rows,
     )

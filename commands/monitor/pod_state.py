@@ -378,6 +378,22 @@ def lost_node_advice(nodes: Sequence[Object]) -> str:
     )
 
 
+def disk_pressure_advice(nodes: Sequence[Object], folder: str = "") -> str:
+    """Return advice about nodes without disk space, in one line; empty if all have enough.
+
+    `folder` is the folder of a local cluster's data, which is on the disk of all of its nodes.
+    """
+    full = [
+        str(node["metadata"]["name"])
+        for node in nodes
+        if find_condition(node.get("status", {}), "DiskPressure").get("status") == "True"
+    ]
+    if not full:
+        return ""
+    disk = f"the disk of {folder}" if folder else "their disks"
+    return f"DiskPressure on {', '.join(full)}: Kubernetes evicts pods and starts none there; free space on {disk}"
+
+
 def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, str]:
     """Return the reasons, by uid, why pods may not run: their node does not answer or no longer exists."""
     since = {node["metadata"]["name"]: silent_since(node) for node in nodes}
