@@ -209,7 +209,9 @@ class Handler(BaseHTTPRequestHandler):
         name = parts.path.split("/", 2)[2] if parts.path.count("/") > 1 else None
         if name is None:
             # The page reads `events` relative to its address, which must end with a slash.
-            self._send(HTTPStatus.PERMANENT_REDIRECT, "the page's address ends with /", location=f"/{self.server.token}/")
+            self._send(
+                HTTPStatus.PERMANENT_REDIRECT, "the page's address ends with /", location=f"/{self.server.token}/"
+            )
         elif name == "":
             self._send(HTTPStatus.OK, self.server.page, "text/html")
         elif name == "events":
