@@ -32,6 +32,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TextIO
 
+from infra.wrapping import wrap
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STILL_RUNNING = "the stack and its jobs continue"
 """Closing sentence of commands that only read."""
@@ -388,7 +390,7 @@ def print_notice(text: str, *, new_line: bool = False) -> None:
     """Print one line on standard error. Ignore a closed terminal."""
     with suppress(OSError):
         # Print a new line after the ^C that a terminal shows.
-        print(("\n" if new_line and sys.stderr.isatty() else "") + text, file=sys.stderr, flush=True)
+        print(("\n" if new_line and sys.stderr.isatty() else "") + wrap(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def _signal_count() -> int:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import Any, TextIO
 
 from commands.environment import STATE
 from infra.make_command import VERBOSE_VARIABLE
+from infra.wrapping import wrap_line
 from setup.progress import LiveLine, format_duration
 
 EVENTS_VARIABLE = {"PULUMI_DEBUG_COMMANDS": "true"}
@@ -150,9 +150,9 @@ class FoldedOutput:
         self._line.clear()
         for done in dict.fromkeys(RESULT_WORDS.values()):
             if found := self._counts.get(done):
-                self._line.print(self._wrapped(f"{done}: {_counts_text(found)}"))
+                self._line.print(self._wrapped(f"  {done}: {_counts_text(found)}"))
         if self._failed:
-            self._line.print(self._wrapped(f"failed: {_counts_text(self._failed)}"))
+            self._line.print(self._wrapped(f"  failed: {_counts_text(self._failed)}"))
         if self._unchanged:
             self._line.print(f"  unchanged: {self._unchanged}")
         if status > 0 and not self.diagnostics:
@@ -202,12 +202,13 @@ class FoldedOutput:
         name = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
         prefix = _plain(str(found.get("prefix") or "")).strip()
         label = f"{prefix} " if prefix and prefix.rstrip(":") not in SEVERITIES else SEVERITIES[severity]
-        self._line.print("\n".join(f"  {each}" for each in f"{name}{label}{text}".splitlines()))
+        lines = [f"  {each}" for each in f"{name}{label}{text}".splitlines()]
+        self._line.print("\n".join(map(self._wrapped, lines) if self._line.is_shown else lines))
 
     def _wrapped(self, text: str) -> str:
-        """Return indented text, on a terminal in lines that fit."""
-        width = shutil.get_terminal_size().columns - 1 if self._line.is_shown else len(text) + 2
-        return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+        """Return an indented line, on a terminal in lines that fit."""
+        width = shutil.get_terminal_size().columns - 1 if self._line.is_shown else len(text)
+        return "\n".join(wrap_line(text, width))
 
     def _progress(self, now: float) -> str:
         """Return the running operations, the longest first, and the number of finished ones."""

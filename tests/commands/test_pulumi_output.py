@@ -162,6 +162,23 @@ def test_folded_output_on_a_terminal_does_not_wrap(width: int, tmp_path: Path, m
     assert any("creating Kind0 a-long-name" in part for part in parts)
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_diagnostic_on_a_terminal_breaks_between_words(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    text = "error: requirements: the file's packages need numpy 1.26.4, but the image has another version of it " * 2
+    (tmp_path / "events.json").write_text(json.dumps(message(text)) + "\n", encoding="utf-8")
+    out = Terminal()
+    with FoldedOutput("up", "dev", tmp_path, out) as output:
+        output.poll(False)
+    lines = [line.replace("\033[K", "").replace("\r", "") for line in out.getvalue().splitlines()][1:-1]
+    assert max(map(len, lines)) < width
+    assert text.strip() in " ".join(" ".join(lines).split())
+
+
 def test_event_log_yields_complete_lines_only(tmp_path: Path) -> None:
     path = tmp_path / "events.json"
     log = EventLog(path)
