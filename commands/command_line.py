@@ -211,7 +211,7 @@ def run_group(group: click.Group, arguments: list[str]) -> int:
         status = group.main(arguments, prog_name="trainyard", standalone_mode=False)
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.command is group:
-            error.message = option_hint(group, error.option_name) or error.message
+            error = click.UsageError(option_hint(group, error.option_name) or error.format_message(), error.ctx)
         error.show()
         return error.exit_code
     except click.Abort:

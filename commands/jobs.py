@@ -37,7 +37,7 @@ DELETE_SECONDS = 900.0
 """Seconds that a deleted job may take to disappear. Its pods have `grace_seconds` to end."""
 _SIGNAL = re.compile(r"\bProcess \d+ got signal: 15\b")
 """torchrun's line about the SIGTERM of a stop, which reads like an error."""
-_LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close", re.MULTILINE)
+_LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error reading from error stream", re.MULTILINE)
 """kubectl's line about a connection that ended before the program in the pod did."""
 KUBECTL_TAIL_BYTES = 4096
 """Last bytes of kubectl's stderr in which that line is searched."""

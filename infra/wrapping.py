@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from typing import TextIO
+from typing import IO
 
 
-def wrap(text: str, out: TextIO) -> str:
+def wrap(text: str, out: IO[str]) -> str:
     """Return text in lines that fit a terminal; unchanged for another output.
 
     Break lines only at blanks, so that a long path stays in one piece. Indent the rest of an indented line further.
