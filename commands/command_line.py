@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shlex
 import subprocess
 import sys
@@ -16,13 +17,15 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from commands.interrupts import run_command
-from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, VERBOSE_VARIABLE, command_title
+from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, VERBOSE_VARIABLE, command_title, option_text
 from infra.project import CHECKOUT, PROJECT_VARIABLE
 
 MAKE_VARIABLES = ("JOB", "RANK", "PORT", "FAULT", "ORPHAN", "FRESH", "YES", "TO", VERBOSE_VARIABLE)
 """Make variables that options read. `trainyard` ignores them, because other programs use such variables too."""
 EXPLICIT = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 """Sources of values that the user set."""
+STACK_NAME = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]*")
+"""Name of a stack. A dot or slash would change the file that `Pulumi.NAME.yaml` names."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -69,7 +72,12 @@ class OrderedGroup(click.Group):
 
 
 def use_stack(project: Path | None, stack: str | None) -> None:
-    """Set the project and the stack of this process. Raises UsageError if no folder has stacks."""
+    """Set the project and the stack of this process. Raises UsageError for a wrong name, or if no folder has stacks."""
+    if stack and not STACK_NAME.fullmatch(stack):
+        raise click.UsageError(
+            f"{option_text('STACK', stack)}: must have only letters, digits, '-' and '_'; write the NAME of a "
+            "Pulumi.NAME.yaml, and the folder with `--project FOLDER`"
+        )
     folder = find_project(project)
     if folder is None:
         raise click.UsageError(
@@ -184,6 +192,13 @@ def job_argument(function: Function) -> Function:
     return click.argument("job", required=False, envvar="JOB", metavar="[JOB]")(function)
 
 
+def option_hint(group: click.Group, option: str) -> str:
+    """Return a sentence about an option before the command; empty if no command has the option."""
+    names = [name for name, each in group.commands.items() if any(option in found.opts for found in each.params)]
+    example = "status" if "status" in names else next(iter(names), "")
+    return f"{option}: write this option after the command, as in `trainyard {example} {option} ...`" if names else ""
+
+
 def run_group(group: click.Group, arguments: list[str]) -> int:
     """Run the command that the arguments name. Return its exit status."""
     if not os.environ.get("HOME"):
@@ -195,6 +210,8 @@ def run_group(group: click.Group, arguments: list[str]) -> int:
     try:
         status = group.main(arguments, prog_name="trainyard", standalone_mode=False)
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.command is group:
+            error = click.UsageError(option_hint(group, error.option_name) or error.format_message(), error.ctx)
         error.show()
         return error.exit_code
     except click.Abort:

@@ -63,12 +63,9 @@ class Finding:
 
 def findings(project: Path | None) -> Iterator[Finding]:
     """Yield the results of the checks of this machine and of the project."""
-    from setup.steps import steps
-
-    all_steps = steps(cluster=True)
-    missing = [step for step in all_steps if not _is_done(step.is_done)]
+    missing, number = set_up_steps()
     yield from _machine(missing)
-    yield from _tools(len(all_steps), missing)
+    yield from _tools(number, missing)
     if project is None:
         yield Finding(
             name="project",
@@ -111,6 +108,14 @@ def _machine(missing: list[Step]) -> Iterator[Finding]:
 def _existing(folder: Path) -> Path:
     """Return the folder or its nearest parent that exists."""
     return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+def set_up_steps() -> tuple[list[Step], int]:
+    """Return set-up's steps for a local cluster that are not done, and the number of all steps."""
+    from setup.steps import steps
+
+    found = steps(cluster=True)
+    return [step for step in found if not _is_done(step.is_done)], len(found)
 
 
 def _tools(number: int, missing: list[Step]) -> Iterator[Finding]:

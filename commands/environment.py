@@ -98,6 +98,9 @@ def stack_environment() -> dict[str, str]:
 class PulumiFailed(CommandError):
     """A `pulumi` command failed. Its own error is on the screen or in the message."""
 
+    diagnostics: str = ""
+    """Its error diagnostics, if the screen shows a summary of its output."""
+
 
 class StackBusy(PulumiFailed):
     """Another command works on the stack, or may do so."""

@@ -27,6 +27,7 @@ from commands.monitor.cluster import (
     StackOutputs,
     Unreachable,
     Untrusted,
+    job_named,
     stack_outputs,
 )
 from commands.monitor.job_state import JobState
@@ -56,7 +57,7 @@ from commands.monitor.screen import (
     summary,
 )
 from commands.pulumi_output import is_verbose
-from infra.make_command import make_command
+from infra.make_command import make_command, option_text
 
 INTERRUPTED_STATUS = 130
 """Exit status after Ctrl-C, as in shells."""
@@ -483,7 +484,7 @@ def still_running_notice(jobs: Sequence[str]) -> str:
 
 
 def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
-    """Show the output of the jobs' pods so far."""
+    """Show the output of the jobs' pods so far. Report jobs without pods to stderr."""
     pods = sorted(cluster.pods(names), key=lambda pod: (pod.job, pod.created, pod.place))
     ranks = len({(pod.job, rank) for pod in pods for rank in pod.ranks})
     for pod in pods:
@@ -495,13 +496,27 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
             continue
         for text in lines:
             screen.line(pod, text, ranks)
+    if silent := sorted({*names} - {pod.job for pod in pods}):
+        for job in cluster.jobs(silent).values():
+            print(no_pods_text(job), file=sys.stderr)
+
+
+def no_pods_text(job: JobState) -> str:
+    """Return a sentence about a job that has no pods, and so no logs, with what to do."""
+    if job.state == "suspended":
+        return f"job {job.name} is stopped and has no pods; {make_command('resume', JOB=job.name)} continues it"
+    if job.state == "absent":
+        return f"job {job.name} does not exist; {make_command('up')} creates it"
+    why = f": {job.reason}" if job.reason else ""
+    return f"job {job.name} is {job.state} and has no pods{why}; {make_command('status')} shows its events"
 
 
 def check_rank(rank: int, pods: Sequence[PodState]) -> None:
     """Raise StackNotFound if no pod has the rank. Accept every rank if there are no pods yet."""
     ranks = {each for pod in pods for each in pod.ranks}
     if ranks and rank not in ranks:
-        raise StackNotFound(f"--rank {rank}: no host has this rank; the ranks are {min(ranks)} to {max(ranks)}")
+        problem = option_text("RANK", str(rank))
+        raise StackNotFound(f"{problem}: no host has this rank; the ranks are {min(ranks)} to {max(ranks)}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -514,9 +529,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     set_closing(STILL_RUNNING)
     found = stack_outputs()
-    if options.job is not None and options.job not in found.jobs:
-        raise StackNotFound(f"--job {options.job}: no such job in the stack; it has {', '.join(found.jobs) or 'none'}")
-    names = found.jobs if options.job is None else (options.job,)
+    names = found.jobs if options.job is None else (job_named(found, options.job, "logs"),)
     if options.rank is not None:
         check_rank(options.rank, found.cluster().pods(names))
     detail = Detail.ALL if is_verbose() else Detail.LINES

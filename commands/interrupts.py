@@ -32,6 +32,8 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TextIO
 
+from infra.wrapping import wrap
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STILL_RUNNING = "the stack and its jobs continue"
 """Closing sentence of commands that only read."""
@@ -76,10 +78,13 @@ class ExitStatus(IntEnum):
 
 
 MEANINGS: dict[ExitStatus, str] = {
-    ExitStatus.SUCCESS: "the command succeeded; `up`, `rerun`, `resume` and `logs`: all followed jobs are complete",
+    ExitStatus.SUCCESS: "the command succeeded; `up`, `rerun`, `resume` and `logs`: all followed jobs are complete; "
+    "`exec` returns the status of its program instead",
     ExitStatus.FAILURE: "the command failed, a followed job failed, `preview` found a reason not to merge, `doctor` "
-    "found invalid settings, `verify-empty` found leftovers, or a program such as `head` closed the output",
-    ExitStatus.USAGE: "wrong arguments, or settings that `preview` cannot read",
+    "found invalid settings, `verify-empty` found leftovers, or a program such as `head` closed the output. This "
+    "includes an unknown stack: a stack can outlive its settings file, so only the running command detects it",
+    ExitStatus.USAGE: "wrong arguments, no folder with stacks, or settings that `preview` cannot read; the command has "
+    "not begun",
     ExitStatus.NOT_CONFIRMED: "a question was answered with no, or could not be asked: no terminal and no `--yes`",
     ExitStatus.HANGUP: "the terminal closed (SIGHUP)",
     ExitStatus.INTERRUPTED: "Ctrl-C (SIGINT)",
@@ -385,7 +390,7 @@ def print_notice(text: str, *, new_line: bool = False) -> None:
     """Print one line on standard error. Ignore a closed terminal."""
     with suppress(OSError):
         # Print a new line after the ^C that a terminal shows.
-        print(("\n" if new_line and sys.stderr.isatty() else "") + text, file=sys.stderr, flush=True)
+        print(("\n" if new_line and sys.stderr.isatty() else "") + wrap(text, sys.stderr), file=sys.stderr, flush=True)
 
 
 def _signal_count() -> int:

@@ -27,6 +27,7 @@ from commands.monitor.pod_state import PodState, seconds_between
 from commands.monitor.screen import Detail, Screen, format_seconds, summary
 from commands.pulumi_output import is_verbose
 from infra.make_command import make_command
+from infra.wrapping import wrap_line
 from stack.config import StackConfig
 from workloads.trainer_flags import FLAGS, value_of
 
@@ -351,13 +352,21 @@ def show_box(results: Sequence[JobResult], seconds: float | None, out: TextIO) -
     width = max([LABEL_WIDTH, *(len(label) for label, _ in rows)])
     columns = shutil.get_terminal_size().columns - len("| ") - 1 if out.isatty() else 1000
     rows += [("" if place else "next", text) for place, text in enumerate(_command_lines(results, columns - width - 2))]
-    lines = [f"{label:{width}}  {text}".rstrip() for label, text in rows]
+    lines = [line for label, text in rows for line in _box_lines(f"{label:{width}}  ", text, columns)]
     if not out.isatty():
         print("", *lines, sep="\n", file=out, flush=True)
         return
     # The box has no right edge, so that the user can copy a long path in one piece.
     rule = "─" * min(columns, max(MIN_RULE_WIDTH, *(len(line) for line in lines)))
     print("", f"╭─{rule}", *(f"│ {line}" for line in lines), f"╰─{rule}", sep="\n", file=out, flush=True)
+
+
+def _box_lines(label: str, text: str, columns: int) -> list[str]:
+    """Return the lines of a row, broken at blanks. A path that does not fit next to its label has its own line."""
+    first, *rest = wrap_line(text, columns - len(label))
+    indent = " " * len(label)
+    lines = [f"{label}{first}".rstrip()] if len(label + first) <= columns else [label.rstrip(), first]
+    return lines + [f"{indent}{each}" if len(indent + each) <= columns else each for each in rest]
 
 
 def _command_lines(results: Sequence[JobResult], columns: int) -> list[str]:

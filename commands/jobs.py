@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from commands import confirmation, job_results
@@ -22,8 +22,8 @@ from commands.monitor.pod_state import PodState, latest_by_place
 from commands.monitor.screen import Screen
 from commands.stack import JOBS_TARGET, pulumi
 from commands.stack_files import only_command
-from commands.up import prepare
-from infra.make_command import DEFAULT_STACK, make_command
+from commands.up import naming_requirements, prepare
+from infra.make_command import DEFAULT_STACK, make_command, option_text
 from stack.config import StackConfig, load_file
 from stack.run_record import checkpoints_folder
 from workloads.kinds import KINDS
@@ -36,6 +36,10 @@ DELETE_SECONDS = 900.0
 """Seconds that a deleted job may take to disappear. Its pods have `grace_seconds` to end."""
 _SIGNAL = re.compile(r"\bProcess \d+ got signal: 15\b")
 """torchrun's line about the SIGTERM of a stop, which reads like an error."""
+_LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error reading from error stream", re.MULTILINE)
+"""kubectl's line about a connection that ended before the program in the pod did."""
+KUBECTL_TAIL_BYTES = 4096
+"""Last bytes of kubectl's stderr in which that line is searched."""
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 """Shell of a pod: bash if the image has it."""
 
@@ -195,8 +199,9 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
         if folder and bucket.names(folder):
             bucket.delete(folder)
             print(f"{stack.job}: deleted the checkpoints in {bucket.location(folder)}", flush=True)
-        for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
-            pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
+        with naming_requirements(config, stack.command("rerun")):
+            for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
+                pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
         stack.outputs = outputs_with(stack.name, *OUTPUTS)
     return _follow(stack, config, before)
 
@@ -264,14 +269,30 @@ def _follow(stack: Stack, config: StackConfig, before: str) -> int:
     return status
 
 
-def pod_of(pods: Sequence[PodState], rank: str) -> PodState:
-    """Return the running pod of a rank, or of a role such as `launcher`. Raises StackNotFound if none runs."""
+def pod_of(pods: Sequence[PodState], rank: str, job: Callable[[], JobState]) -> PodState:
+    """Return the running pod of a rank, or of a role such as `launcher`.
+
+    Raises StackNotFound if none runs. `job` returns the state of the job, for the reason.
+    """
     running = [pod for pod in latest_by_place(pods) if pod.state == "running"]
     for pod in running:
         if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):
             return pod
-    listed = ", ".join(pod.label for pod in running) or "none"
-    raise StackNotFound(f"RANK={rank}: no pod of this rank is running; running: {listed}")
+    listed = [pod.label for pod in running]
+    raise StackNotFound(f"{option_text('RANK', rank)}: no pod of this rank is running{_why_not_running(job(), listed)}")
+
+
+def _why_not_running(job: JobState, running: Sequence[str]) -> str:
+    """Return the reason why a rank of a job does not run, and what to do. `running` has the running ranks."""
+    if running:
+        return f"; running: {', '.join(running)}; name one of these, or see {make_command('status')}"
+    if job.state == "suspended":
+        return f", because job {job.name} is stopped; {make_command('resume', JOB=job.name)} continues it"
+    if job.state == "absent":
+        return f", because job {job.name} does not exist; {make_command('up')} creates it"
+    if job.is_over:
+        return f", because job {job.name} is {job.state}; {make_command('rerun', JOB=job.name)} runs it again"
+    return f": job {job.name} is {job.state}; {make_command('status')} shows why"
 
 
 def kubectl_command(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:
@@ -287,9 +308,36 @@ def open_shell(command: Sequence[str]) -> int:
     set_closing(STILL_RUNNING)
     found = stack_outputs()
     name = job_named(found, os.environ.get("JOB", ""))
-    pod = pod_of(found.cluster().pods([name]), os.environ.get("RANK") or "0")
+    cluster = found.cluster()
+    pod = pod_of(cluster.pods([name]), os.environ.get("RANK") or "0", lambda: cluster.jobs([name])[name])
     environment = {**stack_environment(), "KUBECONFIG": found.kubeconfig_path}
     # Ctrl-C ends kubectl, but not the program in the pod: the Kubernetes API has no call to end it.
     again = make_command("exec", JOB=name, RANK=os.environ.get("RANK", ""))
     set_closing(f"job {name} and the programs in its pod continue; {again} opens a shell again")
-    return subprocess.run(kubectl_command(found, pod, command), env=environment, check=False).returncode
+    status, is_lost = run_kubectl(kubectl_command(found, pod, command), environment)
+    if is_lost:
+        print(
+            f"the connection to pod {pod.name} on {pod.node} ended: its host ended, was stopped, or does not answer; "
+            f"the exit status of the program in it is unknown; {make_command('status')} shows the host",
+            file=sys.stderr,
+        )
+    return status
+
+
+def run_kubectl(words: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bool]:
+    """Run `kubectl exec` at this terminal. Return its exit status, and True if it lost its connection to the pod.
+
+    Only the text of kubectl's stderr distinguishes a lost connection from a program that ends with 1.
+    """
+    tail = b""
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as child:
+        assert child.stderr is not None
+        try:
+            while chunk := os.read(child.stderr.fileno(), 65536):
+                tail = (tail + chunk)[-KUBECTL_TAIL_BYTES:]
+                sys.stderr.buffer.write(chunk)
+                sys.stderr.flush()
+        except BaseException:  # As subprocess.run does after a signal.
+            child.kill()
+            raise
+    return child.returncode, child.returncode != 0 and _LOST_CONNECTION.search(tail) is not None

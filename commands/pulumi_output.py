@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any, TextIO
 from commands.environment import STATE
 from infra.local.settings import PLAIN_NAMES
 from infra.make_command import VERBOSE_VARIABLE
+from infra.wrapping import wrap_line
 from setup.progress import LiveLine, format_duration
 
 EVENTS_VARIABLE = {"PULUMI_DEBUG_COMMANDS": "true"}
@@ -130,7 +130,8 @@ class FoldedOutput:
         self._unchanged = 0
         self._last_shown = ("", "")
         self._last_severity = ""
-        self._has_error = False
+        self.diagnostics = ""
+        """Text of its error diagnostics."""
 
     def __enter__(self) -> FoldedOutput:
         self.file = self.log.open("a", encoding="utf-8")
@@ -165,12 +166,12 @@ class FoldedOutput:
         self._line.clear()
         for done in dict.fromkeys(RESULT_WORDS.values()):
             if found := self._counts.get(done):
-                self._line.print(self._wrapped(f"{done}: {_counts_text(found)}"))
+                self._line.print(self._wrapped(f"  {done}: {_counts_text(found)}"))
         if self._failed:
-            self._line.print(self._wrapped(f"failed: {_counts_text(self._failed)}"))
+            self._line.print(self._wrapped(f"  failed: {_counts_text(self._failed)}"))
         if self._unchanged:
             self._line.print(f"  unchanged: {self._unchanged}")
-        if status > 0 and not self._has_error:
+        if status > 0 and not self.diagnostics:
             for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]:
                 self._line.print(f"  {text}")
         seconds = format_duration(time.monotonic() - self._begun)
@@ -206,7 +207,8 @@ class FoldedOutput:
         severity, text = str(found.get("severity")), _plain(str(found.get("message") or "")).rstrip()
         if found.get("ephemeral") or severity not in SEVERITIES or not text.strip():
             return
-        self._has_error |= severity == "error"
+        if severity == "error":
+            self.diagnostics += f"{text}\n"
         if (urn, text) == self._last_shown or text in SUMMARIES or _KNOWN_WARNING.match(text):
             return
         if text == PROGRAM_FAILED and self._last_severity in ("error", "info#err"):
@@ -218,12 +220,13 @@ class FoldedOutput:
         name = f"{_label(urn)}: " if urn and not _is_stack(urn) else ""
         prefix = _plain(str(found.get("prefix") or "")).strip()
         label = f"{prefix} " if prefix and prefix.rstrip(":") not in SEVERITIES else SEVERITIES[severity]
-        self._line.print("\n".join(f"  {each}" for each in f"{name}{label}{text}".splitlines()))
+        lines = [f"  {each}" for each in f"{name}{label}{text}".splitlines()]
+        self._line.print("\n".join(map(self._wrapped, lines) if self._line.is_shown else lines))
 
     def _wrapped(self, text: str) -> str:
-        """Return indented text, on a terminal in lines that fit."""
-        width = shutil.get_terminal_size().columns - 1 if self._line.is_shown else len(text) + 2
-        return textwrap.fill(text, width, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+        """Return an indented line, on a terminal in lines that fit."""
+        width = shutil.get_terminal_size().columns - 1 if self._line.is_shown else len(text)
+        return "\n".join(wrap_line(text, width))
 
     def _progress(self, now: float) -> str:
         """Return the running operations, the longest first, and the number of finished ones."""

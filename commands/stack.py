@@ -72,6 +72,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
         if set_up.status != 0:
             raise PulumiFailed("`pulumi` is missing and set-up did not install it; the output above has the reason")
     stack = _stack_of(words)
+    diagnostics = ""
     with hold_signals(), settings_without_salt(), provider_files(stack) as folder:
         run = partial(_run, words, stack, folder)
         if words[0] in VERBS and not quiet and not is_verbose():
@@ -81,7 +82,7 @@ def pulumi(*words: str, quiet: bool = False) -> str:
                 )
                 is_partial = done.is_stopped and words[0] == "destroy" and not _is_destroyed(stack)
                 output.end(done.status, is_partial=is_partial)
-            detail = f"; all of its output is in {short_path(output.log)}"
+            detail, diagnostics = f"; all of its output is in {short_path(output.log)}", output.diagnostics
         else:
             done = run(_colour_option() if not quiet else [], quiet=quiet)
             detail = f":\n{done.stderr.strip()}" if quiet else ""
@@ -90,7 +91,9 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     if owners := stack_files.owners_in(done.stderr):
         raise StackBusy(stack_files.explain_locks(stack, owners, run_mark(PROJECT, stack)))
     if done.status != 0:
-        raise PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
+        error = PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
+        error.diagnostics = diagnostics
+        raise error
     return done.stdout
 
 

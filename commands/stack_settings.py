@@ -196,7 +196,11 @@ def next_lines(stack: str, platform: str) -> list[str]:
     """Return the commands to run next."""
     up = make_command("up", STACK=stack)
     if not PLATFORMS[platform].pools:
-        return [f"{up} creates the cluster on this machine and runs the job; the first run takes about 15 min"]
+        # Import late: the steps are slow to import.
+        from commands.doctor import set_up_steps
+
+        first_run = "; the first run takes about 15 min" if set_up_steps()[0] else ""
+        return [f"{up} creates the cluster on this machine and runs the job{first_run}"]
     return [
         f"{make_command('preview', STACK=stack)} shows resources, price and quota; no account needed",
         f"{make_command('rehearse', STACK=stack)} creates and destroys it in a simulated cloud; no account needed",

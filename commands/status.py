@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any, TextIO
 
 from rich.console import Console, Group
+from rich.segment import Segment, SegmentLines
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +22,7 @@ from commands.monitor.cluster import (
     Cluster,
     ClusterRemoved,
     Forbidden,
+    LocalCluster,
     NoKubeconfig,
     StackNotFound,
     Unreachable,
@@ -28,9 +30,19 @@ from commands.monitor.cluster import (
 )
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import Progress
-from commands.monitor.pod_state import PodState, count_restarts, latest_by_place, lost_node_advice, lost_pods, node_line
+from commands.monitor.pod_state import (
+    PodState,
+    count_restarts,
+    disk_pressure_advice,
+    latest_by_place,
+    lost_node_advice,
+    lost_pods,
+    node_line,
+)
 from commands.monitor.screen import restart_reason
+from infra.local.settings import cache_folder
 from infra.make_command import DEFAULT_STACK, make_command
+from infra.wrapping import wrap
 from workloads.kinds import KINDS
 
 TAIL_LINES = 50
@@ -38,7 +50,7 @@ TAIL_LINES = 50
 MANY_HOSTS = 64
 """Number of pods above which `make status` reads only the log of each job's first host."""
 WIDTH = 10_000
-"""Width of the console. It exceeds any table, so that the console cuts no cell. A terminal wraps long lines."""
+"""Width of the console without a terminal. It exceeds any table, so that the console cuts no cell."""
 HEIGHT = 100
 """Height of the console. Rich keeps the width on a dumb terminal only if the height is set too."""
 RESTART_PREFIX = "restarted after"
@@ -75,7 +87,7 @@ class Snapshot:
     unseen: str
     """Reason why the nodes are unknown; empty if they are known."""
     advice: str
-    """Remedy for lost nodes; empty if none is lost."""
+    """Remedy for lost nodes and full disks; empty if there are none."""
     jobs: Sequence[JobState]
     """Jobs of the stack."""
     rows: Sequence[Row]
@@ -96,6 +108,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
         found_nodes, unseen = cluster.nodes(), ""
     except Forbidden as error:
         found_nodes, unseen = [], f": you have no permission to list them: {error}"
+    folder = str(cache_folder()) if LocalCluster.of_kubeconfig(cluster.kubeconfig_path) else ""
     jobs, pods = cluster.jobs(names), cluster.pods(names)
     rows: list[Row] = []
     for job in jobs.values():
@@ -110,7 +123,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
     return Snapshot(
         nodes=[node_line(node) for node in found_nodes],
         unseen=unseen,
-        advice=lost_node_advice(found_nodes),
+        advice="; ".join(filter(None, (lost_node_advice(found_nodes), disk_pressure_advice(found_nodes, folder)))),
         jobs=list(jobs.values()),
         rows=rows,
     )
@@ -221,25 +234,38 @@ def render_narrow(rows: Sequence[Row]) -> Iterator[Table | Text]:
                 yield Text(f"  {place}{host['reason']}", style="yellow")
 
 
+def without_padding(console: Console, part: Table | Text) -> SegmentLines:
+    """Return the lines of a table or text, without blanks at their ends."""
+    lines = []
+    for line in console.render_lines(part, pad=False):
+        kept = list(line)
+        while kept and not kept[-1].text.strip():
+            kept.pop()
+        if kept:
+            kept[-1] = Segment(kept[-1].text.rstrip(), kept[-1].style)
+        lines.append(kept)
+    return SegmentLines(lines, new_lines=True)
+
+
 def print_snapshot(snapshot: Snapshot, out: TextIO) -> None:
     """Print nodes and jobs."""
     terminal = shutil.get_terminal_size().columns if out.isatty() else WIDTH
-    console = Console(file=out, width=WIDTH, height=HEIGHT, highlight=False, markup=False, emoji=False)
+    console = Console(file=out, width=terminal, height=HEIGHT, highlight=False, markup=False, emoji=False)
     ready = sum(is_ready for _, is_ready in snapshot.nodes)
     counted = snapshot.unseen or f": {ready} of {len(snapshot.nodes)} ready"
     lines = [Text(f"nodes{counted}", style="green" if ready == len(snapshot.nodes) else "red")]
-    lines += [Text(f"  {words}", style="" if is_ready else "red") for words, is_ready in snapshot.nodes]
+    lines += [Text(wrap(f"  {words}", out), style="" if is_ready else "red") for words, is_ready in snapshot.nodes]
     if snapshot.advice:
-        lines.append(Text(f"  {snapshot.advice}", style="red"))
-    console.print(Group(*lines))
+        lines.append(Text(wrap(f"  {snapshot.advice}", out), style="red"))
+    console.print(Group(*lines), soft_wrap=True)
     if snapshot.rows:
         console.print()
         table = render(snapshot.rows)
-        if console.measure(table).maximum <= terminal:
-            console.print(table)
+        if console.measure(table, options=console.options.update(max_width=WIDTH)).maximum <= terminal:
+            console.print(without_padding(console, table))
         else:
-            console.width = terminal
-            console.print(Group(*render_narrow(snapshot.rows)))
+            for part in render_narrow(snapshot.rows):
+                console.print(without_padding(console, part))
     else:
         console.print("the stack has no jobs")
 

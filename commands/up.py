@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from commands import confirmation
@@ -33,6 +35,9 @@ from infra.project import CHECKOUT
 from setup.disk import needed_bytes
 from setup.steps import steps
 from stack import config as stack_config
+
+_REQUIREMENTS_ERROR = re.compile(r"(^|\s)requirements: ")
+"""Beginning of an installer's error (images/layer/install.py)."""
 
 
 def main(*, is_confirmed: bool = False) -> int:
@@ -107,7 +112,8 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
     prepare(stack, config)
     if config.cloud.provisioned:
         ask()
-    pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
+    with naming_requirements(config, make_command("up", STACK=stack)):
+        pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
     logs, down = make_command("logs", STACK=stack), make_command("down", STACK=stack)
     set_closing(f"the stack is up and its jobs continue; {logs} follows them, {down} removes everything")
     found = outputs(stack)
@@ -121,6 +127,21 @@ def bring_up(stack: str, config: stack_config.StackConfig, ask: Callable[[], Non
         pulumi("refresh", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--stack", stack)
         pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
     return found
+
+
+@contextmanager
+def naming_requirements(config: stack_config.StackConfig, again: str) -> Iterator[None]:
+    """If an update fails because of a requirements file, raise an error that names the file. `again` is the command."""
+    try:
+        yield
+    except PulumiFailed as error:
+        files = sorted({job.requirements for job in config.jobs if job.requirements})
+        if not files or not _REQUIREMENTS_ERROR.search(error.diagnostics):
+            raise
+        raise PulumiFailed(
+            f"{', '.join(files)}: the packages cannot be installed; the reason is above; correct the file, then run "
+            f"{again}"
+        ) from error
 
 
 def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:

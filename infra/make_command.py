@@ -37,6 +37,11 @@ def make_command(target: str, **variables: str) -> str:
     return f"`{' '.join([program or 'make', target, *words])}`"
 
 
+def option_text(name: str, value: str) -> str:
+    """Return an option as the user types it, such as `RANK=1` or `--rank 1`. `name` is the make variable."""
+    return " ".join(_options("", {name: value})) if os.environ.get(COMMAND_VARIABLE) else f"{name}={value}"
+
+
 def command_title(target: str) -> str:
     """Return the name of a command in messages, such as `make up` or `trainyard up`."""
     return f"{os.environ.get(COMMAND_VARIABLE) or 'make'} {target}"

@@ -25,6 +25,7 @@ from infra.existing import Existing, KubeconfigConfig
 from infra.gcp.cloud import Gke
 from infra.gcp.config import GkeConfig
 from infra.local.cloud import Local, LocalConfig
+from infra.wrapping import wrap
 from policy.catalogue import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
@@ -300,10 +301,11 @@ def main(arguments: list[str]) -> int:
         try:
             load_file(Path(name))
         except ConfigError as error:
-            print(f"{name}{selection}: {len(error.problems)} problem(s)\n{error}", file=sys.stderr)
+            text = f"{name}{selection}: {len(error.problems)} problem(s)\n{error}"
+            print(wrap(text, sys.stderr), file=sys.stderr)
             status = 1
         except ValueError as error:
-            print(error, file=sys.stderr)
+            print(wrap(str(error), sys.stderr), file=sys.stderr)
             status = 1
     return status
 

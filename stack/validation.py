@@ -8,7 +8,7 @@ from infra.builtin_images import JobLayer
 from infra.cloud import Cloud
 from infra.hardware import this_machine
 from infra.make_command import make_command
-from infra.project import project_folder
+from infra.project import CHECKOUT, project_folder
 from settings.problem import Invalid, Problem, looks_random, secrets_in_variables, token_kind
 from stack.placement import Jobs, local_capacity_problems, unschedulable_jobs
 from workloads import user_files
@@ -212,7 +212,8 @@ def unreadable_scripts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
             continue
         if not user_files.is_in_checkout(job.script):
             if job.image is None and (path := user_files.checkout_path(job.script, project_folder())):
-                message = f"is a file of this checkout, not of the image; write {path}"
+                owner = "this checkout" if project_folder() == CHECKOUT else f"the project {project_folder()}"
+                message = f"is a file of {owner}, not of the image; write {path}"
                 problems.append(Problem("job.script.without_dot", ("jobs", index, "script"), message, job.script))
             continue
         try:

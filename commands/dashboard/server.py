@@ -207,7 +207,12 @@ class Handler(BaseHTTPRequestHandler):
             return
         parts = urlsplit(self.path)
         name = parts.path.split("/", 2)[2] if parts.path.count("/") > 1 else None
-        if name == "":
+        if name is None:
+            # The page reads `events` relative to its address, which must end with a slash.
+            self._send(
+                HTTPStatus.PERMANENT_REDIRECT, "the page's address ends with /", location=f"/{self.server.token}/"
+            )
+        elif name == "":
             self._send(HTTPStatus.OK, self.server.page, "text/html")
         elif name == "events":
             self._stream()
@@ -215,6 +220,14 @@ class Handler(BaseHTTPRequestHandler):
             self._log({key: values[-1] for key, values in parse_qs(parts.query).items()})
         else:
             self._send(HTTPStatus.NOT_FOUND, "not found")
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer a request that this server cannot read, or whose method is not GET, in one line."""
+        del explain
+        status = HTTPStatus(code)
+        text = "the dashboard only answers GET" if status is HTTPStatus.NOT_IMPLEMENTED else message or status.phrase
+        self.close_connection = True
+        self._send(status, f"{text}\n")
 
     def _problem(self) -> str:
         """Return the reason to reject a request; empty if it may read the dashboard."""
@@ -257,9 +270,11 @@ class Handler(BaseHTTPRequestHandler):
         finally:
             hub.leave()
 
-    def _send(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
+    def _send(self, status: HTTPStatus, text: str, kind: str = "text/plain", location: str = "") -> None:
         body = text.encode()
         self._headers(status, kind)
+        if location:
+            self.send_header("Location", location)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -161,6 +161,7 @@ class Cluster:
         self._kinds = list(CUSTOM_KINDS)
         self._forbidden: Forbidden | None = None
         self._owners: dict[str, str] = {}
+        self._job_specs: dict[str, Object] = {}
 
     def connect(self) -> None:
         """Read the kubeconfig and use it from here on. It changes when a cluster starts with new keys."""
@@ -202,11 +203,12 @@ class Cluster:
     def pods(self, jobs: Sequence[str]) -> list[PodState]:
         """Return the pods of the jobs, including earlier attempts.
 
-        Call `jobs` first: it reads the owners that this method uses.
+        Call `jobs` first: it reads the owners and the Jobs' specs that this method uses.
         """
         selector = f"{JOB_LABEL} in ({','.join(jobs)})"
         call = self._core.list_namespaced_pod
-        found = [pod_state(pod) for pod in _items(call, self.namespace, label_selector=selector)]
+        items = _items(call, self.namespace, label_selector=selector)
+        found = [pod_state(pod, self._job_specs.get(owner_of(pod))) for pod in items]
         return [replace(pod, owner=self._root(pod.owner)) for pod in found]
 
     def pods_of_all_stacks(self) -> list[PodState]:
@@ -216,7 +218,9 @@ class Cluster:
     def jobs(self, jobs: Sequence[str]) -> dict[str, JobState]:
         """Return the jobs by name, of any kind. A job that does not exist is `absent`."""
         customs, intermediates = self._custom_objects()
-        objects = [*_items(self._batch.list_namespaced_job, self.namespace), *customs]
+        batch_jobs = _items(self._batch.list_namespaced_job, self.namespace)
+        self._job_specs = {each["metadata"]["uid"]: each["spec"] for each in batch_jobs}
+        objects = [*batch_jobs, *customs]
         # An operator's job owns other jobs: a TrainJob owns a JobSet of the same name, and the JobSet owns Jobs.
         owners = {each["metadata"]["uid"]: owner for each in (*objects, *intermediates) if (owner := owner_of(each))}
         self._owners = owners

@@ -102,18 +102,29 @@ class PodState:
     """Time at which its container ended (RFC 3339); empty before."""
     has_backoff: bool = False
     """True if the Job controller waits before it replaces the pod."""
+    failures: int | None = None
+    """Earlier failures of its host that the Job controller counts; None if the pod does not have this number."""
+    allowed_failures: int | None = None
+    """Failures of a host after which the Job controller replaces the pod; None if unknown."""
+    fails_job: bool = False
+    """True if the Job's failure policy fails the job after the pod's exit code."""
     runs_script: bool = False
     """True if it runs the user's program instead of the trainer."""
     memory_limit: str = ""
     """Memory limit of its container, such as `2Gi`; empty for none."""
 
     def backoff(self, earlier: int) -> str:
-        """Return a sentence with the time at which the Job controller replaces the failed pod.
+        """Return a sentence with the time at which the Job controller replaces the failed pod, or why it does not.
 
         `earlier` is the number of earlier failures.
         """
         if not (self.has_backoff and self.state == "failed" and self.finished):
             return ""
+        counted = earlier if self.failures is None else self.failures
+        if self.allowed_failures is not None and counted >= self.allowed_failures:
+            return "Kubernetes does not replace it: the job has no restart left"
+        if self.fails_job:
+            return "Kubernetes does not replace it: the job does not restart after this exit code"
         seconds = min(FIRST_BACKOFF_SECONDS * 2**earlier, LONGEST_BACKOFF_SECONDS)
         until = datetime.fromisoformat(self.finished) + timedelta(seconds=seconds)
         return f"Kubernetes replaces it at {until:%H:%M:%S} UTC: {seconds} s after failure {earlier + 1} of this host"
@@ -168,14 +179,16 @@ class PodState:
         return f"exit code {code}: {explain_exit(code, self)}"
 
 
-def pod_state(pod: Object) -> PodState:
-    """Return the state of a pod."""
+def pod_state(pod: Object, job_spec: Object | None = None) -> PodState:
+    """Return the state of a pod. `job_spec` is the spec of the Job that created it, if a Job did."""
     meta, spec, status = pod["metadata"], pod["spec"], pod.get("status", {})
     container = (status.get("containerStatuses") or [{}])[0]
     current = container.get("state", {})
     terminated = current.get("terminated") or {}
     state, reason, message = _condition(meta, spec, status, current)
     role = meta.get("labels", {}).get(COMPONENT_LABEL, WORKER)
+    job_spec, failures = job_spec or {}, meta.get("annotations", {}).get(INDEX_FAILURES)
+    action = _failure_action(job_spec, status, terminated.get("exitCode"))
     return PodState(
         uid=meta["uid"],
         name=meta["name"],
@@ -192,10 +205,35 @@ def pod_state(pod: Object) -> PodState:
         restarts=container.get("restartCount", 0),
         created=meta["creationTimestamp"],
         finished=terminated.get("finishedAt") or "",
-        has_backoff=INDEX_FAILURES in meta.get("annotations", {}) or role == LAUNCHER,
+        has_backoff=failures is not None or role == LAUNCHER,
+        failures=None if failures is None else int(failures),
+        # The Job controller does not count an ignored failure.
+        allowed_failures=None if action == "Ignore" else _allowed_failures(job_spec),
+        fails_job=action == "FailJob",
         runs_script=not _runs_trainer(spec["containers"][0]),
         memory_limit=(spec["containers"][0].get("resources", {}).get("limits") or {}).get("memory", ""),
     )
+
+
+def _allowed_failures(job_spec: Object) -> int | None:
+    """Return the failed pods of a host that the Job controller replaces; None if the spec does not say it."""
+    limit = job_spec.get("backoffLimitPerIndex", job_spec.get("backoffLimit"))
+    return None if limit is None else int(limit)
+
+
+def _failure_action(job_spec: Object, status: Object, code: int | None) -> str:
+    """Return the action of the first rule of a Job's failure policy that matches a failed pod; empty for none.
+
+    Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#pod-failure-policy
+    """
+    for rule in (job_spec.get("podFailurePolicy") or {}).get("rules") or []:
+        conditions = rule.get("onPodConditions") or []
+        if any(find_condition(status, each["type"]).get("status") == each["status"] for each in conditions):
+            return str(rule["action"])
+        codes = rule.get("onExitCodes")
+        if codes and code and (code in codes["values"]) == (codes["operator"] == "In"):
+            return str(rule["action"])
+    return ""
 
 
 def _runs_trainer(container: Object) -> bool:
@@ -338,6 +376,22 @@ def lost_node_advice(nodes: Sequence[Object]) -> str:
         "Kubernetes recreates the pods of a lost node when the node answers again or is deleted; if its machine is "
         f"gone for good, run `kubectl delete node {' '.join(lost)}` in {make_command('shell')}"
     )
+
+
+def disk_pressure_advice(nodes: Sequence[Object], folder: str = "") -> str:
+    """Return advice about nodes without disk space, in one line; empty if all have enough.
+
+    `folder` is the folder of a local cluster's data, which is on the disk of all of its nodes.
+    """
+    full = [
+        str(node["metadata"]["name"])
+        for node in nodes
+        if find_condition(node.get("status", {}), "DiskPressure").get("status") == "True"
+    ]
+    if not full:
+        return ""
+    disk = f"the disk of {folder}" if folder else "their disks"
+    return f"DiskPressure on {', '.join(full)}: Kubernetes evicts pods and starts none there; free space on {disk}"
 
 
 def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from commands.monitor.pod_state import (
     latest_by_place,
     seconds_between,
 )
+from infra.wrapping import wrap
 
 MANY_RANKS = 4
 """Number of ranks above which the screen shows, of ranks other than 0, only starts, restarts and errors."""
@@ -90,7 +91,7 @@ class Screen:
 
     def note(self, text: str, style: str = "yellow") -> None:
         """Print one of Trainyard's own lines."""
-        self._print(Text(text, style=style))
+        self._print(Text(wrap(text, self._console.file), style=style))
 
     def line(self, pod: PodState, text: str, ranks: int) -> None:
         """Print a line of a host's log if it should be shown. `ranks` is the number of all followed ranks."""

@@ -95,6 +95,11 @@ def test_command_error_prints_one_line_with_the_name_of_the_program(
         (["up", "--stak", "dev"], "No such option"),
         (["logs", "--rank", "first"], "'first' is not a valid integer"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
+        (["-C", "x", "status"], "-C: write this option after the command, as in `trainyard status -C ...`"),
+        (["--rank", "1", "logs"], "--rank: write this option after the command, as in `trainyard logs --rank ...`"),
+        (["--stak", "dev", "up"], "No such option '--stak'.\n"),
+        (["up", "-s", "../local"], "Error: --stack ../local: must have only letters, digits, '-' and '_'"),
+        (["status", "-s", "gke.dev"], "Error: --stack gke.dev: must have only letters, digits, '-' and '_'"),
     ],
 )
 def test_wrong_arguments_are_rejected_with_status_2(

@@ -22,7 +22,7 @@ def item(name: str, uid: str, owner: str = "", **parts: Any) -> dict[str, Any]:
 OBJECTS = {
     "rayjobs": [item("ray", "job", spec={"rayClusterSpec": {"workerGroupSpecs": [{"replicas": 2}]}}, status={})],
     "rayclusters": [item("ray-abcde", "cluster", "job"), item("of-a-user", "other")],
-    "jobs": [item("ray", "launcher", "job", spec={}, status={})],
+    "jobs": [item("ray", "launcher", "job", spec={"backoffLimit": 2}, status={})],
     "pods": [
         item("ray-abcde-head", "1", "cluster", spec={"containers": [{}]}),
         item("ray-launcher", "2", "launcher", spec={"containers": [{}]}),
@@ -43,6 +43,7 @@ def ray_cluster_client() -> Cluster:
         "_kinds": ["RayJob"],
         "_forbidden": None,
         "_owners": {},
+        "_job_specs": {},
         "_batch": SimpleNamespace(list_namespaced_job=lambda _namespace, **_options: list_response("jobs")),
         "_core": SimpleNamespace(list_namespaced_pod=lambda _namespace, **_options: list_response("pods")),
         "_custom": SimpleNamespace(
@@ -60,6 +61,16 @@ def test_pods_of_a_ray_cluster_have_its_ray_job_as_owner() -> None:
         "ray-abcde-head": "job",
         "ray-launcher": "job",
         "of-a-user-head": "other",
+    }
+
+
+def test_pods_of_a_job_have_its_limit_of_failures() -> None:
+    found = ray_cluster_client()
+    found.jobs(["ray"])
+    assert {pod.name: pod.allowed_failures for pod in found.pods(["ray"])} == {
+        "ray-abcde-head": None,
+        "ray-launcher": 2,
+        "of-a-user-head": None,
     }
 
 

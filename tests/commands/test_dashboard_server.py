@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -90,7 +91,13 @@ def test_page_needs_the_token_and_a_host_of_this_machine(server: Server) -> None
     for path in ("/", "/wrong/", *paths, "/%C3%BC/", "without-a-slash"):
         assert get(server, path)[0] == 403
     assert get(server, f"/{server.token}/other")[0] == 404
-    assert get(server, f"/{server.token}")[0] == 404
+
+
+def test_address_without_its_last_slash_leads_to_the_page(server: Server) -> None:
+    with urlopen(server.url.removesuffix("/"), timeout=10) as answer:
+        assert (answer.status, answer.url) == (200, server.url)
+        assert answer.read().decode() == server.page
+    assert get(server, "/wrong")[0] == 403
 
 
 def test_only_get_is_answered(server: Server) -> None:
@@ -98,8 +105,8 @@ def test_only_get_is_answered(server: Server) -> None:
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         connection.request(method, f"/{server.token}/log")
         answer = connection.getresponse()
-        answer.read()
-        assert answer.status == 501
+        assert answer.read() == b"the dashboard only answers GET\n"
+        assert (answer.status, answer.getheader("Content-Type")) == (501, "text/plain; charset=utf-8")
 
 
 def test_log_is_plain_text_of_a_known_pod(server: Server) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from commands.jobs import kubectl_command, pod_of
+from commands import jobs
+from commands.jobs import kubectl_command, pod_of, run_kubectl
 from commands.monitor.cluster import StackNotFound, StackOutputs, job_named
+from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
+from infra.make_command import COMMAND_VARIABLE
 
 OUTPUTS = StackOutputs(kubeconfig_path="/k", namespace="training", jobs=("a", "b"), context="c")
 HOST = PodState(uid="0", name="a-0-x", job="a", index=0, processes=2, node="n", state="running")
+JOB = JobState(name="a", kind="indexed-job", state="running", uid="1")
 PODS = [
     HOST,
     replace(HOST, uid="1", name="a-1-x", index=1),
@@ -24,15 +30,93 @@ PODS = [
     ("rank", "name"), [("0", "a-0-x"), ("3", "a-1-x"), ("2-3", "a-1-x"), ("launcher", "a-launcher-x")]
 )
 def test_pod_of_a_running_rank_returns_its_pod(rank: str, name: str) -> None:
-    assert pod_of(PODS, rank).name == name
+    assert pod_of(PODS, rank, lambda: JOB).name == name
 
 
 @pytest.mark.parametrize("rank", ["4", "7", "x"])
 def test_pod_of_a_rank_that_does_not_run_lists_the_running_ranks(rank: str) -> None:
     with pytest.raises(
-        StackNotFound, match=f"RANK={rank}: no pod of this rank is running; running: 0-1, 2-3, launcher"
+        StackNotFound, match=f"RANK={rank}: no pod of this rank is running; running: 0-1, 2-3, launcher; name one"
     ):
-        pod_of(PODS, rank)
+        pod_of(PODS, rank, lambda: JOB)
+
+
+@pytest.mark.parametrize(
+    ("state", "program", "message"),
+    [
+        (
+            "suspended",
+            "trainyard",
+            "--rank 0: no pod of this rank is running, because job a is stopped; `trainyard resume a` continues it",
+        ),
+        (
+            "suspended",
+            "",
+            "RANK=0: no pod of this rank is running, because job a is stopped; `make resume JOB=a` continues it",
+        ),
+        (
+            "complete",
+            "trainyard",
+            "--rank 0: no pod of this rank is running, because job a is complete; `trainyard rerun a` runs it again",
+        ),
+        (
+            "absent",
+            "trainyard",
+            "--rank 0: no pod of this rank is running, because job a does not exist; `trainyard up` creates it",
+        ),
+        (
+            "pending",
+            "trainyard",
+            "--rank 0: no pod of this rank is running: job a is pending; `trainyard status` shows why",
+        ),
+    ],
+)
+def test_pod_of_a_job_without_running_pods_says_what_to_do(
+    state: str, program: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COMMAND_VARIABLE, program)
+    monkeypatch.setenv("STACK", "local")
+    with pytest.raises(StackNotFound) as raised:
+        pod_of([replace(HOST, state="succeeded")], "0", lambda: replace(JOB, state=state))
+    assert str(raised.value) == message
+
+
+LOST = 'E1127 01:51:12.000000   42 websocket.go:296] "Unknown stream" err="websocket: close 1006 (abnormal closure)"'
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        (f"echo '{LOST}' >&2; exit 1", (1, True)),
+        ("echo websocket: close >&2; exit 1", (1, False)),
+        ("true", (0, False)),
+    ],
+)
+def test_run_kubectl_detects_a_lost_connection_and_shows_stderr(
+    script: str, expected: tuple[int, bool], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run_kubectl(["sh", "-c", script], {}) == expected
+    assert ("websocket" in capfd.readouterr().err) == ("websocket" in script)
+
+
+def test_exec_with_a_lost_connection_ends_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kubectl = tmp_path / "kubectl"
+    kubectl.write_text(f"#!/bin/sh\necho '{LOST}' >&2\nexit 1\n", encoding="utf-8")
+    kubectl.chmod(0o755)
+    monkeypatch.setattr(jobs, "stack_environment", lambda: {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    cluster = SimpleNamespace(pods=lambda _names: PODS)
+    monkeypatch.setattr(
+        jobs, "stack_outputs", lambda: SimpleNamespace(**vars(OUTPUTS) | {"jobs": ("a",), "cluster": lambda: cluster})
+    )
+    for name in ("JOB", "RANK", "STACK"):
+        monkeypatch.setenv(name, "")
+    assert jobs.open_shell(["env"]) == 1
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last.startswith("the connection to pod a-0-x on n ended: its host ended, was stopped, or does not answer")
+    assert "`make status`" in last
 
 
 def test_job_named_without_a_name_requires_a_single_job() -> None:

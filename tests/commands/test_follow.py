@@ -18,7 +18,7 @@ import pytest
 from commands import follow as follow_module
 from commands.follow import Follower, follow
 from commands.job_results import report_finished
-from commands.monitor.cluster import NO_KUEUE, Cluster, StackNotFound, StackOutputs, Unreachable
+from commands.monitor.cluster import NO_KUEUE, Cluster, StackOutputs, Unreachable
 from commands.monitor.screen import Screen
 from commands.status import print_snapshot, take_snapshot
 from infra.local import leftovers
@@ -332,12 +332,3 @@ def test_follow_of_an_unreachable_cluster_gives_up(
     status, text = run(Cluster(str(config), "default"), "x")
     assert status == 1
     assert "does not answer" in text
-
-
-def test_follow_of_an_unknown_job_lists_the_jobs_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = StackOutputs(kubeconfig_path="none", namespace="training", jobs=("digits",))
-    monkeypatch.setattr(follow_module, "stack_outputs", lambda: found)
-    monkeypatch.setattr("sys.argv", ["follow"])
-    monkeypatch.setenv("JOB", "typo")
-    with pytest.raises(StackNotFound, match="typo: no such job in the stack; it has digits"):
-        follow_module.main()

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from commands.monitor.pod_state import lost_node_advice, lost_pods, node_line, pod_state
+import pytest
+
+from commands.monitor.cluster import Cluster
+from commands.monitor.pod_state import disk_pressure_advice, lost_node_advice, lost_pods, node_line, pod_state
+from commands.status import print_snapshot, take_snapshot
+from infra.local.settings import cache_folder
 
 API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
 NO_ANSWER = {
@@ -32,6 +39,7 @@ def node(**ready: str) -> dict[str, Any]:
 def test_node_that_is_ready_has_no_advice_and_no_lost_pods() -> None:
     assert node_line(node()) == ("follow-0 ready", True)
     assert lost_node_advice([node()]) == ""
+    assert disk_pressure_advice([node()]) == ""
     assert lost_pods([pod_state(API["pods"]["running"][0])], [node()]) == {}
 
 
@@ -46,6 +54,30 @@ def test_node_that_does_not_answer_gives_time_and_advice() -> None:
     assert not is_ready
     assert "follow-0 has not answered since 2026-11-21T10:00:00Z (NodeStatusUnknown: Kubelet stopped" in words
     assert "`kubectl delete node follow-0`" in lost_node_advice([node(**NO_ANSWER)])
+
+
+@pytest.mark.parametrize(("is_local", "disk"), [(True, "the disk of {}"), (False, "their disks")])
+def test_status_of_a_node_with_a_full_disk_has_a_remedy(is_local: bool, disk: str, tmp_path: Path) -> None:
+    full = node()
+    for condition in full["status"]["conditions"]:
+        if condition["type"] == "DiskPressure":
+            condition["status"] = "True"
+    if is_local:
+        (tmp_path / "settings.json").write_text("{}", encoding="utf-8")
+    cluster = SimpleNamespace(
+        kubeconfig_path=str(tmp_path / "keys" / "admin.kubeconfig"),
+        nodes=lambda: [full, {**node(), "metadata": {"name": "follow-1"}}],
+        jobs=lambda _names: {},
+        pods=lambda _names: [],
+    )
+    found = take_snapshot(cast(Cluster, cluster), [])
+    out = io.StringIO()
+    print_snapshot(found, out)
+    place = disk.format(cache_folder())
+    assert "follow-0 ready, DiskPressure" in out.getvalue()
+    assert f"  DiskPressure on follow-0: Kubernetes evicts pods and starts none there; free space on {place}\n" in (
+        out.getvalue()
+    )
 
 
 def test_lost_pods_on_silent_or_removed_nodes_excludes_ended_pods() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from commands.monitor.job_state import job_state
 from commands.monitor.pod_state import (
@@ -89,6 +90,56 @@ def test_backoff_failed_indexed_pod_has_end_delay_and_failure_number(earlier: in
     failed["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2026-01-01T00:00:00Z"
     said = pod_state(failed).backoff(earlier)
     assert said == f"Kubernetes replaces it at {until} UTC: {seconds} s after failure {earlier + 1} of this host"
+
+
+def indexed_pod_failed(failures: int, code: int, *, is_disrupted: bool = False) -> dict[str, Any]:
+    """Return the object of a failed pod of an Indexed Job whose host had earlier failures."""
+    failed = pod("failed")
+    annotations = {"batch.kubernetes.io/job-index-failure-count": str(failures)}
+    failed["metadata"].setdefault("annotations", {}).update(annotations)
+    failed["status"]["containerStatuses"][0]["state"]["terminated"] |= {
+        "finishedAt": "2026-01-01T00:00:00Z",
+        "exitCode": code,
+    }
+    if is_disrupted:
+        failed["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByNode"}]
+    return failed
+
+
+def job_spec(restarts: int) -> dict[str, Any]:
+    """Return the spec of a job whose launchers restart ranks in place, as the API has it."""
+    golden = Path(__file__).parents[1] / "golden" / "digits.indexed-job.yaml"
+    jobs = [each for each in yaml.safe_load_all(golden.read_text(encoding="utf-8")) if each["kind"] == "Job"]
+    return {**jobs[0]["spec"], "backoffLimitPerIndex": restarts, "backoffLimit": 2 * restarts}
+
+
+@pytest.mark.parametrize(
+    ("restarts", "failures", "code", "said"),
+    [
+        (0, 0, 137, "Kubernetes does not replace it: the job has no restart left"),
+        (0, 0, 1, "Kubernetes does not replace it: the job has no restart left"),
+        (1, 1, 137, "Kubernetes does not replace it: the job has no restart left"),
+        (1, 0, 1, "Kubernetes does not replace it: the job does not restart after this exit code"),
+        (1, 0, 137, "Kubernetes replaces it at 00:00:10 UTC: 10 s after failure 1 of this host"),
+        (2, 0, 75, "Kubernetes replaces it at 00:00:10 UTC: 10 s after failure 1 of this host"),
+    ],
+)
+def test_backoff_says_replaced_only_if_the_job_restarts(restarts: int, failures: int, code: int, said: str) -> None:
+    assert pod_state(indexed_pod_failed(failures, code), job_spec(restarts)).backoff(failures) == said
+
+
+def test_backoff_of_a_disrupted_pod_says_replaced_although_no_restart_is_left() -> None:
+    state = pod_state(indexed_pod_failed(0, 1, is_disrupted=True), job_spec(0))
+    assert state.backoff(0).startswith("Kubernetes replaces it")
+
+
+def test_backoff_without_a_failure_policy_depends_on_the_limit() -> None:
+    failed = indexed_pod_failed(1, 1)
+    assert "Kubernetes replaces" in pod_state(failed, {"backoffLimit": 6, "backoffLimitPerIndex": 2}).backoff(1)
+    assert "no restart left" in pod_state(failed, {"backoffLimit": 6, "backoffLimitPerIndex": 1}).backoff(1)
+    launcher = replace(pod_state(failed, {"backoffLimit": 1}), role="launcher", failures=None)
+    assert "no restart left" in launcher.backoff(1)
+    assert launcher.backoff(0).startswith("Kubernetes replaces")
 
 
 def test_backoff_running_pod_is_empty() -> None:

@@ -15,7 +15,7 @@ import yaml
 
 from commands import cli as command_line
 from commands import command_line as parts
-from commands import environment
+from commands import doctor, environment
 from commands.interrupts import ExitStatus
 from commands.stack import settings_without_salt
 from commands.stack_settings import PLATFORMS, Answers, InitError, collect, find_script, init, job_name, settings
@@ -197,6 +197,23 @@ def test_init_with_answers_from_questions_writes_and_names_the_next_command(
     assert "`trainyard up --stack first` creates the cluster" in capsys.readouterr().out
     with pytest.raises(InitError, match=r"Pulumi\.first\.yaml already exists"):
         init(project, "first", {})
+
+
+@pytest.mark.parametrize("left", [[], ["Kubernetes"]])
+def test_init_gives_the_time_of_the_first_run_only_before_set_up(
+    left: list[str], project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    monkeypatch.setattr(doctor, "set_up_steps", lambda: (left, 8))
+    assert init(project, "first", {"program": "digits"}) == 0
+    assert ("the first run takes about 15 min" in capsys.readouterr().out) == bool(left)
+
+
+def test_init_with_a_script_without_dot_names_the_project(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, {"train.py": "print(1)\n"})
+    monkeypatch.setenv(PROJECT_VARIABLE, str(project))
+    with pytest.raises(InitError, match=f"is a file of the project {project}, not of the image; write ./train.py"):
+        init(project, "first", {"program": "train.py"})
 
 
 def test_salt_of_pulumi_is_kept_out_of_the_named_folder(project: Path) -> None:

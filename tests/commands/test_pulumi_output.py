@@ -88,6 +88,15 @@ def test_folded_output_of_a_failure_has_the_whole_diagnostic_without_colours(sho
     ) == ["  NodePool gpus: error: QUOTA_EXCEEDED:", "    4 T4", "  failed: 1 NodePool"]
 
 
+def test_folded_output_of_a_failure_keeps_its_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+    with FoldedOutput("up", "local", tmp_path, io.StringIO()) as output:
+        found = (message("requirements: x: no such package"), message("a warning", severity="warning"))
+        (tmp_path / "events.json").write_text("".join(json.dumps(each) + "\n" for each in found), encoding="utf-8")
+        output.end(1)
+    assert output.diagnostics == "requirements: x: no such package\n"
+
+
 def test_folded_output_of_a_failure_without_a_diagnostic_has_the_end_of_the_log(show: Show) -> None:
     assert show(status=255, log="panic: lost\n") == ["  panic: lost"]
 
@@ -195,6 +204,23 @@ def test_folded_output_on_a_terminal_does_not_wrap(width: int, tmp_path: Path, m
     parts = [part for line in out.getvalue().splitlines() for part in line.replace("\033[K", "").split("\r")]
     assert max(len(part) for part in parts if "all output" not in part) < width
     assert any("creating Kind0 a-long-name" in part for part in parts)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_diagnostic_on_a_terminal_breaks_between_words(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    text = "error: requirements: the file's packages need numpy 1.26.4, but the image has another version of it " * 2
+    (tmp_path / "events.json").write_text(json.dumps(message(text)) + "\n", encoding="utf-8")
+    out = Terminal()
+    with FoldedOutput("up", "dev", tmp_path, out) as output:
+        output.poll(False)
+    lines = [line.replace("\033[K", "").replace("\r", "") for line in out.getvalue().splitlines()][1:-1]
+    assert max(map(len, lines)) < width
+    assert text.strip() in " ".join(" ".join(lines).split())
 
 
 def test_event_log_yields_complete_lines_only(tmp_path: Path) -> None:

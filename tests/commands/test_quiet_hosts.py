@@ -13,10 +13,11 @@ import pytest
 
 from commands import follow as follow_module
 from commands.follow import Follower
-from commands.monitor.cluster import Cluster, StackNotFound
+from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import RETRYABLE_OFFSET, PodState
 from commands.monitor.screen import Detail, Screen
+from infra.make_command import COMMAND_VARIABLE
 from tests.commands.test_screen import FIRST, SECOND
 from trainer.exit_codes import PREEMPTED, STORAGE_ERROR
 
@@ -187,7 +188,34 @@ def test_follower_results_have_the_measure_of_each_job(followed: Followed) -> No
 
 
 def test_rank_that_no_host_has_is_rejected_with_the_ranks() -> None:
-    with pytest.raises(StackNotFound, match="--rank 99: no host has this rank; the ranks are 0 to 1"):
+    with pytest.raises(StackNotFound, match="RANK=99: no host has this rank; the ranks are 0 to 1"):
         follow_module.check_rank(99, HOSTS)
     follow_module.check_rank(1, HOSTS)
     follow_module.check_rank(99, [])
+
+
+@pytest.mark.parametrize(("program", "example"), [("", "`make logs JOB=ok`"), ("trainyard", "`trainyard logs ok`")])
+def test_logs_of_an_unknown_job_name_it_as_typed(program: str, example: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = StackOutputs(kubeconfig_path="none", namespace="training", jobs=("ok",))
+    monkeypatch.setattr(follow_module, "stack_outputs", lambda: found)
+    monkeypatch.setenv(COMMAND_VARIABLE, program)
+    with pytest.raises(StackNotFound) as raised:
+        follow_module.main(["--job", "typo"])
+    assert str(raised.value) == f"typo: the stack has no such job; name one of ok, as in {example}"
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("suspended", "job ok is stopped and has no pods; `make resume JOB=ok` continues it\n"),
+        ("absent", "job ok does not exist; `make up` creates it\n"),
+        ("failed", "job ok is failed and has no pods: BackoffLimitExceeded; `make status` shows its events\n"),
+    ],
+)
+def test_logs_of_a_job_without_pods_say_so_on_stderr(
+    state: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = "BackoffLimitExceeded" if state == "failed" else ""
+    cluster = cast(Cluster, FakeCluster(job=replace(JOB, state=state, reason=reason), hosts=[]))
+    follow_module.print_logs(cluster, ["ok"], Screen(io.StringIO()))
+    assert capsys.readouterr().err == message

@@ -72,6 +72,20 @@ def test_box_on_a_terminal_has_a_frame_that_fits(width: int, monkeypatch: pytest
     assert max(map(len, (top, *rows, bottom))) < width
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_box_with_a_long_path_and_reason_breaks_lines_at_blanks(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    path = f"~/{'long-folder-name/' * 6}step-504"[: width - 4]
+    reason = "PodFailurePolicy: pod digits-0-abcde failed with exit code 1, after which the job does not restart " * 2
+    failed = replace(COMPLETE, state="failed", reason=reason.strip())
+    lines = box(Terminal(), replace(END, job=failed, checkpoint=path))
+    assert max(map(len, lines)) < width
+    assert f"│ {path}" in lines, "a path stays in one piece"
+    words = " ".join(line.removeprefix("│ ") for line in lines).split()
+    assert [word for word in reason.split() if word not in words] == []
+    assert lines[lines.index(f"│ {path}") - 1] == "│ checkpoint"
+
+
 def test_box_on_a_narrow_terminal_has_commands_without_purposes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     lines = box(Terminal(), END)

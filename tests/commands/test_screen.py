@@ -315,11 +315,47 @@ def test_status_on_a_terminal_fits_its_width(width: int, monkeypatch: pytest.Mon
     )
     out = Terminal()
     print_snapshot(Snapshot(nodes=[("local-0 ready", True)], unseen="", advice="", jobs=[job], rows=rows), out)
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    lines = out.getvalue().splitlines()
+    assert lines == [line.rstrip() for line in lines]
     assert max(map(len, lines)) <= width
     text = " ".join(" ".join(lines).split())
     for cell in ("40/125 of epoch 2", "0.43", "812.3", "running", "waits for a node that has not answered since"):
         assert cell in text
+
+
+def test_status_pads_no_row_to_the_longest_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    reason = "waits for a node that has not answered since 10:00:00 UTC"
+    rows = [("a", "indexed-job", "running", *[""] * 9, each) for each in ("", reason, "short")]
+    for out in (Terminal(), io.StringIO()):
+        print_snapshot(Snapshot(nodes=[], unseen="", advice="", jobs=[], rows=rows), out)
+        plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in out.getvalue().splitlines()]
+        assert plain == [line.rstrip() for line in plain]
+        assert f"a    indexed-job  running  {reason}" in plain
+
+
+def test_status_wraps_advice_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    advice = "free space on the disk of /home/someone/.cache/trainyard, then wait " * 3
+    out = Terminal()
+    print_snapshot(Snapshot(nodes=[], unseen="", advice=advice.strip(), jobs=[], rows=[]), out)
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in out.getvalue().splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert " ".join(" ".join(lines[1:-1]).split()) == advice.strip()
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_note_on_a_terminal_breaks_between_words(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    text = "digits/0 failed on local-0: exit code 1: uncaught error, or another rank failed first; " * 2
+    out = Terminal()
+    Screen(out).note(text.strip(), "")
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in out.getvalue().splitlines()]
+    assert max(map(len, lines)) <= width
+    assert " ".join(lines) == text.strip()
+    plain = io.StringIO()
+    Screen(plain).note(text.strip())
+    assert plain.getvalue() == f"{text.strip()}\n"
 
 
 @pytest.mark.parametrize(

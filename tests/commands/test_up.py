@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from commands.environment import PulumiFailed
 from commands.job_results import unfollowed
-from commands.up import print_outputs
+from commands.up import naming_requirements, print_outputs
 from stack.config import parse
 from tests.unit.stack_settings import JOB, PLATFORM
 
@@ -17,6 +18,37 @@ def test_unfollowed_interactive_and_suspended_jobs_have_reasons() -> None:
         "idle": "its hosts wait for you; `make exec JOB=idle RANK=0` opens a shell in one",
         "sleeps": "suspended; `suspend: false` starts it",
     }
+
+
+def failed(diagnostics: str) -> PulumiFailed:
+    """Return the error of a failed update."""
+    error = PulumiFailed("`pulumi up` failed with 1")
+    error.diagnostics = diagnostics
+    return error
+
+
+@pytest.mark.parametrize(
+    ("diagnostics", "message"),
+    [
+        (
+            "RuntimeError: requirements: uv cannot install the packages\n",
+            "needs.txt: the packages cannot be installed; the reason is above; correct the file, then run `make up`",
+        ),
+        ("no space left on device\n", "`pulumi up` failed with 1"),
+    ],
+)
+def test_failed_installation_of_packages_names_the_requirements_file(diagnostics: str, message: str) -> None:
+    config = parse({"platform": PLATFORM, "jobs": [JOB]})
+    config = config.model_copy(update={"jobs": [config.jobs[0].model_copy(update={"requirements": "needs.txt"})]})
+    with pytest.raises(PulumiFailed) as raised, naming_requirements(config, "`make up`"):
+        raise failed(diagnostics)
+    assert str(raised.value) == message
+
+
+def test_failed_installation_without_a_requirements_file_keeps_the_error() -> None:
+    config = parse({"platform": PLATFORM, "jobs": [JOB]})
+    with pytest.raises(PulumiFailed, match="failed with 1"), naming_requirements(config, "`make up`"):
+        raise failed("requirements: x\n")
 
 
 def test_print_outputs_prints_one_line_each_without_empty_values(capsys: pytest.CaptureFixture[str]) -> None:

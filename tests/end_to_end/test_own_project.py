@@ -106,4 +106,5 @@ def test_job_of_a_project_gets_its_packages_and_data_on_each_host(project: Proje
     project.require("numpy<2")
     text = project.run("up", status=None)
     assert re.search(r"requirements: numpy: the file needs 1\.[\d.]+, but the image has [2-9]\.[\d.]+", text), text
+    assert "requirements.txt: the packages cannot be installed; the reason is above; correct the file" in text
     assert list((project.folder / "flowers").iterdir()) == [project.folder / "flowers" / "word.txt"]

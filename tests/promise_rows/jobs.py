@@ -72,6 +72,7 @@ ROWS = {
         (
             "show until when Kubernetes waits for a pod",
             "tests/commands/test_pod_state.py::test_backoff_failed_indexed_pod_has_end_delay_and_failure_number",
+            "tests/commands/test_pod_state.py::test_backoff_says_replaced_only_if_the_job_restarts",
             "tests/commands/test_screen.py::test_describe_backoff_is_shown_only_until_the_job_is_over",
         ),
         (

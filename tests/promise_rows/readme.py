@@ -203,7 +203,7 @@ ROWS = {
         (
             "follow the logs of all ranks (JOB=NAME for one job)",
             "tests/commands/test_follow.py::test_follow_prints_every_line_of_both_ranks_and_the_summary",
-            "tests/commands/test_follow.py::test_follow_of_an_unknown_job_lists_the_jobs_of_the_stack",
+            "tests/commands/test_quiet_hosts.py::test_logs_of_an_unknown_job_name_it_as_typed",
         ),
         (
             "show jobs, hosts and ranks: state, step, loss, rate, problems",

@@ -1,0 +1,35 @@
+"""Line breaks in long sentences, between words, for a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from typing import IO
+
+
+def wrap(text: str, out: IO[str]) -> str:
+    """Return text in lines that fit a terminal; unchanged for another output.
+
+    Break lines only at blanks, so that a long path stays in one piece. Indent the rest of an indented line further.
+    """
+    if not out.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(each for line in text.split("\n") for each in wrap_line(line, width))
+
+
+def wrap_line(line: str, width: int) -> list[str]:
+    """Return a line in pieces of at most `width` characters, or of one word each if the word is longer."""
+    if len(line) <= width:
+        return [line]
+    blanks = line[: len(line) - len(line.lstrip())]
+    indent = f"{blanks}  " if blanks else ""
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=indent,
+        expand_tabs=False,
+        replace_whitespace=False,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
