@@ -8,6 +8,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -146,11 +147,12 @@ def event_of_line(stamp: str, text: str) -> Event | None:
 
 
 def _number(text: str) -> float | None:
-    """Return the number in `12`, `12.5` or `12/63`."""
-    try:
-        return float(text.partition("/")[0])
-    except ValueError:
-        return None
+    """Return the number in `12`, `12.5` or `12/63`, an integer if it is written as one."""
+    first = text.partition("/")[0]
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(first)
+    return None
 
 
 def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:

@@ -177,8 +177,7 @@ def _time_line(report: JobReport) -> str:
         text = f"attempt {place + 1}, {begin}, {_moment(start['time'])}, {clock(ended - float(start['time']))}"
         attempts.append(Attempt(begun=float(start["time"]), ended=ended, text=text, is_last=is_last))
     dots = [
-        (float(event["time"]), f"checkpoint of step {event.get('step', '?')}, {_moment(event['time'])}")
-        for event in report.life("checkpoint")
+        (float(event["time"]), f"{saved_text(event)}, {_moment(event['time'])}") for event in report.life("checkpoint")
     ]
     rows = "".join(f"<tr><th>{place + 1}</th><td>{escape(each.text)}</td></tr>" for place, each in enumerate(attempts))
     spans = without_short(report.times.spans(), BARS) if attempts else []
@@ -193,6 +192,11 @@ def _time_line(report: JobReport) -> str:
         if each.cause in MEANINGS
     ]
     return time_line(attempts, bars, dots) + (f"<table>{rows}</table>" if rows else "")
+
+
+def saved_text(event: Mapping[str, Any]) -> str:
+    """Return the text of a `checkpoint` event, with its step if it has one."""
+    return f"checkpoint of step {event['step']}" if "step" in event else "checkpoint"
 
 
 def _goodput(report: JobReport) -> str:
@@ -224,12 +228,14 @@ def _ranks(report: JobReport) -> str:
         state, speed = report.rank_states.get(rank, ""), found.get(rank)
         is_slow = speed is not None and speed < SLOW and state != "failed"
         colours.append("var(--slow)" if is_slow else RANK_COLOURS.get(state, "var(--waiting)"))
+        step = report.ranks.get(rank, {}).get("global_step")
         words = [
             f"rank {rank}",
             state or "its host is gone",
-            f"step {report.ranks.get(rank, {}).get('global_step', '?')}",
+            "" if step is None else f"step {step}",
+            "" if speed is None else f"{100 * speed:.0f} % of the median speed",
         ]
-        texts.append(", ".join([*words, *([] if speed is None else [f"{100 * speed:.0f} % of the median speed"])]))
+        texts.append(", ".join(filter(None, words)))
     rows = "".join(f"<tr><td>{escape(texts[rank])}</td></tr>" for rank in found if found[rank] < SLOW)
     names = {"var(--a)": "running", "var(--training)": "ended", "var(--lost)": "failed"}
     names |= {"var(--slow)": "slow", "var(--waiting)": "not running"}
@@ -247,7 +253,7 @@ def _moment(seconds: Any) -> str:
 def _environment(report: JobReport) -> str:
     start = (report.life("start") or [{}])[-1]
     rows = {name: report.record.get(key) for key, name in RECORD_ROWS.items()}
-    rows |= {key: start.get(key) for key in START_KEYS}
+    rows |= {"chips": report.record.get("chips") or None, **{key: start.get(key) for key in START_KEYS}}
     return _table(rows)
 
 

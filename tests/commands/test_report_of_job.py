@@ -104,6 +104,30 @@ def test_events_of_log_count_steps_over_epochs_and_ignore_the_printed_clock() ->
     }
 
 
+def test_page_of_events_of_a_log_shows_integers_as_integers() -> None:
+    lines = ["start ranks=2 rank=0/2", "train step=2200/4400 loss=0.5", "checkpoint step=2200", "resume step=2200"]
+    found = events_of_log([(f"2026-11-26T10:00:0{second}Z", line) for second, line in enumerate(lines)])
+    text = page(job_report(events=found))
+    assert "checkpoint of step 2200, " in text
+    assert "<th>ranks</th><td>2</td>" in text
+    assert "2200.0" not in text
+
+
+def test_page_leaves_out_keys_without_a_value() -> None:
+    record = {**RECORD, "chips": 0}
+    text = page(job_report(record=record, rank_states={0: "succeeded"}, events=[EVENTS[0], event("checkpoint", 5)]))
+    assert "<th>chips</th>" not in text
+    assert "rank 0, succeeded<" in text
+    assert "?" not in text
+    assert "<th>chips</th><td>4</td>" in page(job_report(record={**RECORD, "chips": 4}))
+
+
+def test_last_label_of_an_axis_is_inside_of_the_picture() -> None:
+    drawn = curves([Series(name="loss", points=[(74_000, 2.0), (82_000, 1.0)])], unit="loss")
+    assert re.search(r'<text x="748.0" y="210" text-anchor="end">82,000</text>', drawn)
+    assert re.search(r'<text x="62.0" y="210" text-anchor="middle">74,000</text>', drawn)
+
+
 def test_last_events_are_those_of_each_rank_in_files_or_parts(tmp_path: Path) -> None:
     (tmp_path / "rank-0.jsonl").write_text(json.dumps(event("train", 3, rate=1.0)) + "\n", encoding="utf-8")
     (tmp_path / "rank-12").mkdir()
