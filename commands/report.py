@@ -137,11 +137,8 @@ def event_of_line(stamp: str, text: str) -> Event | None:
     if event is None:
         return None
     values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
-    step, _, steps = event.fields.get("step", "").partition("/")
-    if event.name not in LIFE and step.isdigit():
-        # The trainer prints the step within the epoch.
-        earlier = (int(values["epoch"]) - 1) * int(steps) if steps.isdigit() and "epoch" in values else 0
-        values["global_step"] = earlier + int(step)
+    if event.name not in LIFE and event.global_step:
+        values["global_step"] = event.global_step[0]
     time_of_line = datetime.fromisoformat(f"{stamp[:19]}+00:00").timestamp()
     return {**event.fields, **values, "event": event.name, "time": time_of_line}
 

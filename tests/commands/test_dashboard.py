@@ -270,7 +270,7 @@ class FakeCluster:
     def __init__(self) -> None:
         self.log_lines = [
             (stamp(1), "start device=cpu rank=0/2"),
-            (stamp(2), "train epoch=2 step=5/10 loss=0.5 rank=0/2"),
+            (stamp(2), "train epoch=2 step=5/10 loss=0.5 rank=0/2 global_step=15"),
         ]
         self.problem: Exception | None = None
         self.is_gone = self.forbids_nodes = False

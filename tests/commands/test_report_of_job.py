@@ -90,8 +90,23 @@ def test_events_of_log_have_times_and_steps() -> None:
     assert (found[1]["global_step"], found[1]["loss"]) == (10, 0.5)
 
 
-def test_events_of_log_count_steps_over_epochs_and_ignore_the_printed_clock() -> None:
-    line = "train epoch=3 step=10/63 loss=0.5 rank=0/2 host=digits-0 time=13:05:01"
+def test_curves_of_a_log_have_the_global_step_of_train_and_test_lines() -> None:
+    over_epochs = ["train step=1950/2000 epoch=40 loss=0.5", "train step=2000/2000 epoch=41 loss=0.4"]
+    over_epochs.append("test step=2000 epoch=41 loss=0.6")
+    within = [
+        "train step=1/50 epoch=40 global_step=1951 loss=0.5",
+        "train step=50/50 epoch=40 global_step=2000 loss=0.4",
+    ]
+    within.append("test epoch=40 global_step=2000 loss=0.6")
+    for lines, first in ((over_epochs, 1950), (within, 1951)):
+        found = job_report(events=events_of_log([("2026-11-26T10:00:01Z", line) for line in lines]))
+        assert found.curve("train", "loss") == [(first, 0.5), (2000, 0.4)]
+        assert found.curve("test", "loss") == [(2000, 0.6)]
+        assert "training loss at step 2,000<" in page(found)
+
+
+def test_events_of_log_have_the_global_step_and_ignore_the_printed_clock() -> None:
+    line = "train epoch=3 step=10/63 loss=0.5 rank=0/2 host=digits-0 global_step=136 time=13:05:01"
     assert events_of_log([("2026-11-26T10:00:01Z", line)])[0] == {
         "event": "train",
         "time": BEGUN + 1,

@@ -254,7 +254,7 @@ def test_summary_failed_job_has_all_exit_codes_and_last_lines_of_the_failing_ran
 
 def test_job_rows_running_job_has_step_rate_loss_and_accuracy() -> None:
     progress = Progress()
-    progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2")
+    progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2 global_step=165")
     job = job_state(API["jobs"]["running"])
     (row,) = job_rows(job, [pod_state(pod("running"))], {pod_state(pod("running")).uid: progress}, {})
     cells = dict(zip(COLUMNS, row, strict=True))
@@ -278,7 +278,7 @@ def test_status_on_a_terminal_fits_its_width(width: int, monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "dumb")
     progress = Progress()
-    progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2")
+    progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2 global_step=165")
     host = pod_state(pod("running"))
     job = job_state(API["jobs"]["running"])
     rows = job_rows(
