@@ -138,10 +138,10 @@ def _tiles(report: JobReport) -> Iterable[str]:
     if rates := report.curve("train", "global_rate"):
         yield _tile(number(sorted(rate for _, rate in rates)[len(rates) // 2]), "samples or tokens a second (median)")
     if hours := report.record.get("hours"):
-        yield _tile(clock(hours * 3600), "from start to end")
-    attempts = len(report.life("start"))
-    if attempts:
-        yield _tile(str(attempts - 1), "restarts and resumes")
+        yield _tile(clock(hours * 3600), f"from {'last ' if report.state.is_resumed else ''}start to end")
+    if report.life("start") or report.restarts:
+        what = "restarts since its last start" if report.is_partial else "restarts and resumes"
+        yield _tile(str(report.attempts - 1), what)
     if isinstance(report.record.get("usd"), int | float):
         yield _tile(f"${report.record['usd']:,.2f}", "cost of its hosts (estimate)")
 
@@ -173,7 +173,10 @@ def _time_line(report: JobReport) -> str:
         inside = [event for event in report.events if float(start["time"]) <= float(event["time"]) < limit]
         ended = float(inside[-1]["time"])
         resumed = next((event for event in inside if event["event"] == "resume"), None)
-        begin = f"from step {resumed['step']}" if resumed and "step" in resumed else "from the beginning"
+        first = next((event["global_step"] for event in inside if event.get("global_step") is not None), None)
+        begin = "no step yet" if first is None else f"first line at step {first}"
+        if resumed and "step" in resumed:
+            begin = f"from step {resumed['step']}"
         text = f"attempt {place + 1}, {begin}, {_moment(start['time'])}, {clock(ended - float(start['time']))}"
         attempts.append(Attempt(begun=float(start["time"]), ended=ended, text=text, is_last=is_last))
     dots = [
@@ -274,11 +277,12 @@ def _price(report: JobReport) -> str:
     if not report.prices:
         return "<p>This machine and its cluster have no price.</p>"
     price, usd = record.get("usd_per_hour"), record.get("usd")
+    since = " since its last start" if report.state.is_resumed else ""
     lines = [
         f"<p>The job's hosts cost ${price:,.2f} an hour"
         if price is not None
         else "<p>The job's hosts have no known price",
-        f", ${usd:,.2f} in {record['hours']:,.2f} hours." if usd is not None else ".",
+        f", ${usd:,.2f} in {record['hours']:,.2f} hours{since}." if usd is not None else ".",
         " The platform costs, with the most nodes:</p>",
     ]
     rows = "".join(

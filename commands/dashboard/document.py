@@ -154,6 +154,7 @@ def _job(
         "state": job.state,
         "reason": job.reason or seen.notes.get(job.uid, ""),
         "started": time_of(job.started),
+        "is_resumed": job.is_resumed,
         "finished": finished,
         "processes": processes,
         "ranks": ranks,

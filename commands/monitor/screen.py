@@ -230,11 +230,10 @@ def summary(
     job: JobState, pods: list[PodState], progress: Progress | None, tails: Mapping[str, list[str]]
 ) -> list[str]:
     """Return a job's result: one line if complete, else also the reason, each rank's exit code and the last lines."""
-    duration = format_seconds(seconds_between(job.started, job.finished))
-    words = [f"{job.name}: {job.state}" + (f" after {duration}" if duration else "")]
+    words = [f"{job.name}: {state_after(job)}"]
     if result := result_text(progress):
         words.append(result)
-    words.append(f"restarts {restarts_of(pods, progress)}")
+    words.append(restarts_text(job, restarts_of(pods, progress)))
     lines = ["; ".join(words)]
     if job.state == "complete":
         return lines
@@ -248,6 +247,19 @@ def summary(
         lines.append(f"  last lines of {_label(culprit)}:")
         lines += [f"    {text}" for text in before_report(tails[culprit.uid])[-SHOWN_LINES:]]
     return lines
+
+
+def state_after(job: JobState) -> str:
+    """Return the state of a job that has ended, and its duration. Kubernetes knows only that since the last start."""
+    duration = format_seconds(seconds_between(job.started, job.finished))
+    if not duration:
+        return job.state
+    return f"{job.state} {duration} after its last start" if job.is_resumed else f"{job.state} after {duration}"
+
+
+def restarts_text(job: JobState, count: int) -> str:
+    """Return the number of restarts of a job, of which those before a stop are unknown."""
+    return f"restarts {count}" + (" since its last start" if job.is_resumed else "")
 
 
 def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import subprocess
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -216,6 +217,13 @@ def test_summary_complete_job_has_accuracy_duration_and_restarts() -> None:
     job = job_state(API["jobs"]["complete"])
     (line,) = summary(job, [FIRST, SECOND], progress, {})
     assert line == "ok: complete after 5 s; test accuracy 98.61 % (best 98.70 %); restarts 0"
+
+
+def test_summary_of_a_resumed_job_says_since_when_it_counts() -> None:
+    resumed = deepcopy(API["jobs"]["complete"])
+    resumed["status"]["conditions"].append({"type": "Suspended", "status": "False", "reason": "JobResumed"})
+    (line,) = summary(job_state(resumed), [FIRST, SECOND], None, {})
+    assert line == "ok: complete 5 s after its last start; restarts 0 since its last start"
 
 
 def test_summary_of_language_model_has_bits_per_byte() -> None:
