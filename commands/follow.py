@@ -52,6 +52,7 @@ from commands.monitor.screen import (
     live_line,
     restart_reason,
     restarts_of,
+    restarts_text,
     result_text,
     state_text,
     summary,
@@ -138,6 +139,8 @@ class Follower:
         self._jobs: dict[str, JobState] = {}
         self._pods: dict[str, PodState] = {}
         self._progress: dict[str, Progress] = defaultdict(Progress)
+        self._stopped: set[str] = set()
+        """Uids of pods that ended because their job was stopped. Their end is not a restart."""
         self._tracked: dict[str, _Tracked] = defaultdict(_Tracked)
         self._local = LocalCluster.of_kubeconfig(cluster.kubeconfig_path)
         self._nodes_read = 0.0
@@ -168,8 +171,8 @@ class Follower:
         found = {}
         for name, job in self._jobs.items():
             progress = self._progress.get(name)
-            count = restarts_of([pod for pod in self._pods.values() if pod.owner == job.uid], progress)
-            words = (result_text(progress), f"restarts {count}" if count else "")
+            count = restarts_of(self._pods_of(job), progress)
+            words = (result_text(progress), restarts_text(job, count) if count else "")
             if text := "; ".join(filter(None, words)):
                 found[name] = text
         return found
@@ -219,8 +222,19 @@ class Follower:
         self._streams.update(pods)
         self._pods |= {pod.uid: pod for pod in pods}
         for job in jobs.values():
+            if job.state in ("suspended", "queued"):
+                self._forget_restarts(job)
             self._report_job(job, [pod for pod in pods if pod.owner == job.uid], now)
         self._screen.set_live_lines([self._live_text(job) for job in jobs.values()])
+
+    def _pods_of(self, job: JobState) -> list[PodState]:
+        """Return the pods of a job since its last start."""
+        return [pod for pod in self._pods.values() if pod.owner == job.uid and pod.uid not in self._stopped]
+
+    def _forget_restarts(self, job: JobState) -> None:
+        """Count restarts from the job's next start, as `status` does, whose data begin there."""
+        self._stopped |= {pod.uid for pod in self._pods_of(job)}
+        self._progress[job.name].latest.pop("restart", None)
 
     def _was_seen(self, name: str) -> bool:
         return name in self._jobs and bool(self._jobs[name].uid)
@@ -433,7 +447,7 @@ class Follower:
                 continue
             if job.state == "complete" and self._screen.detail is Detail.READABLE:
                 continue  # The box at the end has the result.
-            pods = [pod for pod in self._pods.values() if pod.owner == job.uid]
+            pods = self._pods_of(job)
             tails = {pod.uid: list(self._tracked[pod.uid].tail) for pod in pods}
             style = "bold green" if job.state == "complete" else "bold red"
             self._screen.note("", "")

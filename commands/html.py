@@ -11,6 +11,8 @@ from string import Template
 WIDTH, HEIGHT = 760, 220
 LEFT, RIGHT, TOP, BOTTOM = 62, 12, 10, 28
 """Margins around the area of the curves."""
+LABEL_WIDTH = 80
+"""Maximum width of a label below the axis."""
 COLUMNS = 600
 """Number of columns that keep their smallest and largest point. More points would not be visible."""
 COLOURS = ("var(--a)", "var(--b)", "var(--c)", "var(--d)")
@@ -163,7 +165,13 @@ def _axes(across: _Scale, up: _Scale) -> Iterator[str]:
         yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
         yield f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>'
     for value in ticks(across.low, across.high, 8):
-        yield f'<text x="{across(value):.1f}" y="{HEIGHT - 10}" text-anchor="middle">{number(value)}</text>'
+        yield _label(across(value), HEIGHT - 10, number(value))
+
+
+def _label(x: float, y: int, text: str) -> str:
+    """Return a label below an axis, to the left of its place if the right edge would cut it off."""
+    anchor = "end" if x > WIDTH - LABEL_WIDTH / 2 else "middle"
+    return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}">{text}</text>'
 
 
 def _marks(marks: Sequence[tuple[float, str]], across: _Scale) -> Iterator[str]:
@@ -219,10 +227,7 @@ def time_line(attempts: Sequence[Attempt], bars: Sequence[Bar], dots: Sequence[t
         if begun <= moment <= ended:
             title = f"<title>{escape(text)}</title>"
             parts.append(f'<circle cx="{across(moment):.1f}" cy="60" r="3.5" fill="var(--b)">{title}</circle>')
-    parts += [
-        f'<text x="{across(begun + value):.1f}" y="84" text-anchor="middle">{clock(value)}</text>'
-        for value in ticks(0, ended - begun, 6)
-    ]
+    parts += [_label(across(begun + value), 84, clock(value)) for value in ticks(0, ended - begun, 6)]
     rows = (("attempt", 22), ("time", 46), ("saved", 64))
     parts += [f'<text x="{LEFT - 6}" y="{y}" text-anchor="end">{name}</text>' for name, y in rows]
     return f'<figure><svg viewBox="0 0 {WIDTH} 92" role="img" aria-label="time line">{"".join(parts)}</svg></figure>'

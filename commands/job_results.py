@@ -24,7 +24,7 @@ from commands.interrupts import CommandError
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState, seconds_between
-from commands.monitor.screen import Detail, Screen, format_seconds, summary
+from commands.monitor.screen import Detail, Screen, format_seconds, state_after, summary
 from commands.pulumi_output import is_verbose
 from infra.make_command import make_command
 from infra.wrapping import wrap_line
@@ -267,9 +267,8 @@ class JobResult:
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """Yield label and text of each row."""
-        duration = format_seconds(seconds_between(self.job.started, self.job.finished))
         reason = f": {self.job.reason}" if self.job.reason and self.job.state == "failed" else ""
-        yield self.job.name, f"{self.job.state}{f' after {duration}' if duration else ''}{reason}"
+        yield self.job.name, f"{state_after(self.job)}{reason}"
         if self.result:
             yield "result", self.result
         yield "checkpoint", self.checkpoint
@@ -286,7 +285,7 @@ def job_result(
         job=job,
         result=result,
         checkpoint=checkpoint_text(bucket, str(record["checkpoints"])),
-        cost=cost_text(config, record.get("usd")),
+        cost=cost_text(config, record.get("usd"), is_resumed=job.is_resumed),
         is_script=is_script,
     )
 
@@ -304,14 +303,15 @@ def checkpoint_text(bucket: Bucket, folder: str) -> str:
     return short_home(f"{bucket.location(folder)}{f'/{newest}' if newest else ''}")
 
 
-def cost_text(config: StackConfig, usd: float | None) -> str:
+def cost_text(config: StackConfig, usd: float | None, *, is_resumed: bool = False) -> str:
     """Return the cost of a job's hosts, and the hourly cost of the stack."""
     if config.cloud.nodes_here:
         return "nothing: it ran on this machine"
     if not config.cloud.provisioned:
         return "unknown: the cluster is not Trainyard's"
     hourly = config.cloud.cost_estimate().total.amount
-    spent = f"about ${usd:,.2f} for its hosts" if usd is not None else "unknown: a price of its hosts is missing"
+    since = " since its last start" if is_resumed else ""
+    spent = f"about ${usd:,.2f} for its hosts{since}" if usd is not None else "unknown: a price of its hosts is missing"
     return f"{spent}; the stack costs up to ${hourly:,.2f} an hour until you remove it"
 
 

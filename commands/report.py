@@ -7,7 +7,8 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -24,7 +25,7 @@ from commands.job_results import complete_record
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, job_named, outputs_with
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
-from commands.monitor.pod_state import latest_by_place
+from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
 from commands.run_times import RunTimes, times_of
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import StackConfig, load_file
@@ -58,6 +59,8 @@ class JobReport:
     """Rank -> its last `train` event."""
     rank_states: Mapping[int, str] = field(default_factory=dict)
     """Rank -> the state of its host."""
+    restarts: int = 0
+    """Restarts since the job's last start, as the cluster knows them."""
     written: str = ""
     """Time of the report."""
 
@@ -75,10 +78,30 @@ class JobReport:
         return [event for event in self.events if event["event"] in names]
 
     @cached_property
+    def started(self) -> float | None:
+        """Time at which Kubernetes last started the job; None if unknown."""
+        started = self.record.get("started")
+        return datetime.fromisoformat(started).timestamp() if started else None
+
+    @cached_property
     def times(self) -> RunTimes:
         """Time of the job's runs by cause."""
-        started = self.record.get("started")
-        return times_of(self.events, datetime.fromisoformat(started).timestamp() if started else None)
+        return times_of(self.events, self.started)
+
+    @property
+    def earlier_attempts(self) -> int:
+        """Number of known attempts before the job's last start."""
+        return sum(self.started is not None and float(each["time"]) < self.started for each in self.life("start"))
+
+    @property
+    def attempts(self) -> int:
+        """Number of known attempts. A restarted rank has printed nothing yet if the cluster knows more restarts."""
+        return max(len(self.life("start")), self.earlier_attempts + self.restarts + 1)
+
+    @property
+    def is_partial(self) -> bool:
+        """True if the job was stopped, and its events begin with its last start."""
+        return self.state.is_resumed and not self.earlier_attempts
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers of the report."""
@@ -88,7 +111,8 @@ class JobReport:
             "stack": self.stack,
             "job": self.job,
             **self.record,
-            "attempts": len(self.life("start")),
+            "attempts": self.attempts,
+            "attempts_since_last_start_only": self.is_partial,
             "seconds_by_cause": {cause: round(each, 1) for cause, each in self.times.seconds_by_cause().items()},
             "checkpoints_saved": len(self.life("checkpoint")),
             "last": train[-1] if train else None,
@@ -136,21 +160,19 @@ def event_of_line(stamp: str, text: str) -> Event | None:
     if event is None:
         return None
     values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
-    step, _, steps = event.fields.get("step", "").partition("/")
-    if event.name not in LIFE and step.isdigit():
-        # The trainer prints the step within the epoch.
-        earlier = (int(values["epoch"]) - 1) * int(steps) if steps.isdigit() and "epoch" in values else 0
-        values["global_step"] = earlier + int(step)
+    if event.name not in LIFE and event.global_step:
+        values["global_step"] = event.global_step[0]
     time_of_line = datetime.fromisoformat(f"{stamp[:19]}+00:00").timestamp()
     return {**event.fields, **values, "event": event.name, "time": time_of_line}
 
 
 def _number(text: str) -> float | None:
-    """Return the number in `12`, `12.5` or `12/63`."""
-    try:
-        return float(text.partition("/")[0])
-    except ValueError:
-        return None
+    """Return the number in `12`, `12.5` or `12/63`, an integer if it is written as one."""
+    first = text.partition("/")[0]
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(first)
+    return None
 
 
 def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
@@ -164,6 +186,8 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
     cluster = outputs.cluster()
     state = cluster.jobs([job])[job]
     events, ranks = _metrics(bucket, str(record["bucket_prefix"]))
+    pods = [pod for pod in cluster.pods([job]) if pod.owner == state.uid]
+    printed = log_events(cluster, pods)
     return (
         JobReport(
             stack=stack,
@@ -172,9 +196,10 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
             record=complete_record(record, state),
             settings=_settings(config, job),
             prices={part: money.amount for part, money in config.cloud.cost_estimate().by_part().items()},
-            events=events or _log_events(cluster, job),
+            events=events or printed,
             ranks=ranks,
-            rank_states=_rank_states(cluster, state),
+            rank_states={rank: pod.state for pod in latest_by_place(pods) for rank in pod.ranks},
+            restarts=known_restarts(pods, printed),
             written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         ),
         bucket,
@@ -201,19 +226,20 @@ def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]
         return read_events(Path(copied) / "metrics"), last_events(Path(copied) / "metrics")
 
 
-def _rank_states(cluster: Cluster, job: JobState) -> dict[int, str]:
-    """Return the state of each rank's newest host."""
-    pods = [pod for pod in cluster.pods([job.name]) if pod.owner == job.uid]
-    return {rank: pod.state for pod in latest_by_place(pods) for rank in pod.ranks}
+def known_restarts(pods: Sequence[PodState], events: Iterable[Event]) -> int:
+    """Return the number of restarts: of the pods, or of the ranks in them if the launcher's lines have more."""
+    numbers = [event.get("number") for event in events if event["event"] == "restart"]
+    return max([count_restarts(pods), *(number for number in numbers if isinstance(number, int))])
 
 
-def _log_events(cluster: Cluster, job: str) -> list[Event]:
-    """Return the events that the first host has printed."""
-    first = [pod for pod in latest_by_place(cluster.pods([job])) if pod.index == 0 and pod.has_log]
-    try:
-        return [event for pod in first[:1] for event in events_of_log(cluster.stamped_log(pod))]
-    except Unreachable:
-        return []
+def log_events(cluster: Cluster, pods: Sequence[PodState]) -> list[Event]:
+    """Return the events that the first host has printed, also in replaced pods that still exist."""
+    first = sorted((pod for pod in pods if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
+    found: list[Event] = []
+    for pod in first:
+        with suppress(Unreachable):
+            found += events_of_log(cluster.stamped_log(pod))
+    return found
 
 
 def report(job: str, output: Path | None, *, as_json: bool) -> int:

@@ -138,10 +138,10 @@ def _tiles(report: JobReport) -> Iterable[str]:
     if rates := report.curve("train", "global_rate"):
         yield _tile(number(sorted(rate for _, rate in rates)[len(rates) // 2]), "samples or tokens a second (median)")
     if hours := report.record.get("hours"):
-        yield _tile(clock(hours * 3600), "from start to end")
-    attempts = len(report.life("start"))
-    if attempts:
-        yield _tile(str(attempts - 1), "restarts and resumes")
+        yield _tile(clock(hours * 3600), f"from {'last ' if report.state.is_resumed else ''}start to end")
+    if report.life("start") or report.restarts:
+        what = "restarts since its last start" if report.is_partial else "restarts and resumes"
+        yield _tile(str(report.attempts - 1), what)
     if isinstance(report.record.get("usd"), int | float):
         yield _tile(f"${report.record['usd']:,.2f}", "cost of its hosts (estimate)")
 
@@ -173,12 +173,14 @@ def _time_line(report: JobReport) -> str:
         inside = [event for event in report.events if float(start["time"]) <= float(event["time"]) < limit]
         ended = float(inside[-1]["time"])
         resumed = next((event for event in inside if event["event"] == "resume"), None)
-        begin = f"from step {resumed['step']}" if resumed and "step" in resumed else "from the beginning"
+        first = next((event["global_step"] for event in inside if event.get("global_step") is not None), None)
+        begin = "no step yet" if first is None else f"first line at step {first}"
+        if resumed and "step" in resumed:
+            begin = f"from step {resumed['step']}"
         text = f"attempt {place + 1}, {begin}, {_moment(start['time'])}, {clock(ended - float(start['time']))}"
         attempts.append(Attempt(begun=float(start["time"]), ended=ended, text=text, is_last=is_last))
     dots = [
-        (float(event["time"]), f"checkpoint of step {event.get('step', '?')}, {_moment(event['time'])}")
-        for event in report.life("checkpoint")
+        (float(event["time"]), f"{saved_text(event)}, {_moment(event['time'])}") for event in report.life("checkpoint")
     ]
     rows = "".join(f"<tr><th>{place + 1}</th><td>{escape(each.text)}</td></tr>" for place, each in enumerate(attempts))
     spans = without_short(report.times.spans(), BARS) if attempts else []
@@ -193,6 +195,11 @@ def _time_line(report: JobReport) -> str:
         if each.cause in MEANINGS
     ]
     return time_line(attempts, bars, dots) + (f"<table>{rows}</table>" if rows else "")
+
+
+def saved_text(event: Mapping[str, Any]) -> str:
+    """Return the text of a `checkpoint` event, with its step if it has one."""
+    return f"checkpoint of step {event['step']}" if "step" in event else "checkpoint"
 
 
 def _goodput(report: JobReport) -> str:
@@ -224,12 +231,14 @@ def _ranks(report: JobReport) -> str:
         state, speed = report.rank_states.get(rank, ""), found.get(rank)
         is_slow = speed is not None and speed < SLOW and state != "failed"
         colours.append("var(--slow)" if is_slow else RANK_COLOURS.get(state, "var(--waiting)"))
+        step = report.ranks.get(rank, {}).get("global_step")
         words = [
             f"rank {rank}",
             state or "its host is gone",
-            f"step {report.ranks.get(rank, {}).get('global_step', '?')}",
+            "" if step is None else f"step {step}",
+            "" if speed is None else f"{100 * speed:.0f} % of the median speed",
         ]
-        texts.append(", ".join([*words, *([] if speed is None else [f"{100 * speed:.0f} % of the median speed"])]))
+        texts.append(", ".join(filter(None, words)))
     rows = "".join(f"<tr><td>{escape(texts[rank])}</td></tr>" for rank in found if found[rank] < SLOW)
     names = {"var(--a)": "running", "var(--training)": "ended", "var(--lost)": "failed"}
     names |= {"var(--slow)": "slow", "var(--waiting)": "not running"}
@@ -247,7 +256,7 @@ def _moment(seconds: Any) -> str:
 def _environment(report: JobReport) -> str:
     start = (report.life("start") or [{}])[-1]
     rows = {name: report.record.get(key) for key, name in RECORD_ROWS.items()}
-    rows |= {key: start.get(key) for key in START_KEYS}
+    rows |= {"chips": report.record.get("chips") or None, **{key: start.get(key) for key in START_KEYS}}
     return _table(rows)
 
 
@@ -268,11 +277,12 @@ def _price(report: JobReport) -> str:
     if not report.prices:
         return "<p>This machine and its cluster have no price.</p>"
     price, usd = record.get("usd_per_hour"), record.get("usd")
+    since = " since its last start" if report.state.is_resumed else ""
     lines = [
         f"<p>The job's hosts cost ${price:,.2f} an hour"
         if price is not None
         else "<p>The job's hosts have no known price",
-        f", ${usd:,.2f} in {record['hours']:,.2f} hours." if usd is not None else ".",
+        f", ${usd:,.2f} in {record['hours']:,.2f} hours{since}." if usd is not None else ".",
         " The platform costs, with the most nodes:</p>",
     ]
     rows = "".join(

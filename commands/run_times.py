@@ -69,7 +69,7 @@ class RunTimes:
         self._train: tuple[float, float] | None = None
         self._base = (0.0, 0.0)
         self._gap: Span | None = None
-        self._is_done = False
+        self._is_done = self._has_restarted = False
         self._saving = self._testing = 0.0
         self.starts: list[float] = []
 
@@ -81,9 +81,17 @@ class RunTimes:
                 self._push(self.submitted, time, "waiting")
             self._last = time
             self.starts.append(time)
-        elif name == "start":
-            self._end_attempt()
+        elif name == "restart":
+            # The launcher prints it: rank 0 has done nothing useful since its last event.
+            if not self._has_restarted:
+                self._end_attempt()
+            self._has_restarted = True
+            return
+        elif name == "start" or self._has_restarted:
+            if not self._has_restarted:
+                self._end_attempt()
             self._begin_attempt(self._last, time)
+            self._has_restarted = False
         time = max(time, self._last)
         if name == "resume" and _is_number(event.get("step")):
             self._rewind(float(event["step"]))
@@ -115,6 +123,8 @@ class RunTimes:
             return [Span(self.submitted, until, "waiting")]
         begun = self._train[0] if self._train else self._set_up_begun()
         end = self._last if until is None or self._is_done else max(until, self._last)
+        if self._has_restarted:
+            return [Span(self._last, end, "lost")] if end > self._last else []
         if end <= begun:
             return []
         if not self._train:
@@ -125,13 +135,20 @@ class RunTimes:
         return self.starts[-1]
 
     def _begin_attempt(self, ended: float, time: float) -> None:
-        """Record the time between two attempts as `waiting` or `stopped`. `_rewind` changes `waiting` to `lost`."""
+        """Record the time between two attempts: `lost` if the job restarted, else `waiting` or `stopped`.
+
+        Without a known restart, `_rewind` changes `waiting` to `lost`.
+        """
         self.starts.append(time)
         if self._is_done:
             self._push(ended, time, "stopped")
             self._marks.clear()
             self._step = -1.0
             self._base = (time, self.totals["training"])
+            return
+        if self._has_restarted or (self.submitted is not None and self.submitted <= ended):
+            self._push(ended, time, "lost", joins=False)
+            self._gap = None
             return
         if self.submitted is not None and ended < self.submitted < time:
             self._push(ended, self.submitted, "stopped")

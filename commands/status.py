@@ -195,11 +195,10 @@ def _last_failure(pod: PodState, pods: Sequence[PodState], progress: Progress) -
 
 
 def _progress_cells(progress: Progress) -> Row:
-    epoch, step = progress.value("epoch", "train"), progress.value("step", "train")
+    train = progress.latest.get("train")
     tested = progress.value("test_accuracy", "done") or progress.value("accuracy", "test")
     accuracy = f"test {tested}" if tested else progress.value("accuracy", "train")
-    place = f"{step} of epoch {epoch}" if epoch else step
-    return place, progress.value("rate", "train"), progress.value("loss", "train"), accuracy
+    return train.place if train else "", progress.value("rate", "train"), progress.value("loss", "train"), accuracy
 
 
 def render(rows: Sequence[Row]) -> Table:

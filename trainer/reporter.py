@@ -84,13 +84,14 @@ class Reporter:
     def event(
         self, name: str, gallery: Gallery | None = None, /, *, global_step: int | None = None, **values: Value
     ) -> None:
-        """Report an event. If it has a global step, its numbers are points of curves.
+        """Report an event. If it has a global step over all epochs, its numbers are points of curves.
 
         Raises StorageError if an earlier event could not be written.
         """
         values = {**values, **self._identity}
         now = time.time()
-        fields = [f"{key}={_text(key, value)}" for key, value in values.items()]
+        position: dict[str, Value] = {} if global_step is None else {"global_step": global_step}
+        fields = [f"{key}={_text(key, value)}" for key, value in (values | position).items()]
         record = Record(name=name, time=now, values=_numbers(values), global_step=global_step, gallery=gallery)
         with self._order:
             # Use one write per line, so that ranks with a shared output do not break each other's lines.

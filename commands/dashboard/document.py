@@ -20,7 +20,7 @@ from commands.monitor.pod_state import (
     node_line,
     silent_since,
 )
-from commands.report_page import CHARTS
+from commands.report_page import CHARTS, saved_text
 from commands.run_times import CAUSES, SLOW, RunTimes, goodput, speeds, without_short
 from infra.naming import POOL_LABEL
 
@@ -154,6 +154,7 @@ def _job(
         "state": job.state,
         "reason": job.reason or seen.notes.get(job.uid, ""),
         "started": time_of(job.started),
+        "is_resumed": job.is_resumed,
         "finished": finished,
         "processes": processes,
         "ranks": ranks,
@@ -329,13 +330,15 @@ def _hosts_text(count: int) -> str:
 
 def _event_text(event: Mapping[str, Any]) -> tuple[str, str]:
     """Return kind and text of an event of rank 0. The kind is empty if the page does not show the event."""
-    name, step = event["event"], event.get("step", "?")
+    name = event["event"]
     if name == "checkpoint":
-        return "checkpoint", f"checkpoint of step {step} saved"
+        return "checkpoint", f"{saved_text(event)} saved"
     if name == "resume":
-        return "restart", f"resumed from step {step}"
+        return "restart", f"resumed from step {event['step']}" if "step" in event else "resumed"
     if name == "restart":
-        return "restart", f"rank {event.get('failed_rank', '?')} ended with exit code {event.get('exit_code', '?')}"
+        if "failed_rank" not in event or "exit_code" not in event:
+            return "restart", "the ranks restarted"
+        return "restart", f"rank {event['failed_rank']} ended with exit code {event['exit_code']}"
     if name == "straggler":
         return "straggler", f"rank {event.get('slow_rank')} takes {event.get('slower')} times as long as the median"
     if name == "done":

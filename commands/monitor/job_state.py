@@ -44,6 +44,8 @@ class JobState:
     """Identity. A job recreated under the same name has another one."""
     queue: str = ""
     """Queue that admits it; empty for none."""
+    is_resumed: bool = False
+    """True if it was suspended before its last start, as by `stop`. `started` is then the time of that start."""
 
     @property
     def is_over(self) -> bool:
@@ -59,9 +61,10 @@ def job_state(job: Object) -> JobState:
 
 def _batch_state(job: Object) -> JobState:
     meta, spec, status = job["metadata"], job["spec"], job.get("status", {})
-    state, reason, finished = "running" if status.get("ready") else "pending", "", ""
+    state, reason, finished, is_resumed = "running" if status.get("ready") else "pending", "", "", False
     for condition in status.get("conditions") or []:
         if condition["status"] != "True":
+            is_resumed = is_resumed or condition["type"] == "Suspended"
             continue
         if condition["type"] == "Complete":
             state, finished = "complete", status.get("completionTime") or condition["lastTransitionTime"]
@@ -79,6 +82,7 @@ def _batch_state(job: Object) -> JobState:
         finished=finished,
         uid=meta["uid"],
         queue=_queue(meta),
+        is_resumed=is_resumed,
     )
 
 
@@ -89,6 +93,8 @@ def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
     """
     meta, status = job["metadata"], job.get("status", {})
     conditions = {each["type"]: each for each in resource.conditions(status) if each["status"] == "True"}
+    resumed = next((each for each in resource.conditions(status) if each["type"] == "Suspended"), {"status": "True"})
+    is_resumed = resumed["status"] == "False"
     state, reason, finished = "running" if resource.is_running(status) else "pending", "", ""
     if end := conditions.get(resource.complete):
         state, finished = "complete", status.get("completionTime") or end["lastTransitionTime"]
@@ -105,10 +111,11 @@ def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
         state=state,
         reason=reason,
         hosts=resource.hosts(job["spec"]),
-        started=status.get("startTime") or meta["creationTimestamp"],
+        started=status.get("startTime") or (resumed["lastTransitionTime"] if is_resumed else meta["creationTimestamp"]),
         finished=finished,
         uid=meta["uid"],
         queue=_queue(meta),
+        is_resumed=is_resumed,
     )
 
 

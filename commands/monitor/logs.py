@@ -52,6 +52,30 @@ class Event:
         first = self.fields.get("rank", "").partition("/")[0]
         return int(first) if first.isdigit() else None
 
+    @property
+    def global_step(self) -> tuple[int, int] | None:
+        """Step counted over all epochs, and the number of all steps, 0 if unknown. None if the line has no step.
+
+        `step` counts over all epochs, too, unless the line also has `global_step`.
+        """
+        step, _, steps = (self.fields.get("global_step") or self.fields.get("step", "")).partition("/")
+        return (int(step), int(steps) if steps.isdecimal() else 0) if step.isdecimal() else None
+
+    @property
+    def epoch_step(self) -> tuple[int, int] | None:
+        """Step within the epoch, and the number of its steps, 0 if unknown. None if the line has only a global step."""
+        is_within = self.fields.keys() >= {"global_step", "step", "epoch"}
+        step, _, steps = self.fields["step"].partition("/") if is_within else ("", "", "")
+        return (int(step), int(steps) if steps.isdecimal() else 0) if step.isdecimal() else None
+
+    @property
+    def place(self) -> str:
+        """Step and epoch as text; empty if the line has neither."""
+        step, epoch = self.fields.get("step") or self.fields.get("global_step", ""), self.fields.get("epoch", "")
+        if not epoch:
+            return step
+        return f"{step} of epoch {epoch}" if self.epoch_step else ", ".join(filter(None, (step, f"epoch {epoch}")))
+
 
 def parse_event(line: str) -> Event | None:
     """Return the event in a line; None for other text."""

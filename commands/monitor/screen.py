@@ -231,11 +231,10 @@ def summary(
     job: JobState, pods: list[PodState], progress: Progress | None, tails: Mapping[str, list[str]]
 ) -> list[str]:
     """Return a job's result: one line if complete, else also the reason, each rank's exit code and the last lines."""
-    duration = format_seconds(seconds_between(job.started, job.finished))
-    words = [f"{job.name}: {job.state}" + (f" after {duration}" if duration else "")]
+    words = [f"{job.name}: {state_after(job)}"]
     if result := result_text(progress):
         words.append(result)
-    words.append(f"restarts {restarts_of(pods, progress)}")
+    words.append(restarts_text(job, restarts_of(pods, progress)))
     lines = ["; ".join(words)]
     if job.state == "complete":
         return lines
@@ -249,6 +248,19 @@ def summary(
         lines.append(f"  last lines of {_label(culprit)}:")
         lines += [f"    {text}" for text in before_report(tails[culprit.uid])[-SHOWN_LINES:]]
     return lines
+
+
+def state_after(job: JobState) -> str:
+    """Return the state of a job that has ended, and its duration. Kubernetes knows only that since the last start."""
+    duration = format_seconds(seconds_between(job.started, job.finished))
+    if not duration:
+        return job.state
+    return f"{job.state} {duration} after its last start" if job.is_resumed else f"{job.state} after {duration}"
+
+
+def restarts_text(job: JobState, count: int) -> str:
+    """Return the number of restarts of a job, of which those before a stop are unknown."""
+    return f"restarts {count}" + (" since its last start" if job.is_resumed else "")
 
 
 def restarts_of(pods: Iterable[PodState], progress: Progress | None) -> int:
@@ -328,18 +340,18 @@ class Training:
         loss = _number(event.fields.get("loss", ""))
         if loss is not None:
             self.losses.append(loss)
-        if (share := self.share()) is not None:
+        if (share := self._share(event)) is not None:
             self.last = (_clock(event.fields.get("time", ""), now), share)
             self.first = self.first or self.last
 
-    def share(self) -> float | None:
+    def _share(self, event: Event) -> float | None:
         """Return the share of all steps that are done; None if unknown."""
-        step, _, steps = self.fields.get("step", "").partition("/")
-        epoch = _number(self.fields.get("epoch", "1").partition("/")[0])
-        done, total = _number(step), _number(steps)
-        if done is None or not total or epoch is None or (not self.epochs and "epoch" in self.fields):
+        if event.global_step and event.global_step[1]:
+            return min(1.0, event.global_step[0] / event.global_step[1])
+        epoch = _number(event.fields.get("epoch", "").partition("/")[0])
+        if epoch is None or not self.epochs or not event.epoch_step or not event.epoch_step[1]:
             return None
-        return min(1.0, (epoch - 1 + done / total) / max(self.epochs, 1))
+        return min(1.0, (epoch - 1 + event.epoch_step[0] / event.epoch_step[1]) / self.epochs)
 
     def seconds_left(self) -> float | None:
         """Return the expected seconds until the last step; None if unknown."""
@@ -352,7 +364,8 @@ class Training:
 def live_line(name: str, training: Training, width: int) -> str:
     """Return the live line of a job that trains, in at most `width` characters. The most important parts come first."""
     fields = training.fields
-    epoch, step, loss = (fields.get(key, "") for key in ("epoch", "step", "loss"))
+    epoch, loss = fields.get("epoch", ""), fields.get("loss", "")
+    step = fields.get("step") or fields.get("global_step", "")
     if epoch and training.epochs:
         epoch = f"{epoch}/{training.epochs}"
     rate = _number(fields.get("global_rate") or fields.get("rate", ""))

@@ -17,6 +17,7 @@ from commands.dashboard.watch import JobFeed, Source, StackGone, StackWatcher, s
 from commands.monitor.cluster import Forbidden, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import Object, PodState
+from commands.report import event_of_line
 from commands.run_times import CAUSES, RunTimes, seconds_per_unit, speeds
 from commands.stack_files import StateFiles
 from infra.local.settings import ClusterSettings
@@ -269,7 +270,7 @@ class FakeCluster:
     def __init__(self) -> None:
         self.log_lines = [
             (stamp(1), "start device=cpu rank=0/2"),
-            (stamp(2), "train epoch=2 step=5/10 loss=0.5 rank=0/2"),
+            (stamp(2), "train epoch=2 step=5/10 loss=0.5 rank=0/2 global_step=15"),
         ]
         self.problem: Exception | None = None
         self.is_gone = self.forbids_nodes = False
@@ -379,6 +380,22 @@ def test_feed_takes_metrics_instead_of_the_log_once_they_are_there(cluster: Fake
     assert [each["event"] for each in found.moments].count("restart") == 1
     assert found.read == 1.0
     assert found.times.seconds_by_cause()["waiting"] == 40
+
+
+def test_moments_of_a_log_have_integers_and_no_unknown_values() -> None:
+    lines = [
+        "checkpoint step=2200",
+        "checkpoint path=x",
+        "restart number=1 failed_rank=1 exit_code=-9",
+        "resume path=x",
+    ]
+    events = [found for second, line in enumerate(lines) if (found := event_of_line(stamp(second), line))]
+    assert [text for _, _, text in moments([], [], events)] == [
+        "checkpoint of step 2200 saved",
+        "checkpoint saved",
+        "rank 1 ended with exit code -9",
+        "resumed",
+    ]
 
 
 def state(folder: Path, stack: str, outputs: dict[str, Any]) -> None:

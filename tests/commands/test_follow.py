@@ -300,7 +300,7 @@ def test_follow_stopped_by_ctrl_c_leaves_the_job_running(
 
 
 def test_status_of_three_jobs_shows_nodes_and_every_job(cluster: Cluster, apply: Apply) -> None:
-    apply(job("table", "echo 'train epoch=1 step=5/9 loss=0.5 rate=10 rank=0/1'; exec /usr/bin/sleep 600"))
+    apply(job("table", "echo 'train epoch=1 step=5/9 loss=0.5 rate=10 global_step=5'; exec /usr/bin/sleep 600"))
     apply(job("wide", cpu="64"))
     wait_for("the pod runs", lambda: any(pod.state == "running" for pod in cluster.pods(["table"])))
     wait_for("the pod has a log", lambda: bool(cluster.log(cluster.pods(["table"])[0])))

@@ -72,7 +72,16 @@ def test_job_state_follows_its_conditions(kind: str) -> None:
     failed = job_state(job(kind, ("Restarting", "True"), ("Failed", "True")))
     assert (failed.state, failed.reason) == ("failed", f"{kind}Failed: why")
     assert job_state(job(kind, ("Suspended", "True"))).state == "suspended"
-    assert job_state(job(kind, ("Suspended", "False"))).state == "pending"
+    resumed = job_state(job(kind, ("Suspended", "False")))
+    # RayJobs have no conditions, so a resume of them cannot be seen.
+    assert (resumed.state, resumed.is_resumed, new.is_resumed) == ("pending", kind != "RayJob", False)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in EXAMPLES if kind != "RayJob"])
+def test_job_state_of_a_resumed_job_without_a_start_time_starts_when_it_was_resumed(kind: str) -> None:
+    resumed = job(kind, ("Suspended", "False"))
+    resumed["status"].pop("startTime", None)
+    assert job_state(resumed).started == END
 
 
 QUEUE_LABELS = {QUEUE_LABEL: "research"}

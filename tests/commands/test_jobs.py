@@ -63,7 +63,9 @@ def test_stop_saves_and_ends_the_pods_until_the_job_is_resumed(
 
     wait_for("the job runs", is_running)
     followed = io.StringIO()
-    threading.Thread(target=Follower(cluster, ["stops"], Screen(followed)).run, daemon=True).start()
+    assert not cluster.jobs(["stops"])["stops"].is_resumed
+    follower = Follower(cluster, ["stops"], Screen(followed))
+    threading.Thread(target=follower.run, daemon=True).start()
     wait_for("the follower shows the host", lambda: "stops/0 running" in followed.getvalue())
     assert jobs.stop("") == 0
     assert not is_running()
@@ -78,6 +80,9 @@ def test_stop_saves_and_ends_the_pods_until_the_job_is_resumed(
     assert "stops is already stopped; `make resume JOB=stops` continues it" in capsys.readouterr().out
     cluster.set_suspended(cluster.jobs(["stops"])["stops"], False)
     wait_for("the job runs again", is_running)
+    assert cluster.jobs(["stops"])["stops"].is_resumed
+    wait_for("the follower shows the host again", lambda: followed.getvalue().count("stops/0 running") == 2)
+    assert follower.results == {}, "the stop is not a restart"
     cluster.delete(cluster.jobs(["stops"])["stops"])
     wait_for("the job is gone", lambda: cluster.jobs(["stops"])["stops"].state == "absent")
     assert cluster.pods(["stops"]) == []

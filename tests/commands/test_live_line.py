@@ -20,8 +20,8 @@ def training(*lines: str, epochs: int = 0) -> Training:
 
 def test_live_line_has_epoch_step_loss_rate_and_time_left() -> None:
     found = training(
-        "train epoch=1 step=50/100 loss=2.0 rate=10 global_rate=812.3 rank=0/2 time=10:00:00",
-        "train epoch=2 step=50/100 loss=1.0 rate=10 global_rate=823.9 rank=0/2 time=10:00:20",
+        "train epoch=1 step=50/100 loss=2.0 rate=10 global_rate=812.3 rank=0/2 global_step=50 time=10:00:00",
+        "train epoch=2 step=50/100 loss=1.0 rate=10 global_rate=823.9 rank=0/2 global_step=150 time=10:00:20",
         epochs=4,
     )
     text = live_line("digits", found, 100)
@@ -30,7 +30,8 @@ def test_live_line_has_epoch_step_loss_rate_and_time_left() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120])
 def test_live_line_fits_the_width(width: int) -> None:
-    lines = [f"train epoch=3 step={step}/63 loss={3 / step:.4f} global_rate=864 rank=0/2" for step in range(1, 60)]
+    fields = "global_rate=864 rank=0/2 global_step=9"
+    lines = [f"train epoch=3 step={step}/63 loss={3 / step:.4f} {fields}" for step in range(1, 60)]
     text = live_line("my-language-model", training(*lines, epochs=8), width)
     assert len(text) <= width
     assert text.startswith("my-language-model")
@@ -52,7 +53,8 @@ def test_training_reads_only_the_lowest_rank() -> None:
     ("lines", "epochs"),
     [
         (["train epoch=1 step=1/9 loss=1"], 2),
-        (["train epoch=1 step=1/9 loss=1", "train epoch=1 step=2/9 loss=1"], 0),
+        (["train epoch=1 step=1/9 loss=1 global_step=1", "train epoch=1 step=2/9 loss=1 global_step=2"], 0),
+        (["train epoch=1 step=1 loss=1 global_step=1", "train epoch=1 step=2 loss=1 global_step=2"], 2),
         (["train loss=1", "train loss=0.5"], 0),
         (["train step=x/y loss=nan", "train step=1 loss=1"], 0),
     ],
@@ -63,8 +65,13 @@ def test_time_left_is_unknown_without_two_shares(lines: list[str], epochs: int) 
     assert "left" not in live_line("job", found, 80)
 
 
-def test_time_left_of_a_job_without_epochs_uses_its_steps() -> None:
-    assert training("train step=1/11 loss=1", "train step=2/11 loss=1").seconds_left() == pytest.approx(9)
+@pytest.mark.parametrize(
+    "fields", ["step={}/11", "epoch={} step={}/11", "epoch={} step=1/1 global_step={}/11", "epoch={} global_step={}/11"]
+)
+def test_time_left_of_a_job_without_epochs_uses_its_global_steps(fields: str) -> None:
+    found = training(*(f"train {fields.replace('{}', str(step))} loss=1" for step in (1, 2)))
+    assert found.seconds_left() == pytest.approx(9)
+    assert "2/11" in live_line("job", found, 80) or "step 1/1" in live_line("job", found, 80)
 
 
 def test_time_left_after_a_restart_uses_only_later_steps() -> None:

@@ -28,6 +28,27 @@ def test_parse_event_after_a_launcher_prefix_finds_the_event() -> None:
     assert parse_event("(TrainController pid=524) Started training worker group of size 2:") is None
 
 
+@pytest.mark.parametrize(
+    ("fields", "global_step", "epoch_step", "place"),
+    [
+        ("step=1690/2000 epoch=34", (1690, 2000), None, "1690/2000, epoch 34"),
+        ("step=40/125 epoch=2 global_step=165", (165, 0), (40, 125), "40/125 of epoch 2"),
+        ("step=40/125 epoch=2 global_step=165/500", (165, 500), (40, 125), "40/125 of epoch 2"),
+        ("global_step=165/500", (165, 500), None, "165/500"),
+        ("step=12", (12, 0), None, "12"),
+        ("epoch=3", None, None, "epoch 3"),
+        ("step=x/y epoch=2 global_step=z", None, None, "x/y, epoch 2"),
+        ("loss=1", None, None, ""),
+    ],
+)
+def test_step_counts_over_all_epochs_unless_the_line_has_a_global_step(
+    fields: str, global_step: tuple[int, int] | None, epoch_step: tuple[int, int] | None, place: str
+) -> None:
+    event = parse_event(f"train {fields}")
+    assert event is not None
+    assert (event.global_step, event.epoch_step, event.place) == (global_step, epoch_step, place)
+
+
 @pytest.mark.parametrize("line", ["", "train", "training step=1", "train of thought", "step=1 train", "  train step=1"])
 def test_parse_event_of_other_text_returns_none(line: str) -> None:
     assert parse_event(line) is None

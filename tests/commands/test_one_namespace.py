@@ -58,7 +58,7 @@ def test_follow_and_status_without_node_permissions_show_the_job(member: str, ku
 
 
 def test_status_without_node_permissions_does_not_report_the_pod_lost(member: str, kubectl: Callable[..., str]) -> None:
-    script = "echo 'train epoch=1 step=3/8 loss=0.25'; exec /usr/bin/sleep 600"
+    script = "echo 'train epoch=1 step=3/8 loss=0.25 global_step=3'; exec /usr/bin/sleep 600"
     kubectl("apply", "-n", NAMESPACE, "-f", "-", document=job("runs", script))
     kubectl("wait", "-n", NAMESPACE, "job/runs", "--for=jsonpath={.status.ready}=1", "--timeout=60s")
     wait_for("the step is shown", lambda: "3/8 of epoch 1" in status_of(member, "runs"))

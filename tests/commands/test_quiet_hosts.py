@@ -171,6 +171,21 @@ def test_stopped_job_is_reported_with_its_checkpoint_and_not_as_failed(followed:
     assert followed.poll(1) == ["ok/0 running on local-0"]
 
 
+def test_restarts_of_a_resumed_job_count_from_its_last_start(followed: Followed) -> None:
+    followed.print(0, "restart number=2 counted=2/3 failed_rank=1 exit_code=-9")
+    assert followed.follower.results == {"ok": "restarts 2"}
+    followed.cluster.job = replace(JOB, state="suspended")
+    followed.poll(1)
+    followed.cluster.hosts = []
+    followed.poll(1)
+    followed.cluster.job = replace(JOB, is_resumed=True)
+    followed.cluster.hosts = [replace(host, uid=f"again {host.uid}") for host in HOSTS]
+    followed.poll(1)
+    assert followed.follower.results == {}
+    followed.print(0, "restart number=1 counted=1/3 failed_rank=1 exit_code=-9")
+    assert followed.follower.results == {"ok": "restarts 1 since its last start"}
+
+
 def test_host_of_a_stopped_job_that_fails_is_reported(followed: Followed) -> None:
     followed.cluster.job = replace(JOB, state="suspended")
     followed.cluster.hosts = [replace(HOSTS[0], state="failed", reason="Error", exit_code=STORAGE_ERROR)]

@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,18 @@ import pytest
 from commands.bucket import Bucket
 from commands.html import COLUMNS, MANY_CELLS, Series, clock, curves, rank_grid, thinned, ticks
 from commands.monitor.job_state import JobState
-from commands.report import JobReport, default_file, events_of_log, last_events, read_events
+from commands.monitor.pod_state import PodState
+from commands.report import (
+    JobReport,
+    default_file,
+    events_of_log,
+    known_restarts,
+    last_events,
+    log_events,
+    read_events,
+)
 from commands.report_page import page
+from tests.commands.dashboard_state import pod, stamp
 
 STATE = JobState(name="digits", kind="indexed-job", state="complete", hosts=2)
 RECORD = {
@@ -30,6 +41,8 @@ RECORD = {
     "usd_per_hour": 2.0,
     "usd": 1.0,
 }
+RESUMED_RECORD = {**RECORD, "started": "2026-11-26T10:03:00Z"}
+"""Record of a job that was resumed: Kubernetes has only the time of its last start."""
 BEGUN = 1795687200.0
 
 
@@ -90,8 +103,23 @@ def test_events_of_log_have_times_and_steps() -> None:
     assert (found[1]["global_step"], found[1]["loss"]) == (10, 0.5)
 
 
-def test_events_of_log_count_steps_over_epochs_and_ignore_the_printed_clock() -> None:
-    line = "train epoch=3 step=10/63 loss=0.5 rank=0/2 host=digits-0 time=13:05:01"
+def test_curves_of_a_log_have_the_global_step_of_train_and_test_lines() -> None:
+    over_epochs = ["train step=1950/2000 epoch=40 loss=0.5", "train step=2000/2000 epoch=41 loss=0.4"]
+    over_epochs.append("test step=2000 epoch=41 loss=0.6")
+    within = [
+        "train step=1/50 epoch=40 global_step=1951 loss=0.5",
+        "train step=50/50 epoch=40 global_step=2000 loss=0.4",
+    ]
+    within.append("test epoch=40 global_step=2000 loss=0.6")
+    for lines, first in ((over_epochs, 1950), (within, 1951)):
+        found = job_report(events=events_of_log([("2026-11-26T10:00:01Z", line) for line in lines]))
+        assert found.curve("train", "loss") == [(first, 0.5), (2000, 0.4)]
+        assert found.curve("test", "loss") == [(2000, 0.6)]
+        assert "training loss at step 2,000<" in page(found)
+
+
+def test_events_of_log_have_the_global_step_and_ignore_the_printed_clock() -> None:
+    line = "train epoch=3 step=10/63 loss=0.5 rank=0/2 host=digits-0 global_step=136 time=13:05:01"
     assert events_of_log([("2026-11-26T10:00:01Z", line)])[0] == {
         "event": "train",
         "time": BEGUN + 1,
@@ -102,6 +130,85 @@ def test_events_of_log_count_steps_over_epochs_and_ignore_the_printed_clock() ->
         "rank": 0.0,
         "host": "digits-0",
     }
+
+
+def test_page_of_events_of_a_log_shows_integers_as_integers() -> None:
+    lines = ["start ranks=2 rank=0/2", "train step=2200/4400 loss=0.5", "checkpoint step=2200", "resume step=2200"]
+    found = events_of_log([(f"2026-11-26T10:00:0{second}Z", line) for second, line in enumerate(lines)])
+    text = page(job_report(events=found))
+    assert "checkpoint of step 2200, " in text
+    assert "<th>ranks</th><td>2</td>" in text
+    assert "2200.0" not in text
+
+
+RESUMED = replace(STATE, is_resumed=True)
+
+
+def attempts_tile(text: str) -> str:
+    """Return the number of restarts and its label on a page."""
+    found = re.search(r"<b>(\d+)</b><span>(restarts [a-z ]+)</span>", text)
+    return f"{found[1]} {found[2]}" if found else ""
+
+
+def test_report_of_a_log_counts_restarts_since_the_last_start_of_a_stopped_job() -> None:
+    lines = ["start ranks=2", "train step=1817/2000 loss=0.5"]
+    events = events_of_log([(f"2026-11-26T10:00:1{second}Z", line) for second, line in enumerate(lines)])
+    found = job_report(state=RESUMED, events=events)
+    assert attempts_tile(page(found)) == "0 restarts since its last start"
+    assert "attempt 1, first line at step 1817, " in page(found)
+    assert "from the beginning" not in page(found)
+    assert "<span>from last start to end</span>" in page(found)
+    assert "in 0.50 hours since its last start" in page(found)
+    assert found.as_json()["attempts_since_last_start_only"]
+    assert attempts_tile(page(job_report(events=events))) == "0 restarts and resumes"
+
+
+def test_report_of_metrics_counts_all_restarts_and_resumes_of_a_stopped_job() -> None:
+    found = job_report(state=RESUMED, record=RESUMED_RECORD)
+    assert (found.earlier_attempts, attempts_tile(page(found))) == (1, "1 restarts and resumes")
+    again = job_report(state=RESUMED, record=RESUMED_RECORD, restarts=1)
+    assert (again.as_json()["attempts"], attempts_tile(page(again))) == (3, "2 restarts and resumes")
+
+
+class Logs:
+    """Cluster of which only the logs of pods are known."""
+
+    def stamped_log(self, found: PodState) -> list[tuple[str, str]]:
+        """Return the log of a pod."""
+        lines = ["start rank=0/2", "restart number=1 failed_rank=1 exit_code=-9", "restart number=x"]
+        return [(f"2026-11-26T10:00:0{second}Z", f"{line} pod={found.uid}") for second, line in enumerate(lines)]
+
+
+def test_events_and_restarts_of_a_log_include_replaced_pods_and_ranks_restarted_in_place() -> None:
+    before, now = replace(pod(0), uid="before", created=stamp(0)), replace(pod(0), uid="now", created=stamp(9))
+    found = log_events(Logs(), [now, before, pod(1)])  # type: ignore[arg-type]  # a cluster that only has logs
+    assert [(each["event"], each["pod"]) for each in found if each["event"] == "start"] == [
+        ("start", "before"),
+        ("start", "now"),
+    ]
+    assert known_restarts([now, pod(1)], found) == 1
+    assert known_restarts([now, before, pod(1)], []) == 1
+    assert known_restarts([pod(0), pod(1)], found[:1]) == 0
+
+
+def test_report_counts_a_restart_that_the_cluster_knows_before_rank_0_prints_again() -> None:
+    found = job_report(events=EVENTS[:101], restarts=1)
+    assert (found.as_json()["attempts"], attempts_tile(page(found))) == (2, "1 restarts and resumes")
+
+
+def test_page_leaves_out_keys_without_a_value() -> None:
+    record = {**RECORD, "chips": 0}
+    text = page(job_report(record=record, rank_states={0: "succeeded"}, events=[EVENTS[0], event("checkpoint", 5)]))
+    assert "<th>chips</th>" not in text
+    assert "rank 0, succeeded<" in text
+    assert "?" not in text
+    assert "<th>chips</th><td>4</td>" in page(job_report(record={**RECORD, "chips": 4}))
+
+
+def test_last_label_of_an_axis_is_inside_of_the_picture() -> None:
+    drawn = curves([Series(name="loss", points=[(74_000, 2.0), (82_000, 1.0)])], unit="loss")
+    assert re.search(r'<text x="748.0" y="210" text-anchor="end">82,000</text>', drawn)
+    assert re.search(r'<text x="62.0" y="210" text-anchor="middle">74,000</text>', drawn)
 
 
 def test_last_events_are_those_of_each_rank_in_files_or_parts(tmp_path: Path) -> None:
@@ -191,7 +298,7 @@ def test_page_shows_result_attempts_price_and_settings() -> None:
 def test_page_shows_goodput_by_cause_and_the_ranks_by_speed() -> None:
     ranks = {rank: {"rate": 400.0 if rank != 3 else 200.0, "global_step": 199} for rank in range(4)}
     states = {0: "succeeded", 1: "failed", 2: "succeeded", 3: "succeeded"}
-    text = page(job_report(ranks=ranks, rank_states=states))
+    text = page(job_report(ranks=ranks, rank_states=states, record=RESUMED_RECORD))
     assert "<h3>Goodput: " in text
     assert "steps that a restart repeated" not in text
     assert 'fill="var(--training)"' in text
@@ -228,9 +335,11 @@ def test_page_of_a_job_without_events_says_so_and_escapes_names() -> None:
 
 
 def test_report_as_json_has_attempts_and_last_values() -> None:
-    found = job_report().as_json()
+    found = job_report(record=RESUMED_RECORD).as_json()
     assert (found["attempts"], found["checkpoints_saved"]) == (2, 1)
-    assert set(found["seconds_by_cause"]) == {"set-up", "training", "evaluating", "waiting"}
+    assert set(found["seconds_by_cause"]) == {"set-up", "training", "evaluating", "waiting", "stopped"}
+    restarted = job_report().as_json()
+    assert set(restarted["seconds_by_cause"]) == {"set-up", "training", "evaluating", "lost"}
     assert found["last"]["global_step"] == 199
     assert found["result"]["test_accuracy"] == 97.5
 

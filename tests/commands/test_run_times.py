@@ -57,6 +57,31 @@ def test_stop_after_a_checkpoint_of_the_last_step_loses_nothing() -> None:
     assert found.seconds_by_cause() == {"waiting": 69, "set-up": 20, "training": 31}
 
 
+def test_time_from_a_restart_of_the_ranks_to_the_next_start_is_lost() -> None:
+    first = [event("start", 0), *steps(1, 21, 10), event("restart", 35, number=1), event("restart", 36, number=2)]
+    found = times_of(first, submitted=0)
+    assert found.seconds_by_cause(until=40) == {"set-up": 10, "training": 20, "lost": 10}
+    found.add(event("start", 45))
+    assert found.seconds_by_cause(until=50) == {"set-up": 15, "training": 20, "lost": 15}
+    for each in steps(22, 32, 50):
+        found.add(each)
+    assert found.seconds_by_cause() == {"set-up": 15, "training": 30, "lost": 15}
+
+
+def test_restart_of_a_script_without_a_start_line_is_lost_until_its_next_line() -> None:
+    found = times_of([*steps(1, 21, 10), event("restart", 35, number=1), *steps(11, 21, 50)])
+    # Step 11, which took the second from 19 to 20, is repeated, too.
+    assert found.seconds_by_cause() == {"training": 19, "lost": 31}
+
+
+def test_second_start_since_the_job_was_started_is_a_restart_and_its_gap_is_lost() -> None:
+    first = [event("start", 10), *steps(1, 21, 20)]
+    found = times_of([*first, event("start", 60), *steps(22, 32, 65)], submitted=0)
+    assert found.seconds_by_cause() == {"waiting": 10, "set-up": 15, "training": 30, "lost": 20}
+    stopped = times_of([*first, event("start", 60), *steps(22, 32, 65)], submitted=50)
+    assert stopped.seconds_by_cause() == {"waiting": 10, "set-up": 15, "training": 30, "stopped": 10}
+
+
 def test_restart_from_the_beginning_loses_all_steps() -> None:
     found = times_of([event("start", 0), *steps(1, 21, 10), event("start", 40), *steps(1, 11, 50)])
     assert found.seconds_by_cause() == {"set-up": 20, "training": 10, "lost": 30}

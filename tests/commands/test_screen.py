@@ -6,6 +6,7 @@ import io
 import json
 import re
 import subprocess
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -247,6 +248,13 @@ def test_summary_complete_job_has_accuracy_duration_and_restarts() -> None:
     assert line == "ok: complete after 5 s; test accuracy 98.61 % (best 98.70 %); restarts 0"
 
 
+def test_summary_of_a_resumed_job_says_since_when_it_counts() -> None:
+    resumed = deepcopy(API["jobs"]["complete"])
+    resumed["status"]["conditions"].append({"type": "Suspended", "status": "False", "reason": "JobResumed"})
+    (line,) = summary(job_state(resumed), [FIRST, SECOND], None, {})
+    assert line == "ok: complete 5 s after its last start; restarts 0 since its last start"
+
+
 def test_summary_of_language_model_has_bits_per_byte() -> None:
     progress = Progress()
     progress.read("done test_bits_per_byte=1.9321 best_bits_per_byte=1.9300 epochs=1 seconds=71.2 rank=0/2")
@@ -283,7 +291,7 @@ def test_summary_failed_job_has_all_exit_codes_and_last_lines_of_the_failing_ran
 
 def test_job_rows_running_job_has_step_rate_loss_and_accuracy() -> None:
     progress = Progress()
-    progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2")
+    progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2 global_step=165")
     job = job_state(API["jobs"]["running"])
     (row,) = job_rows(job, [pod_state(pod("running"))], {pod_state(pod("running")).uid: progress}, {})
     cells = dict(zip(COLUMNS, row, strict=True))
@@ -307,7 +315,7 @@ def test_status_on_a_terminal_fits_its_width(width: int, monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "dumb")
     progress = Progress()
-    progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2")
+    progress.read("train epoch=2 step=40/125 loss=0.43 accuracy=86.2 rate=812.3 rank=0/2 global_step=165")
     host = pod_state(pod("running"))
     job = job_state(API["jobs"]["running"])
     rows = job_rows(

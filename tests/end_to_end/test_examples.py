@@ -143,7 +143,7 @@ def test_example_tf_horovod_averages_gradients(checkout: Checkout) -> None:
 def test_example_mxnet_learns_on_both_workers(checkout: Checkout, name: str) -> None:
     text = checkout.run("make", "up", f"JOB={name}", seconds=1800)
     for rank in range(2):
-        found = re.findall(rf"\| test epoch=\d accuracy=([\d.]+) rank={rank}/2$", text, re.M)
+        found = re.findall(rf"\| test epoch=\d global_step=\d+ accuracy=([\d.]+) rank={rank}/2$", text, re.M)
         accuracies = [float(each) for each in found]
         assert len(accuracies) == 2, text[-3000:]
         assert accuracies[-1] > max(accuracies[0], 80)

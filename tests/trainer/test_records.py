@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]  # it has no types
 
+from commands.monitor.logs import parse_event
 from tests.trainer.processes import json_lines
 from tests.trainer.saving import small_state
 from trainer import loop
@@ -82,6 +83,19 @@ def test_save_waits_for_the_lines_of_its_steps(
     checkpoints.save_state()
     report.close()
     assert found == [20]
+
+
+def test_printed_line_has_the_step_within_the_epoch_and_the_global_step(
+    runtime: Runtime, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = Reporter(runtime, None)
+    report.event("train", global_step=73, epoch=2, step=(10, 63))
+    report.event("checkpoint", step=73)
+    train, checkpoint = map(parse_event, capsys.readouterr().out.splitlines())
+    assert train is not None
+    assert (train.global_step, train.epoch_step) == ((73, 0), (10, 63))
+    assert checkpoint is not None
+    assert "global_step" not in checkpoint.fields
 
 
 def test_original_error_is_reported_instead_of_cleanup_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

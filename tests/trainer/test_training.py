@@ -36,6 +36,7 @@ TRAIN_VALUES = {"epoch", "step", "loss", "accuracy", "rate", "global_rate", "ran
     "all_reduce",
     "memory_mib",
     "goodput",
+    "global_step",
 }
 FLAGS = ("--epochs=1", "--log-steps=1000")
 PROMISED_ACCURACY = 98.5

@@ -38,9 +38,9 @@ def main() -> None:
         # Write each line in one call, because the ranks share mpirun's output. `print` writes twice.
         sys.stdout.write(
             f"train epoch={epoch} step={steps}/{steps} loss={sum(losses) / steps:.4f} rate={rate:.1f} "
-            f"global_rate={rate * size:.1f} rank={rank}/{size}\n"
+            f"global_rate={rate * size:.1f} global_step={epoch * steps} rank={rank}/{size}\n"
         )
-        sys.stdout.write(f"test epoch={epoch} accuracy={test:.2f} rank={rank}/{size}\n")
+        sys.stdout.write(f"test epoch={epoch} global_step={epoch * steps} accuracy={test:.2f} rank={rank}/{size}\n")
         sys.stdout.flush()
 
 

@@ -30,10 +30,12 @@ def main() -> None:
         rate = steps * BATCH / (time.monotonic() - begun)
         loss = sum(losses) / steps
         print(
-            f"train epoch={epoch} step={steps}/{steps} loss={loss:.4f} rate={rate:.1f} rank={rank}/{size}", flush=True
+            f"train epoch={epoch} step={steps}/{steps} loss={loss:.4f} rate={rate:.1f} global_step={epoch * steps} "
+            f"rank={rank}/{size}",
+            flush=True,
         )
         test = accuracy(net, test_images, test_labels)
-        print(f"test epoch={epoch} accuracy={test:.2f} rank={rank}/{size}", flush=True)
+        print(f"test epoch={epoch} global_step={epoch * steps} accuracy={test:.2f} rank={rank}/{size}", flush=True)
 
 
 if __name__ == "__main__":

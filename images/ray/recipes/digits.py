@@ -111,10 +111,10 @@ def train_rank(config: dict[str, Any]) -> None:
         save(model, optimizer, epoch, accuracy)
         print(
             f"train epoch={epoch} step={steps}/{steps} loss={loss:.4f} rate={rate:.1f} "
-            f"global_rate={rate * size:.1f} rank={rank}/{size}",
+            f"global_rate={rate * size:.1f} global_step={epoch * steps} rank={rank}/{size}",
             flush=True,
         )
-        print(f"test epoch={epoch} accuracy={accuracy:.2f} rank={rank}/{size}", flush=True)
+        print(f"test epoch={epoch} global_step={epoch * steps} accuracy={accuracy:.2f} rank={rank}/{size}", flush=True)
     print(f"done test_accuracy={accuracy:.2f} rank={rank}/{size}", flush=True)
 
 
