@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from commands.interrupts import SIGNALS
 from commands.monitor.cluster import Cluster
 from infra.local import leftovers, lifecycle
 from infra.local.settings import PAUSE_IMAGE, ClusterSettings
@@ -53,6 +55,15 @@ def job(name: str, script: str = "", **changes: Any) -> dict[str, Any]:
             },
         },
     }
+
+
+@pytest.fixture(autouse=True)
+def _signal_handlers() -> Iterator[None]:
+    """Restore the signal handlers after a test. `run_command` leaves signals ignored, also in later child processes."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="package")
