@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,7 @@ def test_job_of_a_project_gets_its_packages_and_data_on_each_host(project: Proje
         assert record["requirements_digest"] == digest
         assert f"-{digest.removeprefix('sha256:')[:12]}" in str(record["image"])
     project.require("numpy<2")
+    project.checkout = replace(project.checkout, is_verbose=False)
     text = project.run("up", status=None)
     assert re.search(r"requirements: numpy: the file needs 1\.[\d.]+, but the image has [2-9]\.[\d.]+", text), text
     assert "requirements.txt: the packages cannot be installed; the reason is above; correct the file" in text
