@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,16 @@ oom_score = 0
 def in_node(program: str) -> str:
     """Return the path of a container runtime program inside a node."""
     return f"{NODE_ROOT}/bin/{RUNTIME_PROGRAMS[program]}"
+
+
+def runtime_path(path: str) -> str:
+    """Return PATH with the folders of the container runtime's programs.
+
+    After a restart, containerd looks up the shim of a running container by name. If PATH lacks the shim, containerd
+    takes the container for dead, and the kubelet starts another one.
+    """
+    folders = dict.fromkeys(str(Path(in_node(program)).parent) for program in RUNTIME_PROGRAMS)
+    return os.pathsep.join([*folders, path])
 
 
 def cni_config(index: int) -> str:

@@ -7,6 +7,7 @@ mount namespace and writes only to its own folders. The namespace ends with the 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -157,9 +158,11 @@ def main(folder: Path, binaries: Path, index: int) -> None:
             ready_authority=authority if wait else None,
         )
 
+    containerd = program("containerd", [components.in_node("containerd"), "--config", CONTAINERD_CONFIG], wait=False)
+    containerd.environment = {"PATH": components.runtime_path(os.environ["PATH"])}
     keep_running(
         [
-            program("containerd", [components.in_node("containerd"), "--config", CONTAINERD_CONFIG], wait=False),
+            containerd,
             program("kubelet", components.kubelet(settings, index), wait=True),
             program("kube-proxy", components.kube_proxy(settings, index), wait=True),
         ]
