@@ -164,7 +164,7 @@ def large_job() -> list[Measure]:
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as name, removed_afterwards(SETTINGS):
         folder = Path(name)
         new_state(folder, settings=control_plane.prepare(folder, SETTINGS))
-        control_plane.start(folder, "bench", has_gke_objects=True)
+        control_plane.start(folder, "bench", is_gke=True)
         nodes = gke_nodes({**POOL, "nodeConfig": MACHINE}, HOSTS)
         control_plane.set_nodes(SETTINGS, GKE_POOL_LABEL, POOL["name"], nodes)
         return LargeJob(folder / "stack").measure()

@@ -30,7 +30,7 @@ from commands.monitor.cluster import (
     job_named,
     stack_outputs,
 )
-from commands.monitor.job_state import JobState
+from commands.monitor.job_state import JobState, why_no_pods
 from commands.monitor.logs import LogStreams, Progress
 from commands.monitor.pod_state import (
     STOP_CODES,
@@ -512,17 +512,7 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
             screen.line(pod, text, ranks)
     if silent := sorted({*names} - {pod.job for pod in pods}):
         for job in cluster.jobs(silent).values():
-            print(no_pods_text(job), file=sys.stderr)
-
-
-def no_pods_text(job: JobState) -> str:
-    """Return a sentence about a job that has no pods, and so no logs, with what to do."""
-    if job.state == "suspended":
-        return f"job {job.name} is stopped and has no pods; {make_command('resume', JOB=job.name)} continues it"
-    if job.state == "absent":
-        return f"job {job.name} does not exist; {make_command('up')} creates it"
-    why = f": {job.reason}" if job.reason else ""
-    return f"job {job.name} is {job.state} and has no pods{why}; {make_command('status')} shows its events"
+            print(f"no pods, so no logs: {why_no_pods(job)}", file=sys.stderr)
 
 
 def check_rank(rank: int, pods: Sequence[PodState]) -> None:

@@ -16,7 +16,7 @@ from commands.confirmation import confirm
 from commands.environment import PROJECT, stack_environment
 from commands.interrupts import STILL_RUNNING, CommandError, set_closing
 from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs, job_named, outputs_with, stack_outputs
-from commands.monitor.job_state import JobState
+from commands.monitor.job_state import JobState, why_no_pods
 from commands.monitor.logs import Event, LogStreams, looks_like_an_error, parse_event
 from commands.monitor.pod_state import PodState, latest_by_place
 from commands.monitor.screen import Screen
@@ -37,9 +37,13 @@ DELETE_SECONDS = 900.0
 _SIGNAL = re.compile(r"\bProcess \d+ got signal: 15\b")
 """torchrun's line about the SIGTERM of a stop, which reads like an error."""
 _LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error reading from error stream", re.MULTILINE)
-"""kubectl's line about a connection that ended before the program in the pod did."""
+"""kubectl's lines about a connection that ended before the program in the pod did.
+
+The first was seen. The second is in
+https://github.com/kubernetes/kubernetes/blob/v1.37.2/staging/src/k8s.io/client-go/tools/remotecommand/errorstream.go
+"""
 KUBECTL_TAIL_BYTES = 4096
-"""Last bytes of kubectl's stderr in which that line is searched."""
+"""Number of last bytes of kubectl's stderr that are searched for these lines."""
 SHELL = ("sh", "-c", "exec $(command -v bash || echo sh)")
 """Shell of a pod: bash if the image has it."""
 
@@ -278,21 +282,10 @@ def pod_of(pods: Sequence[PodState], rank: str, job: Callable[[], JobState]) -> 
     for pod in running:
         if rank == pod.label or (rank.isdigit() and int(rank) in pod.ranks):
             return pod
-    listed = [pod.label for pod in running]
-    raise StackNotFound(f"{option_text('RANK', rank)}: no pod of this rank is running{_why_not_running(job(), listed)}")
-
-
-def _why_not_running(job: JobState, running: Sequence[str]) -> str:
-    """Return the reason why a rank of a job does not run, and what to do. `running` has the running ranks."""
-    if running:
-        return f"; running: {', '.join(running)}; name one of these, or see {make_command('status')}"
-    if job.state == "suspended":
-        return f", because job {job.name} is stopped; {make_command('resume', JOB=job.name)} continues it"
-    if job.state == "absent":
-        return f", because job {job.name} does not exist; {make_command('up')} creates it"
-    if job.is_over:
-        return f", because job {job.name} is {job.state}; {make_command('rerun', JOB=job.name)} runs it again"
-    return f": job {job.name} is {job.state}; {make_command('status')} shows why"
+    listed = ", ".join(pod.label for pod in running)
+    why = f"; running: {listed}; name one of these, or see {make_command('status')}"
+    why = why if listed else f": {why_no_pods(job())}"
+    raise StackNotFound(f"{option_text('RANK', rank)}: no pod of this rank is running{why}")
 
 
 def kubectl_command(found: StackOutputs, pod: PodState, command: Sequence[str]) -> list[str]:

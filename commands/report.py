@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -22,7 +22,7 @@ from commands.dashboard.metrics import last_train_event
 from commands.environment import PROJECT
 from commands.interrupts import CommandError
 from commands.job_results import complete_record
-from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, job_named, outputs_with
+from commands.monitor.cluster import StackOutputs, Unreachable, job_named, outputs_with
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
@@ -187,7 +187,7 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
     state = cluster.jobs([job])[job]
     events, ranks = _metrics(bucket, str(record["bucket_prefix"]))
     pods = [pod for pod in cluster.pods([job]) if pod.owner == state.uid]
-    printed = log_events(cluster, pods)
+    printed = log_events(cluster.stamped_log, pods)
     return (
         JobReport(
             stack=stack,
@@ -232,13 +232,16 @@ def known_restarts(pods: Sequence[PodState], events: Iterable[Event]) -> int:
     return max([count_restarts(pods), *(number for number in numbers if isinstance(number, int))])
 
 
-def log_events(cluster: Cluster, pods: Sequence[PodState]) -> list[Event]:
-    """Return the events that the first host has printed, also in replaced pods that still exist."""
+def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Sequence[PodState]) -> list[Event]:
+    """Return the events that the first host has printed, also in replaced pods that still exist.
+
+    `log_of` returns time and text of each line of a pod's log.
+    """
     first = sorted((pod for pod in pods if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
     found: list[Event] = []
     for pod in first:
         with suppress(Unreachable):
-            found += events_of_log(cluster.stamped_log(pod))
+            found += events_of_log(log_of(pod))
     return found
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from commands.monitor.pod_state import Object, find_condition, one_line
+from infra.make_command import make_command
 from infra.naming import QUEUE_LABEL
 from workloads.kinds import DEFAULT, KINDS
 from workloads.kinds.kind import Resource
@@ -59,6 +60,18 @@ def job_state(job: Object) -> JobState:
     return _custom_state(job, *CUSTOM_KINDS[kind]) if kind in CUSTOM_KINDS else _batch_state(job)
 
 
+def why_no_pods(job: JobState) -> str:
+    """Return a sentence about a job that has no running pods, with what to do."""
+    why = f": {job.reason}" if job.reason else ""
+    if job.state == "suspended":
+        return f"job {job.name} is stopped; {make_command('resume', JOB=job.name)} continues it"
+    if job.state == "absent":
+        return f"job {job.name} does not exist; {make_command('up')} creates it"
+    if job.is_over:
+        return f"job {job.name} is {job.state}{why}; {make_command('rerun', JOB=job.name)} runs it again"
+    return f"job {job.name} is {job.state}{why}; {make_command('status')} shows its events"
+
+
 def _batch_state(job: Object) -> JobState:
     meta, spec, status = job["metadata"], job["spec"], job.get("status", {})
     state, reason, finished, is_resumed = "running" if status.get("ready") else "pending", "", "", False
@@ -93,8 +106,8 @@ def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
     """
     meta, status = job["metadata"], job.get("status", {})
     conditions = {each["type"]: each for each in resource.conditions(status) if each["status"] == "True"}
-    resumed = next((each for each in resource.conditions(status) if each["type"] == "Suspended"), {"status": "True"})
-    is_resumed = resumed["status"] == "False"
+    suspensions = [each for each in resource.conditions(status) if each["type"] == "Suspended"]
+    resumed = next((each["lastTransitionTime"] for each in suspensions if each["status"] == "False"), "")
     state, reason, finished = "running" if resource.is_running(status) else "pending", "", ""
     if end := conditions.get(resource.complete):
         state, finished = "complete", status.get("completionTime") or end["lastTransitionTime"]
@@ -111,11 +124,11 @@ def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
         state=state,
         reason=reason,
         hosts=resource.hosts(job["spec"]),
-        started=status.get("startTime") or (resumed["lastTransitionTime"] if is_resumed else meta["creationTimestamp"]),
+        started=status.get("startTime") or resumed or meta["creationTimestamp"],
         finished=finished,
         uid=meta["uid"],
         queue=_queue(meta),
-        is_resumed=is_resumed,
+        is_resumed=bool(resumed),
     )
 
 

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from infra.local import components
@@ -149,20 +150,21 @@ def main(folder: Path, binaries: Path, index: int) -> None:
     logs = NODE_ROOT / "data" / "logs"
     authority = NODE_ROOT / "keys" / "ca.crt"
 
-    def program(name: str, argv: list[str], *, wait: bool) -> Program:
+    def program(name: str, argv: list[str], *, wait: bool, environment: Mapping[str, str] | None = None) -> Program:
         return Program(
             name=name,
             argv=argv,
+            environment=environment or {},
             log=logs / f"{name}.log",
             ready_url=components.READY_URL if wait else "",
             ready_authority=authority if wait else None,
         )
 
-    containerd = program("containerd", [components.in_node("containerd"), "--config", CONTAINERD_CONFIG], wait=False)
-    containerd.environment = {"PATH": components.runtime_path(os.environ["PATH"])}
+    containerd = [components.in_node("containerd"), "--config", CONTAINERD_CONFIG]
+    path = {"PATH": components.runtime_path(os.environ["PATH"])}
     keep_running(
         [
-            containerd,
+            program("containerd", containerd, wait=False, environment=path),
             program("kubelet", components.kubelet(settings, index), wait=True),
             program("kube-proxy", components.kube_proxy(settings, index), wait=True),
         ]

@@ -67,8 +67,8 @@ def _system_certificates() -> bytes:
     return path.read_bytes() if path.is_file() else b""
 
 
-def start(folder: Path, owner: str, *, has_gke_objects: bool) -> None:
-    """Start the cluster for the cloud resource `owner`. `has_gke_objects` adds the objects and the admission of GKE.
+def start(folder: Path, owner: str, *, is_gke: bool) -> None:
+    """Start the cluster for the cloud resource `owner`. `is_gke` adds the objects and the admission plugin of GKE.
 
     A rehearsal has at most one cluster.
     """
@@ -85,13 +85,13 @@ def start(folder: Path, owner: str, *, has_gke_objects: bool) -> None:
     if not settings.keys.exists():
         shutil.copytree(folder / "keys", settings.keys)
     settings.save()
-    if has_gke_objects:
+    if is_gke:
         (settings.folder / GKE_FILE).touch()
     uid = settings.folder / "uid"
     if not uid.exists():
         uid.write_text(os.urandom(16).hex(), encoding="ascii")
     lifecycle.start(settings, lambda _text: None, program=PROGRAM)
-    for path, body in gke_objects(settings) if has_gke_objects else []:
+    for path, body in gke_objects(settings) if is_gke else []:
         apply(settings, path, body)
 
 

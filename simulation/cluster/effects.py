@@ -232,7 +232,7 @@ class ClusterEffects(Effects):
         """Start the cluster, set the nodes or create the bucket of a new or updated resource."""
         if record.type in CLUSTERS:
             try:
-                control_plane.start(self._folder, record.id, has_gke_objects=record.type == GKE_CLUSTER)
+                control_plane.start(self._folder, record.id, is_gke=record.type == GKE_CLUSTER)
             except RuntimeError as error:
                 raise Rejected(str(error)) from error
         elif record.type == NODE_POOL:

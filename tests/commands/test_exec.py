@@ -47,27 +47,27 @@ def test_pod_of_a_rank_that_does_not_run_lists_the_running_ranks(rank: str) -> N
         (
             "suspended",
             "trainyard",
-            "--rank 0: no pod of this rank is running, because job a is stopped; `trainyard resume a` continues it",
+            "--rank 0: no pod of this rank is running: job a is stopped; `trainyard resume a` continues it",
         ),
         (
             "suspended",
             "",
-            "RANK=0: no pod of this rank is running, because job a is stopped; `make resume JOB=a` continues it",
+            "RANK=0: no pod of this rank is running: job a is stopped; `make resume JOB=a` continues it",
         ),
         (
             "complete",
             "trainyard",
-            "--rank 0: no pod of this rank is running, because job a is complete; `trainyard rerun a` runs it again",
+            "--rank 0: no pod of this rank is running: job a is complete; `trainyard rerun a` runs it again",
         ),
         (
             "absent",
             "trainyard",
-            "--rank 0: no pod of this rank is running, because job a does not exist; `trainyard up` creates it",
+            "--rank 0: no pod of this rank is running: job a does not exist; `trainyard up` creates it",
         ),
         (
             "pending",
             "trainyard",
-            "--rank 0: no pod of this rank is running: job a is pending; `trainyard status` shows why",
+            "--rank 0: no pod of this rank is running: job a is pending; `trainyard status` shows its events",
         ),
     ],
 )

@@ -222,9 +222,9 @@ def test_logs_of_an_unknown_job_name_it_as_typed(program: str, example: str, mon
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ("suspended", "job ok is stopped and has no pods; `make resume JOB=ok` continues it\n"),
-        ("absent", "job ok does not exist; `make up` creates it\n"),
-        ("failed", "job ok is failed and has no pods: BackoffLimitExceeded; `make status` shows its events\n"),
+        ("suspended", "no pods, so no logs: job ok is stopped; `make resume JOB=ok` continues it\n"),
+        ("absent", "no pods, so no logs: job ok does not exist; `make up` creates it\n"),
+        ("failed", "no pods, so no logs: job ok is failed: BackoffLimitExceeded; `make rerun JOB=ok` runs it again\n"),
     ],
 )
 def test_logs_of_a_job_without_pods_say_so_on_stderr(

@@ -170,18 +170,15 @@ def test_report_of_metrics_counts_all_restarts_and_resumes_of_a_stopped_job() ->
     assert (again.as_json()["attempts"], attempts_tile(page(again))) == (3, "2 restarts and resumes")
 
 
-class Logs:
-    """Cluster of which only the logs of pods are known."""
-
-    def stamped_log(self, found: PodState) -> list[tuple[str, str]]:
-        """Return the log of a pod."""
-        lines = ["start rank=0/2", "restart number=1 failed_rank=1 exit_code=-9", "restart number=x"]
-        return [(f"2026-11-26T10:00:0{second}Z", f"{line} pod={found.uid}") for second, line in enumerate(lines)]
+def log_of(found: PodState) -> list[tuple[str, str]]:
+    """Return the log of a pod with a restart, and with a line that only looks like one."""
+    lines = ["start rank=0/2", "restart number=1 failed_rank=1 exit_code=-9", "restart number=x"]
+    return [(f"2026-11-26T10:00:0{second}Z", f"{line} pod={found.uid}") for second, line in enumerate(lines)]
 
 
 def test_events_and_restarts_of_a_log_include_replaced_pods_and_ranks_restarted_in_place() -> None:
     before, now = replace(pod(0), uid="before", created=stamp(0)), replace(pod(0), uid="now", created=stamp(9))
-    found = log_events(Logs(), [now, before, pod(1)])  # type: ignore[arg-type]  # a cluster that only has logs
+    found = log_events(log_of, [now, before, pod(1)])
     assert [(each["event"], each["pod"]) for each in found if each["event"] == "start"] == [
         ("start", "before"),
         ("start", "now"),

@@ -39,7 +39,7 @@ def cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
     settings = cluster_settings("played-test", None)
     new_state(tmp_path, settings=control_plane.prepare(tmp_path, settings))
     try:
-        control_plane.start(tmp_path, "cluster", has_gke_objects=True)
+        control_plane.start(tmp_path, "cluster", is_gke=True)
         yield settings
     finally:
         control_plane.stop(settings)

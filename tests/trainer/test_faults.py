@@ -77,24 +77,29 @@ def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, reci
     assert_same(saved(tmp_path, 50), saved(whole, 50))
 
 
-def test_memory_that_runs_out_after_the_first_steps_ends_run(recipe: Recipe) -> None:
+def run_with_fault(recipe: Recipe, fault: str) -> str:
+    """Train two ranks, of which rank 1 has the fault of tests/trainer/faulty.py. Return their output.
+
+    The exit code is neither that of a bad configuration (78), which no restart helps, nor that of a preemption.
+    """
     flags = ("--epochs=1000", "--batch-size=8", *recipe.flags)
-    program = "tests.trainer.faulty memory 1"
+    program = f"tests.trainer.faulty {fault} 1"
     ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program)
-    # Neither a bad configuration (78), which no restart helps, nor a preemption.
     assert ended.codes == [1], ended.output
-    assert "error: flags.batch_size = 8, flags.accumulate = 1: the host ran out of memory (" in ended.output
-    assert "(rank 1, exit code 1)" in ended.output
-    assert "Traceback" not in ended.output
+    return ended.output
+
+
+def test_memory_that_runs_out_after_the_first_steps_ends_run(recipe: Recipe) -> None:
+    output = run_with_fault(recipe, "memory")
+    assert "error: flags.batch_size = 8, flags.accumulate = 1: the host ran out of memory (" in output
+    assert "(rank 1, exit code 1)" in output
+    assert "Traceback" not in output
 
 
 def test_defect_ends_run_with_its_traceback(recipe: Recipe) -> None:
-    flags = ("--epochs=1000", "--batch-size=8", *recipe.flags)
-    program = "tests.trainer.faulty defect 1"
-    ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program)
-    assert ended.codes == [1], ended.output
-    assert "Traceback" in ended.output
-    assert "ZeroDivisionError: division by zero" in ended.output
+    output = run_with_fault(recipe, "defect")
+    assert "Traceback" in output
+    assert "ZeroDivisionError: division by zero" in output
 
 
 def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe) -> None:
