@@ -11,7 +11,7 @@ from infra.hardware.gpus import GPUS
 from infra.hardware.tpus import GENERATIONS
 from workloads.command import process_layout, uses_torchrun
 from workloads.spec import JobSpec
-from workloads.trainer_flags import FLAGS, value_of
+from workloads.trainer_flags import FLAGS, GROUP_NAMES, value_of
 
 LANGUAGE = "language"
 AUTO = 0
@@ -190,7 +190,7 @@ def language_training(spec: JobSpec) -> LanguageTraining:
         checkpointing=str(value_of(LANGUAGE, spec.flags, CHECKPOINTING) or "none"),
         is_adapted=bool(value_of(LANGUAGE, spec.flags, "lora_rank")),
         keeps_scores=spec.on_xla,
-        **{name: groups.get(name, 1) for name in ("data", "shard", "tensor")},
+        **{name: groups.get(name, 1) for name in GROUP_NAMES},
     )
 
 

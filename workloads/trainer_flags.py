@@ -92,7 +92,7 @@ def flag_problems(recipe: str, flags: Values, *, has_user_image: bool = False) -
             )
         elif has_user_image and name == "arch":
             pass
-        elif requirement := _unmet_requirement(recipe_flags[name], value) or _unordered(name, value):
+        elif requirement := _unmet_requirement(recipe_flags[name], value) or _unordered(recipe_flags, name, value):
             message = _group_problem(str(value)) if name == GROUPS else ""
             yield Problem("job.flags.wrong_value", ("flags", key), f"{message or 'must be'} {requirement}", value)
         keys.setdefault(name, key)
@@ -159,13 +159,13 @@ def _group_problem(text: str) -> str:
     return ""
 
 
-def _unordered(name: str, value: object) -> str:
-    """Return the allowed values if a range of steps `A-B` is out of order or too high, else an empty string."""
+def _unordered(recipe_flags: Mapping[str, Flag], name: str, value: object) -> str:
+    """Return the allowed values if a range of steps `A-B` is out of order or above the limit of steps, else empty."""
     if name != STEP_RANGE or not value:
         return ""
     first, _, last = str(value).partition("-")
-    flags = FLAGS["language"]  # each recipe has these flags
-    return "" if 1 <= int(first) <= int(last) <= flags["log_steps"].most else allowed(flags[STEP_RANGE])
+    is_ordered = 1 <= int(first) <= int(last) <= recipe_flags["log_steps"].most
+    return "" if is_ordered else allowed(recipe_flags[STEP_RANGE])
 
 
 def allowed(flag: Flag) -> str:
