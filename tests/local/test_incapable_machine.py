@@ -29,7 +29,7 @@ SMALL_DISK = (
         (["setarch", "i686"], ["this machine is Linux on i686", "needs Linux on x86_64 or aarch64", REMEDY]),
         (
             ["unshare", "--mount", "sh", "-c", SMALL_DISK, "sh"],
-            ["disk: 0.0 GB are free in /mnt, 35 GB are needed; free space, or set XDG_CACHE_HOME"],
+            ["disk: 0.0 GB are free in /mnt, 40 GB are needed; free space, or set XDG_CACHE_HOME"],
         ),
     ],
     ids=["no root", "unsupported system", "full disk"],
