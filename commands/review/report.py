@@ -14,7 +14,7 @@ from typing import Any
 from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden, value_at
 from infra.cloud import Quota
-from infra.cost import CostEstimate, over_budget
+from infra.cost import CostEstimate, Line, over_budget
 from infra.make_command import make_command
 from policy.rules import Finding
 from settings.problem import dotted
@@ -185,7 +185,12 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         "failures": report.failures,
         "source": "engine" if report.is_from_engine else "recording",
         "resources": {action: dict(kinds) for action, kinds in by_kind(report.steps).items()},
-        "price": {"total": asdict(found.total), "unpriced": list(found.unpriced), "warnings": found.warnings(today)},
+        "price": {
+            "total": asdict(found.total),
+            "lines": [_price_line(each) for each in found.lines],
+            "unpriced": list(found.unpriced),
+            "warnings": found.warnings(today),
+        },
         "language": [asdict(each) for each in language_estimates(report.after)],
         "advice": advice(report.after.cloud, report.after.jobs, report.after.ttl_hours),
         "quota": [asdict(each) for each in report.after.cloud.quota()],
@@ -203,6 +208,19 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         "worker_commands": {job.name: list(host_command(job, process_layout(job)).argv) for job in report.after.jobs},
         "plugins": asdict(report.plugins),
         "rehearsal": report.rehearsal,
+    }
+
+
+def _price_line(line: Line) -> dict[str, Any]:
+    """Return the hourly cost of an item with the source of its price, or with null for both without a price."""
+    cost = line.cost(spot=line.spot)
+    return {
+        "part": line.part,
+        "item": line.item.name,
+        "quantity": line.quantity,
+        "spot": line.spot,
+        "cost": asdict(cost) if cost else None,
+        "unit_price": asdict(line.price) | {"day": line.price.day.isoformat()} if line.price else None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -146,6 +147,21 @@ def test_as_json_failed_report_has_passes_false_and_findings() -> None:
     assert ("policy.deletion_protection", "deletionProtection") in [
         (each["code"], each["path"]) for each in found["policy"]
     ]
+
+
+def test_as_json_price_lines_add_up_to_the_total_and_have_sources() -> None:
+    found = json.loads(json.dumps(as_json(report(values(), values()), TODAY)))["price"]
+    assert sum(each["cost"]["amount"] for each in found["lines"]) == pytest.approx(found["total"]["amount"])
+    assert all(each["unit_price"]["source"].startswith("https://") for each in found["lines"])
+    assert all(each["unit_price"]["day"] <= TODAY.isoformat() for each in found["lines"])
+
+
+def test_as_json_item_without_price_has_null_cost() -> None:
+    pool = {"name": "h200", "machine_type": "p5e.48xlarge", "nodes": 1}
+    settings = {"platform": {**EKS, "pools": [pool]}, "jobs": []}
+    lines = as_json(report(settings, settings), TODAY)["price"]["lines"]
+    (unpriced,) = (each for each in lines if each["item"] == "p5e.48xlarge")
+    assert (unpriced["part"], unpriced["cost"], unpriced["unit_price"]) == ("h200", None, None)
 
 
 def test_markdown_only_recorded_changes_are_marked_uncertain() -> None:
