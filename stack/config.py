@@ -25,7 +25,7 @@ from infra.existing import Existing, KubeconfigConfig
 from infra.gcp.cloud import Gke
 from infra.gcp.config import GkeConfig
 from infra.local.cloud import Local, LocalConfig
-from infra.wrapping import wrap
+from settings.text import wrap
 from policy.catalogue import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from infra.wrapping import wrap, wrap_line
+from settings.text import wrap, wrap_line
 
 
 class Terminal(io.StringIO):
