@@ -18,6 +18,7 @@ from infra.cost import CostEstimate, Line, over_budget
 from infra.make_command import make_command
 from policy.rules import Finding
 from settings.problem import dotted
+from settings.text import counted
 from simulation.cloud.values import SIGNATURE_KEY, UNKNOWNS
 from stack.config import StackConfig
 from stack.language_estimate import language_estimates
@@ -153,8 +154,9 @@ def verdict(rehearsal: Mapping[str, Any]) -> str:
     pods, problems = rehearsal["pods"], rehearsal["problems"] + [f"left: {each}" for each in rehearsal["left"]]
     placed = sum(bool(each["node"]) for each in pods)
     if problems:
-        return f"**failed**, {placed} of {len(pods)} pods placed: {'; '.join(problems)}"
-    return f"passed, all {placed} pods placed on {len(rehearsal['nodes'])} nodes, nothing left after destroy"
+        return f"**failed**, {placed} of {counted(len(pods), 'pod')} placed: {'; '.join(problems)}"
+    nodes = counted(len(rehearsal["nodes"]), "node")
+    return f"passed, {counted(placed, 'pod')} placed on {nodes}, nothing left after destroy"
 
 
 def invalid_settings(stack: str, reason: str) -> str:

@@ -146,7 +146,7 @@ RESUMED = replace(STATE, is_resumed=True)
 
 def attempts_tile(text: str) -> str:
     """Return the number of restarts and its label on a page."""
-    found = re.search(r"<b>(\d+)</b><span>(restarts [a-z ]+)</span>", text)
+    found = re.search(r"<b>(\d+)</b><span>(restarts? [a-z ]+)</span>", text)
     return f"{found[1]} {found[2]}" if found else ""
 
 
@@ -160,14 +160,14 @@ def test_report_of_a_log_counts_restarts_since_the_last_start_of_a_stopped_job()
     assert "<span>from last start to end</span>" in page(found)
     assert "in 0.50 hours since its last start" in page(found)
     assert found.as_json()["attempts_since_last_start_only"]
-    assert attempts_tile(page(job_report(events=events))) == "0 restarts and resumes"
+    assert attempts_tile(page(job_report(events=events))) == "0 restarts or resumes"
 
 
 def test_report_of_metrics_counts_all_restarts_and_resumes_of_a_stopped_job() -> None:
     found = job_report(state=RESUMED, record=RESUMED_RECORD)
-    assert (found.earlier_attempts, attempts_tile(page(found))) == (1, "1 restarts and resumes")
+    assert (found.earlier_attempts, attempts_tile(page(found))) == (1, "1 restart or resume")
     again = job_report(state=RESUMED, record=RESUMED_RECORD, restarts=1)
-    assert (again.as_json()["attempts"], attempts_tile(page(again))) == (3, "2 restarts and resumes")
+    assert (again.as_json()["attempts"], attempts_tile(page(again))) == (3, "2 restarts or resumes")
 
 
 def log_of(found: PodState) -> list[tuple[str, str]]:
@@ -190,7 +190,7 @@ def test_events_and_restarts_of_a_log_include_replaced_pods_and_ranks_restarted_
 
 def test_report_counts_a_restart_that_the_cluster_knows_before_rank_0_prints_again() -> None:
     found = job_report(events=EVENTS[:101], restarts=1)
-    assert (found.as_json()["attempts"], attempts_tile(page(found))) == (2, "1 restarts and resumes")
+    assert (found.as_json()["attempts"], attempts_tile(page(found))) == (2, "1 restart or resume")
 
 
 def test_page_leaves_out_keys_without_a_value() -> None:
