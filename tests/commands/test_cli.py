@@ -57,6 +57,16 @@ def test_help_of_each_command_has_an_example_that_can_be_parsed(name: str) -> No
         COMMANDS[name].make_context(name, words[2:], resilient_parsing=False)
 
 
+def test_help_shows_each_command_whole_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert command_line.main(["--help"]) == 0
+    commands = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert [line for line in commands if line.endswith("...")] == []
+    assert len(commands) == len(COMMANDS)
+
+
 def test_help_option_prints_commands_in_the_order_of_the_source(capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["--help"]) == 0
     listed = [line.split()[0] for line in capsys.readouterr().out.partition("Commands:\n")[2].splitlines() if line]
