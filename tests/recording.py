@@ -1,4 +1,4 @@
-"""Recording engine of the previews, with lookups for tests."""
+"""Recording engine of `commands.review`, with lookups for tests."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> Re
 
 
 def _plain(value: Any) -> Any:
-    """Return `value` with whole floats as integers, because the protocol has only floats.
+    """Return `value` without the marks of secrets, and with whole floats as integers.
 
-    Removes the marks of secrets.
+    The engine's protocol has only floats.
     """
     if isinstance(value, dict):
         if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
