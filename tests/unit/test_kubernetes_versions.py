@@ -1,4 +1,4 @@
-"""Tables of EKS and GKE versions: those accepted on a day, and the age of the tables."""
+"""Tables of EKS and GKE versions: the versions that are accepted on a day, and the age of the tables."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_eks_version_outside_table_has_code_and_offered_versions() -> None:
 def test_eks_versions_are_sorted_by_end_of_support() -> None:
     ends = [each.standard_ends for each in EKS_VERSIONS.values()]
     assert ends == sorted(set(ends))
-    assert all(each.extended_ends == each.standard_ends.replace(year=each.standard_ends.year + 1)
-               for each in EKS_VERSIONS.values())  # fmt: skip
+    for each in EKS_VERSIONS.values():
+        assert each.extended_ends == each.standard_ends.replace(year=each.standard_ends.year + 1)
 
 
 def test_eks_default_version_is_newest_with_three_months_of_support() -> None:

@@ -1,4 +1,4 @@
-"""Flags of jobs are validated by the table that the trainer generates. Errors contain a remedy."""
+"""Flags of jobs: the stack accepts and rejects the same values as the trainer's own parser."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ FLAG_TEXTS: dict[str, tuple[list[str], list[str]]] = {
     "warmup": (["0", "1"], ["-0.1", "1.1"]),
     "optimizer": (["adamw", "sgd"], ["lion"]),
 }
-"""Flag -> texts that are allowed, and texts that are not."""
-PAIRS = ("--no-fake-data", "--data-dir=/data", "--bucket=file:///bucket")
-"""Flags that other flags require."""
+"""Flag -> texts that are accepted, and texts that are rejected."""
+REQUIRED_FLAGS = ("--no-fake-data", "--data-dir=/data", "--bucket=file:///bucket")
+"""Flags that the flags of `FLAG_TEXTS` require."""
 
 
 @pytest.mark.parametrize("name", FLAG_TEXTS)
@@ -45,10 +45,10 @@ def test_flag_texts_are_accepted_alike_by_stack_and_trainer(name: str) -> None:
     assert [text for text in right if flag_messages("imagenet", **{name: text})] == []
     assert [text for text in wrong if not flag_messages("imagenet", **{name: text})] == []
     for text in right:
-        parse(["imagenet", *PAIRS, f"--{name}={text}"] if text else ["imagenet", f"--{name}="])
+        parse(["imagenet", *REQUIRED_FLAGS, f"--{name}={text}"] if text else ["imagenet", f"--{name}="])
     for text in wrong:
         with pytest.raises(ConfigurationError, match=rf"{name} is|{name.replace('_', '-')}"):
-            parse(["imagenet", *PAIRS, f"--{name}={text}"])
+            parse(["imagenet", *REQUIRED_FLAGS, f"--{name}={text}"])
 
 
 def test_flag_data_dir_of_digits_is_local_folder() -> None:

@@ -1,4 +1,4 @@
-"""Line breaks in long messages: only on a terminal, and only at blanks."""
+"""Line breaks in long messages, only on a terminal and only at blanks."""
 
 from __future__ import annotations
 
