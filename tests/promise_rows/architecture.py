@@ -178,8 +178,7 @@ ROWS = {
         ),
         (
             "They check inputs against tables of facts from the providers' source",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_googles_provider_rejects",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_awss_provider_rejects",
+            "tests/rehearsal/test_facts.py::test_check_rejects_what_the_real_provider_rejects",
         ),
         (
             "This also excludes a stack whose name has the same beginning.",

@@ -43,8 +43,7 @@ ROWS = {
         (
             "The rehearsal checks the inputs of resources against tables of facts",
             "tests/rehearsal/test_engine.py::test_preview_rejects_a_wrong_input_with_its_rule",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_googles_provider_rejects",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_awss_provider_rejects",
+            "tests/rehearsal/test_facts.py::test_check_rejects_what_the_real_provider_rejects",
         ),
         (
             "Each table names the commit, and each fact the line.",

@@ -1,4 +1,4 @@
-"""Concurrent rehearsals: each has its own port, and one name belongs to one rehearsal."""
+"""Folder, port and settings of a rehearsal: concurrent rehearsals have different ports and names."""
 
 from __future__ import annotations
 

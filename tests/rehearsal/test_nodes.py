@@ -1,4 +1,4 @@
-"""Capacity and labels of nodes, GKE's variables for TPU pods, and the pods that a node accepts."""
+"""Simulated nodes: their labels, taints and capacity, GKE's variables for TPU pods, and the pods that fit a node."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ def test_eks_nodes_are_spread_over_zones() -> None:
 
 
 def tpu_pod(index: int, **labels: str) -> dict[str, Any]:
+    """Return the pod of one host of a v4-32 slice."""
     selector = {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
         "cloud.google.com/gke-tpu-topology": "2x2x4",

@@ -1,4 +1,4 @@
-"""Ids by which a dead update's creations are found, and the duration of chains of resources."""
+"""Recovery of resources that a killed update created: their ids, and their adoption into the state."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from simulation.cloud.model import rendered
 from tests.commands.platforms import cloud
 
 CLOUD = cloud(EksConfig(kind="eks", name="dist"))
-"""Cloud with label `dist.us-west-2`."""
-EVERYTHING = {
+"""EKS cluster, whose resources have the label `dist.us-west-2`."""
+ALL_INPUTS = {
     name: f"some-{name.lower()}"
     for name in """project region location name router cluster accountId serviceAccountId role member service bucket
     repositoryId repository clusterName nodeGroupName addonName principalArn policyArn""".split()  # noqa: SIM905  (a long list)
@@ -31,7 +31,7 @@ EVERYTHING = {
 
 @pytest.mark.parametrize("type_", sorted(ID_TEMPLATES.keys() & KINDS.keys()))
 def test_known_id_equals_the_clouds_id(type_: str) -> None:
-    assert known_id(type_, EVERYTHING) == rendered(KINDS[type_].id, EVERYTHING)
+    assert known_id(type_, ALL_INPUTS) == rendered(KINDS[type_].id, ALL_INPUTS)
 
 
 def test_known_id_of_a_kubernetes_object_is_its_name() -> None:
@@ -40,18 +40,20 @@ def test_known_id_of_a_kubernetes_object_is_its_name() -> None:
 
 
 def operation(type_: str, **inputs: Any) -> dict[str, Any]:
+    """Return a pending creation, as the state has it."""
     return {"type": "creating", "resource": {"urn": f"urn:{type_}", "type": type_, "inputs": inputs}}
 
 
 @dataclass
 class Pulumi:
-    """Pulumi that records imports. A refresh changes nothing, and fails while `is_broken`."""
+    """Pulumi's CLI with a state. A refresh changes nothing, and fails if `is_broken`."""
 
     exported: dict[str, Any]
     is_broken: bool = False
     calls: list[tuple[str, ...]] = field(default_factory=list)
 
     def run(self, *words: str) -> bool:
+        """Run a command. Return True if it succeeds."""
         self.calls.append(words)
         if words[:2] == ("stack", "import"):
             self.exported = json.loads(Path(words[3]).read_text(encoding="utf-8"))
@@ -61,12 +63,14 @@ class Pulumi:
 
     @property
     def deployment(self) -> dict[str, Any]:
+        """Current state."""
         found: dict[str, Any] = self.exported["deployment"]
         return found
 
 
 @pytest.fixture
 def pulumi() -> Pulumi:
+    """Return a Pulumi with pending creations of a bucket, a component and a VPC, and a pending deletion."""
     bucket, vpc = operation("aws:s3/bucket:Bucket", bucket="b"), operation("aws:ec2/vpc:Vpc")
     component = operation("trainyard:aws:ServiceRole")
     component["resource"]["custom"] = False
@@ -119,7 +123,7 @@ def test_adopt_pending_names_what_the_user_must_look_for(
 
 
 def lister(*found: CloudResource) -> Lister:
-    """Return a function that lists these resources for every kind, as a cloud does."""
+    """Return a function that lists the resources of a kind among these, as a cloud does."""
     return lambda listing: [each for each in found if each.kind == listing.kind]
 
 
@@ -152,10 +156,9 @@ def test_every_created_type_has_a_known_id_or_a_listing() -> None:
 
 
 def test_adopt_without_pending_operations_runs_nothing() -> None:
-    def run(*_words: str) -> bool:
-        raise AssertionError("touched")
-
-    assert adopt({"deployment": {"pending_operations": []}}, run) == []
+    pulumi = Pulumi({"deployment": {"pending_operations": []}})
+    assert adopt(pulumi.exported, pulumi.run) == []
+    assert pulumi.calls == []
 
 
 def test_longest_chain_adds_its_durations() -> None:

@@ -1,4 +1,4 @@
-"""Report of a rehearsal: the stack's cost, items without a price, and the reason why `pulumi up` failed."""
+"""Report of a rehearsal: cost, items without a price, leftovers, durations, and the errors of `pulumi up`."""
 
 from __future__ import annotations
 
