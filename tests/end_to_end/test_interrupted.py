@@ -26,7 +26,7 @@ from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 LIMIT_SECONDS = 300.0
 """Longest time of a command, in seconds."""
 WAYS = ("key", "command", "make", "twice", "kill")
-"""In this order: Ctrl-C in the terminal, SIGINT to the command alone, SIGTERM to make, Ctrl-C twice, SIGKILL to Pulumi."""
+"""In this order: Ctrl-C in the terminal, SIGINT to the command, SIGTERM to make, Ctrl-C twice, SIGKILL to Pulumi."""
 
 
 @dataclass(frozen=True, kw_only=True)
