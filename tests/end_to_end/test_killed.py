@@ -60,7 +60,7 @@ def kill_pulumi_when(checkout: Checkout, command: str, condition: Callable[[int]
 
 
 @pytest.mark.parametrize("count", range(1, RESOURCES + 1))
-def test_killed_pulumi_up_converges_and_down_empties(checkout: Checkout, count: int) -> None:
+def test_killed_pulumi_up_converges_and_down_leaves_nothing(checkout: Checkout, count: int) -> None:
     checkout.change(flags={"epochs": 1})
     kill_pulumi_when(checkout, "up", lambda have: have >= count)
     printed = checkout.run("make", "up")

@@ -27,7 +27,7 @@ def test_golden_manifests_are_current(expected: dict[Path, str]) -> None:
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make golden` and read the difference"
 
 
-def test_golden_example_is_kept_once(expected: dict[Path, str]) -> None:
+def test_golden_files_have_each_example_once(expected: dict[Path, str]) -> None:
     compared = [line[4:] for text in expected.values() for line in text.splitlines() if line.startswith("+++ ")]
     assert sorted([*compared, *WHOLE]) == sorted({*examples(), "queues"}) == sorted(rendered())
 

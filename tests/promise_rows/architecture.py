@@ -188,8 +188,8 @@ ROWS = {
         (
             "finds them by the same label and their `Name`. It finds resources without tags by the resources that they "
             "connect.",
-            "tests/rehearsal/test_recovery.py::test_looked_up_finds_a_resource_by_its_tags",
-            "tests/rehearsal/test_recovery.py::test_looked_up_finds_a_resource_without_tags_by_its_parts",
+            "tests/rehearsal/test_recovery.py::test_find_in_cloud_finds_a_resource_by_its_tags",
+            "tests/rehearsal/test_recovery.py::test_find_in_cloud_finds_a_resource_without_tags_by_its_parts",
         ),
     ),
 }

@@ -91,7 +91,7 @@ def test_check_accepts_numbers_and_booleans_in_strings() -> None:
 
 
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)
-def test_each_table_is_complete(file: Any) -> None:
+def test_table_of_facts_is_complete(file: Any) -> None:
     package, kind = file.parent.name, file.stem.replace(".", "/", 1)
     name = kind.rpartition("/")[2]
     table = fact_table(f"{package}:{kind}:{name[0].upper()}{name[1:]}")

@@ -12,7 +12,7 @@ from simulation.placement import node_fits_pod
 from tests.rehearsal.good_inputs import GROUP, T4_POOL, TPU_POOL
 
 
-def test_gke_gpu_nodes_have_gkes_labels_and_taints() -> None:
+def test_gke_gpu_nodes_have_labels_and_taints() -> None:
     first, second = gke_nodes(T4_POOL, 2)
     assert first["metadata"]["name"] != second["metadata"]["name"]
     assert first["metadata"]["labels"]["cloud.google.com/gke-accelerator"] == "nvidia-tesla-t4"

@@ -299,6 +299,6 @@ def test_main_rejects_a_folder_without_a_provider(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*/*.json")), ids=lambda file: file.stem)
-def test_tables_have_the_tools_format(file: Path) -> None:
+def test_table_has_the_format_that_the_tool_writes(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert command.formatted(json.loads(text)) == text

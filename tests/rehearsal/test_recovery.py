@@ -11,7 +11,6 @@ import pytest
 
 from commands import cloud_inventory
 from commands.cloud_inventory import REPEATABLE_TYPES, adopt, find_in_cloud
-from commands.rehearse.report import format_duration, longest_chain, reversed_graph
 from infra.aws.config import EksConfig
 from infra.aws.inventory import DEPENDENT_LISTINGS
 from infra.aws.inventory import LISTINGS as AMAZON
@@ -78,7 +77,7 @@ def pulumi() -> Pulumi:
     return Pulumi({"version": 3, "deployment": {"pending_operations": [bucket, component, vpc, deleting]}})
 
 
-def test_adopt_adds_what_has_an_id_and_returns_the_rest(pulumi: Pulumi) -> None:
+def test_adopt_adds_resources_with_an_id_and_returns_the_others(pulumi: Pulumi) -> None:
     assert adopt(pulumi.exported, pulumi.run) == ["urn:aws:ec2/vpc:Vpc"]
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
     assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["deleting"]
@@ -98,13 +97,13 @@ def test_adopt_interrupted_refresh_is_repeated(pulumi: Pulumi) -> None:
     assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["deleting"]
 
 
-def test_adopt_replacement_whose_old_resource_is_there_is_returned(pulumi: Pulumi) -> None:
+def test_adopt_returns_a_replacement_if_the_old_resource_exists(pulumi: Pulumi) -> None:
     pulumi.deployment["resources"] = [{"urn": "urn:aws:s3/bucket:Bucket", "type": "aws:s3/bucket:Bucket", "id": "old"}]
     assert "urn:aws:s3/bucket:Bucket" in adopt(pulumi.exported, pulumi.run)
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["old"]
 
 
-def test_adopt_pending_names_what_the_user_must_look_for(
+def test_adopt_pending_lists_resources_that_the_user_must_look_for(
     pulumi: Pulumi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*words: str, quiet: bool = False) -> str:
@@ -127,7 +126,7 @@ def lister(*found: CloudResource) -> Lister:
     return lambda listing: [each for each in found if each.kind == listing.kind]
 
 
-def test_looked_up_finds_a_resource_by_its_tags() -> None:
+def test_find_in_cloud_finds_a_resource_by_its_tags() -> None:
     tags = {"Name": "dist", "trainyard-cluster": "dist.us-west-2"}
     others = CloudResource(kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"})
     old, ours = (CloudResource(kind="VPC", name=id_, id=id_, labels=tags) for id_ in ("vpc-2", "vpc-3"))
@@ -140,7 +139,7 @@ def test_looked_up_finds_a_resource_by_its_tags() -> None:
         find("aws:ec2/flowLog:FlowLog", wanted, frozenset())
 
 
-def test_looked_up_finds_a_resource_without_tags_by_its_parts() -> None:
+def test_find_in_cloud_finds_a_resource_without_tags_by_its_parts() -> None:
     rows = [{"RouteTableAssociationId": f"rtbassoc-{n}", "RouteTableId": f"rtb-{n}", "SubnetId": "s"} for n in (1, 2)]
     (parts, *_) = DEPENDENT_LISTINGS
     find = find_in_cloud(CLOUD, lister(*resources_in(parts, rows)))
@@ -159,15 +158,3 @@ def test_adopt_without_pending_operations_runs_nothing() -> None:
     pulumi = Pulumi({"deployment": {"pending_operations": []}})
     assert adopt(pulumi.exported, pulumi.run) == []
     assert pulumi.calls == []
-
-
-def test_longest_chain_adds_its_durations() -> None:
-    waits = {"network": [], "subnet": ["network"], "account": [], "cluster": ["subnet", "account"]}
-    seconds = {"network": 20, "subnet": 30, "account": 12, "cluster": 480}
-    assert longest_chain(waits, seconds) == 530
-    assert longest_chain(reversed_graph(waits), seconds) == 530
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(40, "40 s"), (480, "8 min"), (3900, "65 min"), (6000, "1 h 40 min")])
-def test_durations_are_formatted_in_minutes(seconds: int, words: str) -> None:
-    assert format_duration(seconds) == words

@@ -26,13 +26,9 @@ def all_rules() -> list[Rule]:
     return [rule for kind in KINDS.values() for rule in kind.rules]
 
 
-@pytest.mark.parametrize("type_", GOOD)
-def test_good_inputs_pass_the_schema(type_: str) -> None:
-    assert [str(each) for each in checking.problems(type_, GOOD[type_])] == []
-
-
-def test_a_good_slice_passes_the_schema() -> None:
-    assert [str(each) for each in checking.problems(POOL, TPU_POOL)] == []
+@pytest.mark.parametrize(("type_", "inputs"), [*GOOD.items(), (POOL, TPU_POOL)], ids=[*GOOD, "TPU slice"])
+def test_good_inputs_pass_the_schema(type_: str, inputs: dict[str, Any]) -> None:
+    assert [str(each) for each in checking.problems(type_, inputs)] == []
 
 
 def test_rules_have_unique_codes() -> None:
@@ -209,7 +205,9 @@ BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
 @pytest.mark.parametrize(
     ("name", "path", "type_", "inputs", "existing"), BROKEN_RULES, ids=[name for name, *_ in BROKEN_RULES]
 )
-def test_each_rule_is_broken(name: str, path: str, type_: str, inputs: dict[str, Any], existing: list[Record]) -> None:
+def test_rule_rejects_inputs_that_break_it(
+    name: str, path: str, type_: str, inputs: dict[str, Any], existing: list[Record]
+) -> None:
     state = CloudState(resources={each.id: each for each in existing})
     [rule] = [each for each in KINDS[type_].rules if each.code == code_of(name, type_)]
     assert path in [dotted(each.path) for each in rule.problems(inputs, state)]

@@ -75,7 +75,7 @@ def run_pod(settings: ClusterSettings, name: str, node: str) -> None:
         time.sleep(0.2)
 
 
-def test_pods_run_also_after_kwok_was_killed(cluster: ClusterSettings) -> None:
+def test_pods_run_after_kwok_was_killed(cluster: ClusterSettings) -> None:
     nodes = gke_nodes(T4_POOL, 1)
     control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     name = nodes[0]["metadata"]["name"]

@@ -284,6 +284,6 @@ def test_advice_names_zones_of_a_job_and_idle_pools(
     assert all(each.startswith(start) for each, start in zip(found, expected, strict=True))
 
 
-def test_requests_of_agents_reduce_what_a_node_offers() -> None:
+def test_requests_of_daemons_reduce_capacity_of_node() -> None:
     node, agents = Capacity(millicores=4000, memory=16 * 2**30), Capacity(millicores=450, memory=2**30)
     assert without_daemon_requests(node, agents) == Capacity(millicores=3550, memory=15 * 2**30)

@@ -226,3 +226,9 @@ def test_is_tpu_recognizes_tpu_types() -> None:
 def test_tpu_zones_cover_every_generation() -> None:
     assert set(TPU_ZONES) == set(GENERATIONS)
     assert all(zones <= TPU_ZONES[generation] for generation, zones in TPU_FLEX_START_ZONES.items())
+
+
+def test_gpu_memory_equals_that_in_its_name() -> None:
+    for name, gpu in GPUS.items():
+        size = name.rpartition("-")[2]
+        assert not size.endswith("gb") or gpu.memory_gib == int(size.removesuffix("gb"))

@@ -271,7 +271,7 @@ def test_script_of_image_is_accepted(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["./llama", "meta-llama/Llama-3.2-1B"])
-def test_weights_that_pods_lack_name_the_bucket_of_the_platform(path: str) -> None:
+def test_missing_weights_have_message_with_the_platforms_bucket(path: str) -> None:
     (line,) = error_lines(job(recipe="language", flags={"init_from": path}))
     assert (
         "copy it into the folder that `pulumi stack output bucket_url` names, and write its path below /bucket" in line

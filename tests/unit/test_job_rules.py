@@ -402,5 +402,5 @@ def test_job_spec_without_conflicts_renders_valid_names(values: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("flags", [{"batch_size": -8}, {"batch-size": "many", "accumulate": 2}, {"accumulate": 2e9}])
-def test_invalid_flag_has_no_problem_that_follows_from_it(flags: dict[str, Any]) -> None:
+def test_invalid_flag_has_only_one_problem(flags: dict[str, Any]) -> None:
     assert problems_of(job(flags=flags)) == [("job.flags.wrong_value", f"jobs.0.flags.{next(iter(flags))}")]

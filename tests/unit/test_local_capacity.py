@@ -44,7 +44,7 @@ def test_local_capacity_host_larger_than_node_is_rejected() -> None:
     assert local_problems(job_with("a", 1, "2"), nodes=1) == []
 
 
-def test_local_capacity_second_job_without_room_is_rejected() -> None:
+def test_local_capacity_second_job_beyond_capacity_is_rejected() -> None:
     assert codes(job_with("a", 2, "500m"), job_with("b", 2, "600m")) == [
         ("capacity.local.no_capacity_left", "jobs[1].hosts")
     ]

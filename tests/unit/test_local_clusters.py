@@ -221,7 +221,7 @@ def test_stop_without_folder_ends_processes() -> None:
         process.kill()
 
 
-def test_lock_is_exclusive_although_stop_removes_its_file() -> None:
+def test_lock_is_exclusive_if_its_file_is_removed() -> None:
     mine = stack_cluster("/checkout", "mine")
     holders, counts = [], []
 

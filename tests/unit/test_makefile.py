@@ -22,7 +22,7 @@ def make(target: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_answers_count_only_on_the_command_line() -> None:
+def test_answer_variables_count_only_on_the_command_line() -> None:
     show = ["make", "--silent", "--eval=show: ; @echo answers=$$YES$$FRESH", "show"]
     found = [
         subprocess.run(

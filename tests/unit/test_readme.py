@@ -54,7 +54,7 @@ def smallest_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_stack_file_is_what_readme_says(name: str) -> None:
+def test_stack_file_has_the_jobs_of_readme(name: str) -> None:
     text, jobs = STACKS[name]
     assert re.search(rf"(?m)^\| `Pulumi\.{name}\.yaml` \| .* \| {re.escape(text)} \|$", README)
     config = load_file(PROJECT / f"Pulumi.{name}.yaml")

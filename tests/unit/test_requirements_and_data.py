@@ -65,7 +65,7 @@ def on(platform: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**job(**changes), "platform": platform}
 
 
-def test_requirements_of_every_platform_that_builds_images_are_accepted(project: Path) -> None:
+def test_requirements_on_platforms_that_build_images_are_accepted(project: Path) -> None:
     for platform in ({"kind": "local"}, GKE):
         config = parse(on(platform, requirements="requirements.txt"))
         layer = config.job_layers["digits"]
@@ -110,7 +110,7 @@ def test_requirements_file_that_cannot_be_installed_has_code(project: Path, text
         ("latin.txt", "requirements_not_utf8"),
     ],
 )
-def test_path_of_requirements_that_is_no_text_of_the_project_has_code(project: Path, path: str, code: str) -> None:
+def test_requirements_path_outside_project_or_not_text_has_code(project: Path, path: str, code: str) -> None:
     (project / "latin.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(Invalid) as caught:
         read_requirements(path, project)
@@ -136,7 +136,7 @@ def test_requirements_may_name_urls_versions_and_markers(project: Path) -> None:
         (on(ON_CLAIM), "not_built"),
     ],
 )
-def test_requirements_over_an_image_that_takes_no_packages_have_code(values: dict[str, Any], code: str) -> None:
+def test_requirements_with_an_image_that_cannot_get_packages_have_code(values: dict[str, Any], code: str) -> None:
     values["jobs"][0]["requirements"] = "requirements.txt"
     assert problems_of(values) == [(f"job.requirements.{code}", "jobs.0.requirements")]
 
@@ -203,7 +203,7 @@ def test_script_too_large_for_a_config_map_is_in_the_image(project: Path, platfo
 
 @pytest.mark.parametrize("platform", [ON_CLAIM, PREBUILT])
 @pytest.mark.parametrize(("names", "code"), [(["big.json"], "folder_too_large"), ([], "too_large")])
-def test_large_script_of_a_platform_that_builds_no_images_has_code(
+def test_large_script_on_a_platform_that_builds_no_images_has_code(
     project: Path, platform: dict[str, Any], names: list[str], code: str
 ) -> None:
     (project / "train.py").write_text("#" if names else "#" * (MAX_SCRIPT_BYTES + 1), encoding="utf-8")
@@ -278,7 +278,7 @@ def test_data_in_a_bucket_has_location(platform: dict[str, Any], data: str, loca
     assert data_source(config.cloud, config.jobs[0]) == DataSource(location=location)
 
 
-def test_data_on_this_machine_is_a_folder_of_the_project_or_any_other(project: Path, tmp_path: Path) -> None:
+def test_data_folder_on_this_machine_is_mounted(project: Path, tmp_path: Path) -> None:
     for data in ("data", "./data", str(tmp_path / "data")):
         config = parse(job(data=data))
         assert data_source(config.cloud, config.jobs[0]) == DataSource(location=DATA_PATH, folder=project / "data")
@@ -311,7 +311,7 @@ def test_data_that_the_user_of_pods_cannot_read_is_rejected(project: Path) -> No
     assert found == ([] if (project / "data").stat().st_uid == USER else [("job.data.data_unreadable", "jobs.0.data")])
 
 
-def test_folder_in_a_cloud_is_told_what_to_write() -> None:
+def test_data_folder_on_a_cloud_has_message_with_remedy() -> None:
     (line,) = error_lines(on(GKE, **IMAGENET, data="~/sets/flowers"))
     assert "copy it into the stack's bucket (docs/data.md) and write its path there, `data: flowers`" in line
 

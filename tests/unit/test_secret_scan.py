@@ -177,5 +177,5 @@ def test_invalid_value_without_secret_is_shown(value: str) -> None:
         "# Basic training of a model",
     ],
 )
-def test_secret_shape_ignores_code_that_reads_secrets(code: str) -> None:
+def test_code_that_reads_secrets_is_not_a_secret(code: str) -> None:
     assert not token_kind(code)

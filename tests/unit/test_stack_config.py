@@ -116,7 +116,7 @@ def test_main_folder_or_binary_file_is_rejected(tmp_path: Path, capsys: pytest.C
     assert text == "Pulumi.bytes.yaml: is not UTF-8 text; save it as UTF-8"
 
 
-def test_main_problem_of_job_variable_names_it(
+def test_main_problem_with_job_variable_has_its_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JOB", "typo")
@@ -133,7 +133,7 @@ def test_load_file_secret_must_be_encrypted(tmp_path: Path) -> None:
         load_file(write(tmp_path, text.replace("{secure: v1:abc}", "abc")))
 
 
-def test_load_file_unused_secret_in_clear_is_rejected(tmp_path: Path) -> None:
+def test_load_file_unused_secret_in_plain_text_is_rejected(tmp_path: Path) -> None:
     text = "config: {platform: {kind: local}, jobs: [], 'secrets:wandb': hunter2, 'secrets:hub': {secure: v1:abc}}"
     with pytest.raises(ConfigError) as caught:
         load_file(write(tmp_path, text))
@@ -142,7 +142,7 @@ def test_load_file_unused_secret_in_clear_is_rejected(tmp_path: Path) -> None:
     assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
 
 
-def test_load_file_provider_secret_in_clear_is_rejected(tmp_path: Path) -> None:
+def test_load_file_provider_secret_in_plain_text_is_rejected(tmp_path: Path) -> None:
     text = "config: {platform: {kind: local}, jobs: [], 'aws:region': us-west-2, 'gcp:credentials': hunter2}"
     with pytest.raises(ConfigError) as caught:
         load_file(write(tmp_path, text))

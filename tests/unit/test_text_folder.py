@@ -81,7 +81,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_folder_with_text_is_accepted_as_by_the_trainer(name: str, project: Path) -> None:
+def test_folder_with_text_is_accepted_by_settings_and_trainer(name: str, project: Path) -> None:
     folder = write(project / "texts", GOOD[name])
     parse(on_folder())
     Texts(LanguageConfig(data_dir=str(folder)), ReaderRank())
@@ -137,7 +137,7 @@ def test_only_first_files_and_first_lines_are_read(tmp_path: Path, monkeypatch: 
     check_texts(spec(), folder)
 
 
-def test_links_count_by_their_targets_and_no_pipe_is_opened(tmp_path: Path) -> None:
+def test_links_are_followed_and_pipes_are_skipped(tmp_path: Path) -> None:
     folder = write(tmp_path / "texts", {"test/a.txt": "text", "other/a.txt": "text"})
     (folder / "train").mkdir()
     os.mkfifo(folder / "train" / "b.jsonl")
@@ -148,5 +148,5 @@ def test_links_count_by_their_targets_and_no_pipe_is_opened(tmp_path: Path) -> N
     check_texts(spec(), folder)
 
 
-def test_endings_and_key_are_the_trainers() -> None:
+def test_endings_and_key_equal_those_of_trainer() -> None:
     assert (tuple(ENDINGS.values()), TEXT_KEY) == (TRAINER_ENDINGS, TRAINER_TEXT_KEY)
