@@ -159,13 +159,9 @@ def test_prebuilt_image_without_xla_is_rejected_for_tpus() -> None:
     assert [each.code for each in configuration_conflicts(config.cloud, config.jobs)] == ["job.image.not_built"]
 
 
-ELASTIC = {"min_hosts": 1, "max_hosts": 2}
-
-
 def cached(folder: str) -> dict[str, Any]:
     """Return a configuration with a job that caches decoded images."""
-    data = "/opt/trainyard/tiny-imagenet"
-    return job(recipe="imagenet", flags={"fake_data": False, "data_dir": data, "cache_dir": folder})
+    return imagenet(data_dir="/opt/trainyard/tiny-imagenet", cache_dir=folder)
 
 
 def bucket(url: str, **changes: Any) -> dict[str, Any]:
@@ -179,7 +175,11 @@ FOLDER_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (cached("/cache"), "job.cache_dir.read_only", "jobs.0.flags.cache_dir"),
     (cached("s3://team/cache"), "job.cache_dir.read_only", "jobs.0.flags.cache_dir"),
     (bucket("file:///tmp/ck", hosts=2), "job.bucket.of_each_host", "jobs.0.flags.bucket"),
-    (bucket("file:///dev/shm/ck", elastic=ELASTIC), "job.bucket.of_each_host", "jobs.0.flags.bucket"),
+    (
+        bucket("file:///dev/shm/ck", elastic={"min_hosts": 1, "max_hosts": 2}),
+        "job.bucket.of_each_host",
+        "jobs.0.flags.bucket",
+    ),
 ]
 """Configurations with the code and path of their problem."""
 

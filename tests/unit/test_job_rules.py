@@ -311,6 +311,7 @@ SCRIPT = {"recipe": None, "script": "/opt/train.py"}
     ("name", "values"),
     [
         ("RANK", job()),
+        ("MASTER_ADDR", job()),
         ("TPU_WORKER_ID", cloud(accelerator="v4-32")),
         ("PJRT_DEVICE", job(runtime="xla")),
         ("JOB_COMPLETION_INDEX", job()),
@@ -338,8 +339,9 @@ def test_variable_of_pods_is_rejected_as_secret_only(name: str) -> None:
 
 
 def test_pjrt_device_without_xla_is_rejected() -> None:
-    problem = ("job.environment.pjrt_device", "jobs.0.secrets.PJRT_DEVICE")
-    assert problems_of(job(secrets={"PJRT_DEVICE": "wandb"})) == [problem]
+    for key in ("environment", "secrets"):
+        problem = ("job.environment.pjrt_device", f"jobs.0.{key}.PJRT_DEVICE")
+        assert problems_of(job(**{key: {"PJRT_DEVICE": "cpu"}})) == [problem]
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,6 @@ def test_eks_default_version_is_newest_with_three_months_of_support() -> None:
     assert left > timedelta(days=90), "add the newer versions of EKS to infra/hardware/versions.py"
 
 
-def test_eks_versions_were_checked_within_four_months() -> None:
-    # EKS adds a version about once in four months.
-    age = TODAY - EKS_VERSIONS_CHECKED
-    assert age < timedelta(days=130), "compare infra/hardware/versions.py with AWS's table and set the day"
-
-
 @pytest.mark.parametrize("version", ["1.34", "1.35.2-gke.100"])
 def test_gke_version_is_offered_until_last_day_of_standard_support(version: str) -> None:
     last = GKE_STANDARD_ENDS[int(version.split(".")[1])]
@@ -93,7 +87,12 @@ def test_gke_versions_newest_end_of_support_is_three_months_away() -> None:
     assert left > timedelta(days=90), "add the dates of GKE's release schedule to infra/hardware/versions.py"
 
 
-def test_gke_versions_were_checked_within_four_months() -> None:
-    # GKE adds a version about once in four months.
-    age = TODAY - GKE_VERSIONS_CHECKED
-    assert age < timedelta(days=130), "compare infra/hardware/versions.py with GKE's release schedule and set the day"
+@pytest.mark.parametrize(
+    ("checked", "source"),
+    [(EKS_VERSIONS_CHECKED, "AWS's table"), (GKE_VERSIONS_CHECKED, "GKE's release schedule")],
+    ids=["eks", "gke"],
+)
+def test_versions_were_checked_within_four_months(checked: date, source: str) -> None:
+    # EKS and GKE each add a version about once in four months.
+    age = TODAY - checked
+    assert age < timedelta(days=130), f"compare infra/hardware/versions.py with {source} and set the day"

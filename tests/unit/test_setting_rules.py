@@ -57,13 +57,6 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(flags={"device": "xla"}), "job.device.no_xla", "jobs.0.flags.device"),
     (cloud(accelerator="v4-32", flags={"device": "cpu"}), "job.device.not_cpu", "jobs.0.flags.device"),
     (job(runtime="xla", flags={"compile": True}), "job.compile.on_xla", "jobs.0.flags.compile"),
-    (job(environment={"MASTER_ADDR": "a"}), "job.environment.taken", "jobs.0.environment.MASTER_ADDR"),
-    (
-        cloud(accelerator="v4-32", environment={"TPU_WORKER_ID": 0}),
-        "job.environment.taken",
-        "jobs.0.environment.TPU_WORKER_ID",
-    ),
-    (job(environment={"PJRT_DEVICE": "CPU"}), "job.environment.pjrt_device", "jobs.0.environment.PJRT_DEVICE"),
     (job(recipe="imagenet", flags={"fake_data": False}), "job.fake_data.no_data_dir", "jobs.0.flags.fake_data"),
     (
         cloud(accelerator="nvidia-l4", processes_per_host=2),
@@ -83,7 +76,6 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (job(time_to_live=60), "settings.unknown_key", "jobs.0.time_to_live"),
     (job(resources={"cpu": 0}), "settings.cpu", "jobs.0.resources.cpu"),
     (job(resources={"memory": "2GB"}), "settings.memory", "jobs.0.resources.memory"),
-    (job(shared_memory="1Gi"), "job.shared_memory.too_large", "jobs.0.shared_memory"),
     (job(flags={"epochs": "two"}), "job.flags.wrong_value", "jobs.0.flags.epochs"),
     (job(flags={"--lr": 1}), "settings.key.flag_name", "jobs.0.flags.--lr"),
     (job(flags={"lr": [1]}), "settings.flag_value", "jobs.0.flags.lr"),
