@@ -77,6 +77,10 @@ def command_lane(words: Iterable[object]) -> Lane:
     return Lane.PULUMI if any(name.startswith("pulumi") for name in names) else Lane.PROCESS
 
 
+LANE = pytest.StashKey[Lane]()
+"""Lane of a collected test."""
+
+
 class Recorder:
     """Highest lane that the current test or fixture has used, and the call that used it."""
 
@@ -197,33 +201,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select the requested tests. Slow lanes come first, so that no worker is left with a long test at the end."""
     table = read_table()
+    slowest: dict[Path, Lane] = {}
     for item in items:
         lane = lane_of(function_id(item.nodeid), table)
         # The table lacks long tests that have not run here.
         item.stash[LANE] = max(lane, Lane.CLUSTER) if item.get_closest_marker("long") else lane
+        slowest[item.path] = max(slowest.get(item.path, Lane.FAST), item.stash[LANE])
     chosen = _chosen(config)
     left = [item for item in items if not chosen(item)]
     if left:
         config.hook.pytest_deselected(items=left)
     if hasattr(config, "workeroutput"):
         config.workeroutput["left"] = len(left)
-    slowest = {path: max(each.stash[LANE] for each in group) for path, group in _by_file(items).items()}
     items[:] = sorted(
         (item for item in items if chosen(item)),
         key=lambda each: -slowest[each.path] if each.stash[LANE] else 0,
     )
     for item in items:
         item.user_properties.append(("lane", item.stash[LANE].label))
-
-
-LANE = pytest.StashKey[Lane]()
-
-
-def _by_file(items: list[pytest.Item]) -> dict[Path, list[pytest.Item]]:
-    found: dict[Path, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        found[item.path].append(item)
-    return found
 
 
 def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:

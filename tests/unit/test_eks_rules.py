@@ -127,14 +127,14 @@ def test_eks_valid_settings_are_accepted(platform: dict[str, Any]) -> None:
 
 
 def test_eks_up_problems_reject_documentation_ranges() -> None:
-    public, reserved = "8.8.8.8/32", "203.0.113.128/25"
+    public, documentation = "8.8.8.8/32", "203.0.113.128/25"
     found = [
         parse({"platform": eks(authorized_networks=networks), "jobs": []}).cloud.up_problems("/checkout", "eks")
-        for networks in ([public], [public, reserved])
+        for networks in ([public], [public, documentation])
     ]
     assert found[0] == []
     (line,) = found[1]
-    assert reserved in line
+    assert documentation in line
 
 
 def cluster_settings(**changes: Any) -> EksConfig:
