@@ -178,8 +178,7 @@ ROWS = {
         ),
         (
             "They check inputs against tables of facts from the providers' source",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_googles_provider_rejects",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_awss_provider_rejects",
+            "tests/rehearsal/test_facts.py::test_check_rejects_what_the_real_provider_rejects",
         ),
         (
             "This also excludes a stack whose name has the same beginning.",
@@ -189,8 +188,8 @@ ROWS = {
         (
             "finds them by the same label and their `Name`. It finds resources without tags by the resources that they "
             "connect.",
-            "tests/rehearsal/test_recovery.py::test_looked_up_finds_a_resource_by_its_tags",
-            "tests/rehearsal/test_recovery.py::test_looked_up_finds_a_resource_without_tags_by_its_parts",
+            "tests/rehearsal/test_recovery.py::test_find_in_cloud_finds_a_resource_by_its_tags",
+            "tests/rehearsal/test_recovery.py::test_find_in_cloud_finds_a_resource_without_tags_by_its_parts",
         ),
     ),
 }

@@ -61,7 +61,7 @@ ROWS = {
         ),
         (
             "`may exist in the cloud without being in the state`",
-            "tests/rehearsal/test_recovery.py::test_adopt_pending_names_what_the_user_must_look_for",
+            "tests/rehearsal/test_recovery.py::test_adopt_pending_lists_resources_that_the_user_must_look_for",
         ),
         (
             "each first cleans up after the dead run",

@@ -51,7 +51,7 @@ ROWS = {
         (
             "An existing cluster (`kubeconfig`) and a stack with `image.prebuilt` build no image.",
             "tests/unit/test_requirements_and_data.py"
-            "::test_requirements_over_an_image_that_takes_no_packages_have_code",
+            "::test_requirements_with_an_image_that_cannot_get_packages_have_code",
         ),
         (
             "`trainyard init` adds `requirements: requirements.txt` if the folder has that file.",
@@ -197,7 +197,7 @@ ROWS = {
         ),
         (
             "The flags of each recipe.",
-            "tests/unit/test_trainer_flags.py::test_flag_texts_are_accepted_alike_by_stack_and_trainer",
+            "tests/unit/test_trainer_flags.py::test_stack_and_trainer_accept_the_same_flag_texts",
             "tests/trainer/test_config.py::test_command_line_is_frozen",
         ),
     ),

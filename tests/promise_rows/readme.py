@@ -50,35 +50,35 @@ ROWS = {
         ),
         (
             "a convolutional network on 10,000 real handwritten digits, two hosts, DDP over gloo",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[local]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[local]",
             "tests/end_to_end/test_local_stack.py::test_up_trains_digits_to_97_percent",
         ),
         (
             "two hosts with two T4 each",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[dev]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[dev]",
             "tests/rehearsal/test_rehearsal.py::test_dev_stack_has_two_hosts_with_two_gpus_each",
         ),
         (
             "two hosts with two V100 each",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[gke-v100]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[gke-v100]",
         ),
         (
             "a language model of 7 billion weights on two hosts with eight H200 each, spot",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[gke-h200]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[gke-h200]",
             "tests/rehearsal/test_rehearsal.py::test_h200_stack_trains_on_eight_gpus_of_each_host",
         ),
         (
             "a language model of 7 billion weights on two hosts with eight H100 each",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[eks-p5]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[eks-p5]",
         ),
         (
             "a TPU v4 slice of 2x2x4 chips, spot",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[gke-tpu]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[gke-tpu]",
             "tests/components/test_gke_pools.py::test_gke_pool_multi_host_slice",
         ),
         (
             "a PyTorchJob, an MPIJob and an MXJob under the Kubeflow operators",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[eks]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[eks]",
         ),
         (
             "creates, runs and destroys a cloud stack in a simulated cloud, without an account",
@@ -105,7 +105,7 @@ ROWS = {
         (
             "Several jobs can share the machine if their `resources` set the requests of each host",
             "tests/unit/test_docs.py::test_page_stacks_are_valid_on_smallest_machine[README.md]",
-            "tests/unit/test_local_capacity.py::test_local_capacity_second_job_without_room_is_rejected",
+            "tests/unit/test_local_capacity.py::test_local_capacity_second_job_beyond_capacity_is_rejected",
         ),
         (
             "uses an existing cluster instead",
@@ -197,8 +197,8 @@ ROWS = {
         ),
         (
             "NAME= for a concurrent one",
-            "tests/rehearsal/test_folder.py::test_only_one_rejects_a_name_in_use",
-            "tests/rehearsal/test_folder.py::test_reserve_port_returns_a_port_of_its_own_for_each_process_and_name",
+            "tests/rehearsal/test_folder.py::test_rehearsal_lock_rejects_a_name_in_use",
+            "tests/rehearsal/test_folder.py::test_reserve_port_differs_by_process_and_name",
         ),
         (
             "follow the logs of all ranks (JOB=NAME for one job)",

@@ -167,7 +167,7 @@ ROWS = {
     "docs/several-jobs.md": (
         (
             "Jobs that cannot fit are rejected when the settings are read",
-            "tests/unit/test_local_capacity.py::test_local_capacity_second_job_without_room_is_rejected",
+            "tests/unit/test_local_capacity.py::test_local_capacity_second_job_beyond_capacity_is_rejected",
         ),
     ),
     "docs/wandb.md": (

@@ -32,7 +32,7 @@ ROWS = {
         ),
         (
             "Reading a stack's settings checks both.",
-            "tests/unit/test_language_rules.py::test_wrong_sizes_are_rejected",
+            "tests/unit/test_language_rules.py::test_language_flags_that_break_a_rule_are_rejected",
         ),
         (
             "Any number and grouping of ranks can resume from it.",

@@ -1,4 +1,4 @@
-"""Many different stacks, written only from docs/config.md: every accelerator, capacity and kind of job."""
+"""Different stacks, written only from docs/config.md: all accelerators, capacities and kinds of jobs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ BLOCK = "capacity-block:cr-0123456789abcdef0"
 
 
 def pool(name: str, machine_type: str, nodes: int = 2, **keys: Any) -> dict[str, Any]:
+    """Return a pool of a machine type."""
     return {"name": name, "machine_type": machine_type, "nodes": nodes, **keys}
 
 
 def job(accelerator: str | None = None, gpus: int | None = None, hosts: int = 1, **keys: Any) -> dict[str, Any]:
-    """Return a job that requests for each host two CPUs per GPU, or four CPUs."""
+    """Return a job whose hosts each request two CPUs per GPU, or four CPUs without a GPU."""
     found = {"name": "train", "recipe": "digits", "resources": {"cpu": 2 * (gpus or 2), "memory": "8Gi"}, **keys}
     if "script" in keys:
         del found["recipe"]
@@ -25,16 +26,19 @@ def job(accelerator: str | None = None, gpus: int | None = None, hosts: int = 1,
 
 
 def gke(zone: str, pools: list[dict[str, Any]], *jobs: dict[str, Any], **keys: Any) -> Stack:
+    """Return a stack on GKE."""
     platform = {"kind": "gke", "project": "some-project", "zone": zone, "name": "varied", "pools": pools, **keys}
     return {"platform": platform, "jobs": list(jobs)}
 
 
 def eks(region: str, pools: list[dict[str, Any]], *jobs: dict[str, Any], **keys: Any) -> Stack:
+    """Return a stack on EKS."""
     platform = {"kind": "eks", "region": region, "name": "varied", "pools": pools, **keys}
     return {"platform": platform, "jobs": list(jobs)}
 
 
 def slices(accelerator: str, **keys: Any) -> dict[str, Any]:
+    """Return a pool of TPU slices."""
     return {"name": "tpu", "accelerator": accelerator, **keys}
 
 
@@ -140,4 +144,4 @@ STACKS: dict[str, Stack] = {
         "us-west-2", [pool("cpu", "c7i.8xlarge")], job(hosts=2), zones=["us-west-2a", "us-west-2b"]
     ),
 }
-"""Stacks by the feature that they show."""
+"""Feature of each stack -> its settings."""

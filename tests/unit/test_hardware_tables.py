@@ -1,4 +1,4 @@
-"""Tables of machine types, GPUs and TPU slices: relations between the rows, and hardware that does not exist."""
+"""Tables of machine types, GPUs and TPU slices: consistent rows, documented values, and errors for unknown hardware."""
 
 from __future__ import annotations
 
@@ -160,8 +160,8 @@ def test_unknown_machine_type_suggests_similar_types() -> None:
         gce_machine("zzz")
 
 
-DOCUMENTED = [
-    # accelerator type, topology, machine type, hosts, chips per host:
+DOCUMENTED_SLICES = [
+    # Accelerator type, topology, machine type, hosts, chips per host:
     # https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
     ("v4-8", "2x2x1", "ct4p-hightpu-4t", 1, 4),
     ("v4-16", "2x2x2", "ct4p-hightpu-4t", 2, 4),
@@ -188,7 +188,7 @@ DOCUMENTED = [
 ]
 
 
-@pytest.mark.parametrize(("accelerator", "topology", "machine", "hosts", "chips_per_host"), DOCUMENTED)
+@pytest.mark.parametrize(("accelerator", "topology", "machine", "hosts", "chips_per_host"), DOCUMENTED_SLICES)
 def test_tpu_slice_equals_documentation(
     accelerator: str, topology: str, machine: str, hosts: int, chips_per_host: int
 ) -> None:
@@ -226,3 +226,9 @@ def test_is_tpu_recognizes_tpu_types() -> None:
 def test_tpu_zones_cover_every_generation() -> None:
     assert set(TPU_ZONES) == set(GENERATIONS)
     assert all(zones <= TPU_ZONES[generation] for generation, zones in TPU_FLEX_START_ZONES.items())
+
+
+def test_gpu_memory_equals_that_in_its_name() -> None:
+    for name, gpu in GPUS.items():
+        size = name.rpartition("-")[2]
+        assert not size.endswith("gb") or gpu.memory_gib == int(size.removesuffix("gb"))

@@ -1,4 +1,4 @@
-"""Quota that a platform needs, by the clouds' own names."""
+"""Quota that a platform needs, by the names that the clouds use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stack.config import parse
 
 
 def needed(platform: dict[str, Any]) -> dict[str, int]:
-    """Return the amount of each quota by its name."""
+    """Return the amount of each quota that a platform needs, by its name."""
     return {each.name: each.amount for each in parse({"platform": platform, "jobs": []}).cloud.quota()}
 
 
