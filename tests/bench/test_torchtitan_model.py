@@ -46,7 +46,7 @@ def copy_weights(own: Any, theirs: TorchtitanModel, sizes: Sizes) -> None:
         layer.ffn_norm.weight.copy_(block.feed_forward_norm.weight)
 
 
-def test_models_with_the_same_weights_give_the_same_scores() -> None:
+def test_torchtitan_and_trainer_models_with_the_same_weights_give_the_same_scores() -> None:
     own = Decoder(SMALL.sizes, vocabulary=SMALL.vocabulary, rope_base=SMALL.rope_base)
     initialize(own, seed=0)
     theirs = torchtitan_model(SMALL, CPU)

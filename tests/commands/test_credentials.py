@@ -39,7 +39,7 @@ def add_login(machine: Path, scheme: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("scheme", "remedy"), [("gs", "`gcloud auth application-default login`"), ("s3", "`aws sso login`")]
 )
-def test_machine_without_credentials_is_told_how_to_log_in(machine: Path, scheme: str, remedy: str) -> None:
+def test_machine_without_credentials_names_the_login_command(machine: Path, scheme: str, remedy: str) -> None:
     found = missing_credentials(scheme, {"HOME": str(machine)})
     assert found.startswith("this machine has no credentials for ")
     assert remedy in found
@@ -54,7 +54,7 @@ def test_login_of_the_user_without_the_clouds_command_is_accepted(machine: Path,
     ("scheme", "program"),
     [("gs", "gcloud"), ("s3", "aws")],
 )
-def test_login_that_the_cloud_rejects_gives_its_reason(machine: Path, scheme: str, program: str) -> None:
+def test_login_that_the_cloud_rejects_names_its_reason(machine: Path, scheme: str, program: str) -> None:
     environment = add_login(machine, scheme)
     add_program(machine, program, "echo 'first line' >&2; echo 'token is expired' >&2; exit 1")
     found = missing_credentials(scheme, environment)
@@ -66,7 +66,7 @@ def test_login_that_the_cloud_rejects_gives_its_reason(machine: Path, scheme: st
 @pytest.mark.parametrize(
     ("scheme", "file", "text"), [("gs", "product", "Google Compute Engine"), ("s3", "vendor", "Amazon EC2")]
 )
-def test_machine_of_the_cloud_itself_needs_no_login(machine: Path, scheme: str, file: str, text: str) -> None:
+def test_machine_in_the_cloud_needs_no_login(machine: Path, scheme: str, file: str, text: str) -> None:
     (machine / file).write_text(f"{text}\n", encoding="utf-8")
     assert missing_credentials(scheme, {"HOME": str(machine)}) == ""
 

@@ -93,7 +93,7 @@ def test_page_needs_the_token_and_a_host_of_this_machine(server: Server) -> None
     assert get(server, f"/{server.token}/other")[0] == 404
 
 
-def test_address_without_its_last_slash_leads_to_the_page(server: Server) -> None:
+def test_address_without_its_last_slash_redirects_to_the_page(server: Server) -> None:
     with urlopen(server.url.removesuffix("/"), timeout=10) as answer:
         assert (answer.status, answer.url) == (200, server.url)
         assert answer.read().decode() == server.page
@@ -208,7 +208,7 @@ def dashboard(marker: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         yield process, url
 
 
-def test_ctrl_c_with_an_open_page_prints_one_line_and_tells_the_page(tmp_path: Path) -> None:
+def test_ctrl_c_with_an_open_page_prints_one_line_and_ends_the_stream(tmp_path: Path) -> None:
     with dashboard(tmp_path / "gone") as (process, url), stream(url) as events:
         assert next(events)[0] in ("waiting", "problem")
         process.send_signal(signal.SIGINT)
@@ -217,7 +217,7 @@ def test_ctrl_c_with_an_open_page_prints_one_line_and_tells_the_page(tmp_path: P
     assert (process.returncode, text) == (130, f"make dashboard: stopped; {STILL_RUNNING}\n")
 
 
-def test_last_stack_that_is_gone_ends_the_dashboard_with_an_open_page(tmp_path: Path) -> None:
+def test_dashboard_with_an_open_page_ends_when_its_last_stack_is_gone(tmp_path: Path) -> None:
     with dashboard(tmp_path / "gone") as (process, url), stream(url) as events:
         names = iter(name for name, _ in events)
         assert next(name for name in names if name == "problem")
@@ -231,7 +231,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no browser draws the dashboard: chromium is not installed")
-def test_browser_draws_ranks_curves_time_line_and_nodes(server: Server, tmp_path: Path) -> None:
+def test_browser_draws_ranks_curves_timeline_and_nodes(server: Server, tmp_path: Path) -> None:
     assert CHROMIUM is not None
     server.hub.put("dev", document(observed()))
     words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]

@@ -36,7 +36,7 @@ def test_up_interrupted_once_finishes_the_current_creation(slow: Slow) -> None:
     assert slow.created == ["first", "second"]
 
 
-def test_destroy_interrupted_once_is_destroyed_only_after_its_last_deletion(slow: Slow) -> None:
+def test_destroy_interrupted_once_is_complete_only_after_its_last_deletion(slow: Slow) -> None:
     (slow.folder / "end").touch()
     slow.end(slow.start(), 0)
     said = slow.destroy_and_interrupt("second")

@@ -342,7 +342,7 @@ def test_confirm_accepts_only_yes(answer: str, is_yes: bool, monkeypatch: pytest
             confirm("Delete it")
 
 
-def test_confirm_takes_the_end_of_the_input_as_no(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confirm_at_the_end_of_the_input_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def end(_question: str) -> str:
         raise EOFError
 

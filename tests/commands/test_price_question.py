@@ -174,7 +174,7 @@ def test_check_account_without_the_clouds_command_says_that_the_quota_is_unknown
         ),
     ],
 )
-def test_check_account_that_cannot_be_used_is_an_error(
+def test_check_account_of_an_unusable_account_is_an_error(
     monkeypatch: pytest.MonkeyPatch, login: str, answer: Any, message: str
 ) -> None:
     set_account(monkeypatch, login, answer)

@@ -34,7 +34,7 @@ NESTED = [
 ]
 
 
-def test_spans_nest_and_own_time_leaves_out_inner_operations() -> None:
+def test_spans_nest_and_own_time_excludes_inner_operations() -> None:
     found = {(span.name, span.start): (span.depth, own) for span, _, own in spans(NESTED)}
     assert found == {
         ("outer", 0): (0, 50),

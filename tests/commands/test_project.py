@@ -75,7 +75,7 @@ def test_hints_name_the_project_only_outside_of_it(project: Path, monkeypatch: p
     assert make_command("down", STACK="dev") == f"`trainyard down --stack dev --project {project}`"
 
 
-def test_program_of_a_project_runs_the_checkouts(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_of_a_project_runs_the_program_of_the_checkout(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "PROJECT", project)
     monkeypatch.setattr(environment, "STATE", project / ".trainyard")
     folder = environment.program_folder()
@@ -109,7 +109,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def test_script_takes_the_source_files_of_its_folder_along(tmp_path: Path) -> None:
+def test_script_includes_the_source_files_of_its_folder(tmp_path: Path) -> None:
     write(tmp_path, FILES)
     script = read_script("./train.py", tmp_path)
     assert set(script.files) == {"train.py", "helper.py", "inner/more.py", "settings.json"}
@@ -216,7 +216,7 @@ def test_init_with_a_script_without_dot_names_the_project(project: Path, monkeyp
         init(project, "first", {"program": "train.py"})
 
 
-def test_salt_of_pulumi_is_kept_out_of_the_named_folder(project: Path) -> None:
+def test_settings_without_salt_removes_the_salt_that_pulumi_adds(project: Path) -> None:
     text = (project / "Pulumi.dev.yaml").read_text(encoding="utf-8")
     with settings_without_salt(project):
         for name in ("dev", "other"):
@@ -272,7 +272,7 @@ def test_find_script_prefers_usual_names(names: list[str], expected: str, tmp_pa
 @pytest.mark.parametrize(
     ("program", "name"), [("./My_Model 2.py", "my-model-2"), ("./2.py", "train"), ("digits", "digits")]
 )
-def test_job_name_is_a_valid_name(program: str, name: str) -> None:
+def test_job_name_is_derived_from_the_program(program: str, name: str) -> None:
     assert job_name(program) == name
     assert settings(Answers(platform="local", program=program, hosts=1), "x")
 
@@ -306,7 +306,7 @@ def test_config_shows_settings_of_a_project_with_defaults(project: Path) -> None
     assert json.loads(done.stdout)["jobs"][0]["restarts"] == 1
 
 
-def test_folder_in_place_of_a_settings_file_is_left_alone(tmp_path: Path) -> None:
+def test_settings_without_salt_keeps_folders_named_like_settings_files(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.local.yaml").mkdir()
     with settings_without_salt(tmp_path):
         (tmp_path / "Pulumi.mine.yaml").mkdir()

@@ -101,7 +101,7 @@ def test_folded_output_of_a_failure_without_a_diagnostic_has_the_end_of_the_log(
     assert show(status=255, log="panic: lost\n") == ["  panic: lost"]
 
 
-def test_folded_output_shows_warnings_and_prints_but_not_passing_messages(show: Show) -> None:
+def test_folded_output_shows_warnings_and_prints_but_no_temporary_messages(show: Show) -> None:
     assert show(
         message("deprecated", "warning"),
         message("[1/2] Waiting", "info", ephemeral=True),
@@ -111,7 +111,7 @@ def test_folded_output_shows_warnings_and_prints_but_not_passing_messages(show: 
     ) == ["  warning: deprecated", "  local cluster: node local-0 is ready"]
 
 
-def test_folded_output_leaves_out_the_warning_about_unfinished_operations(show: Show) -> None:
+def test_folded_output_omits_the_warning_about_unfinished_operations(show: Show) -> None:
     pending = (
         "Attempting to deploy or update resources with 1 pending operations from previous deployment.\n"
         "  * urn:pulumi:dev::slow::pulumi-python:dynamic:Resource::first, interrupted while creating\n"
@@ -166,7 +166,7 @@ def test_folded_output_of_a_change_of_jobs_names_the_jobs(tmp_path: Path, monkey
     assert end.startswith("the jobs of stack dev: destroyed after")
 
 
-def test_folded_output_without_a_terminal_says_what_runs_from_time_to_time(
+def test_folded_output_without_a_terminal_prints_running_operations_periodically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pulumi_output, "STATE", tmp_path)

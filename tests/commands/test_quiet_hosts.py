@@ -108,26 +108,26 @@ def test_quiet_host_is_reported_once_with_the_command_for_its_log(followed: Foll
     assert followed.print(1, "start rank=1/2") == ["ok/1 prints again"]
 
 
-def test_quiet_host_of_the_program_names_its_command(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quiet_host_under_trainyard_names_its_command(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_COMMAND", "trainyard")
     followed.print(1, "start rank=1/2")
     assert any(line.endswith("see `trainyard logs ok --rank 1`") for line in followed.poll(121))
 
 
-def test_host_that_never_prints_is_reported_only_if_no_host_prints(followed: Followed) -> None:
+def test_hosts_that_never_print_are_reported_if_no_host_prints(followed: Followed) -> None:
     assert len(followed.poll(121)) == 2
     followed.print(0, "epoch 1")
     followed.cluster.hosts = [HOSTS[1]]
     assert followed.poll(10) == []
 
 
-def test_host_that_is_silent_while_another_prints_and_never_printed_is_no_news(followed: Followed) -> None:
+def test_host_that_never_prints_is_not_reported_while_another_prints(followed: Followed) -> None:
     for _ in range(5):
         followed.print(0, "epoch 1")
         assert followed.poll(60) == []
 
 
-def test_pause_as_long_as_an_earlier_one_is_no_news(followed: Followed) -> None:
+def test_pause_is_reported_only_beyond_three_times_the_longest_earlier_one(followed: Followed) -> None:
     for _ in range(2):
         followed.print(0, "train step=1")
         followed.now += 100

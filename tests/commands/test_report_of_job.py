@@ -82,7 +82,7 @@ def job_report(**changes: Any) -> JobReport:
 
 
 @pytest.mark.parametrize("name", ["rank-0.jsonl", "rank-0/1795687200.000.jsonl"])
-def test_read_events_of_rank_0_skips_a_line_that_is_cut_off(name: str, tmp_path: Path) -> None:
+def test_read_events_of_rank_0_skips_a_truncated_line(name: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     lines = [json.dumps(each) for each in (EVENTS[1], EVENTS[0])]
     (tmp_path / name).write_text("\n".join([*lines, '{"event": "tra']), encoding="utf-8")
@@ -193,7 +193,7 @@ def test_report_counts_a_restart_that_the_cluster_knows_before_rank_0_prints_aga
     assert (found.as_json()["attempts"], attempts_tile(page(found))) == (2, "1 restart or resume")
 
 
-def test_page_leaves_out_keys_without_a_value() -> None:
+def test_page_omits_keys_without_a_value() -> None:
     record = {**RECORD, "chips": 0}
     text = page(job_report(record=record, rank_states={0: "succeeded"}, events=[EVENTS[0], event("checkpoint", 5)]))
     assert "<th>chips</th>" not in text
@@ -202,13 +202,13 @@ def test_page_leaves_out_keys_without_a_value() -> None:
     assert "<th>chips</th><td>4</td>" in page(job_report(record={**RECORD, "chips": 4}))
 
 
-def test_last_label_of_an_axis_is_inside_of_the_picture() -> None:
+def test_curves_keep_the_last_label_of_an_axis_inside_the_picture() -> None:
     drawn = curves([Series(name="loss", points=[(74_000, 2.0), (82_000, 1.0)])], unit="loss")
     assert re.search(r'<text x="748.0" y="210" text-anchor="end">82,000</text>', drawn)
     assert re.search(r'<text x="62.0" y="210" text-anchor="middle">74,000</text>', drawn)
 
 
-def test_last_events_are_those_of_each_rank_in_files_or_parts(tmp_path: Path) -> None:
+def test_last_events_of_each_rank_come_from_its_file_or_parts(tmp_path: Path) -> None:
     (tmp_path / "rank-0.jsonl").write_text(json.dumps(event("train", 3, rate=1.0)) + "\n", encoding="utf-8")
     (tmp_path / "rank-12").mkdir()
     for name, value in (("1.000.jsonl", 2.0), ("2.000.jsonl", 3.0)):
@@ -219,7 +219,7 @@ def test_last_events_are_those_of_each_rank_in_files_or_parts(tmp_path: Path) ->
     assert {rank: each["rate"] for rank, each in last_events(tmp_path).items()} == {0: 1.0, 12: 3.0}
 
 
-def test_curve_of_repeated_steps_has_the_later_run() -> None:
+def test_curve_of_repeated_steps_has_the_values_of_the_later_run() -> None:
     repeated = [event("train", 1, loss=2.0, global_step=5), event("train", 9, loss=1.0, global_step=5)]
     assert job_report(events=repeated).curve("train", "loss") == [(5.0, 1.0)]
 
@@ -307,7 +307,7 @@ def test_page_shows_goodput_by_cause_and_the_ranks_by_speed() -> None:
     ]
 
 
-def test_page_of_a_run_with_lost_steps_says_how_much() -> None:
+def test_page_of_a_run_with_repeated_steps_names_them() -> None:
     again = [event("start", 150), event("train", 160, global_step=50, loss=1.0), event("done", 161)]
     text = page(job_report(events=[*EVENTS[:101], *again]))
     assert "steps that a restart repeated" in text

@@ -26,7 +26,7 @@ def test_run_without_interruption_waits_sets_up_and_trains() -> None:
     assert goodput(found.seconds_by_cause()) == 20
 
 
-def test_run_that_goes_on_counts_the_time_since_its_last_event() -> None:
+def test_run_in_progress_counts_the_time_since_its_last_event() -> None:
     found = times_of([event("start", 0), *steps(1, 11, 10)])
     assert found.seconds_by_cause(until=50)["training"] == 40
     assert found.seconds_by_cause()["training"] == 10
@@ -102,7 +102,7 @@ def test_run_after_the_end_of_another_counts_no_time_between_them() -> None:
     assert goodput(found.seconds_by_cause()) == 50
 
 
-def test_job_that_was_created_again_waits_since_its_creation_only() -> None:
+def test_recreated_job_waits_only_since_its_creation() -> None:
     found = times_of([event("start", 0), *steps(1, 11, 10), event("start", 500), *steps(12, 22, 510)], submitted=480)
     assert found.seconds_by_cause() == {"waiting": 20, "set-up": 20, "training": 20, "stopped": 460}
 

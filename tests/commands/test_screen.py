@@ -67,7 +67,7 @@ def test_json_screen_prints_an_object_a_line_and_keeps_notes_apart(capsys: pytes
     assert "waiting" in capsys.readouterr().err
 
 
-def test_json_screen_of_one_rank_leaves_out_others() -> None:
+def test_json_screen_of_one_rank_omits_others() -> None:
     out = io.StringIO()
     screen = JsonScreen(out, only_rank=1)
     for host in (FIRST, SECOND):

@@ -197,7 +197,7 @@ def test_eks_fabric_node_p6_b300_uses_first_card_for_ip_traffic() -> None:
     assert [each["interfaceType"] for each in interfaces] == ["interface", *["efa-only"] * 16]
 
 
-def test_eks_capacity_block_node_group() -> None:
+def test_eks_capacity_block_node_group_names_its_reservation() -> None:
     found, template = group(**P5, capacity="capacity-block:cr-0123456789abcdef0", zones="us-west-2b")
     assert found["capacityType"] == "CAPACITY_BLOCK"
     assert "instanceTypes" not in found
@@ -253,7 +253,7 @@ def test_eks_spot_node_group_spans_all_zones() -> None:
     assert len(template["vpcSecurityGroupIds"]) == 1
 
 
-def test_eks_device_plugins_are_those_of_pools() -> None:
+def test_eks_device_plugins_follow_pools() -> None:
     def daemons(*pools: dict[str, Any]) -> set[str]:
         return {record.inputs["metadata"]["name"] for record in graph(eks(*pools))[0].of_type("DaemonSet")}
 

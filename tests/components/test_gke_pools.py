@@ -18,7 +18,7 @@ def cluster_of(engine: RecordingEngine) -> dict[str, Any]:
     return record.inputs
 
 
-def test_gke_pool_multi_host_slice() -> None:
+def test_gke_pool_of_multi_host_slice_has_topology_and_hosts() -> None:
     found = pool(**TPU_V4, capacity="spot")
     assert found["placementPolicy"] == {"type": "COMPACT", "tpuTopology": "2x2x4"}
     assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (4, "ct4p-hightpu-4t")
@@ -49,7 +49,7 @@ def test_gke_pool_single_host_slice_has_no_topology() -> None:
     assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (3, "ct5lp-hightpu-8t")
 
 
-def test_gke_pool_per_multi_host_slice() -> None:
+def test_gke_multi_host_slices_have_one_pool_each() -> None:
     found = pools(gke({"accelerator": "v6e-16", "slices": 2}, zone="us-east5-a"))
     assert {name: inputs["nodeCount"] for name, inputs in found.items()} == {"pool-0-0": 4, "pool-0-1": 4}
 

@@ -30,14 +30,14 @@ def test_launcher_submits_the_script_with_its_arguments() -> None:
     assert launcher["args"][2:] == ["sh", "python", "/opt/team/train.py", "--epochs", "3", "$$HOME"]
 
 
-def test_head_computes_nothing_and_has_no_accelerator() -> None:
+def test_head_offers_no_cpus_to_ray_and_has_no_accelerator() -> None:
     head = job(ON_GPUS, **{**GPU, "kind": "ray-job", "queue": None})["spec"]["rayClusterSpec"]["headGroupSpec"]
     assert head["rayStartParams"]["num-cpus"] == "0"
     assert "nodeSelector" not in head["template"]["spec"]
     assert container(head["template"])["resources"]["limits"] == {"cpu": "500m", "memory": f"{HEAD.memory >> 30}Gi"}
 
 
-def test_hosts_are_the_workers_of_every_kind_but_for_their_program() -> None:
+def test_ray_workers_equal_indexed_workers_except_for_their_program() -> None:
     (ray,) = workers(ONE)
     (indexed,) = workers({**ONE, "kind": "indexed-job", "torchrun": False, "processes_per_host": 1})
     for template in (ray, indexed):
@@ -55,7 +55,7 @@ def test_hosts_are_the_workers_of_every_kind_but_for_their_program() -> None:
     assert pod == other
 
 
-def test_ranks_of_a_host_have_a_cpu_each() -> None:
+def test_ray_worker_offers_a_cpu_to_each_of_its_ranks() -> None:
     def params(**changes: Any) -> dict[str, str]:
         (group,) = job(**changes)["spec"]["rayClusterSpec"]["workerGroupSpecs"]
         return dict(group["rayStartParams"])
@@ -72,7 +72,7 @@ def test_hosts_source_their_nccl_environment() -> None:
     assert container(host)["args"][1].startswith(f". {GIB.script} ")
 
 
-def test_variables_of_the_user_win() -> None:
+def test_environment_of_the_user_overrides_ray_variables() -> None:
     found = container(job(environment={"RAY_DEDUP_LOGS": "1"})["spec"]["submitterPodTemplate"])["env"]
     assert [each["value"] for each in found if each["name"] == "RAY_DEDUP_LOGS"] == ["1"]
 

@@ -32,7 +32,7 @@ from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, Placement
 from workloads.spec import JobKind, JobSpec
 
 
-def test_operators_of_jobs_are_those_of_kinds_and_queues() -> None:
+def test_operators_of_jobs_follow_from_kinds_and_queues() -> None:
     alone = {"queue": None}
     assert operators_of([spec(**alone)]) == frozenset()
     assert operators_of([spec(**alone), spec(kind="train-job", **alone)]) == {"trainer", "jobset"}
@@ -210,7 +210,7 @@ def test_job_failure_policy_ends_job_on_launcher_exit() -> None:
     assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("In", list(FINAL_EXIT_CODES))
 
 
-def test_exit_codes_are_as_the_api_server_wants_them() -> None:
+def test_exit_codes_of_failure_policies_are_sorted_unique_and_not_zero() -> None:
     for codes in (FINAL_EXIT_CODES, LOST_EXIT_CODES):
         assert list(codes) == sorted(set(codes))
         assert 0 not in codes

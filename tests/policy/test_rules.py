@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[2]
 EXAMPLES = examples()
 
 
-def test_policy_rules_have_fixtures() -> None:
+def test_policy_rules_all_have_fixtures() -> None:
     assert [rule.name for rule in RULES] == list(FIXTURES)
 
 

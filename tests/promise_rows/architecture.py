@@ -115,9 +115,9 @@ ROWS = {
         ),
         (
             "Programs on PATH or installed by Pulumi take precedence.",
-            "tests/setup/test_pulumi_cli.py::test_cli_on_path_wins_over_installed_ones",
-            "tests/setup/test_pulumi_cli.py::test_host_on_path_wins",
-            "tests/setup/test_kubernetes_plugin.py::test_plugin_of_the_user_wins",
+            "tests/setup/test_pulumi_cli.py::test_cli_on_path_takes_precedence_over_installed_ones",
+            "tests/setup/test_pulumi_cli.py::test_host_on_path_takes_precedence",
+            "tests/setup/test_kubernetes_plugin.py::test_plugin_of_the_user_takes_precedence",
         ),
         (
             "set-up downloads the official release by its checksum",
@@ -125,17 +125,16 @@ ROWS = {
         ),
         (
             "checks that the three are equal",
-            "tests/setup/test_kubernetes_plugin.py::test_version_is_that_of_the_python_package",
-            "tests/setup/test_kubernetes_plugin.py::test_module_is_the_commit_of_that_version",
+            "tests/setup/test_kubernetes_plugin.py::test_plugin_version_equals_the_python_package",
+            "tests/setup/test_kubernetes_plugin.py::test_go_module_is_the_commit_of_the_plugin_version",
         ),
         (
             "with links to the user's other plugins",
-            "tests/setup/test_kubernetes_plugin.py::test_users_other_plugins_are_in_that_home_too",
+            "tests/setup/test_kubernetes_plugin.py::test_home_of_the_checkout_has_other_plugins_of_the_user",
         ),
         (
             "Trainyard does not write to the user's own `~/.pulumi`.",
-            "tests/setup/test_kubernetes_plugin.py"
-            "::test_built_plugin_is_in_a_home_of_the_checkout_and_not_in_the_users",
+            "tests/setup/test_kubernetes_plugin.py::test_built_plugin_is_in_the_home_of_the_checkout_only",
         ),
         (
             "Trainyard rejects a spec that its kind cannot express when it reads the settings.",
@@ -164,7 +163,7 @@ ROWS = {
             "An `up` does not wait for training, but the replacement of a job waits for the end of the old one.",
             "tests/components/test_training_job.py::test_job_update_does_not_wait_for_completion",
             "tests/plugins/test_lifecycle.py"
-            "::test_a_job_that_is_ready_when_created_is_gone_before_its_replacement_comes",
+            "::test_job_that_is_ready_when_created_is_deleted_before_its_replacement_is_created",
         ),
         (
             "An edit changes the pod template and so replaces the job",

@@ -81,7 +81,7 @@ ROWS = {
         ),
         (
             "Each slice of several hosts is a separate node pool; single-host slices are nodes of one pool.",
-            "tests/components/test_gke_pools.py::test_gke_pool_per_multi_host_slice",
+            "tests/components/test_gke_pools.py::test_gke_multi_host_slices_have_one_pool_each",
             "tests/components/test_gke_pools.py::test_gke_pool_single_host_slice_has_no_topology",
         ),
         (

@@ -212,14 +212,14 @@ ROWS = {
         ),
         (
             "each with a fixture that satisfies it and one that breaks it",
-            "tests/policy/test_rules.py::test_policy_rules_have_fixtures",
+            "tests/policy/test_rules.py::test_policy_rules_all_have_fixtures",
         ),
     ),
     "docs/tour.md": (
         (
             "checks credentials, budget and quota, shows what it creates and what that costs an hour, a day and a",
             "tests/commands/test_price_question.py::test_ask_shows_plan_price_and_quota_before_the_question",
-            "tests/commands/test_price_question.py::test_check_account_that_cannot_be_used_is_an_error",
+            "tests/commands/test_price_question.py::test_check_account_of_an_unusable_account_is_an_error",
         ),
         (
             "A script in one file needs no image: `script: ./train.py` is a file next to `Pulumi.mine.yaml`.",

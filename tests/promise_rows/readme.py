@@ -74,7 +74,7 @@ ROWS = {
         (
             "a TPU v4 slice of 2x2x4 chips, spot",
             "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[gke-tpu]",
-            "tests/components/test_gke_pools.py::test_gke_pool_multi_host_slice",
+            "tests/components/test_gke_pools.py::test_gke_pool_of_multi_host_slice_has_topology_and_hosts",
         ),
         (
             "a PyTorchJob, an MPIJob and an MXJob under the Kubeflow operators",
@@ -181,7 +181,7 @@ ROWS = {
         (
             "The Python language host and the launcher of dynamic resources are not Go modules",
             "tests/setup/test_pulumi_cli.py::test_hosts_on_a_bare_machine_are_stand_ins",
-            "tests/setup/test_pulumi_cli.py::test_built_cli_has_the_hosts_next_to_it_that_a_release_has",
+            "tests/setup/test_pulumi_cli.py::test_built_cli_has_the_hosts_of_a_release_next_to_it",
         ),
     ),
     "Makefile": (

@@ -110,7 +110,7 @@ def test_silent_servers_share_one_timeout(silent: str, url: str, tmp_path: Path)
     assert_no_file(tmp_path)
 
 
-def test_refused_connection_leaves_time_for_the_next(url: str, tmp_path: Path) -> None:
+def test_refused_connection_leaves_time_for_the_next_download(url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         closed = f"http://127.0.0.1:{listener.getsockname()[1]}/release"
     downloads = Downloads()
@@ -148,7 +148,7 @@ SUMS = "{other}  runc.arm64\n{digest}  runc.amd64\n{other} *runc.amd64.asc\n"
     ("text", "name"),
     [(CHANGELOG, "(https://example.com/v1/kubernetes-server-linux-amd64.tar.gz)"), (SUMS, "runc.amd64")],
 )
-def test_listed_digest_is_that_of_the_file(text: str, name: str, digest: str) -> None:
+def test_listed_digest_belongs_to_the_named_file(text: str, name: str, digest: str) -> None:
     assert listed_digest(text.format(digest=digest, other="0" * len(digest)), name) == digest
 
 

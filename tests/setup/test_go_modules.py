@@ -90,6 +90,6 @@ def test_read_files_without_a_proxy_names_the_remedy(go_sum: Path) -> None:
         ("off|https://a.example.com", "https://a.example.com"),
     ],
 )
-def test_proxy_is_the_users(monkeypatch: pytest.MonkeyPatch, value: str, url: str) -> None:
+def test_proxy_is_the_first_url_of_goproxy(monkeypatch: pytest.MonkeyPatch, value: str, url: str) -> None:
     monkeypatch.setenv("GOPROXY", value)
     assert proxy() == url

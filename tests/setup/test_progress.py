@@ -55,7 +55,7 @@ def test_run_steps_shows_the_last_duration(capsys: pytest.CaptureFixture[str]) -
     assert "last time" in capsys.readouterr().out
 
 
-def test_run_steps_ignores_durations_that_an_interrupt_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_steps_ignores_a_truncated_file_of_durations(capsys: pytest.CaptureFixture[str]) -> None:
     cache_folder().mkdir(parents=True, exist_ok=True)
     (cache_folder() / "durations.json").write_text('{"a": 1', encoding="utf-8")
     run_steps([step("a", set())])
@@ -72,7 +72,7 @@ def test_first_run_shows_the_estimated_duration(capsys: pytest.CaptureFixture[st
     assert "last time" in capsys.readouterr().out
 
 
-def test_step_without_its_result_raises() -> None:
+def test_run_steps_raises_if_a_step_has_no_result() -> None:
     with pytest.raises(RuntimeError, match="bug in setup"):
         run_steps([Step(name="a", is_done=lambda: False, do=lambda _say: None)])
 

@@ -39,13 +39,13 @@ def test_hosts_on_a_bare_machine_are_stand_ins() -> None:
     assert pulumi_cli.missing_hosts() == ["language", "dynamic"]
 
 
-def test_host_on_path_wins(bare: Path) -> None:
+def test_host_on_path_takes_precedence(bare: Path) -> None:
     program(bare / "bin", "pulumi-language-python")
     assert pulumi_cli.missing_hosts() == ["dynamic"]
 
 
 @pytest.mark.usefixtures("bare")
-def test_release_brings_its_own_hosts() -> None:
+def test_release_has_its_own_hosts() -> None:
     for name in ("pulumi", "pulumi-language-python", "pulumi-resource-pulumi-python"):
         program(pulumi_cli.release_folder(), name)
     assert pulumi_cli.has_cli()
@@ -53,7 +53,7 @@ def test_release_brings_its_own_hosts() -> None:
     assert pulumi_cli.missing_hosts() == []
 
 
-def test_cli_on_path_wins_over_installed_ones(bare: Path) -> None:
+def test_cli_on_path_takes_precedence_over_installed_ones(bare: Path) -> None:
     program(pulumi_cli.release_folder(), "pulumi")
     program(bare / "bin", "pulumi")
     assert pulumi_cli.cli_folders() == []
@@ -61,7 +61,7 @@ def test_cli_on_path_wins_over_installed_ones(bare: Path) -> None:
     assert pulumi_cli.path_folders(bare) == ([], hosts)
 
 
-def test_built_cli_has_the_hosts_next_to_it_that_a_release_has(bare: Path) -> None:
+def test_built_cli_has_the_hosts_of_a_release_next_to_it(bare: Path) -> None:
     program(pulumi_cli.BUILT_CLI.folder, "pulumi")
     cli = bare / "checkout" / ".trainyard" / "cli"
     assert pulumi_cli.path_folders(bare / "checkout") == ([cli], [])
@@ -72,7 +72,7 @@ def test_built_cli_has_the_hosts_next_to_it_that_a_release_has(bare: Path) -> No
     assert {path.name for path in cli.iterdir()} == {"pulumi", "pulumi-resource-pulumi-python"}
 
 
-def test_bundle_replaces_an_older_cli(bare: Path) -> None:
+def test_path_folders_replaces_an_older_cli(bare: Path) -> None:
     for content in ("old", "new"):
         built = program(pulumi_cli.BUILT_CLI.folder, "pulumi")
         draft = built.with_name("draft")
@@ -150,7 +150,7 @@ def test_get_pulumi_without_downloads_builds_after_one_message(lines: list[str])
     assert line.endswith("building from Go modules")
 
 
-def test_get_pulumi_with_an_own_cli_builds_only_the_plugin(bare: Path, lines: list[str]) -> None:
+def test_get_pulumi_with_a_cli_on_path_builds_only_the_plugin(bare: Path, lines: list[str]) -> None:
     program(bare / "bin", "pulumi")
     pulumi_cli.get_pulumi(Downloads(), lines.append)
     assert pulumi_cli.KUBERNETES_PLUGIN.is_built()

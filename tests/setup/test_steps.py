@@ -20,17 +20,17 @@ def names(found: list[Step]) -> list[str]:
 
 
 @pytest.mark.parametrize("image", [True, False])
-def test_stack_that_builds_an_image_gets_its_data(image: bool) -> None:
+def test_steps_of_a_stack_that_builds_an_image_include_its_data(image: bool) -> None:
     for found in (rehearsal_steps(frozenset(), "eks", image=image), steps(cluster=False, image=image)):
         assert {DIGITS, SOTU} & set(names(found)) == ({DIGITS, SOTU} if image else set())
 
 
-def test_local_cluster_gets_the_data_before_the_trainer_image() -> None:
+def test_steps_of_a_local_cluster_get_the_data_before_the_trainer_image() -> None:
     found = names(steps(cluster=True))
     assert max(found.index(DIGITS), found.index(SOTU)) < found.index("trainer image")
 
 
-def test_trainer_image_waits_for_no_go_program_but_those_that_store_it() -> None:
+def test_trainer_image_step_waits_only_for_its_data_and_the_container_runtime() -> None:
     found = {each.name: each for each in steps(cluster=True)}
     assert found["trainer image"].after == [DEBIAN, DIGITS, SOTU, RUNTIME_STEP]
     assert found[DIGITS].after == [DEBIAN]
@@ -38,7 +38,7 @@ def test_trainer_image_waits_for_no_go_program_but_those_that_store_it() -> None
     assert set(found) >= {DEBIAN, DIGITS, RUNTIME_STEP}
 
 
-def test_container_runtime_comes_first_of_the_go_programs() -> None:
+def test_container_runtime_is_the_first_go_program() -> None:
     found = names(steps(cluster=True))
     assert found.index(RUNTIME_STEP) == found.index(DEBIAN) + 1
 
@@ -77,6 +77,6 @@ def test_unreleased_programs_are_built_and_reported_once(built: list[str]) -> No
     assert "building from Go modules" in line
 
 
-def test_stack_without_nodes_here_builds_no_container_runtime() -> None:
+def test_steps_of_a_stack_without_local_nodes_build_no_container_runtime() -> None:
     assert RUNTIME_STEP not in names(steps(cluster=False))
     assert RUNTIME_STEP not in names(rehearsal_steps(frozenset(), "gke"))
