@@ -72,7 +72,7 @@ sys.exit(interrupts.run_command("make up", main))
 
 
 @dataclass
-class Slow:
+class SlowStack:
     """Project whose first resource is being created until a file exists."""
 
     folder: Path
@@ -98,7 +98,7 @@ class Slow:
     def start_and_wait(self) -> subprocess.Popen[str]:
         """Start an `up`. Return when its first resource is being created."""
         process = self.start()
-        self.until((self.folder / "creating").exists)
+        self.wait_until((self.folder / "creating").exists)
         return process
 
     def destroy_and_interrupt(self, name: str) -> str:
@@ -106,11 +106,11 @@ class Slow:
         for each in ("end", "deleting"):
             (self.folder / each).unlink(missing_ok=True)
         process = self.start("destroy")
-        self.until((self.folder / "deleting").exists)
+        self.wait_until((self.folder / "deleting").exists)
         process.send_signal(signal.SIGINT)
-        self.until_said(process, f"still waiting for deleting {name}")
+        self.wait_for_output(process, f"still waiting for deleting {name}")
         (self.folder / "end").touch()
-        return self.end(process, 130)
+        return self.finish(process, 130)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -122,26 +122,26 @@ class Slow:
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         }
 
-    def until(self, condition: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LIMIT_SECONDS
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def until_said(self, process: subprocess.Popen[str], text: str) -> None:
+    def wait_for_output(self, process: subprocess.Popen[str], text: str) -> None:
         """Read the output until it contains this text."""
         assert process.stdout is not None
         for line in process.stdout:
             if text in line:
                 return
-        raise AssertionError(f"the command ended with {process.wait()} and never said {text!r}")
+        raise AssertionError(f"the command ended with {process.wait()} before it printed {text!r}")
 
-    def end(self, process: subprocess.Popen[str], status: int) -> str:
+    def finish(self, process: subprocess.Popen[str], status: int) -> str:
         """Wait for the command's end. Return the rest of its output."""
-        said, _ = process.communicate(timeout=LIMIT_SECONDS)
-        assert process.returncode == status, said
-        assert "Traceback" not in said
-        return said
+        output, _ = process.communicate(timeout=LIMIT_SECONDS)
+        assert process.returncode == status, output
+        assert "Traceback" not in output
+        return output
 
     @property
     def locks(self) -> list[Path]:

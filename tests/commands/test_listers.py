@@ -9,7 +9,7 @@ import pytest
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.gcp.inventory import LISTINGS as GOOGLE
 from infra.inventory import clusters_in, resources_in
-from tests.commands.platforms import cloud, eks, gke, known, listing
+from tests.commands.platforms import cloud, eks, gke, listing, ownership_of
 
 
 def test_resources_in_reads_the_output_of_gcloud_and_aws() -> None:
@@ -46,8 +46,8 @@ def test_role_lister_requests_the_tags_that_its_listing_lacks() -> None:
             "aws iam list-role-tags": {"Tags": [{"Key": "trainyard-cluster", "Value": "a.us-west-2"}]},
         }
     )
-    first, second = cloud(eks("a")).lister(known(eks("a")), account)(listing("role", AMAZON))
-    assert known(eks("a")).has(first, ())
+    first, second = cloud(eks("a")).lister(ownership_of(eks("a")), account)(listing("role", AMAZON))
+    assert ownership_of(eks("a")).has(first, ())
     assert (second.name, second.labels) == ("somebody", {})
     assert [each for each in account.asked if "tags" in each] == [
         "aws iam list-role-tags --role-name=nodes-role-0a1b2c3 --region=us-west-2 --output=json"
@@ -63,8 +63,8 @@ def test_key_lister_omits_a_key_pending_deletion(state: str, count: int) -> None
             "aws kms describe-key": {"KeyMetadata": {"KeyState": state}},
         }
     )
-    keys = list(cloud(eks("a")).lister(known(eks("a")), account)(listing("key", AMAZON)))
-    assert [known(eks("a")).has(key, ()) for key in keys] == [True] * count
+    keys = list(cloud(eks("a")).lister(ownership_of(eks("a")), account)(listing("key", AMAZON)))
+    assert [ownership_of(eks("a")).has(key, ()) for key in keys] == [True] * count
     assert [key.id for key in keys] == ["k"] * count
     assert "Values=a.us-west-2" in account.asked[0]
 
@@ -72,5 +72,5 @@ def test_key_lister_omits_a_key_pending_deletion(state: str, count: int) -> None
 def test_binding_lister_returns_the_members_of_the_project_policy() -> None:
     members = ["serviceAccount:a-nodes@p-12345.iam.gserviceaccount.com", "user:someone@example.com"]
     account = Account({"gcloud projects get-iam-policy p-12345": {"bindings": [{"role": "r", "members": members}]}})
-    found = list(cloud(gke("a")).lister(known(gke("a")), account)(listing("binding", GOOGLE)))
-    assert [each.name for each in found if known(gke("a")).has(each, ())] == members[:1]
+    found = list(cloud(gke("a")).lister(ownership_of(gke("a")), account)(listing("binding", GOOGLE)))
+    assert [each.name for each in found if ownership_of(gke("a")).has(each, ())] == members[:1]

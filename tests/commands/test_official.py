@@ -28,7 +28,7 @@ from tests.commands.pull_requests import STACK, TODAY, changed, report
 
 ROOT = Path(__file__).resolve().parents[2]
 PLUGIN_SCRIPT = """#!/bin/sh
-PYTHONPATH={root} exec {root}/.venv/bin/python -m tests.commands.plugin_on_command {commands} "$@"
+PYTHONPATH={root} exec {root}/.venv/bin/python -m tests.commands.scripted_plugin {commands} "$@"
 """
 VERSION = metadata.version("pulumi-gcp")
 
@@ -68,7 +68,7 @@ def test_review_with_an_equal_plan_of_the_plugin_passes(home: PulumiHome) -> Non
 
 def test_review_with_a_rejected_input_fails(home: PulumiHome) -> None:
     wrong = ["upgradeSettings", "expected strategy to be one of SURGE, BLUE_GREEN"]
-    found = home.review(changed({"nodes": 4}), refuse={"gpus-nodes": wrong})
+    found = home.review(changed({"nodes": 4}), reject={"gpus-nodes": wrong})
     [line] = found.failures
     assert line == f"a defect of Trainyard: gpus-nodes: gcp rejects {wrong[0]}: {wrong[1]}"
 

@@ -22,7 +22,7 @@ from infra.naming import cloud_labels
 from simulation.cloud import checking
 from simulation.cloud.checking import KINDS
 from simulation.cloud.model import Record, edit_state, new_state
-from tests.commands.platforms import cloud, eks, gke, known
+from tests.commands.platforms import cloud, eks, gke, ownership_of
 
 UNLISTED_TYPES = {
     "gcp:projects/service:Service": "stays enabled for others in the project",
@@ -124,11 +124,11 @@ def test_verify_reports_each_leak_but_no_resource_of_a_stack_with_longer_name(
     for each in found:
         folder = new_cloud(tmp_path)
         add_records(folder, second, others)
-        assert verify("a", cloud(first), "simulated", simulated(folder), known(first)).left == ()
+        assert verify("a", cloud(first), "simulated", simulated(folder), ownership_of(first)).left == ()
         add_records(folder, first, [each])
-        (left,) = verify("a", cloud(first), "simulated", simulated(folder), known(first)).left
+        (left,) = verify("a", cloud(first), "simulated", simulated(folder), ownership_of(first)).left
         assert left.startswith(f"{KIND_OF[each.type]} "), each
-    assert len(verify("a-2", cloud(second), "simulated", simulated(folder), known(second)).left) == len(others)
+    assert len(verify("a-2", cloud(second), "simulated", simulated(folder), ownership_of(second)).left) == len(others)
 
 
 def new_cloud(folder: Path) -> Path:
@@ -213,7 +213,7 @@ def test_verify_empty_without_gcloud_fails(
     ],
 )
 def test_gke_ownership_by_name_matches_only_the_stacks_names(kind: str, name: str, is_owned: bool) -> None:
-    assert known(gke("a")).has(CloudResource(kind=kind, name=name, labels={}), ()) == is_owned
+    assert ownership_of(gke("a")).has(CloudResource(kind=kind, name=name, labels={}), ()) == is_owned
 
 
 @pytest.mark.parametrize(
@@ -227,24 +227,24 @@ def test_gke_ownership_by_name_matches_only_the_stacks_names(kind: str, name: st
     ],
 )
 def test_gke_ownership_label_overrides_name(labels: dict[str, str], is_owned: bool) -> None:
-    assert known(gke("a")).has(CloudResource(kind="disk", name="pvc-0f8d", labels=labels), ()) == is_owned
+    assert ownership_of(gke("a")).has(CloudResource(kind="disk", name="pvc-0f8d", labels=labels), ()) == is_owned
     named = CloudResource(kind="cluster", name="a", labels={"trainyard-cluster": "a-2"})
-    assert not known(gke("a")).has(named, ())
+    assert not ownership_of(gke("a")).has(named, ())
 
 
 @pytest.mark.parametrize(("network", "is_owned"), [("a", True), ("a-2", False)])
 def test_gke_ownership_by_network_matches_only_the_stacks_network(network: str, is_owned: bool) -> None:
     url = f"https://www.googleapis.com/compute/v1/projects/p-12345/global/networks/{network}"
     rule = CloudResource(kind="endpoint group", name="k8s1-5f3c", labels={}, facts={"network": url})
-    assert known(gke("a")).has(rule, ()) == is_owned
+    assert ownership_of(gke("a")).has(rule, ()) == is_owned
 
 
 def test_gke_ownership_matches_names_shortened_by_gke() -> None:
     long = "training-of-the-large-model"
-    assert known(gke(long)).has(
+    assert ownership_of(gke(long)).has(
         CloudResource(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
     )
-    assert not known(gke("training")).has(
+    assert not ownership_of(gke("training")).has(
         CloudResource(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
     )
 
@@ -278,4 +278,4 @@ def test_gke_ownership_matches_names_shortened_by_gke() -> None:
 def test_eks_ownership_by_name_and_label_matches_only_the_stacks(
     kind: str, name: str, labels: dict[str, str], is_owned: bool
 ) -> None:
-    assert known(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == is_owned
+    assert ownership_of(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == is_owned
