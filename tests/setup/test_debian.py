@@ -1,4 +1,4 @@
-"""Debian packages: those whose program is missing, and a C compiler only if runc is not built."""
+"""Debian packages that set-up installs: those with a missing program, and a C compiler only on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from setup.steps import C_PACKAGES, PACKAGES, missing_packages
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the only folder with programs."""
+    """Return the only folder on PATH. It is empty."""
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 

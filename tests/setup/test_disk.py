@@ -1,4 +1,4 @@
-"""Disk space that set-up needs: less after each step, and less after an interruption."""
+"""Disk space that set-up needs: for all steps, after an interruption, and with a stored trainer image."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def needed() -> int:
-    """Return the bytes that the missing steps of the local cluster need."""
+    """Return the bytes that the remaining steps of the local cluster need."""
     return needed_bytes(step for step in steps(cluster=True) if step.disk and not step.is_done())
 
 
@@ -37,7 +37,7 @@ def missing_step(*needs: DiskNeed) -> Step:
 
 
 def write_file(folder: Path) -> None:
-    """Write a file of an interrupted set-up."""
+    """Write a file as an interrupted set-up leaves it."""
     folder.mkdir(parents=True)
     (folder / "file").write_bytes(b"x" * FILE_BYTES)
 

@@ -1,4 +1,4 @@
-"""Downloads from the test's own server: right and wrong checksums, half a file, no answer."""
+"""Downloads from the test's server: checksums, half a file, no answer; and checksums in published lists."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import hashlib
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from setup.releases import DownloadError, Downloads, listed_digest
+from tests.setup.servers import Quiet, serving
 
 CONTENT = b"release" * 1000
 DIGEST = hashlib.sha512(CONTENT).hexdigest()
 
 
-class Releases(BaseHTTPRequestHandler):
-    """Handler that serves /release completely, /half to its middle, /stalls until the test ends, and no other path."""
+class Releases(Quiet):
+    """Handler for /release, /half (ends in the middle), /stalls (pauses in the middle) and /missing (404)."""
 
     def do_GET(self) -> None:
         """Answer one request."""
@@ -32,10 +33,7 @@ class Releases(BaseHTTPRequestHandler):
         if self.path == "/stalls":
             self.wfile.flush()
             assert isinstance(self.server, Server)
-            self.server.over.wait(60)
-
-    def log_message(self, *_words: object) -> None:
-        """Print nothing."""
+            self.server.test_ended.wait(60)
 
 
 class Server(ThreadingHTTPServer):
@@ -43,20 +41,16 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Releases)
-        self.over = threading.Event()
+        self.test_ended = threading.Event()
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
     """Yield the address of a server of releases."""
     server = Server()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.over.set()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(server) as found:
+        yield found
+        server.test_ended.set()
 
 
 @pytest.fixture

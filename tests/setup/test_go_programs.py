@@ -1,4 +1,4 @@
-"""Programs from Go modules: the standard library is compiled once for all, and no other build output is kept."""
+"""Builds of Go programs with a fake compiler: one standard library for all, kept objects, tags, memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROGRAMS = [GoProgram(module=name, package=".", binary=name) for name in ("pause
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the recorded calls of a compiler that compiles nothing, with a separate cache."""
+    """Return the file with the calls of a fake compiler. The cache is empty."""
     program = tmp_path / "bin" / "go"
     program.parent.mkdir()
     program.write_text(COMPILER, encoding="ascii")

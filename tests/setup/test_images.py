@@ -1,4 +1,4 @@
-"""Image archives without layers that nodes have, and image names that depend on their sources."""
+"""Images of the local cluster: archives without layers that nodes have, names by sources, removal of old images."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def layout(tmp_path: Path) -> Path:
 
 
 def names_in_archive(layout: Path) -> set[str]:
-    """Return the files of the archive that is written from the layout."""
+    """Return the names of the files in the layout's archive."""
     stream = io.BytesIO()
     image_builder.write_archive(layout, REFERENCE, stream)
     stream.seek(0)
@@ -115,7 +115,7 @@ def test_builtin_image_name_depends_on_its_folder_and_the_installer(
 
 
 def test_dockerfiles_bind_no_file_that_buildah_would_cache() -> None:
-    # buildah 1.28 reuses a cached step even if the content of a file that it mounts has changed.
+    # buildah 1.28 reuses a cached step even if the content of a bind-mounted file has changed.
     files = sorted(CHECKOUT.glob("*/Dockerfile*")) + sorted(CHECKOUT.glob("images/*/Docker*"))
     assert len(files) >= 2
     for file in files:
@@ -142,4 +142,5 @@ def test_forget_stale_removes_images_that_the_store_lacks(tmp_path: Path, monkey
     monkeypatch.setattr(trainer_image, "stored_references", lambda: ["trainyard.local/test:2"])
     trainer_image.forget_stale(builder, "trainyard.local/test")
     assert sorted(builder.images()) == ["trainyard.local/test:2", "trainyard.local/tests:1"]
+    # A second call finds nothing to remove and does not fail.
     trainer_image.forget_stale(builder, "trainyard.local/test")

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def program(path: Path) -> Path:
-    """Return an executable file."""
+    """Create an executable file. Return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(0o755)
     return path
@@ -31,7 +31,7 @@ def program(path: Path) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Simulate a user with an empty home and no programs on PATH."""
+    """Simulate a user with an empty home and no programs on PATH. Return the folder of all."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

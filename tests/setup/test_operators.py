@@ -96,7 +96,7 @@ def test_rules_omit_resources_that_are_not_installed() -> None:
 
 
 def test_rules_name_the_webhook_configurations_that_are_installed() -> None:
-    """In the manifests, the prefix of these names is left to the installer."""
+    """The manifests leave the prefix of these names to the installer."""
     rule = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["validatingwebhookconfigurations"],

@@ -1,10 +1,8 @@
-"""Set-up steps of a machine: the requirements of a stack's builds exist before they start."""
+"""Set-up steps of a stack: which steps it has, their order, and builds of programs without a release."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,10 +10,11 @@ import pytest
 from setup import go_programs, releases
 from setup.progress import Step
 from setup.steps import DEBIAN, DIGITS, RUNTIME_STEP, SOTU, rehearsal_steps, steps
+from tests.setup.servers import file_server, serving
 
 
 def names(found: list[Step]) -> list[str]:
-    """Return the steps as text."""
+    """Return the names of steps."""
     return [each.name for each in found]
 
 
@@ -35,7 +34,7 @@ def test_trainer_image_step_waits_only_for_its_data_and_the_container_runtime() 
     assert found["trainer image"].after == [DEBIAN, DIGITS, SOTU, RUNTIME_STEP]
     assert found[DIGITS].after == [DEBIAN]
     assert found[SOTU].after == [DIGITS], "both may install npm"
-    assert set(found) >= {DEBIAN, DIGITS, RUNTIME_STEP}
+    assert set(found) >= {DEBIAN, RUNTIME_STEP}
 
 
 def test_container_runtime_is_the_first_go_program() -> None:
@@ -45,34 +44,28 @@ def test_container_runtime_is_the_first_go_program() -> None:
 
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[str]]:
-    """Yield the modules that were requested to be built, while the hosts of all releases answer 404."""
+    """Yield the modules that set-up builds. The servers of all releases answer 404."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("setup.steps.missing_packages", lambda **_options: [])
     modules: list[str] = []
     monkeypatch.setattr(go_programs, "build_all", lambda programs: modules.extend(each.module for each in programs))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_port}"
+    with serving(file_server(tmp_path / "empty")) as url:
 
-    def absent(*_versions: str) -> list[releases.Release]:
-        return [releases.Release(url=f"{url}/file", checksums=f"{url}/sums", listed_as="file", members={})]
+        def absent(*_versions: str) -> list[releases.Release]:
+            return [releases.Release(url=f"{url}/file", checksums=f"{url}/sums", listed_as="file", members={})]
 
-    monkeypatch.setattr(releases, "runtime_releases", absent)
-    monkeypatch.setattr(releases, "kubernetes_releases", absent)
-    yield modules
-    server.shutdown()
-    server.server_close()
-    thread.join()
+        monkeypatch.setattr(releases, "runtime_releases", absent)
+        monkeypatch.setattr(releases, "kubernetes_releases", absent)
+        yield modules
 
 
 def test_unreleased_programs_are_built_and_reported_once(built: list[str]) -> None:
     found = {each.name: each for each in steps(cluster=True)}
-    said: list[str] = []
-    found[RUNTIME_STEP].do(said.append)
-    next(each for name, each in found.items() if name.startswith("Kubernetes")).do(said.append)
+    lines: list[str] = []
+    found[RUNTIME_STEP].do(lines.append)
+    next(each for name, each in found.items() if name.startswith("Kubernetes")).do(lines.append)
     assert built == ["containerd", "containerd-shim", "runc", "kubernetes"]
-    (line,) = said
+    (line,) = lines
     assert line.startswith("no official release (http://127.0.0.1")
     assert "building from Go modules" in line
 

@@ -1,4 +1,4 @@
-"""The versions in Python are those of the Go modules that set-up builds."""
+"""Equality of the versions in Python and in the Go modules that set-up builds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PINS = {
     ("runc", "github.com/opencontainers/runc"): RUNC_VERSION,
     ("kwok", "sigs.k8s.io/kwok"): KWOK_VERSION,
 }
-"""Folder below setup/go and module, with the version in Python."""
+"""(Folder below setup/go, module) -> version in Python."""
 
 
 def go_mod(folder: str) -> str:
