@@ -1,4 +1,4 @@
-"""Errors and their messages: failing programs, unknown kinds and fields, unreachable clusters."""
+"""Errors and their messages: failing programs, invalid objects, unreachable clusters; and processes left behind."""
 
 import json
 import signal
@@ -131,7 +131,7 @@ def processes_of(stack: Stack) -> list[str]:
             if mark in (process / "environ").read_bytes().split(b"\0"):
                 found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # The process has ended.
     return found
 
 

@@ -1,4 +1,4 @@
-"""Real updates change, import, await and delete objects, and handle drift and conflicts."""
+"""Updates of real objects: change, import, wait, deletion, drift and conflicts."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ k8s.core.v1.Service("service", opts=on, metadata=meta("digits", labels={"stage":
 
 
 def other_manager(stack: Stack, **labels: str) -> None:
-    """Apply labels as another manager would, and take over all conflicts."""
+    """Apply labels as another field manager, which takes over all conflicting fields."""
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits", "labels": labels}}
     api = stack.core()
     api.api_client.set_default_header("Content-Type", "application/apply-patch+yaml")
@@ -114,23 +114,23 @@ k8s.core.v1.ConfigMap("settings", metadata=meta("made-by-hand"), data={"lr": "0.
 
 @contextmanager
 def pods_reach(stack: Stack, **status: object) -> Iterator[None]:
-    """Simulate the kubelet: give each pod of a controller this status at once."""
+    """Simulate the kubelet: set this status of each pending pod."""
     stop = threading.Event()
 
-    def play() -> None:
+    def set_status() -> None:
         api = stack.core()
         while not stop.wait(0.2):
             for pod in api.list_namespaced_pod(stack.namespace).items:
                 if pod.status.phase == "Pending":
                     api.patch_namespaced_pod_status(pod.metadata.name, stack.namespace, {"status": status})
 
-    player = threading.Thread(target=play)
-    player.start()
+    kubelet = threading.Thread(target=set_status)
+    kubelet.start()
     try:
         yield
     finally:
         stop.set()
-        player.join()
+        kubelet.join()
 
 
 JOB = """
@@ -236,8 +236,9 @@ metadata: {name: second}
 
 WORKLOADS = """
 labels = {"app": "web"}
-# Addresses of pods without a node are rejected by the API server, and then the Service never has any.
-pods = {"metadata": {"labels": labels}, "spec": {"node_name": "played", "containers": [{"name": "c", "image": "i"}]}}
+# The API server rejects addresses of pods without a node, and the Service would never have an endpoint.
+containers = [{"name": "c", "image": "i"}]
+pods = {"metadata": {"labels": labels}, "spec": {"node_name": "simulated", "containers": containers}}
 spec = {"replicas": 1, "selector": {"match_labels": labels}, "template": pods}
 k8s.apps.v1.Deployment("deployment", metadata=meta("web"), spec=spec, opts=on)
 k8s.apps.v1.StatefulSet("set", metadata=meta("web"), spec={**spec, "service_name": "web"}, opts=on)

@@ -1,4 +1,4 @@
-"""Preview of a deployed stack: no change, an update, a replacement, and the property that causes it."""
+"""Previews and state of a deployed stack: steps, the properties that cause them, generated names, secrets."""
 
 import re
 from collections.abc import Callable
@@ -11,8 +11,8 @@ PROGRAM = """
 settings = k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"lr": edit("lr", "0.1")}, opts=on)
 password = k8s.core.v1.Secret(
     "password", metadata=meta("password"), string_data={"token": config.require_secret("token")}, opts=on)
-told = k8s.core.v1.ConfigMap(
-    "told", metadata=meta("told"), data={"token": config.require_secret("token"), "plain": "in clear"}, opts=on)
+mixed = k8s.core.v1.ConfigMap(
+    "mixed", metadata=meta("mixed"), data={"token": config.require_secret("token"), "plain": "in clear"}, opts=on)
 service = k8s.core.v1.Service("service", metadata=meta("digits"), opts=on, spec={
     "cluster_ip": "None", "selector": {"job": "digits"}, "ports": [{"name": "c10d", "port": edit("port", 29500)}]})
 claim = k8s.core.v1.PersistentVolumeClaim(
@@ -57,7 +57,7 @@ def test_secrets_are_encrypted_in_the_state(deployed: Stack) -> None:
         assert clear not in everything
     assert "in clear" in everything
     assert "ciphertext" in deployed.state()["password"]["outputs"]["data"]
-    assert "ciphertext" in deployed.state()["told"]["outputs"]["data"]["token"]
+    assert "ciphertext" in deployed.state()["mixed"]["outputs"]["data"]["token"]
     assert "open-sesame" not in deployed.run("stack", "output", "--json")
 
 
