@@ -26,6 +26,10 @@ class RecordingEngine(recorded.RecordingEngine):
         """Return the records whose type ends with `suffix`."""
         return [record for record in self.records if record.type.endswith(suffix)]
 
+    def dependencies(self, name: str) -> set[str]:
+        """Return the names of the resources that a resource depends on."""
+        return {urn.rpartition("::")[2] for urn in self.requests[name].dependencies}
+
     def manifests(self) -> list[dict[str, Any]]:
         """Return the Kubernetes objects as the API server would get them, in a stable order."""
         kubernetes = [record for record in self.records if record.type.startswith("kubernetes:")]

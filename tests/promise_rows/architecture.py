@@ -172,8 +172,7 @@ ROWS = {
         ),
         (
             "Every cloud returns the same `Platform`",
-            "tests/components/test_eks.py::test_cloud_platforms_have_equal_outputs",
-            "tests/components/test_program.py::test_program_platforms_have_equal_outputs",
+            "tests/components/test_platforms.py::test_program_has_same_outputs_on_every_platform",
         ),
         (
             "They check inputs against tables of facts from the providers' source",

@@ -17,6 +17,7 @@ ROWS = {
             "tests/components/test_eks.py::test_eks_endpoints_of_s3_and_ecr_are_in_vpc",
             "tests/components/test_eks.py::test_eks_nodes_have_no_public_address",
             "tests/components/test_eks.py::test_eks_subnets_are_inside_vpc_and_disjoint",
+            "tests/components/test_eks.py::test_eks_network_has_one_nat_gateway_or_one_per_zone",
         ),
         (
             "reached by DNS name and IAM, or from listed networks",
