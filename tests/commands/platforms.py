@@ -1,4 +1,4 @@
-"""Platforms of two clouds, and the ownership of their resources."""
+"""Platforms of both clouds, ownership rules of their resources, their permissions and listings."""
 
 from __future__ import annotations
 

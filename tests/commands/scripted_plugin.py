@@ -1,4 +1,4 @@
-"""Plugin for tests that rejects, plans, warns and crashes as a file instructs. Arguments: that file, engine address."""
+"""Plugin for tests that rejects, plans, warns and crashes as a file instructs. Arguments: the file, engine address."""
 
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
 
@@ -28,7 +28,7 @@ class ScriptedPlugin(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(
         self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ConfigureResponse:
-        """Record the settings and environment for the test."""
+        """Write the settings and the environment to a file for the test."""
         seen = {"variables": dict(request.variables), "environment": dict(os.environ)}
         Path(self._commands["seen"]).write_text(json.dumps(seen), encoding="utf-8")
         if "warn" in self._commands:

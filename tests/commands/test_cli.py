@@ -1,4 +1,4 @@
-"""Command line `trainyard`: arguments, hints in messages, make variables, exit statuses."""
+"""Command line `trainyard`: arguments, errors, make variables, commands in messages, completion, start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Record = list[Any]
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Return a patch of an environment without variables of make or of a user. The test may change them."""
+    """Remove the variables of make and of the user. Return the patch, for changes by the test."""
     for name in ("STACK", "JOB", "RANK", "PORT", "ORPHAN", COMMAND_VARIABLE):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -37,7 +37,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def record(calls: Record, status: int = 0) -> Callable[..., int]:
-    """Return a function that records its arguments and the stack."""
+    """Return a command that records the stack and its arguments."""
 
     def function(*words: Any, **_options: Any) -> int:
         calls.append((os.environ["STACK"], *words))
@@ -167,7 +167,7 @@ def test_make_command_for_trainyard_has_options(
 
 
 def hints() -> Iterator[tuple[str, list[str]]]:
-    """Yield target and variables of each command that a message of the source has."""
+    """Yield the target and the variables of each call of `make_command` in the source."""
     for folder in ("commands", "infra", "stack", "workloads"):
         for file in (PROJECT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

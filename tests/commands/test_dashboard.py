@@ -1,4 +1,4 @@
-"""Documents of the dashboard from observed state: ranks, speed, moments, nodes, cost, curves; and watching stacks."""
+"""Documents of the dashboard from observed state, curves and files of metrics, and the watcher of a stack."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def test_document_has_states_steps_and_speeds_of_all_ranks() -> None:
 def test_document_lists_stragglers_and_reasons_for_waiting() -> None:
     found = document(observed())
     assert [each[:2] for each in job_of(found)["attention"]] == [["rank 3", "straggler"]]
-    where, kind, text = job_of(found, "nightly")["attention"][0]
-    assert (where, kind) == ("rank 0", "problem")
-    assert text == "Unschedulable: no node has a free GPU"
+    assert job_of(found, "nightly")["attention"][0] == ["rank 0", "problem", "Unschedulable: no node has a free GPU"]
 
 
 def test_document_counts_hosts_with_the_same_problem_together() -> None:
@@ -154,7 +152,7 @@ LOSS = [("train", "loss")]
 
 
 def lines(first: int, last: int, value: float = 1.0) -> list[dict[str, Any]]:
-    """Return events with a loss."""
+    """Return `train` events of these steps, each with the same loss."""
     return [event("train", step, global_step=step, loss=value) for step in range(first, last)]
 
 
@@ -265,7 +263,7 @@ OUTPUTS: dict[str, Any] = {
 
 
 class FakeCluster:
-    """Cluster with two hosts of a job, whose logs have events."""
+    """Cluster with a job of two hosts, whose logs have events."""
 
     def __init__(self) -> None:
         self.log_lines = [
@@ -318,7 +316,7 @@ class FakeCluster:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Return the cluster of every stack."""
+    """Return the cluster of all stacks."""
     found = FakeCluster()
     monkeypatch.setattr(StackOutputs, "cluster", lambda _self: found)
     monkeypatch.setattr(watch, "platform_price", lambda _source: 4.0)
@@ -368,13 +366,13 @@ def test_feed_replaces_the_log_by_the_metrics_files_once_they_exist(cluster: Fak
     feed = JobFeed(tmp_path)
     feed.submit(BEGUN)
     feed.read_files(1)
-    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a cluster that only has logs
+    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
     assert not feed.has_files
     assert feed.metrics().curves.points("train", "loss") == [(15, 0.5)]
     (tmp_path / "rank-0.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in EVENTS), encoding="utf-8")
     cluster.log_lines = [(stamp(9), "restart number=1 failed_rank=1 exit_code=1"), (stamp(9.5), "train step=7 loss=3")]
     feed.read_files(1)
-    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a cluster that only has logs
+    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
     found = feed.metrics()
     assert (15, 0.5) not in found.curves.points("train", "loss")
     assert [each["event"] for each in found.moments].count("restart") == 1

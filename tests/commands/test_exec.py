@@ -1,4 +1,4 @@
-"""Selection of the pod and the command of `make exec`."""
+"""`make exec`: its pod and command, jobs without running pods, and lost connections."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.end_to_end.conftest import is_pulumi_in, processes
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[SlowStack]:
-    """Yield the stack, in a folder backend."""
+    """Yield the slow stack in a folder backend."""
     found = SlowStack(tmp_path, f"file://{tmp_path / 'state'}")
     found.write()
     yield found

@@ -19,6 +19,7 @@ LOCKS = ".pulumi/locks/organization/slow/dev"
 
 
 def request(url: str, method: str = "GET", body: bytes | None = None) -> str:
+    """Return the response of the object store."""
     headers = {"Authorization": AUTHORIZATION, "Content-Type": "application/octet-stream"}
     with urlopen(Request(url, body, headers, method=method), timeout=10) as answer:
         found: bytes = answer.read()
@@ -36,7 +37,7 @@ def store() -> Iterator[str]:
 
 @pytest.fixture
 def slow(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowStack]:
-    """Yield the stack, in the bucket under the test's prefix."""
+    """Yield the slow stack in the bucket, below the test's prefix."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     found = SlowStack(
@@ -48,6 +49,7 @@ def slow(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 def has_lock(slow: SlowStack, store: str) -> bool:
+    """Return True if the bucket has a lock of the stack."""
     return LOCKS in request(f"{store}/state?list-type=2&prefix={slow.folder.name}/.pulumi/locks")
 
 

@@ -1,4 +1,4 @@
-"""`make tensorboard` serves the trainer's events: the real server over a bucket with a curve."""
+"""`make tensorboard`: the real server over a bucket with a curve, its log folder, missing stacks, ports in use."""
 
 from __future__ import annotations
 
