@@ -48,6 +48,7 @@ def test_gpu_blocks_run_epochs_in_their_precision(
         found = epoch()
         handle.remove()
         if side in ours:
+            assert found
             assert found[0] > 0
     full, half = {torch.float32}, {torch.bfloat16}
     # A CPU without instructions for 16 bits makes the trainer use 32 bits.

@@ -100,11 +100,6 @@ def add_records(folder: Path, platform: GkeConfig | EksConfig, records: Iterable
             state.resources[record.key] = record
 
 
-def declared_records(platform: GkeConfig | EksConfig) -> list[recorded.Record]:
-    """Return the resources that a platform declares in its cloud."""
-    return recorded.run(cloud(platform).declare).records
-
-
 P4D = {"name": "gpus", "machine_type": "p4d.24xlarge", "nodes": 2}
 A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
 V7X = {"name": "tpus", "accelerator": "v7x", "topology": "2x4x4"}
@@ -124,7 +119,8 @@ def test_verify_reports_each_leak_but_no_resource_of_a_stack_with_longer_name(
 ) -> None:
     first, second = (make(name, bucket={"keep": False}, **more) for name in ("a", "a-2"))
     found, others = (
-        [each for each in declared_records(platform) if each.type in KIND_OF] for platform in (first, second)
+        [each for each in recorded.run(cloud(platform).declare).records if each.type in KIND_OF]
+        for platform in (first, second)
     )
     assert {each.type for each in found} >= TYPES_OF_EVERY_STACK[first.kind] | types
     folder = tmp_path / "clouds"
