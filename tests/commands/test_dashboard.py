@@ -276,7 +276,6 @@ class FakeCluster:
         self.requests: list[int | None] = []
 
     def jobs(self, names: tuple[str, ...]) -> dict[str, JobState]:
-        """Return the job."""
         if self.problem:
             raise self.problem
         if self.is_gone:
@@ -284,33 +283,27 @@ class FakeCluster:
         return {"digits": JobState(name="digits", kind="jobset", state=self.state, hosts=2, uid="uid-digits")}
 
     def pods(self, _names: tuple[str, ...]) -> list[PodState]:
-        """Return its hosts."""
         return [pod(0), pod(1)]
 
     def nodes(self) -> list[Object]:
-        """Return the nodes."""
         if self.forbids_nodes:
             raise Forbidden("not allowed")
         return [node(0), node(1)]
 
     def events(self, *, only_warnings: bool) -> list[Object]:
-        """Return the warnings."""
         return [{"time": stamp(1), "object": "Pod/a", "reason": "Failed", "message": "text"}] if only_warnings else []
 
     def namespace_is_gone(self) -> bool:
-        """Return True once everything was deleted."""
         return self.is_gone
 
     def connect(self) -> None:
         """Read the kubeconfig again."""
 
     def stamped_log(self, _pod: PodState, since_seconds: int | None) -> list[tuple[str, str]]:
-        """Return the log of the first host."""
         self.requests.append(since_seconds)
         return self.log_lines
 
     def log(self, found: PodState, _lines: int) -> list[str]:
-        """Return the last lines of a host."""
         return [f"train step=5/10 rate=100.0 rank={found.index}/2"]
 
 
