@@ -7,13 +7,7 @@ import io
 import pytest
 
 from settings.text import counted, wrap, wrap_line
-
-
-class Terminal(io.StringIO):
-    """Output that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
+from tests.terminal import Terminal
 
 
 def test_wrap_breaks_only_at_blanks_and_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
