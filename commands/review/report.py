@@ -24,10 +24,16 @@ from stack.config import StackConfig
 from stack.language_estimate import language_estimates
 from stack.placement import advice
 from workloads.command import host_command, process_layout
+from workloads.kinds import KINDS
 
 MAX_RESOURCES = 12
 """Maximum number of updated resources that the report lists one by one."""
-ALWAYS_LISTED_TYPES = (*POOLS, *BUCKETS, ":Cluster", "Job")
+ALWAYS_LISTED_TYPES = (
+    *POOLS,
+    *BUCKETS,
+    ":Cluster",
+    *(f":{pod_type}" for kind in KINDS.values() for pod_type in kind.pod_types),
+)
 """Suffixes of the types that the report lists even if only their provider changes."""
 MAX_COMMENT_LENGTH = 65_000
 """Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""

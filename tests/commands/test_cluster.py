@@ -40,7 +40,7 @@ def ray_cluster_client() -> Cluster:
     made = Cluster.__new__(Cluster)
     made.namespace = "training"
     made.__dict__ |= {
-        "_kinds": ["RayJob"],
+        "_kinds": ["ray-job"],
         "_forbidden": None,
         "_owners": {},
         "_job_specs": {},

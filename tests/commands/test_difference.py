@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from commands.review.plan import Step, difference
 from commands.review.recorded import Record, record_program
+from commands.review.report import ALWAYS_LISTED_TYPES
 from tests.commands.pull_requests import STACK, changed, report, text
+from tests.golden.manifests import ON_CLAIM, SCRIPT, engine
+from workloads.spec import JobKind, JobSpec
 
 EKS: dict[str, Any] = {
     "platform": {
@@ -86,6 +89,12 @@ def test_report_of_many_replacements_names_the_main_ones_and_counts_the_rest() -
     assert "`cluster-control-plane`: location" in found
     assert "`digits-job`" in found
     assert "more because their provider `kubernetes` changes" in found
+
+
+@pytest.mark.parametrize("kind", get_args(JobKind))
+def test_report_lists_jobs_of_every_kind_one_by_one(kind: JobKind) -> None:
+    job = engine(JobSpec.model_validate({**SCRIPT, "kind": kind}), ON_CLAIM).requests["resnet-job"]
+    assert job.type.endswith(ALWAYS_LISTED_TYPES)
 
 
 def test_report_of_a_replaced_bucket_says_that_the_old_one_stays() -> None:

@@ -26,6 +26,7 @@ from tests.golden.manifests import (
 from tests.problems import problems_of
 from tests.recording import run
 from workloads.job import TrainingJob, TrainingJobArgs
+from workloads.kinds import KINDS as ALL_KINDS
 from workloads.kinds import operators_of
 from workloads.kinds.indexed_job import backoff_limit
 from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, Placement
@@ -270,13 +271,13 @@ def test_mpi_launcher_of_queued_job_waits_for_workers() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "indexed-job"])
 def test_operator_job_is_replaced_on_change(kind: JobKind) -> None:
+    resource = ALL_KINDS[kind].resource
+    assert resource is not None
     registered = engine(spec(SCRIPT, kind=kind), ON_CLAIM).requests["resnet-job"]
-    paths = set(registered.replaceOnChanges)
+    paths, suspends = set(registered.replaceOnChanges), f"spec.{resource.suspend[0]}"
     assert paths
-    assert not paths & {"spec.suspend", "spec.runPolicy"}
-    assert paths | {"spec.suspend", "spec.runPolicy"} >= {
-        f"spec.{key}" for key in main_object(SCRIPT, ON_CLAIM, kind=kind)["spec"]
-    }
+    assert suspends not in paths
+    assert paths | {suspends} >= {f"spec.{key}" for key in main_object(SCRIPT, ON_CLAIM, kind=kind)["spec"]}
     assert registered.deleteBeforeReplace
 
 

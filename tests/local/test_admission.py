@@ -16,6 +16,7 @@ from setup.operators import steps
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import rendered
 from tests.local.conftest import kubectl_of, run_kubectl, wait_for
+from workloads.kinds import KINDS
 
 GOLDENS = rendered()
 Apply = Callable[[list[dict[str, Any]]], subprocess.CompletedProcess[str]]
@@ -99,7 +100,7 @@ def test_api_server_admits_pods_to_restricted_namespace(dry_run: Apply) -> None:
     assert len(done.stdout.splitlines()) == len(pods) > len(GOLDENS)
 
 
-@pytest.mark.parametrize("kind", ["pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"])
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.resource])
 def test_api_server_rejects_unknown_field_of_kind(dry_run: Apply, kind: str) -> None:
     items = objects(f"script.{kind}")
     for each in items:

@@ -30,6 +30,7 @@ from tests.local import conftest
 from tests.local.conftest import kubectl_of
 from tests.local.fault_jobs import CAUSES, KINDS, PODS, STARTS_FOLDER, Cause, job_name, objects, victim
 from tests.plugins.stack import ROOT, Stack
+from workloads.kinds import KINDS as JOB_KINDS
 from workloads.spec import JobKind
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
@@ -37,7 +38,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 NAMESPACE = "training"
 DOCUMENT = ROOT / "docs" / "kinds.md"
 WAIT_SECONDS = 240.0
-JOBS = "jobs,pytorchjobs,mxjobs,mpijobs,jobsets,trainjobs"
+RESOURCES = [JOB_KINDS[kind].resource for kind in KINDS]
+JOBS = ",".join(["jobs", *(f"{each.plural}.{each.api_version.partition('/')[0]}" for each in RESOURCES if each)])
 PROGRAM = """
 import sys
 sys.path.insert(0, {project!r})

@@ -194,7 +194,7 @@ ROWS = {
             "tests/components/test_queues.py::test_queued_job_with_new_queue_is_replaced",
         ),
         (
-            "It supports the six kinds that it admits",
+            "It supports only the kinds that it admits",
             "tests/unit/test_operator_releases.py::test_kueue_frameworks_equal_queueable_kinds",
         ),
         (

@@ -9,6 +9,9 @@ import pytest
 
 from commands.review.recorded import Record as Registered
 from commands.review.recorded import ensure_operator_objects, record_program
+from infra.hardware.ec2 import EC2_MACHINES
+from infra.hardware.gce import GCE_MACHINES
+from infra.hardware.tpus import tpu_slice
 from infra.naming import JOB_LABEL
 from simulation.cloud import checking
 from simulation.cloud.aws import NODE_GROUP
@@ -46,6 +49,17 @@ def existing_resource(registered: Registered) -> Record:
     inputs = checking.with_defaults(registered.type, registered.name, b"", {}, plain(registered.inputs), {})
     id_ = str(registered.outputs["id"])
     return Record(id=id_, type=registered.type, urn=registered.name, inputs=inputs, outputs=inputs)
+
+
+def test_stacks_have_every_machine_family_with_accelerators() -> None:
+    machines = {**GCE_MACHINES, **EC2_MACHINES}
+    pools = [pool for stack in STACKS.values() for pool in stack["platform"]["pools"]]
+    used = {
+        pool.get("machine_type") or tpu_slice(pool["accelerator"], pool.get("topology")).machine_type for pool in pools
+    }
+    expected = {machine.family for machine in machines.values() if machine.accelerators}
+    missing = expected - {machines[name].family for name in used}
+    assert missing == set(), "add a stack with the family to tests/rehearsal/varied_stacks.py"
 
 
 @pytest.mark.parametrize("name", STACKS)

@@ -113,27 +113,43 @@ STACKS: dict[str, Stack] = {
     ),
     "v7x": gke("us-central1-c", [slices("v7x", topology="2x2x2")], job("v7x", topology="2x2x2")),
     "two slices of v4": gke("us-central2-b", [slices("v4-16", slices=2)], job("v4-16", slices=2, kind="jobset")),
-    "P4d": eks("us-west-2", [pool("p4d", "p4d.24xlarge")], job("nvidia-tesla-a100", 8, 2)),
+    "P4d and P4de": eks(
+        "us-west-2",
+        [pool("p4d", "p4d.24xlarge"), pool("p4de", "p4de.24xlarge")],
+        job("nvidia-tesla-a100", 8, 2),
+        job("nvidia-a100-80gb", 8, 2, name="second"),
+    ),
     "a block of P5": eks(
         "us-west-2",
         [pool("p5", "p5.48xlarge", capacity=BLOCK, zones=["us-west-2c"])],
         job("nvidia-h100-80gb", 8, 2, kind="mpi-job", image=IMAGE),
     ),
-    "G5 and G6": eks(
+    "G4dn, G5 and G6": eks(
         "us-west-2",
-        [pool("g5", "g5.12xlarge", capacity="spot"), pool("g6", "g6.2xlarge", 1)],
+        [
+            pool("g4dn", "g4dn.12xlarge"),
+            pool("g5", "g5.12xlarge", capacity="spot"),
+            pool("g6", "g6.2xlarge", 1),
+        ],
+        job("nvidia-tesla-t4", 4, 2, name="first"),
         job("nvidia-a10g", 4, 2),
         job("nvidia-l4", 1, name="second", kind="train-job", resources={"cpu": 4, "memory": "8Gi"}),
     ),
     "G6e": eks("us-west-2", [pool("g6e", "g6e.24xlarge")], job("nvidia-l40s", 4, 2)),
     "G7e": eks("us-east-2", [pool("g7e", "g7e.48xlarge")], job("nvidia-rtx-pro-6000", 8, 2)),
-    "P3": eks(
+    "P3 and P3dn": eks(
         "us-west-2",
-        [pool("p3", "p3.8xlarge", zones=["us-west-2b"])],
+        [pool("p3", "p3.8xlarge", zones=["us-west-2b"]), pool("p3dn", "p3dn.24xlarge", 1)],
         job("nvidia-tesla-v100", 4, kind="jobset"),
         job("nvidia-tesla-v100", 4, kind="pytorch-job", name="second"),
+        job("nvidia-tesla-v100", 8, name="third"),
     ),
-    "P5en": eks("us-east-2", [pool("p5en", "p5en.48xlarge")], job("nvidia-h200-141gb", 8, 2)),
+    "P5e and P5en": eks(
+        "us-east-2",
+        [pool("p5e", "p5e.48xlarge"), pool("p5en", "p5en.48xlarge")],
+        job("nvidia-h200-141gb", 8, 2),
+        job("nvidia-h200-141gb", 8, 2, name="second"),
+    ),
     "a block of P6": eks(
         "us-west-2",
         [pool("p6", "p6-b200.48xlarge", capacity=BLOCK, zones=["us-west-2a"])],

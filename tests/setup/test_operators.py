@@ -104,9 +104,20 @@ def test_rules_name_the_webhook_configurations_that_are_installed() -> None:
         "verbs": ["update"],
     }
     unnamed = {key: value for key, value in rule.items() if key != "resourceNames"}
-    role = {"kind": "ClusterRole", "rules": [rule, unnamed]}
+    jobs = {"apiGroups": ["example.com"], "resources": ["jobs"], "verbs": ["get"]}
+    role = {"kind": "ClusterRole", "rules": [rule, unnamed, jobs]}
     objects = operators.objects_of(RELEASE, {**files(), "role.yaml": yaml.safe_dump(role).encode()})
-    assert objects.rules == [{**rule, "resourceNames": ["validator"]}, unnamed]
+    assert objects.rules == [{**rule, "resourceNames": ["validator"]}, unnamed, jobs]
+
+
+def test_rules_are_those_of_the_cluster_role_for_the_definitions() -> None:
+    urls = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    other = {"kind": "ClusterRole", "rules": [urls, {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
+    both = yaml.safe_dump_all([other, ROLE]).encode()
+    objects = operators.objects_of(RELEASE, {**files(), "role.yaml": both})
+    assert objects.rules == [{"apiGroups": ["example.com"], "resources": ["jobs"], "verbs": ["get"]}]
+    with pytest.raises(ValueError, match=r"role.yaml of made-up has no ClusterRole with rules for jobs"):
+        operators.objects_of(RELEASE, {**files(), "role.yaml": yaml.safe_dump(other).encode()})
 
 
 def test_objects_without_webhooks_have_none() -> None:

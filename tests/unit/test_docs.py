@@ -28,6 +28,7 @@ from tests.unit.test_eks_rules import EKS_PROBLEMS
 from tests.unit.test_gke_rules import GKE_PROBLEMS
 from trainer.config import parse as parse_flags
 from workloads.command import program
+from workloads.kinds import KINDS
 from workloads.spec import EXAMPLES_FOLDER, JobSpec, example_jobs, example_names, yaml_blocks
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -50,6 +51,17 @@ SMALLEST = Capacity(millicores=2000, memory=8 * 2**30)
 @pytest.mark.parametrize("name", PAGES)
 def test_generated_page_is_current(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name], "run `python -m docs.references`"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_pages_about_kinds_have_a_row_of_every_kind(name: str) -> None:
+    pages = ["kinds.md", "operators.md"] if KINDS[name].operators else ["kinds.md"]
+    for page in pages:
+        assert f"\n| `{name}` |" in (DOCS / page).read_text(encoding="utf-8"), f"add {name} to docs/{page}"
+    resource = KINDS[name].resource
+    (row,) = re.findall(r"^\| kinds of job \|(.*?)\|", (PROJECT / "README.md").read_text(encoding="utf-8"), re.M)
+    names = row.strip().split(", ")
+    assert (resource.kind if resource else "Indexed Job") in names, f"add {name} to the comparison of README.md"
 
 
 def test_stack_pages_are_those_of_existing_stacks() -> None:

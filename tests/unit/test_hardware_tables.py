@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.gcp.pools import FABRICS
+from infra.gcp.pools import FABRICS, machine_fabric
 from infra.hardware.ec2 import AWS_ZONES, EC2_FAMILIES, EC2_MACHINES, Ec2Family, Ec2Machine, ec2_machine
 from infra.hardware.gce import GCE_FAMILIES, GCE_MACHINES, GceFamily, gce_machine, gpus_on
 from infra.hardware.gpus import GCP_ZONES, GPUS, TPU_FLEX_START_ZONES, TPU_ZONES, Gpu
@@ -55,6 +55,13 @@ def test_gce_family_is_consistent(name: str) -> None:
     assert has_accelerators or not family.flex_start
     assert family.fabric is None or family.fabric in FABRICS
     assert family.flex_start or not family.compact_flex_start
+
+
+@pytest.mark.parametrize("name", [name for name, family in GCE_FAMILIES.items() if family.fabric])
+def test_gce_family_fabric_connects_its_whole_hosts_only(name: str) -> None:
+    machines = GCE_FAMILIES[name].machines
+    connected = [machine.gpus for machine in machines if machine_fabric(machine)]
+    assert connected == [max(machine.gpus for machine in machines)]
 
 
 @pytest.mark.parametrize("name", EC2_FAMILIES)

@@ -50,11 +50,12 @@ def kueue_configuration() -> dict[str, Any]:
 def test_kueue_frameworks_equal_queueable_kinds() -> None:
     """A job of a kind that Kueue does not support would stay suspended."""
     frameworks = {each.partition("/")[2] for each in kueue_configuration()["integrations"]["frameworks"]}
-    kinds = {kind.replace("-", "").removeprefix("indexed") for kind in KINDS if KINDS[kind].is_queueable}
+    resources = [kind.resource for kind in KINDS.values() if kind.is_queueable]
+    kinds = {each.kind.lower() if each else "job" for each in resources}
     assert frameworks == kinds, "add the kind to QUEUED_KINDS, or set its `is_queueable = False`"
     webhooks = RELEASES["kueue"].webhooks
     assert webhooks is not None
-    assert {f"{each}s" for each in frameworks} == webhooks.others
+    assert {each.plural if each else "jobs" for each in resources} == webhooks.others
     assert kueue_configuration()["manageJobsWithoutQueueName"] is False
 
 

@@ -70,8 +70,6 @@ def test_quota_of_eks_stack_counts_vcpus() -> None:
 @pytest.mark.parametrize("name", [name for name, machine in GCE_MACHINES.items() if not machine.tpu_chips])
 def test_quota_exists_for_every_gce_type(name: str) -> None:
     pool = {"machine_type": name, "check_zones": False, "nodes": 1}
-    if name.startswith("c4"):
-        pool["disk_type"] = "hyperdisk-balanced"
     assert gke(pool)
 
 

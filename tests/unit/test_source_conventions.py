@@ -6,12 +6,14 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from infra.hardware.ec2 import EC2_FAMILIES
+from infra.hardware.gce import GCE_FAMILIES
 from infra.make_command import make_command
 from infra.operator_releases import RELEASES
 from settings.problem import dotted, path_of
@@ -76,14 +78,15 @@ def test_kind_registry_refers_to_existing_operators_and_keys() -> None:
         assert set(kind.own_keys) <= JobSpec.model_fields.keys()
 
 
-def test_kind_registry_resources_differ_in_kind() -> None:
-    """Commands find the job kind of a Kubernetes object by the object's own kind alone."""
-    found = ["Job", *(kind.resource.kind for kind in KINDS.values() if kind.resource)]
-    assert len(found) == len(set(found)), f"two job kinds have resources of the same kind: {found}"
+def test_kind_registry_resources_differ() -> None:
+    """Commands find the job kind of an object by the version and kind of the API."""
+    resources = [kind.resource for kind in KINDS.values() if kind.resource]
+    found = [("batch/v1", "Job"), *((each.api_version, each.kind) for each in resources)]
+    assert len(found) == len(set(found)), f"two job kinds have the same resource: {found}"
 
 
-def lines_with_names(tree: ast.AST) -> Iterator[int]:
-    """Yield the lines that compare a value with a kind's name, or use it as a key of a table."""
+def lines_with_names(tree: ast.AST, names: Collection[str]) -> Iterator[int]:
+    """Yield the lines that compare a value with one of the names, or use it as a key of a table."""
     for node in ast.walk(tree):
         values: list[ast.expr | None] = []
         if isinstance(node, ast.Compare):
@@ -91,13 +94,21 @@ def lines_with_names(tree: ast.AST) -> Iterator[int]:
         elif isinstance(node, ast.Dict):
             values = list(node.keys)
         parts = [part for value in values if value for part in ast.walk(value)]
-        yield from (part.lineno for part in parts if isinstance(part, ast.Constant) and part.value in KINDS)
+        yield from (part.lineno for part in parts if isinstance(part, ast.Constant) and part.value in names)
 
 
-def test_source_outside_kinds_folder_compares_no_kind_name() -> None:
+@pytest.mark.parametrize(
+    ("names", "without"),
+    [
+        (KINDS, ("workloads/kinds",)),
+        ({*GCE_FAMILIES, *EC2_FAMILIES}, ("infra/hardware", "infra/cost.py")),
+    ],
+    ids=["job kinds", "machine families"],
+)
+def test_source_outside_its_own_folder_compares_no_name(names: Collection[str], without: Sequence[str]) -> None:
     found = {
-        name: list(lines_with_names(ast.parse((PROJECT / name).read_text(encoding="utf-8"))))
-        for name in source_files(":!workloads/kinds")
+        name: list(lines_with_names(ast.parse((PROJECT / name).read_text(encoding="utf-8")), names))
+        for name in source_files(*(f":!{path}" for path in without))
     }
     assert {name: lines for name, lines in found.items() if lines} == {}
 
