@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, get_args
 
+import pytest
+
 from commands.review.plan import Step, difference
 from commands.review.recorded import Record, record_program
 from commands.review.report import ALWAYS_LISTED_TYPES
