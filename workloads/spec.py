@@ -217,7 +217,8 @@ class JobSpec(Section):
     """Seconds after which the job is stopped, restarts included; a `jobset`, a `train-job` and a `ray-job` count again
     from each restart. By default there is no limit."""
     grace_seconds: Annotated[int, Field(ge=0, le=3600)] = 30
-    """Seconds that a stopped host has to write its last checkpoint."""
+    """Seconds from the request to stop until a host is killed. Its training processes have 5 s less for their last
+    checkpoint."""
 
     @field_validator("recipe", mode="before")
     @classmethod

@@ -112,13 +112,15 @@ class PodState:
     """True if it runs the user's program instead of the trainer."""
     memory_limit: str = ""
     """Memory limit of its container, such as `2Gi`; empty for none."""
+    is_deleted: bool = False
+    """True if it was deleted, for example by a stop of its job, even if it has not ended yet."""
 
     def backoff(self, earlier: int) -> str:
         """Return a sentence with the time at which the Job controller replaces the failed pod, or why it does not.
 
         `earlier` is the number of earlier failures.
         """
-        if not (self.has_backoff and self.state == "failed" and self.finished):
+        if self.is_deleted or not (self.has_backoff and self.state == "failed" and self.finished):
             return ""
         counted = earlier if self.failures is None else self.failures
         if self.allowed_failures is not None and counted >= self.allowed_failures:
@@ -212,6 +214,7 @@ def pod_state(pod: Object, job_spec: Object | None = None) -> PodState:
         fails_job=action == "FailJob",
         runs_script=not _runs_trainer(spec["containers"][0]),
         memory_limit=(spec["containers"][0].get("resources", {}).get("limits") or {}).get("memory", ""),
+        is_deleted="deletionTimestamp" in meta,
     )
 
 
@@ -479,6 +482,8 @@ def _script_code(code: int, pod: PodState) -> str:
 
 def _killed(pod: PodState) -> str:
     """Return the meaning of a SIGKILL that was not an OOM kill at the container's limit."""
+    if pod.is_deleted:
+        return "ended by SIGKILL: it did not end within `grace_seconds` of the request to stop"
     limit = f"its limit of {pod.memory_limit}" if pod.memory_limit else "its memory limit"
     if pod.exit_code is None:
         # Until the container has ended, Kubernetes' reason for its end is not known.

@@ -175,6 +175,14 @@ def test_pod_state_sigkill_without_oom_kill_names_node_and_limit() -> None:
     )
 
 
+def test_sigkill_of_a_stopped_pod_names_the_grace_period_and_no_replacement() -> None:
+    stopped = indexed_pod_failed(0, 137)
+    stopped["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    state = pod_state(stopped, job_spec(restarts=1))
+    assert state.why == "exit code 137: ended by SIGKILL: it did not end within `grace_seconds` of the request to stop"
+    assert state.backoff(0) == ""
+
+
 def test_explain_exit_sigkill_in_running_container_names_limit() -> None:
     unknown = explain_exit(-9, state_of(job="digits", memory_limit="2Gi"))
     assert unknown == (
