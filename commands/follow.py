@@ -497,10 +497,14 @@ def still_running_notice(jobs: Sequence[str]) -> str:
     return f"{which}; {make_command('logs')} follows {it} again, {make_command('down')} ends {it} and removes the stack"
 
 
+_DELETED = "Kubernetes deleted the pod of this rank when the job failed, and its output with it"
+
+
 def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
     """Show the output of the jobs' pods so far. Report jobs without pods to stderr."""
     pods = sorted(cluster.pods(names), key=lambda pod: (pod.job, pod.created, pod.place))
-    ranks = len({(pod.job, rank) for pod in pods for rank in pod.ranks})
+    jobs = cluster.jobs(names)
+    ranks = max(len({(pod.job, rank) for pod in pods for rank in pod.ranks}), sum(job.hosts for job in jobs.values()))
     for pod in pods:
         try:
             lines = cluster.log(pod)
@@ -510,17 +514,37 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
             continue
         for text in lines:
             screen.line(pod, text, ranks)
-    if silent := sorted({*names} - {pod.job for pod in pods}):
-        for job in cluster.jobs(silent).values():
-            print(f"no pods, so no logs: {why_no_pods(job)}", file=sys.stderr)
+    for name in sorted({*names} - {pod.job for pod in pods}):
+        print(f"no pods, so no logs: {why_no_pods(jobs[name])}", file=sys.stderr)
+    for job in jobs.values():
+        for deleted in deleted_ranks(job, pods):
+            screen.note(f"{job.name}/{deleted}: {_DELETED}")
 
 
-def check_rank(rank: int, pods: Sequence[PodState]) -> None:
+def deleted_ranks(job: JobState, pods: Sequence[PodState]) -> list[int]:
+    """Return the ranks of a failed job without a pod. Empty if all pods are gone, or if the job has not failed.
+
+    When a Job fails, Kubernetes deletes its pods that still run:
+    https://kubernetes.io/docs/concepts/workloads/controllers/job/#job-termination-and-cleanup
+    """
+    own = [pod for pod in pods if pod.job == job.name and pod.ranks]
+    if job.state != "failed" or not own:
+        return []
+    all_ranks = range(job.hosts * own[0].processes)
+    return sorted({*all_ranks} - {rank for pod in own for rank in pod.ranks})
+
+
+def check_rank(rank: int, pods: Sequence[PodState], jobs: Mapping[str, JobState]) -> None:
     """Raise StackNotFound if no pod has the rank. Accept every rank if there are no pods yet."""
     ranks = {each for pod in pods for each in pod.ranks}
-    if ranks and rank not in ranks:
-        problem = option_text("RANK", str(rank))
-        raise StackNotFound(f"{problem}: no host has this rank; the ranks are {min(ranks)} to {max(ranks)}")
+    if not ranks or rank in ranks:
+        return
+    problem = option_text("RANK", str(rank))
+    deleted = {each for job in jobs.values() for each in deleted_ranks(job, pods)}
+    if rank in deleted:
+        raise StackNotFound(f"{problem}: {_DELETED}")
+    ranks |= deleted
+    raise StackNotFound(f"{problem}: no host has this rank; the ranks are {min(ranks)} to {max(ranks)}")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -535,7 +559,7 @@ def main(arguments: list[str] | None = None) -> int:
     found = stack_outputs()
     names = found.jobs if options.job is None else (job_named(found, options.job, "logs"),)
     if options.rank is not None:
-        check_rank(options.rank, found.cluster().pods(names))
+        check_rank(options.rank, found.cluster().pods(names), found.cluster().jobs(names))
     detail = Detail.ALL if is_verbose() else Detail.LINES
     screen = (
         JsonScreen(sys.stdout, only_rank=options.rank)

@@ -205,10 +205,45 @@ def test_follower_results_have_the_measure_of_each_job(followed: Followed) -> No
 
 
 def test_rank_that_no_host_has_is_rejected_with_the_ranks() -> None:
+    jobs = {"ok": JOB}
     with pytest.raises(StackNotFound, match="RANK=99: no host has this rank; the ranks are 0 to 1"):
-        follow_module.check_rank(99, HOSTS)
-    follow_module.check_rank(1, HOSTS)
-    follow_module.check_rank(99, [])
+        follow_module.check_rank(99, HOSTS, jobs)
+    follow_module.check_rank(1, HOSTS, jobs)
+    follow_module.check_rank(99, [], jobs)
+
+
+@pytest.mark.parametrize(
+    ("rank", "message"),
+    [
+        (0, "RANK=0: Kubernetes deleted the pod of this rank when the job failed"),
+        (9, "RANK=9: no host has this rank; the ranks are 0 to 1"),
+    ],
+)
+def test_rank_whose_pod_was_deleted_is_told_from_a_rank_that_never_was(rank: int, message: str) -> None:
+    with pytest.raises(StackNotFound, match=message):
+        follow_module.check_rank(rank, HOSTS[1:], {"ok": replace(JOB, state="failed")})
+
+
+@pytest.mark.parametrize(("state", "deleted"), [("failed", [0]), ("running", []), ("complete", [])])
+def test_only_a_failed_job_has_deleted_ranks(state: str, deleted: list[int]) -> None:
+    assert follow_module.deleted_ranks(replace(JOB, state=state), HOSTS[1:]) == deleted
+
+
+def test_failed_job_whose_pods_are_all_gone_has_no_deleted_ranks() -> None:
+    assert follow_module.deleted_ranks(replace(JOB, state="failed"), []) == []
+
+
+def test_logs_of_a_failed_job_name_the_rank_whose_output_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    class WithLogs(FakeCluster):
+        def log(self, _pod: PodState) -> list[str]:
+            return ["KeyError: 17"]
+
+    out = io.StringIO()
+    cluster = cast(Cluster, WithLogs(job=replace(JOB, state="failed"), hosts=HOSTS[1:]))
+    follow_module.print_logs(cluster, ["ok"], Screen(out))
+    shown = out.getvalue() + capsys.readouterr().err
+    assert "ok/1 | KeyError: 17" in shown
+    assert "ok/0: Kubernetes deleted the pod of this rank when the job failed, and its output with it" in shown
 
 
 @pytest.mark.parametrize(("program", "example"), [("", "`make logs JOB=ok`"), ("trainyard", "`trainyard logs ok`")])
