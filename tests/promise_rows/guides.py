@@ -198,7 +198,7 @@ ROWS = {
         (
             "The flags of each recipe.",
             "tests/unit/test_trainer_flags.py::test_flag_texts_are_accepted_alike_by_stack_and_trainer",
-            "tests/trainer/test_config.py::test_command_line_is_frozen",
+            "tests/trainer/test_config.py::test_flags_equal_the_recorded_table",
         ),
     ),
     "docs/extending.md": (

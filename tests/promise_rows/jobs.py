@@ -26,7 +26,7 @@ ROWS = {
         ),
         (
             "so the trainer's launcher adds 128 to its retryable codes (70, 74, 75)",
-            "tests/trainer/test_launch.py::test_launcher_exit_code_is_the_first_failed_ranks",
+            "tests/trainer/test_launch.py::test_launcher_exits_with_the_code_of_the_first_failed_rank",
         ),
         (
             "A job has no `ttlSecondsAfterFinished`.",

@@ -147,7 +147,7 @@ ROWS = {
         ),
         (
             "The trainer derives the rank and the address of host 0 from them",
-            "tests/trainer/test_process_group.py::test_hosts_of_a_slice_meet_at_its_first_host",
+            "tests/trainer/test_process_group.py::test_hosts_of_a_slice_rendezvous_at_its_first_host",
             "tests/trainer/test_process_group.py::test_hosts_of_several_slices_are_numbered",
         ),
         (
@@ -156,7 +156,7 @@ ROWS = {
         ),
         (
             "`shard` divides the model's `width`",
-            "tests/trainer/test_xla.py::test_what_xla_cannot_do_is_rejected",
+            "tests/trainer/test_xla.py::test_settings_without_support_on_xla_are_rejected",
             "tests/unit/test_language_rules.py::test_groups_that_xla_cannot_form_are_rejected",
         ),
         (

@@ -24,7 +24,7 @@ ROWS = {
         (
             "A token attends to earlier tokens of its own document only.",
             "tests/trainer/test_decoder.py::test_documents_of_a_sample_do_not_see_each_other",
-            "tests/trainer/test_decoder.py::test_token_depends_on_earlier_tokens_alone",
+            "tests/trainer/test_decoder.py::test_token_depends_only_on_earlier_tokens",
         ),
         (
             "The gradient is clipped to `--clip-norm`.",
@@ -49,7 +49,7 @@ ROWS = {
         ),
         (
             "The gradients are the same to the bit.",
-            "tests/trainer/test_decoder.py::test_activation_checkpointing_computes_the_same_again",
+            "tests/trainer/test_decoder.py::test_activation_checkpointing_gives_equal_gradients",
         ),
         (
             "Weights, gradients, checkpoints and exports keep their types",
@@ -64,7 +64,7 @@ ROWS = {
         (
             "in Hugging Face's format for LlamaForCausalLM",
             "tests/trainer/test_export.py::test_transformers_gives_the_same_logits",
-            "tests/trainer/test_export.py::test_weights_come_back_exactly_from_several_files",
+            "tests/trainer/test_export.py::test_weights_loaded_from_several_files_equal_the_written_ones",
         ),
         (
             "each rank reads the rows that it needs",
@@ -80,7 +80,7 @@ ROWS = {
         ),
         (
             "A preempted run ends the text early.",
-            "tests/trainer/test_preemption.py::test_preempted_run_writes_no_more_text",
+            "tests/trainer/test_preemption.py::test_preempted_run_stops_generating_text",
         ),
         (
             "so a killed run that resumes has a line of each step",
@@ -130,14 +130,14 @@ ROWS = {
         ),
         (
             "`trainer.launch` exits with the code of the rank that failed first",
-            "tests/trainer/test_launch.py::test_launcher_exit_code_is_the_first_failed_ranks",
-            "tests/trainer/test_preemption.py::test_launcher_exit_code_is_that_of_the_killed_rank",
+            "tests/trainer/test_launch.py::test_launcher_exits_with_the_code_of_the_first_failed_rank",
+            "tests/trainer/test_preemption.py::test_launcher_exits_with_the_code_of_the_killed_rank",
         ),
         ("247 is SIGKILL", "tests/trainer/test_restarts.py::test_rank_killed_beyond_restarts_ends_job"),
         (
             "`--bucket` is a URL: `file:///...`, `gs://...` or `s3://...`",
             "tests/trainer/test_stores.py::test_run_in_a_bucket_saves_resumes_and_cleans_up",
-            "tests/trainer/test_training.py::test_metrics_are_written_for_tools",
+            "tests/trainer/test_training.py::test_metrics_and_curves_are_written_to_the_bucket",
         ),
         (
             "The folder in the bucket is the job's name: at most 255 bytes",
@@ -157,7 +157,7 @@ ROWS = {
         ),
         (
             "and is not retried",
-            "tests/trainer/test_stores.py::test_silent_bucket_is_not_asked_again",
+            "tests/trainer/test_stores.py::test_silent_bucket_is_not_retried",
         ),
         (
             "`checkpoint.json`, which is written last and completes it",
@@ -167,10 +167,10 @@ ROWS = {
         ),
         (
             "every event as a line of JSON, with NaN and infinity as null",
-            "tests/trainer/test_training.py::test_metrics_are_written_for_tools",
+            "tests/trainer/test_training.py::test_metrics_and_curves_are_written_to_the_bucket",
             "tests/trainer/test_records.py::test_number_that_is_not_finite_becomes_null",
         ),
-        ("curves of rank 0", "tests/trainer/test_training.py::test_metrics_are_written_for_tools"),
+        ("curves of rank 0", "tests/trainer/test_training.py::test_metrics_and_curves_are_written_to_the_bucket"),
         (
             "which `wandb sync` can upload later if there was no network or no key",
             "tests/trainer/test_faults.py::test_wandb_does_not_delay_training",
@@ -301,7 +301,7 @@ ROWS = {
             "An event `straggler` reports a rank",
             "tests/trainer/test_watchdog.py::test_stragglers_report_rank_that_stays_slow",
             "tests/trainer/test_watchdog.py::test_rank_that_is_three_times_as_slow_is_reported",
-            "tests/trainer/test_watchdog.py::test_run_without_faults_raises_no_alarm",
+            "tests/trainer/test_watchdog.py::test_run_without_faults_reports_no_straggler",
         ),
         (
             "samples per second: of this rank since the last event; of all ranks since the start",
@@ -357,7 +357,7 @@ ROWS = {
         ),
         (
             "A tenth of the disk stays free; if less is free, 99 % of the free space stays free.",
-            "tests/trainer/test_image_cache.py::test_cache_on_full_disk_must_be_small",
+            "tests/trainer/test_image_cache.py::test_cache_on_nearly_full_disk_may_use_a_hundredth_of_the_free_space",
         ),
         (
             "Images that cannot be decoded are skipped and counted, and the first ten are listed.",
@@ -467,7 +467,7 @@ ROWS = {
         ),
         (
             "no straggler event",
-            "tests/trainer/test_watchdog.py::test_run_without_faults_raises_no_alarm",
+            "tests/trainer/test_watchdog.py::test_run_without_faults_reports_no_straggler",
         ),
         (
             "exit code 65; no such weights are saved",

@@ -90,7 +90,7 @@ def test_load_newest_returns_the_saved_state(checkpoints: Checkpoints) -> None:
         assert torch.equal(found.tensors[name], tensor)
 
 
-def test_thread_that_writes_a_checkpoint_is_nicer_than_training(tmp_path: Path, runtime: Runtime) -> None:
+def test_writer_thread_has_a_higher_niceness_than_training(tmp_path: Path, runtime: Runtime) -> None:
     found: list[int] = []
 
     class Noting(Checkpoints):
@@ -138,7 +138,7 @@ def test_save_in_background_allows_training_to_continue(tmp_path: Path, runtime:
         assert set(found.tensors["weights"].tolist()) == {step}
 
 
-def test_save_is_not_changed_by_a_forward_pass(runtime: Runtime) -> None:
+def test_captured_state_is_not_changed_by_a_forward_pass(runtime: Runtime) -> None:
     state = small_state()
     captured = state.capture(runtime).tensors
     before = {name: tensor.clone() for name, tensor in captured.items()}

@@ -15,7 +15,7 @@ from trainer.config import DigitsConfig, ImagenetConfig, LanguageConfig, TrainCo
 from trainer.exit_codes import BAD_CONFIGURATION, DIVERGED, ConfigurationError, diverged
 
 
-def test_command_line_is_frozen() -> None:
+def test_flags_equal_the_recorded_table() -> None:
     assert flag_table() == TARGET.read_text(encoding="ascii"), (
         "the trainer's flags changed: jobs that people wrote depend on them. Name the change in CHANGELOG.md and run "
         "`python -m docs.flag_table`"
@@ -126,7 +126,7 @@ def test_number_that_is_not_finite_is_rejected(key: str, value: str) -> None:
         parse(["digits", f"--{key.replace('_', '-')}={value}"])
 
 
-def test_name_that_is_not_text_ends_in_one_line() -> None:
+def test_job_name_that_is_not_utf_8_is_an_error_of_one_line() -> None:
     words: list[str | bytes] = [sys.executable, "-m", "trainer", "digits", b"--job=a\x80"]
     done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=20)
     assert done.returncode == BAD_CONFIGURATION

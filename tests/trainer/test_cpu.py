@@ -39,7 +39,7 @@ for prepare in (lambda: None, keep_freed_memory):
 """
 
 
-def test_freed_memory_is_reused_without_clearing_pages() -> None:
+def test_freed_memory_is_reused_without_page_faults() -> None:
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
     by_default, kept = map(int, done.stdout.split())
     pages = 2 * 8 * 16 * 2**20 // 4096

@@ -59,7 +59,7 @@ def test_gpu_losses_equal_cpu_losses(digits: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["--amp", "--compile", "--accumulate=4", "--amp --optimizer=sgd --lr=0.05"])
-def test_gpu_precisions_all_learn(words: str, digits: Path) -> None:
+def test_gpu_run_learns_with_each_option(words: str, digits: Path) -> None:
     ended = run("--epochs=10", *words.split(), f"--device={DEVICE}", recipe="digits", data=digits)
     assert losses(ended)[-1] < losses(ended)[0] / 2
     assert float(ended.events("done")[0]["test_accuracy"]) > 80
@@ -67,7 +67,7 @@ def test_gpu_precisions_all_learn(words: str, digits: Path) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--amp",), ("--accumulate=2",)])
 @pytest.mark.parametrize("recipe", ["digits", "generated", "files"])
-def test_gpu_steps_do_not_wait_and_use_the_images_of_a_cpu(
+def test_gpu_steps_do_not_synchronize_and_use_the_images_of_a_cpu(
     recipe: str, flags: tuple[str, ...], digits: Path, images: Path, tmp_path: Path
 ) -> None:
     words = {

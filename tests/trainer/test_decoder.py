@@ -35,7 +35,7 @@ def tokens(*documents: str) -> torch.Tensor:
 
 
 @torch.no_grad()
-def test_token_depends_on_earlier_tokens_alone() -> None:
+def test_token_depends_only_on_earlier_tokens() -> None:
     model = small()
     one, other = model(tokens("abcdef")), model(tokens("abcxyz"))
     assert torch.equal(one[:, :4], other[:, :4])
@@ -51,7 +51,7 @@ def test_documents_of_a_sample_do_not_see_each_other() -> None:
     torch.testing.assert_close(packed[:, 4:], alone, atol=1e-4, rtol=1e-4)
 
 
-def test_mask_of_documents() -> None:
+def test_document_mask_separates_documents() -> None:
     assert document_mask(tokens("abc")) is None
     mask = document_mask(tokens("a", "b"))
     assert mask is not None
@@ -77,7 +77,7 @@ def test_attention_equals_its_definition() -> None:
     torch.testing.assert_close(found, functional.linear(torch.cat(heads, dim=-1), attention.out.weight))
 
 
-def test_rotation_keeps_lengths_and_turns_by_distance() -> None:
+def test_rotation_keeps_norms_and_depends_on_distance() -> None:
     rotation = rotation_of(9, 8, 100, torch.device("cpu"))
     query, key = (rotate(torch.randn(8).expand(9, 8), rotation) for _ in range(2))
     torch.testing.assert_close(query.norm(dim=1), query[0].norm().expand(9))
@@ -118,7 +118,7 @@ def gradients(checkpointing: str) -> tuple[list[torch.Tensor], Counts[str]]:
     return [weight.grad for weight in model.parameters() if weight.grad is not None], counter.counts
 
 
-def test_activation_checkpointing_computes_the_same_again() -> None:
+def test_activation_checkpointing_gives_equal_gradients() -> None:
     (expected, plain), (full, twice), (selective, partly) = map(gradients, ("none", "full", "selective"))
     for found in (full, selective):
         assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
@@ -130,7 +130,7 @@ def test_activation_checkpointing_computes_the_same_again() -> None:
 
 
 @pytest.mark.parametrize("factor", [8, 32])
-def test_rope_factor_slows_slow_rotations_alone(factor: float) -> None:
+def test_rope_factor_divides_only_low_frequencies(factor: float) -> None:
     # Wave lengths of a head of 128 with base 500,000: up to 2 pi x 500,000 tokens.
     (_, plain), (_, slowed) = (rotation_of(2, 128, 500_000, torch.device("cpu"), factor=each) for each in (1, factor))
     plain, slowed = plain[1, 64:].asin(), slowed[1, 64:].asin()
@@ -144,7 +144,7 @@ def test_rope_factor_slows_slow_rotations_alone(factor: float) -> None:
     assert (slowed[between] < plain[between]).all()
 
 
-def test_first_loss_is_that_of_guessing() -> None:
+def test_initial_loss_equals_that_of_uniform_guessing() -> None:
     model = Decoder(PRESETS["1m"], vocabulary=320, rope_base=10_000)
     initialize(model, seed=0)
     sample = torch.randint(256, (4, 65))
@@ -152,7 +152,7 @@ def test_first_loss_is_that_of_guessing() -> None:
     assert loss.item() / (4 * 64) == pytest.approx(math.log(320), rel=0.02)
 
 
-def test_z_loss_is_part_of_the_objective_alone() -> None:
+def test_z_loss_is_in_the_objective_but_not_in_the_loss() -> None:
     scores, labels = torch.randn(2, 3, 7), torch.tensor([[1, 2, -100], [0, -100, 6]])
     objective, loss = losses(scores, labels, z_loss=0.5)
     known = labels != -100

@@ -69,7 +69,9 @@ def test_transformers_gives_the_same_logits(values: dict[str, Any], tmp_path: Pa
     torch.testing.assert_close(theirs, own, rtol=1e-5, atol=1e-5)
 
 
-def test_weights_come_back_exactly_from_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_loaded_from_several_files_equal_the_written_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(hugging_face, "MAX_FILE_BYTES", 50_000)
     config = LanguageConfig(**CONFIG)
     model, other = decoder(config), decoder(config)
@@ -110,7 +112,7 @@ def test_model_of_other_sizes_is_rejected(key: str, value: Any, words: str, tmp_
     assert f"{tmp_path}/config.json" in str(caught.value)
 
 
-def test_configuration_of_llama_3_is_understood(tmp_path: Path) -> None:
+def test_published_configuration_of_llama_3_is_accepted(tmp_path: Path) -> None:
     # The published configuration of Llama 3.2 1B, of transformers 4.45.
     scaling = {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "rope_type": "llama3"}
     content = {
@@ -229,7 +231,7 @@ def test_export_over_another_model_is_rejected(trained: Path, exported: Path) ->
     assert (exported / "model.safetensors").read_bytes() == before
 
 
-def test_model_writes_on_in_transformers(exported: Path) -> None:
+def test_exported_model_generates_text_in_transformers(exported: Path) -> None:
     tokens = torch.tensor([[256, *TEXT]])
     model = published(exported)
     written = model.generate(tokens, max_new_tokens=5, do_sample=False)
@@ -295,7 +297,7 @@ def test_adapters_resume_exactly(exported: Path, data: Path, tmp_path: Path) -> 
         (("--init-from={exported}", "--width=128"), BAD_CONFIGURATION, "width is 128, not 64"),
     ],
 )
-def test_wrong_beginnings_are_rejected(
+def test_unusable_initial_weights_are_rejected(
     flags: tuple[str, ...], code: int, words: str, exported: Path, data: Path, tmp_path: Path
 ) -> None:
     given = [flag.format(tmp=tmp_path, exported=exported) for flag in flags]

@@ -209,7 +209,7 @@ def test_disk_filled_by_events_ends_run(sink: str, tmp_path: Path, recipe: Recip
     assert len(ended.events("train")) > 2, "the first events had room"
 
 
-def test_curves_that_fail_to_write_end_run(tmp_path: Path, recipe: Recipe) -> None:
+def test_unwritable_tensorboard_folder_ends_run(tmp_path: Path, recipe: Recipe) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "tensorboard").write_text("in the way")
     flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")

@@ -37,7 +37,7 @@ def decoder(sizes: Sizes = SIZES, *, checkpointing: str = "none") -> Decoder:
     ("hidden", "tensor", "converted"),
     [(96, 1, ALL), (100, 1, ALL - {"gate", "up", "down"}), (96, 2, ALL), (96, 4, ALL - {"gate", "up", "down"})],
 )
-def test_layers_of_blocks_with_divisible_sizes_are_converted(hidden: int, tensor: int, converted: set[str]) -> None:
+def test_float8_converts_block_layers_with_divisible_sizes(hidden: int, tensor: int, converted: set[str]) -> None:
     model = decoder(Sizes(layers=2, width=64, heads=4, kv_heads=2, hidden=hidden))
     before = {name: (weight.shape, weight.dtype) for name, weight in model.named_parameters()}
     use_float8(model, "tensorwise", CPU, tensor=tensor, emulate=True)

@@ -46,7 +46,7 @@ def test_every_gpu_has_peak_flops() -> None:
 
 
 @pytest.mark.parametrize("name", GPUS)
-def test_gpu_has_float8_from_its_compute_capability_on(name: str) -> None:
+def test_gpu_has_float8_if_its_compute_capability_is_high_enough(name: str) -> None:
     assert GPUS[name].has_float8 is (CAPABILITIES[name] >= CAPABILITY)
 
 

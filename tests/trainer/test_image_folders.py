@@ -104,7 +104,7 @@ def test_empty_lines_of_annotations_are_ignored(tmp_path: Path) -> None:
     assert len(find_images(Folder(str(tmp_path)), "val", HERE)[0]) == 2
 
 
-def test_link_to_nothing_is_a_broken_image(tmp_path: Path) -> None:
+def test_dangling_link_is_a_broken_image(tmp_path: Path) -> None:
     imagenet(tmp_path / "data", classes=2, train=20, tests=1, side=32)
     missing = tmp_path / "data" / "train" / "n00000000" / "missing.JPEG"
     missing.symlink_to(tmp_path / "nothing")

@@ -51,7 +51,7 @@ def test_layouts_give_the_same_images(folder: Path, tmp_path: Path) -> None:
     assert data.broken == []
 
 
-def test_num_classes_unlike_the_folder_is_rejected(folder: Path, tmp_path: Path) -> None:
+def test_num_classes_that_differs_from_the_folder_is_rejected(folder: Path, tmp_path: Path) -> None:
     assert load(folder, tmp_path / "cache", num_classes=CLASSES).classes == CLASSES
     with pytest.raises(
         DataError, match=f"has {CLASSES} classes, and num_classes is {CLASSES + 1}: leave --num-classes"
@@ -233,7 +233,7 @@ def test_missing_folder_ends_run_with_its_exit_code(tmp_path: Path) -> None:
     assert f"{tmp_path}/none" in ended.output
 
 
-def test_pixels_equal_the_image(tmp_path: Path) -> None:
+def test_cached_pixels_equal_the_image(tmp_path: Path) -> None:
     imagenet(tmp_path / "data", classes=2, train=1, tests=1, side=SIDE)
     source = Folder(f"{tmp_path}/data")
     images, _ = find_images(source, "train", HERE)

@@ -44,7 +44,7 @@ def curve(bucket: Path) -> dict[tuple[str, int], float]:
     return {(event["event"], event["global_step"]): event["loss"] for event in events if "loss" in event}
 
 
-def test_model_learns_words_and_writes_them(data: Path, tmp_path: Path) -> None:
+def test_language_model_learns_and_generates_text(data: Path, tmp_path: Path) -> None:
     flags = ("--epochs=8", "--sample-tokens=60", "--temperature=0", "--prompt=the ", "--evaluate-steps=30")
     ended = run(*MODEL, *flags, "--device=cpu", f"--bucket=file://{tmp_path}", recipe="language", data=data)
     assert ended.codes == [DONE], ended.output

@@ -30,7 +30,7 @@ def kept_numbers(block: Block) -> int:
     return sum(tensor.untyped_storage().nbytes() // 4 for tensor in kept.values())
 
 
-def test_block_keeps_at_least_the_counted_numbers() -> None:
+def test_block_stores_at_least_the_estimated_numbers() -> None:
     model = Model(layers=1, width=64, heads=4, kv_heads=2, hidden=192, vocabulary=320, is_tied=True)
     training = LanguageTraining(
         model=model,

@@ -14,7 +14,9 @@ from tests.trainer.recipes import Recipe
 
 
 @pytest.mark.parametrize(("code", "offset", "expected"), [(75, "128", 203), (78, "128", 78), (75, "", 75)])
-def test_launcher_exit_code_is_the_first_failed_ranks(tmp_path: Path, code: int, offset: str, expected: int) -> None:
+def test_launcher_exits_with_the_code_of_the_first_failed_rank(
+    tmp_path: Path, code: int, offset: str, expected: int
+) -> None:
     script = tmp_path / "ends.py"
     script.write_text(f"raise SystemExit({code})", encoding="ascii")
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
@@ -31,7 +33,7 @@ def test_launcher_exit_code_is_the_first_failed_ranks(tmp_path: Path, code: int,
     assert done.returncode == expected, done.stderr
 
 
-def test_restart_does_not_load_a_compiler_in_the_launcher(tmp_path: Path) -> None:
+def test_failed_rank_does_not_load_a_compiler_in_the_launcher(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("raise SystemExit(70)", encoding="ascii")
     program = """
 import sys

@@ -175,7 +175,7 @@ def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, d
     ("flag", "message"),
     [("--bucket=", "bucket is ''; allowed is file:///"), ("--epochs=0", "epochs is 0; allowed is 1")],
 )
-def test_settings_that_lightning_accepts_wrongly_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
+def test_invalid_settings_of_the_lightning_script_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
     words = [sys.executable, SCRIPT, f"--bucket={tmp_path.as_uri()}", flag]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     ended = subprocess.run(words, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)

@@ -34,7 +34,7 @@ def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path, recipe: 
 
 
 @pytest.mark.parametrize("groups", ["shard=2", "data=2"])
-def test_preempted_run_writes_no_more_text(groups: str, tmp_path: Path, both_recipes: dict[str, Recipe]) -> None:
+def test_preempted_run_stops_generating_text(groups: str, tmp_path: Path, both_recipes: dict[str, Recipe]) -> None:
     recipe = both_recipes["language"]
     # A text that takes an hour on any machine.
     flags = ("--epochs=1", "--batch-size=8", *recipe.flags, "--sample-tokens=1000000000", f"--parallelism={groups}")
@@ -138,7 +138,7 @@ def test_preempted_rank_that_reads_its_data_stops_at_once(name: str, file: str, 
     assert "preempted before the first step; nothing is lost" in ended.output
 
 
-def test_launcher_exit_code_is_that_of_the_killed_rank(tmp_path: Path, recipe: Recipe) -> None:
+def test_launcher_exits_with_the_code_of_the_killed_rank(tmp_path: Path, recipe: Recipe) -> None:
     flags = ("--epochs=1000", "--log-steps=1", *recipe.flags, f"--bucket=file://{tmp_path}")
     with started(*flags, processes=3, data=recipe.data, recipe=recipe.name) as running:
         running.wait_for("train epoch=1 step=3/")

@@ -46,7 +46,7 @@ def test_single_tpu_host_needs_no_rendezvous() -> None:
     assert rendezvous_environment({"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}) == {}
 
 
-def test_hosts_of_a_slice_meet_at_its_first_host() -> None:
+def test_hosts_of_a_slice_rendezvous_at_its_first_host() -> None:
     assert rendezvous_environment(HOSTS) == {
         "RANK": "2",
         "WORLD_SIZE": "4",

@@ -35,7 +35,7 @@ def test_number_that_is_not_finite_becomes_null(value: float) -> None:
     assert line.endswith("\n")
 
 
-def test_continuous_events_are_readable_during_the_run(tmp_path: Path) -> None:
+def test_events_are_flushed_while_more_arrive(tmp_path: Path) -> None:
     writer = Writer(JsonFile(Folder(f"file://{tmp_path}"), "events.jsonl"))
     until = time.monotonic() + 20 * FLUSH_SECONDS
     while not (tmp_path / "events.jsonl").exists() or not json_lines(tmp_path / "events.jsonl"):
@@ -156,7 +156,7 @@ def test_wandb_without_key_is_kept_in_the_folder(
     assert list((tmp_path / "runs").rglob("offline-run-*/*.wandb"))
 
 
-def test_wandb_run_of_a_resumed_job_is_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_job_continues_its_wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     resume = Record(name="resume", time=0.0, values={"step": 1}, global_step=None)
     for earlier in ([], [resume], []):

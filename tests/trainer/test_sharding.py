@@ -66,7 +66,7 @@ def test_groups_of_ranks_have_the_losses_of_one_process(
     assert losses(tmp_path, ranks) == pytest.approx(alone, rel=TOLERANCE)
 
 
-def test_accumulated_gradients_of_shards_are_those_of_whole_batches(
+def test_accumulated_gradients_of_shards_equal_those_of_whole_batches(
     data: Path, alone: list[float], tmp_path: Path
 ) -> None:
     train(data, tmp_path, "--parallelism=shard=2", "--accumulate=2", ranks=2, shares=2)
@@ -74,7 +74,7 @@ def test_accumulated_gradients_of_shards_are_those_of_whole_batches(
 
 
 @pytest.mark.parametrize(("name", "kind"), [("fsdp", "full"), ("fsdp-tensor", "selective"), ("ddp", "selective")])
-def test_groups_that_compute_activations_again_have_the_losses_of_one_process(
+def test_groups_with_activation_checkpointing_have_the_losses_of_one_process(
     name: str, kind: str, data: Path, alone: list[float], tmp_path: Path
 ) -> None:
     text, ranks, shares = GROUPS[name]
@@ -93,7 +93,7 @@ def test_groups_of_ranks_train_adapters_as_one_process(data: Path, adapters: tup
         assert losses(tmp_path / name, ranks) == pytest.approx(alone, rel=TOLERANCE), name
 
 
-def test_untied_model_with_uneven_shards(data: Path, tmp_path: Path) -> None:
+def test_untied_model_with_uneven_shards_has_the_losses_of_one_process(data: Path, tmp_path: Path) -> None:
     # Three ranks do not divide the 64 rows of a matrix evenly.
     flags = ("--output=untied", "--vocabulary=257")
     train(data, tmp_path / "one", "--batch-size=6", *flags)

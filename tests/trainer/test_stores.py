@@ -30,7 +30,7 @@ from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 
-def test_bucket_folder_behaves_like_a_folder(bucket: str, proxy: Proxy) -> None:
+def test_bucket_folder_writes_lists_reads_and_deletes(bucket: str, proxy: Proxy) -> None:
     folder = Folder(bucket).child("run")
     assert folder.names() == []
     folder.write("one", b"1")
@@ -129,7 +129,7 @@ def test_store_with_permanent_failure_ends_run(
 
 
 @pytest.mark.parametrize(("takes", "asked"), [(5, 3), (180, 1)])
-def test_silent_bucket_is_not_asked_again(
+def test_silent_bucket_is_not_retried(
     takes: float, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.accumulate(itertools.repeat(takes))

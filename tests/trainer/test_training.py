@@ -116,7 +116,7 @@ def test_ranks_evaluate_the_whole_test_set(undisturbed: tuple[Path, Ended]) -> N
         assert float(one["accuracy"]) == int(float(one["accuracy"])), "100 test samples give whole percents"
 
 
-def test_metrics_are_written_for_tools(undisturbed: tuple[Path, Ended]) -> None:
+def test_metrics_and_curves_are_written_to_the_bucket(undisturbed: tuple[Path, Ended]) -> None:
     bucket, ended = undisturbed
     for rank in (0, 1):
         records = json_lines(bucket / "training" / "metrics" / f"rank-{rank}.jsonl")

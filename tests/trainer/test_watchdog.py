@@ -97,7 +97,7 @@ def test_rank_that_is_three_times_as_slow_is_reported(
 
 
 @pytest.mark.parametrize("run", range(CLEAN_RUNS))
-def test_run_without_faults_raises_no_alarm(run: int, recipe: Recipe) -> None:
+def test_run_without_faults_reports_no_straggler(run: int, recipe: Recipe) -> None:
     flags = ("--epochs=1000", "--log-steps=5", f"--seed={run}", *recipe.flags)
     program = f"tests.trainer.faulty none 0 {SHORT_WINDOW}"
     with started(*flags, hosts=2, processes=1, data=recipe.data, recipe=recipe.name, program=program) as running:

@@ -178,7 +178,7 @@ def test_xla_device_without_pytorch_xla_is_rejected(digits: Path) -> None:
     assert "Dockerfile.xla" in ended.output
 
 
-def test_every_event_is_a_line_of_json(sharded: tuple[Ended, Path]) -> None:
+def test_train_events_of_xla_have_compilations_in_json(sharded: tuple[Ended, Path]) -> None:
     lines = (sharded[1] / "spmd" / "metrics" / "rank-0.jsonl").read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["compilations"] for event in events if event["event"] == "train"]
@@ -328,7 +328,7 @@ def test_language_replicas_have_the_losses_of_one_process(
         ("--activation-checkpointing=selective", "allowed is none or full on XLA"),
     ],
 )
-def test_what_xla_cannot_do_is_rejected(flags: str, words: str, texts: Path) -> None:
+def test_settings_without_support_on_xla_are_rejected(flags: str, words: str, texts: Path) -> None:
     ended = run(texts, *LANGUAGE, *flags.split(), devices=4, recipe="language")
     assert ended.codes == [78], ended.output
     assert words in ended.output
