@@ -63,7 +63,7 @@ CORE = (
     "tests/trainer/test_faults.py::test_randomly_killed_ranks_end_with_the_same_result[0]",
     "tests/trainer/test_language.py::test_two_ranks_have_the_losses_of_one",
     "tests/trainer/test_launch.py::test_launcher_exits_with_the_code_of_the_first_failed_rank",
-    "tests/trainer/test_restarts.py::test_killed_ranks_restart_while_all_launchers_stay[digits-2-kills0]",
+    "tests/trainer/test_restarts.py::test_killed_ranks_restart_while_all_launchers_stay[digits-2]",
     "tests/trainer/test_training.py::test_killed_and_preempted_run_ends_with_the_same_result",
     "tests/trainer/test_training.py::test_ranks_evaluate_the_whole_test_set",
     "tests/trainer/test_training.py::test_two_ranks_equal_one_on_the_same_samples",

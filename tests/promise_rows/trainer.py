@@ -232,7 +232,7 @@ ROWS = {
         ),
         (
             "a checkpoint that was damaged meanwhile does not count",
-            "tests/trainer/test_checkpoint_history.py::test_retention_checkpoint_damaged_after_resume_is_not_counted",
+            "tests/trainer/test_checkpoint.py::test_retention_does_not_count_damaged_checkpoint",
         ),
         (
             "its old files stay until the new manifest is written",

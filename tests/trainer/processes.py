@@ -21,6 +21,7 @@ from tests.trainer.fork_server import ForkedProcess
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
+"""Longest wait for a line, and for the end of a host whose output has ended."""
 Process = ForkedProcess | subprocess.Popen[str]
 IMPORT_VARIABLES = {"CXX"}
 """Variables that torch reads when it is imported, which the fork server has done already."""

@@ -1,4 +1,4 @@
-"""Tokens of texts: byte pairs are learnt once, their texts come back whole, and bits per byte stay comparable."""
+"""Tokens of texts: a run learns byte pairs once, decoding returns the text, and bits per byte count its bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def coder(text: str) -> FileCoder:
 
 @pytest.fixture(scope="module")
 def learnt() -> FileCoder:
-    """Return byte pairs that are learnt from words."""
+    """Return a coder of byte pairs learnt from words."""
     return coder(learn([TEXT], 300).to_str())
 
 

@@ -1,7 +1,4 @@
-"""GPUs that torch cannot use are reported before training begins.
-
-The CUDA targets that torch was built for decide which GPUs it can use.
-"""
+"""GPUs of the hardware tables: peak FLOPS, float8, and rejection of those that torch was not built for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Presets have the published numbers of weights. Groups of ranks divide the ranks and the model, or are rejected."""
+"""Sizes of language models: weights and FLOPs of the presets, and groups that divide ranks and model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher exits with the code of the first failed rank, raised for operators that retry high codes only."""
+"""The launcher: exit codes, invalid flags, and ranks whose launcher is killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.trainer.recipes import Recipe
 def test_launcher_exits_with_the_code_of_the_first_failed_rank(
     tmp_path: Path, code: int, offset: str, expected: int
 ) -> None:
-    script = tmp_path / "ends.py"
+    script = tmp_path / "exits.py"
     script.write_text(f"raise SystemExit({code})", encoding="ascii")
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
     if offset:
@@ -54,7 +54,7 @@ if __name__ == "__main__":
     )
     assert done.returncode == 70, done.stderr
     assert "failed (exitcode: 70)" in done.stderr
-    assert "Traceback" not in done.stderr, "the message of the rank is enough"
+    assert "Traceback" not in done.stderr, "only the rank may print a traceback"
 
 
 @pytest.mark.parametrize(("name", "forked"), [("digits", True), ("digits", False), ("language", True)])
@@ -82,10 +82,10 @@ def test_ranks_with_killed_launcher_save_and_stop(
     with launcher.stdout as output:
         next(line for line in output if "train epoch=1 step=3/" in line)
         launcher.kill()
-        # Read to the end: both ranks have closed the pipe, so they have exited.
+        # The output ends when both ranks have exited, because they hold the pipe.
         rest = output.read()
     launcher.wait()
-    # One rank that sees the loss is enough: its decision stops the other rank, which may not have checked yet.
+    # The first rank that notices stops both, so the other one may not print the error.
     assert rest.count("error: the launcher is gone; this rank stops as if preempted") in {1, 2}, rest
     assert rest.count("exit code 75") == 2, rest
     (step,) = {line.partition("preempted at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}

@@ -1,4 +1,4 @@
-"""The process group's variables: from the launcher, or from those of GKE's TPU pods."""
+"""Variables of the process group: set by the launcher, or derived from those of GKE's TPU pods."""
 
 from __future__ import annotations
 

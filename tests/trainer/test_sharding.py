@@ -1,4 +1,4 @@
-"""Ranks that share a model in any way learn what one process learns, and resume from each other's checkpoints."""
+"""Any grouping of ranks has the losses of one process, and resumes from checkpoints of other groupings."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ GROUPS = {
     "fsdp-tensor": ("shard=2,tensor=2", 4, 2),
     "copies-tensor": ("data=2,tensor=2", 4, 2),
 }
-"""Sizes of the groups, ranks, and shares of each step's samples."""
+"""`--parallelism`, number of ranks, and number of batches that form a step, by name."""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts of 50 steps."""
+    """Return texts of 50 steps."""
     return write_texts(tmp_path_factory.mktemp("texts"))
 
 
@@ -41,7 +41,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(trained: Path) -> list[float]:
-    """Return the loss of each step of one process, which learns."""
+    """Return the loss of each step of one process, after checking that it learns."""
     found = losses(trained, 1)
     assert len(found) == STEPS
     assert found[-1] < 0.8 * found[0]
@@ -94,7 +94,7 @@ def test_groups_of_ranks_train_adapters_as_one_process(data: Path, adapters: tup
 
 
 def test_untied_model_with_uneven_shards_has_the_losses_of_one_process(data: Path, tmp_path: Path) -> None:
-    # Three ranks do not divide the 64 rows of a matrix evenly.
+    # 64 rows of a matrix are not divisible by three ranks.
     flags = ("--output=untied", "--vocabulary=257")
     train(data, tmp_path / "one", "--batch-size=6", *flags)
     train(data, tmp_path / "three", "--batch-size=2", "--parallelism=shard=3", *flags, ranks=3)
@@ -144,5 +144,5 @@ def test_compiled_shards_have_the_losses_of_one_process(
     train(data, tmp_path / "one")
     words = f"--compile --parallelism={flags}".split()
     train(data, tmp_path / "shards", *words, ranks=2, shares=1 if "tensor" in flags else 2)
-    assert list((tmp_path / "kernels").rglob("*.so")), "no kernel was made"
+    assert list((tmp_path / "kernels").rglob("*.so")), "no kernel was compiled"
     assert losses(tmp_path / "shards", 2) == pytest.approx(losses(tmp_path / "one", 1), rel=TOLERANCE)

@@ -1,4 +1,4 @@
-"""Each token of the texts is predicted once an epoch by any number of ranks, also if that number changes."""
+"""Texts: any number of ranks predicts each token once an epoch, and invalid files are rejected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def row_of(documents: list[bytes]) -> list[int]:
 
 
 def row_file(documents: list[bytes]) -> TokenRow:
-    """Return the row of tokens that a file of these documents has."""
+    """Return the row of tokens of a file with these documents."""
     return TokenRow(np.array(row_of(documents)[:-1], dtype=np.uint16), "row.npy")
 
 
@@ -70,7 +70,7 @@ def texts(folder: Path, *, batch_size: int = 3, context: int = 8, tokenizer: str
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with texts in every format."""
+    """Return a folder with texts in every format."""
     folder = tmp_path_factory.mktemp("texts")
     for split in ("train", "test"):
         (folder / split).mkdir()
