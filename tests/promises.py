@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,11 +16,13 @@ from tests.promise_rows import architecture, clouds, faults, guides, jobs, readm
 PROJECT = Path(__file__).resolve().parents[1]
 PAGE = PROJECT / "docs" / "promises.md"
 README = "README.md"
+MARKDOWN_LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 INTRODUCTION = """\
 # Promises
 
 Each row quotes a promise of a document and names the tests that fail if it breaks. `python -m tests.promises` generates
-this page from `tests/promise_rows/`. The tests of README.md are the core of `make test`.
+this page from `tests/promise_rows/`. A vertical bar separates the cells of a quoted table. The tests of README.md are
+the core of `make test`.
 
 The traps of GKE and EKS have their tests in a table of [clouds.md](clouds.md).
 """
@@ -78,11 +81,16 @@ def core() -> frozenset[str]:
     return frozenset(test for promise in PROMISES if promise.document == README for test in promise.tests).union(CORE)
 
 
+def cell(sentence: str) -> str:
+    """Return a quotation as a cell of a table: links as their texts, because they are relative to another page."""
+    return MARKDOWN_LINK.sub(r"\1", sentence).replace("|", "\\|")
+
+
 def page() -> str:
     """Return the text of docs/promises.md."""
     parts = [INTRODUCTION]
     for document, promises in groupby(PROMISES, key=lambda promise: promise.document):
-        rows = [f"| {each.sentence} | {', '.join(f'`{test}`' for test in each.tests)} |" for each in promises]
+        rows = [f"| {cell(each.sentence)} | {', '.join(f'`{test}`' for test in each.tests)} |" for each in promises]
         parts.append("\n".join([f"## {document}", "", "| promise | test |", "|---|---|", *rows, ""]))
     return "\n".join(parts)
 
