@@ -116,7 +116,7 @@ class Running:
         return self._printed[0].lines[: self._seen]
 
     def rank_process(self, rank: int) -> int:
-        """Return the process id of a rank below a launcher."""
+        """Return the process id of a rank that a launcher started."""
         for host in self.hosts:
             for process in descendants(host.pid):
                 with suppress(OSError):  # the process has ended meanwhile

@@ -59,7 +59,7 @@ class Proxy:
 
 
 def at_first(kind: Fault) -> Callable[[str, str], Fault | None]:
-    """Return a function that gives the first request of each kind for each object this fault."""
+    """Return a function that returns this fault for the first request of each method and path, and then None."""
     seen = set[tuple[str, str]]()
     lock = threading.Lock()
 

@@ -117,7 +117,7 @@ def test_load_in_pieces_needs_less_memory_than_the_files_and_sends_heartbeats(
     checkpoints.wait()
     heartbeats: list[bool] = []
     monkeypatch.setattr(runtime, "heartbeat", lambda: heartbeats.append(True))
-    # Python's memory only: torch owns the tensors that are loaded into.
+    # Measure only Python's memory, because torch allocates the loaded tensors.
     tracemalloc.start()
     found, _ = newest(checkpoints)
     _, peak = tracemalloc.get_traced_memory()

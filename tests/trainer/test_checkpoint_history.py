@@ -90,7 +90,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(world=st.sampled_from([1, 2]), keep=st.integers(1, 4))
     def resume(self, world: int, keep: int) -> None:
-        """Start another run of the job. A previous run that still lives loses the lease."""
+        """Start another run of the job. A previous run that has not ended loses the lease."""
         if self._run:
             self._former.append(self._run)
         whole, contents = self._store.whole(), self._store.contents()

@@ -1,4 +1,4 @@
-"""Exported models give the same logits in transformers, and runs that start from them continue exactly."""
+"""Exported models give the same logits in transformers, and runs can start from them, also with adapters."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, reci
     assert ended.codes == [DONE], ended.output
     killed = [(event["failed_rank"], event["exit_code"]) for event in ended.events("restart")]
     assert killed == [(f"{rank}", f"{-signal.SIGKILL}") for _, rank, _ in KILLS_IN_A_SAVE], ended.output
-    # Each start saves a checkpoint and dies in the next save: without a manifest, and in the last save with one.
+    # Each start completes one save and dies in the next: the first three before the manifest, the fourth after it.
     resumed = [int(event["step"]) for event in ended.events("resume") if event["rank"] == "0/2"]
     assert resumed == [10, 20, 25, 40], ended.output
     skipped = [(e["path"], e["reason"]) for e in ended.events("checkpoint_skipped") if e["rank"] == "0/2"]

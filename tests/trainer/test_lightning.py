@@ -96,7 +96,7 @@ def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextMan
 def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, digits: Path) -> None:
     port = free_port()
     with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
-        # Wait until a checkpoint is complete: that of five steps before.
+        # Each fifth step saves. The checkpoint of five steps before is complete; that of this step may not be.
         together = first.wait_for(r"^train epoch=\d+ step=1[05]/\d+ .* rank=\d/2 ")
         second.kill()
         alone = first.wait_for(r"^resume step=\d+ .* rank=0/1 ", after=together)

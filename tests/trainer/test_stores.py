@@ -1,7 +1,7 @@
 """Buckets: runs save, resume and clean up, and stores fail temporarily or permanently.
 
 The store is moto's S3 server. Google's client uses it too, because Google's XML API is S3's. The proxy translates batch
-deletion, which S3 does not have in that form. Not yet tested: the clouds.
+deletion, which S3 does not have in that form. Not yet tested: real clouds.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def test_row_on_disk_is_mapped_into_memory(folder: Path) -> None:
 def test_row_in_bucket_is_read_whole(folder: Path) -> None:
     place = Folder(str(folder))
     on_disk = [part for part in read_parts(place, "train", ReaderRank()) if isinstance(part, TokenRow)]
-    # fsspec's memory has the interface of a bucket.
+    # fsspec's filesystem in memory has the interface of a bucket.
     remote = Folder(f"memory://{folder.name}")
     for path in (folder / "train").iterdir():
         remote.write(f"train/{path.name}", path.read_bytes())

@@ -26,7 +26,7 @@ SHAPES = {"model.down": (WIDTH, 96), "model.up": (96, WIDTH), "model.norm": (WID
 def main(bucket: str) -> None:
     """Save and load tensors with known values, and print the shape of each part."""
     runtime: Any = start_runtime(LanguageConfig(width=WIDTH))
-    # On a slice of 4x4 chips too, a host's devices are not neighbours.
+    # As on a slice of 4x4 chips, the numbers of a host's devices are not consecutive.
     hosts = [[0, 1, 4, 5], [2, 3, 6, 7]]
     runtime.devices = lambda: [device for devices in hosts for device in devices]
     runtime.divide_model(Parallelism(shard=8))
