@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,16 +75,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Return the losses without float8."""
+def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the bucket of a run without float8."""
     bucket = tmp_path_factory.mktemp("plain")
     train(data, bucket, "--amp")
-    return losses(bucket, 1)
+    return bucket
 
 
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the bucket of a run of two epochs."""
+    """Return the bucket of a run of two epochs with float8."""
     bucket = tmp_path_factory.mktemp("whole")
     train(data, bucket, "--amp", "--float8=tensorwise", "--epochs=2", program=EMULATED)
     return bucket
@@ -100,13 +101,13 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_losses_are_close_to_those_without_float8(
-    recipe: str, text: str, ranks: int, shares: int, data: Path, plain: list[float], tmp_path: Path
+    recipe: str, text: str, ranks: int, shares: int, data: Path, plain: Path, tmp_path: Path
 ) -> None:
     flags = ("--amp", f"--float8={recipe}", f"--parallelism={text}")
     train(data, tmp_path, *flags, ranks=ranks, shares=shares, program=EMULATED)
-    found = losses(tmp_path, ranks)
-    assert found == pytest.approx(plain, rel=TOLERANCE)
-    assert found != pytest.approx(plain, rel=1e-6), "nothing was rounded"
+    found, expected = losses(tmp_path, ranks), losses(plain, 1)
+    assert found == pytest.approx(expected, rel=TOLERANCE)
+    assert found != pytest.approx(expected, rel=1e-6), "nothing was rounded"
 
 
 def test_run_resumes_exactly(data: Path, tmp_path: Path) -> None:
@@ -116,25 +117,22 @@ def test_run_resumes_exactly(data: Path, tmp_path: Path) -> None:
     assert losses(tmp_path / "parts", 1) == losses(tmp_path / "whole", 1)
 
 
-def test_export_has_plain_weights_that_run_without_float8(data: Path, whole: Path, tmp_path: Path) -> None:
-    folders = {}
-    for name, bucket in (("float8", whole), ("plain", tmp_path / "without")):
-        if name == "plain":
-            train(data, bucket, "--amp")
-        folders[name] = tmp_path / name
-        words = (f"--checkpoint={bucket}/checkpoints/training", f"--to={folders[name]}")
+def test_export_has_plain_weights_that_run_without_float8(data: Path, plain: Path, whole: Path, tmp_path: Path) -> None:
+    for name, bucket in (("float8", whole), ("plain", plain)):
+        words = (f"--checkpoint={bucket}/checkpoints/training", f"--to={tmp_path / name}")
         assert run(*words, recipe="export", data=data).codes == [DONE]
-    found, expected = (load_file(folder / "model.safetensors") for folder in folders.values())
+    found, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("float8", "plain"))
     assert {name: (weight.shape, weight.dtype) for name, weight in found.items()} == {
         name: (weight.shape, weight.dtype) for name, weight in expected.items()
     }
     still = ("--amp", "--learning-rate=1e-30", "--warmup=0", "--weight-decay=0")
-    train(data, tmp_path / "again", f"--init-from={folders['float8']}", *still)
+    train(data, tmp_path / "again", f"--init-from={tmp_path}/float8", *still)
     assert evaluations(tmp_path / "again")[-1] == pytest.approx(evaluations(whole)[-1], rel=TOLERANCE)
 
 
-def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path) -> None:
-    ended = train(data, whole, "--amp", "--epochs=3")
+def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "bucket")
+    ended = train(data, tmp_path / "bucket", "--amp", "--epochs=3")
     assert len(ended.events("resume")) == 1
     assert not ended.events("checkpoint_skipped")
 

@@ -13,23 +13,26 @@ from tests.trainer.processes import PROJECT
 from tests.trainer.recipes import Recipe
 
 
+def run_python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the project on its path."""
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
 @pytest.mark.parametrize(("code", "offset", "expected"), [(75, "128", 203), (78, "128", 78), (75, "", 75)])
 def test_launcher_exits_with_the_code_of_the_first_failed_rank(
     tmp_path: Path, code: int, offset: str, expected: int
 ) -> None:
     script = tmp_path / "exits.py"
     script.write_text(f"raise SystemExit({code})", encoding="ascii")
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
-    if offset:
-        environment["TRAINYARD_RETRYABLE_OFFSET"] = offset
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer.launch", "--standalone", str(script)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    variables = {"TRAINYARD_RETRYABLE_OFFSET": offset} if offset else {}
+    done = run_python("-m", "trainer.launch", "--standalone", str(script), TMPDIR=str(tmp_path), **variables)
     assert done.returncode == expected, done.stderr
 
 
@@ -44,14 +47,7 @@ if __name__ == "__main__":
     sys.exit("loaded" if "torch._dynamo.config" in sys.modules else code)
 """
     (tmp_path / "launches.py").write_text(program, encoding="ascii")
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "launches.py")],
-        env={**os.environ, "PYTHONPATH": f"{PROJECT}:{tmp_path}", "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_python(str(tmp_path / "launches.py"), PYTHONPATH=f"{PROJECT}:{tmp_path}", TMPDIR=str(tmp_path))
     assert done.returncode == 70, done.stderr
     assert "failed (exitcode: 70)" in done.stderr
     assert "Traceback" not in done.stderr, "only the rank may print a traceback"
@@ -110,15 +106,7 @@ def test_ranks_with_killed_launcher_save_and_stop(
     ],
 )
 def test_flags_that_torchrun_rejects_are_bad_configuration(flags: list[str], message: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer.launch", *flags],
-        cwd=PROJECT,
-        env={**os.environ, "TRAINYARD_RETRYABLE_OFFSET": "128"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_python("-m", "trainer.launch", *flags, TRAINYARD_RETRYABLE_OFFSET="128")
     assert done.returncode == 78, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
