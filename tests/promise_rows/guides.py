@@ -193,8 +193,7 @@ ROWS = {
             "tests/trainer/test_network_check.py::test_good_links_are_printed_and_training_runs",
         ),
         (
-            "`suspend` | boolean | `false` | Creates the job without starting it, or stops its hosts; `false` starts "
-            "it again, from its last checkpoint.",
+            "`suspend` | boolean | `false` | Creates the job without starting it, or stops its hosts",
             "tests/components/test_training_job.py::test_job_queue_deadline_and_suspension_apply_to_every_kind",
         ),
         (

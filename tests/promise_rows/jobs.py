@@ -134,8 +134,7 @@ ROWS = {
             "tests/setup/test_operators.py::test_saved_objects_are_read_by_release",
         ),
         (
-            "Set-up omits the schemas' descriptions, which are four fifths of their size, and API versions other than "
-            "the stored one.",
+            "Set-up omits the schemas' descriptions",
             "tests/setup/test_operators.py"
             "::test_definitions_keep_the_schema_of_the_stored_version_and_lose_descriptions_and_conversion",
             "tests/setup/test_operators.py::test_rules_omit_resources_that_are_not_installed",

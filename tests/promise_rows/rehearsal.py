@@ -165,6 +165,7 @@ ROWS = {
         (
             "Training compiles two graphs, also after a resume.",
             "tests/trainer/test_xla.py::test_sharded_language_model_compiles_two_graphs",
+            "tests/trainer/test_xla.py::test_xla_run_with_shards_resumes_to_the_bit",
         ),
         (
             "A checkpoint has the same format on every device: one from XLA resumes on CPUs and GPUs, and the other "
