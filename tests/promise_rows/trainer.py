@@ -397,6 +397,7 @@ ROWS = {
         (
             "Images that cannot be decoded are skipped and counted, and the first ten are listed.",
             "tests/trainer/test_images.py::test_broken_images_are_counted_and_reported",
+            "tests/trainer/test_images.py::test_first_ten_broken_images_are_listed",
             "tests/trainer/test_images.py::test_data_set_of_mostly_broken_images_is_rejected",
         ),
         (

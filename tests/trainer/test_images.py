@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
+from commands.monitor.logs import parse_event
 from images.trainer.made_images import imagenet, jpegs, tiny_imagenet
 from tests.trainer.image_sets import CLASSES, LAYOUTS, ONLY_RANK, SIDE, TESTS, TRAIN, ReaderRank
 from tests.trainer.processes import run
 from trainer.config import ImagenetConfig
+from trainer.data.datasets import Data
 from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DATA_ERROR, DONE, DataError
+from trainer.loop import report_unreadable
+from trainer.reporter import Reporter
 from trainer.rules import MAX_COUNT, MAX_SEED
+from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 
@@ -188,6 +195,16 @@ def test_stream_of_mostly_broken_images_raises(tmp_path: Path) -> None:
     sampler = EpochSampler(data.num_samples, rank=0, world=1, batch_size=90, seed=0)
     with pytest.raises(DataError, match=r"20 of 90 images are broken, the first: .*JPEG"):
         data.batch(sampler.next(), world=1)
+
+
+def test_first_ten_broken_images_are_listed(runtime: Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+    data = SimpleNamespace(broken=[f"image-{number}.JPEG: truncated" for number in range(13)])
+    assert report_unreadable(cast("Data", data), Reporter(runtime, None), reported=2) == 13
+    *listed, total = map(parse_event, capsys.readouterr().out.splitlines())
+    samples = [event.fields["sample"] for event in listed if event]
+    assert samples == [f"image-{number}.JPEG:_truncated" for number in range(2, 12)]
+    assert total
+    assert total.fields["count"] == "13"
 
 
 @pytest.fixture
