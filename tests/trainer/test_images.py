@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from commands.monitor.logs import parse_event
 from images.trainer.made_images import imagenet, jpegs, tiny_imagenet
 from tests.trainer.image_sets import CLASSES, LAYOUTS, ONLY_RANK, SIDE, TESTS, TRAIN, ReaderRank
-from tests.trainer.processes import run
+from tests.trainer.processes import Ended, run
 from trainer.config import ImagenetConfig
 from trainer.data.datasets import Data
 from trainer.data.image_files import find_images
@@ -200,11 +199,10 @@ def test_stream_of_mostly_broken_images_raises(tmp_path: Path) -> None:
 def test_first_ten_broken_images_are_listed(runtime: Runtime, capsys: pytest.CaptureFixture[str]) -> None:
     data = SimpleNamespace(broken=[f"image-{number}.JPEG: truncated" for number in range(13)])
     assert report_unreadable(cast("Data", data), Reporter(runtime, None), reported=2) == 13
-    *listed, total = map(parse_event, capsys.readouterr().out.splitlines())
-    samples = [event.fields["sample"] for event in listed if event]
+    printed = Ended([], capsys.readouterr().out)
+    samples = [event["sample"] for event in printed.events("broken")]
     assert samples == [f"image-{number}.JPEG:_truncated" for number in range(2, 12)]
-    assert total
-    assert total.fields["count"] == "13"
+    assert [event["count"] for event in printed.events("broken_samples")] == ["13"]
 
 
 @pytest.fixture
