@@ -40,7 +40,7 @@ def record(path: Path) -> None:
 
     for data in (Digits, Texts):
         data.batch = recorded(data.batch)  # type: ignore[method-assign]  # wraps the method
-    Training.step = step_and_record  # type: ignore[method-assign,assignment]  # wraps the method
+    Training.step = step_and_record  # type: ignore[method-assign]  # wraps the method
 
 
 if __name__ == "__main__":
