@@ -120,6 +120,7 @@ def test_translate_errors_after_first_step_allows_a_restart() -> None:
         # The batch cannot exceed the texts of an epoch, so use a model that is too large.
         ("language", (*MODEL, "--hidden=1000000000", "--width=1000000")),
     ],
+    ids=["imagenet", "language"],
 )
 def test_batch_beyond_memory_ends_run_with_one_line(
     name: str, flags: Sequence[str], both_recipes: dict[str, Recipe]

@@ -65,7 +65,7 @@ def test_gpu_run_learns_with_each_option(words: str, digits: Path) -> None:
     assert float(ended.events("done")[0]["test_accuracy"]) > 80
 
 
-@pytest.mark.parametrize("flags", [(), ("--amp",), ("--accumulate=2",)])
+@pytest.mark.parametrize("flags", [(), ("--amp",), ("--accumulate=2",)], ids=["32 bits", "16 bits", "accumulate"])
 @pytest.mark.parametrize("recipe", ["digits", "generated", "files"])
 def test_gpu_steps_do_not_synchronize_and_use_the_images_of_a_cpu(
     recipe: str, flags: tuple[str, ...], digits: Path, images: Path, tmp_path: Path

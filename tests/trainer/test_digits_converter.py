@@ -57,6 +57,7 @@ def test_converter_output_is_deterministic(tmp_path: Path) -> None:
         ([[1, 2]], True, "1.json is missing"),
         ([[1, 2], [101]], False, "not a grey level"),
     ],
+    ids=["too few images", "missing digit", "other levels"],
 )
 def test_converter_rejects_invalid_package(tmp_path: Path, digits: list[list[int]], rounded: bool, words: str) -> None:
     with pytest.raises(ValueError, match=words):

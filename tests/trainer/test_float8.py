@@ -38,6 +38,7 @@ def decoder(sizes: Sizes = SIZES, *, checkpointing: str = "none") -> Decoder:
 @pytest.mark.parametrize(
     ("hidden", "tensor", "converted"),
     [(96, 1, LAYERS), (100, 1, {"qkv", "out"}), (96, 2, LAYERS), (96, 4, {"qkv", "out"})],
+    ids=["all", "hidden", "two ranks", "four ranks"],
 )
 def test_float8_converts_block_layers_with_divisible_sizes(hidden: int, tensor: int, converted: set[str]) -> None:
     model = decoder(Sizes(layers=2, width=64, heads=4, kv_heads=2, hidden=hidden))
@@ -144,6 +145,7 @@ def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path, tmp_path:
         ({"context": 100}, "context is 100; allowed is a multiple of 16 with float8"),
         ({"lora_rank": 8, "init_from": "/model"}, "lora_rank is 8; allowed is 0 with float8"),
     ],
+    ids=["amp", "context", "lora"],
 )
 def test_settings_that_float8_excludes_are_rejected(values: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):

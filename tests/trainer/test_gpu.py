@@ -71,6 +71,7 @@ def test_trainer_torch_has_kernels_for_every_gpu_that_runs_it() -> None:
         (("sm_80", "compute_80"), (12, 0), True),
         (("sm_80", "compute_80"), (7, 5), False),
     ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
 )
 def test_gpu_runs_compatible_targets(built_for: tuple[str, ...], capability: tuple[int, int], runs: bool) -> None:
     assert gpu.has_kernels(built_for, *capability) is runs

@@ -69,6 +69,7 @@ def test_flops_per_token_of_frozen_weights_exclude_their_gradients() -> None:
         ("data=auto,tensor=4", 8, (2, 1, 4)),
         ("tensor=2,data=1,shard=1", 2, (1, 1, 2)),
     ],
+    ids=lambda value: "x".join(map(str, value)) if isinstance(value, tuple) else None,
 )
 def test_divide_ranks(text: str, world: int, expected: tuple[int, int, int]) -> None:
     data, shard, tensor = expected
@@ -98,6 +99,7 @@ def test_divide_ranks_uses_all_ranks_or_raises(world: int, text: str) -> None:
         (["--parallelism=shard=0"], ["parallelism is 'shard=0'"]),
         (["--vocabulary=256"], ["vocabulary is 256", "257 to"]),
     ],
+    ids=" ".join,
 )
 def test_invalid_sizes_are_rejected(flags: list[str], words: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:

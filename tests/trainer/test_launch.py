@@ -104,6 +104,7 @@ def test_ranks_with_killed_launcher_save_and_stop(
         (["--nnodes=2:1", "-m", "trainer"], "does not accept its flags: min_nodes must be > 0 and <= max_nodes"),
         (["--max-restarts=-1", "-m", "trainer"], "does not accept its flags: max_restarts must be >= 0"),
     ],
+    ids=["no script", "not a number", "no process", "hosts", "restarts"],
 )
 def test_flags_that_torchrun_rejects_are_bad_configuration(flags: list[str], message: str) -> None:
     done = run_python("-m", "trainer.launch", *flags, TRAINYARD_RETRYABLE_OFFSET="128")

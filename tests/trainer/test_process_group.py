@@ -25,6 +25,7 @@ HOSTS = {"TPU_WORKER_HOSTNAMES": "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spm
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "$MASTER_PORT is ''"),
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}, "$MASTER_PORT is 'http'"),
     ],
+    ids=["not a rank", "rank too high", "no ranks", "no address", "no port", "not a port"],
 )
 def test_missing_launcher_variables_are_rejected(variables: dict[str, str], words: str) -> None:
     done = subprocess.run(

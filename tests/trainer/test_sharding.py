@@ -105,7 +105,9 @@ WHOLE_CHAIN = ["fsdp", "fsdp-2", "fsdp", "tensor", "one", "fsdp-tensor", "ddp"]
 ADAPTER_CHAIN = ["tensor", "one", "tensor", "fsdp-tensor", "tensor", "one"]
 
 
-@pytest.mark.parametrize(("names", "is_adapted"), [(WHOLE_CHAIN, False), (ADAPTER_CHAIN, True)])
+@pytest.mark.parametrize(
+    ("names", "is_adapted"), [(WHOLE_CHAIN, False), (ADAPTER_CHAIN, True)], ids=["weights", "adapters"]
+)
 def test_checkpoints_are_resumed_by_other_groups_of_ranks(
     names: list[str], is_adapted: bool, adapters: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -110,7 +110,7 @@ def test_row_in_bucket_is_read_whole(folder: Path) -> None:
     assert [row.tokens.tolist() for row in in_memory] == [row.tokens.tolist() for row in on_disk]
 
 
-@pytest.mark.parametrize("worlds", [[1], [2], [3, 1, 2], [5]])
+@pytest.mark.parametrize("worlds", [[1], [2], [3, 1, 2], [5]], ids=str)
 def test_epoch_predicts_every_token_once_over_changing_ranks(worlds: list[int], folder: Path) -> None:
     data = texts(folder)
     place: dict[str, int] | None = None

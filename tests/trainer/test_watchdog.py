@@ -69,7 +69,9 @@ RESNET = ("imagenet", "--arch=resnet18", "--image-size=32", "--batch-size=8", "-
 LANGUAGE = ("language", *MODEL, "--sample-tokens=0", "--batch-size=8")
 
 
-@pytest.mark.parametrize(("rank", "words"), [(1, ("digits",)), (0, RESNET), (1, LANGUAGE)])
+@pytest.mark.parametrize(
+    ("rank", "words"), [(1, ("digits",)), (0, RESNET), (1, LANGUAGE)], ids=["digits", "imagenet", "language"]
+)
 def test_rank_that_is_three_times_as_slow_is_reported(
     rank: int, words: tuple[str, ...], both_recipes: dict[str, Recipe]
 ) -> None:
