@@ -418,9 +418,10 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
     help="The page. Default: profile-JOB-RANK.html in this folder.",
 )
 def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> int:
-    """Write a page about the trace that JOB recorded with `profile_steps`.
+    """Write a page about the trace that JOB has recorded.
 
-    The page contains the time of each operation and a time line. It is one HTML file that needs no network.
+    The setting `profile_steps` records a trace. The page contains the time of each operation and a time line. It is one
+    HTML file that needs no network.
 
     \b
     Examples:

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TextIO
 
-from infra.wrapping import wrap
+from settings.text import wrap
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STILL_RUNNING = "the stack and its jobs continue"

@@ -27,7 +27,7 @@ from commands.monitor.pod_state import PodState, seconds_between
 from commands.monitor.screen import Detail, Screen, format_seconds, state_after, summary
 from commands.pulumi_output import is_verbose
 from infra.make_command import make_command
-from infra.wrapping import wrap_line
+from settings.text import wrap_line
 from stack.config import StackConfig
 from workloads.trainer_flags import FLAGS, value_of
 

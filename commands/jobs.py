@@ -24,6 +24,7 @@ from commands.stack import JOBS_TARGET, pulumi
 from commands.stack_files import only_command
 from commands.up import naming_requirements, prepare
 from infra.make_command import DEFAULT_STACK, make_command, option_text
+from settings.text import counted
 from stack.config import StackConfig, load_file
 from stack.run_record import checkpoints_folder
 from workloads.kinds import KINDS
@@ -101,7 +102,7 @@ def stop(job: str) -> int:
     try:
         streams.update(first)
         stack.cluster.set_suspended(state, True)
-        screen.note(f"{stack.job}: stopping; its {len(pods)} hosts save a checkpoint and end", "")
+        screen.note(f"{stack.job}: stopping; {counted(len(pods), 'host')} will save a checkpoint and end", "")
         saved = _follow_to_the_end(stack, streams, screen)
     finally:
         streams.stop()

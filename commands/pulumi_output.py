@@ -17,7 +17,7 @@ from typing import Any, TextIO
 from commands.environment import STATE
 from infra.local.settings import PLAIN_NAMES
 from infra.make_command import VERBOSE_VARIABLE
-from infra.wrapping import wrap_line
+from settings.text import wrap_line
 from setup.progress import LiveLine, format_duration
 
 EVENTS_VARIABLE = {"PULUMI_DEBUG_COMMANDS": "true"}

@@ -11,6 +11,7 @@ from typing import Any
 from commands.html import Attempt, Bar, Series, clock, curves, document, number, rank_grid, time_line
 from commands.report import JobReport
 from commands.run_times import MEANINGS, SLOW, goodput, speeds, without_short
+from settings.text import counted
 
 CHARTS = (
     ("Loss", "loss", (("train", "loss", "training"), ("test", "loss", "test"))),
@@ -95,7 +96,7 @@ $price
 def page(report: JobReport) -> str:
     """Return the page."""
     state = report.state
-    kind = f"{state.kind}, {state.hosts} hosts" if state.kind else "not in the cluster"
+    kind = f"{state.kind}, {counted(state.hosts, 'host')}" if state.kind else "not in the cluster"
     reason = f'<p class="bad">{escape(state.reason)}</p>' if state.reason and state.state == "failed" else ""
     body = BODY.substitute(
         job=escape(report.job),
@@ -140,8 +141,11 @@ def _tiles(report: JobReport) -> Iterable[str]:
     if hours := report.record.get("hours"):
         yield _tile(clock(hours * 3600), f"from {'last ' if report.state.is_resumed else ''}start to end")
     if report.life("start") or report.restarts:
-        what = "restarts since its last start" if report.is_partial else "restarts and resumes"
-        yield _tile(str(report.attempts - 1), what)
+        restarts = report.attempts - 1
+        one, several = "restart or resume", "restarts or resumes"
+        if report.is_partial:
+            one, several = "restart since its last start", "restarts since its last start"
+        yield _tile(str(restarts), one if restarts == 1 else several)
     if isinstance(report.record.get("usd"), int | float):
         yield _tile(f"${report.record['usd']:,.2f}", "cost of its hosts (estimate)")
 

@@ -42,7 +42,7 @@ from commands.monitor.pod_state import (
 from commands.monitor.screen import restart_reason
 from infra.local.settings import cache_folder
 from infra.make_command import DEFAULT_STACK, make_command
-from infra.wrapping import wrap
+from settings.text import wrap
 from workloads.kinds import KINDS
 
 TAIL_LINES = 50

@@ -59,7 +59,7 @@ class Release:
     definitions: tuple[str, ...]
     """Paths of the CustomResourceDefinitions in the module."""
     role: str
-    """Path of the operator's ClusterRole in the module."""
+    """Path of the file with the operator's ClusterRole in the module. It may have other ClusterRoles."""
     unneeded: frozenset[str] = frozenset()
     """Resources of the role that the operator does not use here, such as kinds that Trainyard does not install."""
     arguments: tuple[str, ...] = ()

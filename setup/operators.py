@@ -66,10 +66,17 @@ def steps(names: Iterable[str], *, cluster: bool) -> list[Step]:
 
 
 def objects_of(release: Release, files: Mapping[str, bytes]) -> OperatorObjects:
-    """Return the objects to install, from a module's files. Omit kinds that Trainyard does not install."""
+    """Return the objects to install, from a module's files. Omit kinds that Trainyard does not install.
+
+    Raises ValueError if no ClusterRole of the role's file has rules for all definitions.
+    """
     definitions = [_definition(document) for name in release.definitions for document in _documents(files[name])]
     plurals = {definition["spec"]["names"]["plural"] for definition in definitions}
-    role = next(each for each in _documents(files[release.role]) if each["kind"] == "ClusterRole")
+    roles = [each for each in _documents(files[release.role]) if each["kind"] == "ClusterRole"]
+    role = next((each for each in roles if plurals <= _resources(each)), None)
+    if role is None:
+        resources = ", ".join(sorted(plurals))
+        raise ValueError(f"{release.role} of {release.name} has no ClusterRole with rules for {resources}")
     webhooks = {}
     if release.webhooks is not None and release.webhooks.configurations:
         found = {each["kind"]: each["webhooks"] for each in _documents(files[release.webhooks.manifest])}
@@ -150,9 +157,9 @@ def _with_webhook_names(rule: Document, release: Release) -> Document:
     return {**rule, "resourceNames": names} if names and "resourceNames" in rule else rule
 
 
-def _resources(webhook: Document) -> set[str]:
-    """Return the plural names of the resources of a webhook."""
-    return {each.partition("/")[0] for rule in webhook["rules"] for each in rule["resources"]}
+def _resources(document: Document) -> set[str]:
+    """Return the plural names of the resources in the rules of a webhook or a ClusterRole."""
+    return {each.partition("/")[0] for rule in document["rules"] for each in rule.get("resources", ())}
 
 
 def _limited_to_label(webhook: Document, label: str | None) -> Document:

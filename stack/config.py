@@ -25,11 +25,11 @@ from infra.existing import Existing, KubeconfigConfig
 from infra.gcp.cloud import Gke
 from infra.gcp.config import GkeConfig
 from infra.local.cloud import Local, LocalConfig
-from infra.wrapping import wrap
 from policy.catalogue import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
 from settings.problems import ConfigError, problems_of
+from settings.text import wrap
 from settings.types import Section
 from stack.validation import (
     SECRETS,

@@ -10,6 +10,7 @@ from infra.cloud import Cloud
 from infra.hardware import Capacity, PodGroup, PoolCapacity, first_that_does_not_fit, hosts_that_fit, this_machine
 from infra.operator_releases import left_for_jobs, needed_releases
 from settings.problem import UNDEFINED, Problem
+from settings.text import counted
 from settings.types import Section
 from workloads.kinds import operators_of
 from workloads.spec import JobSpec
@@ -89,7 +90,7 @@ def local_capacity_problems(jobs: Jobs, nodes: int, machine: Capacity) -> list[P
     If each job fits alone, return a problem for the first one that does not fit next to other jobs.
     """
     node = _local_node(jobs, nodes, machine)
-    offer = f"{nodes} nodes offer {node} each"
+    offer = f"the cluster has {counted(nodes, 'node')} of {node}"
     problems = []
     for group in _groups(jobs):
         max_hosts = hosts_that_fit(group.per_pod, node) * nodes
@@ -124,7 +125,8 @@ def _concurrency_problems(jobs: Jobs, nodes: int, node: Capacity) -> list[Proble
             group = pods[index_of_first]
             is_several = group.key == "parameter_servers" and group.count > 1
             remedy = "write fewer, or request less" if is_several else "request less"
-            message = f"{_does_not_fit(group, pods[:index_of_first])}: {nodes} nodes offer {node} each; {remedy}"
+            offer = f"the cluster has {counted(nodes, 'node')} of {node}"
+            message = f"{_does_not_fit(group, pods[:index_of_first])}: {offer}; {remedy}"
             return [_problem(jobs, group, "capacity.local.no_capacity_left", message)]
     return []
 

@@ -1,4 +1,4 @@
-"""Secret value that must not appear in plain text anywhere, and the search for it."""
+"""Secret value that must not appear in any output, log or file, and the search for it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import base64
 
 CANARY = "canary-5f2b77e0"
 FORMS = (CANARY, base64.b64encode(CANARY.encode()).decode().rstrip("="))
+"""The value in plain text and in base64, as a Kubernetes Secret has it."""
 
 
 def leaks(*texts: str) -> list[str]:
-    """Return the forms of the canary that a text contains."""
+    """Return the forms of the secret value that the texts contain."""
     return [form for text in texts for form in FORMS if form in text]

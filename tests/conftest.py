@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# A background process of a shell ignores Ctrl-C, and so do its children. Some tests send that signal.
+# A shell's background process ignores Ctrl-C, and so do its children. Some tests send that signal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # `nohup` ignores SIGHUP, and so do its children.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -18,34 +18,36 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 pytest_plugins = ["tests.lanes"]
 
-# Collection imports torch and the clouds' SDKs: a tenth of it would be spent in garbage collection.
+# pytest imports torch and the clouds' SDKs when it collects the tests. Garbage collection would take a tenth of this
+# time.
 gc.disable()
 
 SOAK = os.environ.get("TRAINYARD_TESTS") == "soak"
 """True for the full counts of random sequences, interrupts, kills and damaged inputs, which take hours."""
 ALL = SOAK or os.environ.get("TRAINYARD_TESTS") == "all"
 """True for the tests marked `long` and the full counts of the trainer's faults."""
-LEFT_OUT = "long; `make test-all` runs it"
+LONG_SKIP_REASON = "long; `make test-all` runs it"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip tests that take minutes, unless they are requested."""
     for item in items:
         if not ALL and item.get_closest_marker("long"):
-            item.add_marker(pytest.mark.skip(reason=LEFT_OUT))
+            item.add_marker(pytest.mark.skip(reason=LONG_SKIP_REASON))
 
 
 def pytest_collection_finish() -> None:
-    """Exempt all that collection imported from garbage collection."""
+    """Exempt the objects of all imported modules from garbage collection."""
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def pytest_sessionfinish() -> None:
-    """Save the measured coverage, and let the interpreter free what collection imported.
+    """Save the measured coverage, and let the interpreter free the imported modules.
 
-    Some libraries report as leaked what is not freed. xdist kills a worker that takes longer than ten seconds to end.
+    xdist kills a worker that takes longer than ten seconds to end, so the exit would be too late to save coverage.
+    Some libraries report objects that are not freed as leaks.
     """
     if "coverage" in sys.modules and (measured := sys.modules["coverage"].Coverage.current()):
         measured.save()
@@ -53,5 +55,5 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Enable garbage collection again: the program, run in the tests' own process, disables it."""
+    """Enable garbage collection again, because `__main__.py` disables it and some tests run it in this process."""
     gc.enable()

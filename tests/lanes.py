@@ -1,4 +1,4 @@
-"""Lanes: what a test uses (processes, Pulumi, a cluster), which tests `make test` runs, and how workers share them.
+"""Lanes of tests by what a test uses, the choice of the tests that `make test` runs, and their order on workers.
 
 `tests/lanes.json` lists the lane of each test that is not fast. `python -m commands.test --record-lanes` writes it from
 what the tests did. A test of the fast lane that starts a process, opens a connection or sleeps fails.
@@ -24,19 +24,20 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.promises import core
 
 TABLE = Path(__file__).with_name("lanes.json")
-SLEPT_SECONDS = 1.0
-"""Longest sum of the longer sleeps of a fast test, in seconds. Polls of a loaded machine may sleep a few times."""
-SLEEP_SECONDS = 0.05
-"""Longest sleep of a fast test, in seconds. A thread that waits for another may sleep less."""
-FAST_SECONDS = 8.0
-"""Longest time of a fast test, in seconds. A test that computes longer is in the lane of processes."""
+MAX_SLEEP_SECONDS = 1.0
+"""Longest sum of a fast test's sleeps, in seconds. A few polls on a busy machine are allowed."""
+UNCOUNTED_SLEEP_SECONDS = 0.05
+"""Longest sleep that does not count, in seconds, such as that of a thread that waits for another."""
+MAX_FAST_SECONDS = 8.0
+"""Longest time of a fast test, in seconds. A test that takes longer is in the lane `process`."""
 SHARED_CLUSTERS = ("commands", "local", "rehearsal")
 """Folders whose tests share a cluster of the checkout."""
 BRIEF = "brief"
-BRIEF_SECONDS = 1.0
-"""Longest time of a test of a slow lane that `make test` runs although no promise needs it, in seconds."""
+"""Key of the brief tests in `tests/lanes.json`."""
+MAX_BRIEF_SECONDS = 1.0
+"""Longest time of a brief test, in seconds. `make test` runs the brief tests of the slow lanes too."""
 CLUSTER_EVENT = "trainyard.tests.cluster"
-"""Audit event of a fixture that returns a cluster, which may run already."""
+"""Audit event of a fixture that returns a cluster. If the cluster already runs, the fixture starts no process."""
 CLUSTER_PROGRAMS = ("infra.local", "simulation.cluster", "commands.rehearse", "kube-apiserver")
 
 
@@ -52,7 +53,7 @@ class Lane(IntEnum):
     CLUSTER = 3
     """A Kubernetes control plane on this machine."""
     END_TO_END = 4
-    """`make` in a checkout of its own."""
+    """`make` in a separate checkout."""
 
     @property
     def label(self) -> str:
@@ -63,7 +64,7 @@ class Lane(IntEnum):
 def command_lane(words: Iterable[object]) -> Lane:
     """Return the lane of a test that runs a command.
 
-    A fast test may run a quick program whose answer is cached, because only the first such test of a worker runs it.
+    `git` and `ldconfig` are quick, so a fast test may run them.
     """
     texts = [each.decode(errors="replace") if isinstance(each, bytes) else str(each) for each in words]
     names = [Path(each).name for each in texts]
@@ -74,6 +75,10 @@ def command_lane(words: Iterable[object]) -> Lane:
     if any(name.startswith(CLUSTER_PROGRAMS) for name in names):
         return Lane.CLUSTER
     return Lane.PULUMI if any(name.startswith("pulumi") for name in names) else Lane.PROCESS
+
+
+LANE = pytest.StashKey[Lane]()
+"""Lane of a collected test."""
 
 
 class Recorder:
@@ -88,7 +93,7 @@ class Recorder:
             self.lane, self.cause = lane, cause
 
     def take(self) -> tuple[Lane, str]:
-        """Return what was recorded, and start again."""
+        """Return the lane and its cause, and reset them."""
         found = self.lane, self.cause
         self.lane, self.cause, self.slept = Lane.FAST, "", 0.0
         return found
@@ -121,9 +126,9 @@ def _recorded_spawn(path: bytes, words: Any, descriptors: Sequence[int]) -> int:
 
 def _recorded_sleep(seconds: float) -> None:
     # Python before 3.13 sleeps without an audit event.
-    if seconds > SLEEP_SECONDS:
+    if seconds > UNCOUNTED_SLEEP_SECONDS:
         RECORDER.slept += seconds
-    if RECORDER.slept > SLEPT_SECONDS:
+    if RECORDER.slept > MAX_SLEEP_SECONDS:
         RECORDER.use(Lane.PROCESS, f"sleeps of {RECORDER.slept:.1f} s")
     _sleep(seconds)
 
@@ -143,7 +148,7 @@ def read_table() -> dict[str, Lane]:
 
 
 def read_brief() -> frozenset[str]:
-    """Return the node ids of the tests of slow lanes that take less than `BRIEF_SECONDS`."""
+    """Return the node ids of the brief tests, without parameters."""
     return frozenset(_content().get(BRIEF, ()))
 
 
@@ -161,12 +166,15 @@ def lane_of(name: str, table: dict[str, Lane]) -> Lane:
 
 
 def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
-    """Write the lanes of these tests, and keep those of other tests. A file whose tests share a lane is one entry."""
+    """Write the lanes of these tests, and keep the lanes of all other tests.
+
+    If all tests of a file have the same lane, the table has one entry for the file.
+    """
     before, files = read_table(), defaultdict[str, dict[str, Lane]](dict)
     ran = {name.partition("::")[0] for name in used}
     known = {name: lane for name, lane in before.items() if "::" in name or name not in ran} | used
     for name in used:
-        if used[name] is Lane.FAST and seconds[name] > FAST_SECONDS:
+        if used[name] is Lane.FAST and seconds[name] > MAX_FAST_SECONDS:
             known[name] = Lane.PROCESS
     for name, lane in known.items():
         files[name.partition("::")[0]][name] = lane
@@ -176,7 +184,7 @@ def write_table(used: dict[str, Lane], seconds: dict[str, float]) -> None:
         for name, lane in [(file, min(entry.values()))] if uniform else sorted(entry.items()):
             if lane:
                 lanes[lane.label].append(name)
-    brief = {name for name, lane in used.items() if lane and seconds[name] < BRIEF_SECONDS}
+    brief = {name for name, lane in used.items() if lane and seconds[name] < MAX_BRIEF_SECONDS}
     lanes[BRIEF] = sorted(brief | (read_brief() - set(used)))
     TABLE.write_text(json.dumps(lanes, indent=1) + "\n", encoding="utf-8")
 
@@ -193,17 +201,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Select the requested tests. Slow lanes come first, so that no worker is left with a long test at the end."""
     table = read_table()
+    slowest: dict[Path, Lane] = {}
     for item in items:
         lane = lane_of(function_id(item.nodeid), table)
-        # The table has only tests that ran.
+        # The table lacks long tests that have not run here.
         item.stash[LANE] = max(lane, Lane.CLUSTER) if item.get_closest_marker("long") else lane
+        slowest[item.path] = max(slowest.get(item.path, Lane.FAST), item.stash[LANE])
     chosen = _chosen(config)
     left = [item for item in items if not chosen(item)]
     if left:
         config.hook.pytest_deselected(items=left)
     if hasattr(config, "workeroutput"):
         config.workeroutput["left"] = len(left)
-    slowest = {path: max(each.stash[LANE] for each in group) for path, group in _by_file(items).items()}
     items[:] = sorted(
         (item for item in items if chosen(item)),
         key=lambda each: -slowest[each.path] if each.stash[LANE] else 0,
@@ -212,18 +221,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.user_properties.append(("lane", item.stash[LANE].label))
 
 
-LANE = pytest.StashKey[Lane]()
-
-
-def _by_file(items: list[pytest.Item]) -> dict[Path, list[pytest.Item]]:
-    found: dict[Path, list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        found[item.path].append(item)
-    return found
-
-
 def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
-    """Return the predicate of the tests that the options choose."""
+    """Return a function that is true for the tests that the options choose."""
     lanes = config.getoption("--lane")
     if lanes:
         wanted = {Lane[each.strip().upper().replace("-", "_")] for each in lanes.split(",")}
@@ -241,7 +240,7 @@ def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
 
 
 class LaneScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist publishes no types
-    """Give a worker all fast or all slow tests of a file, or those of a shared cluster, in their order."""
+    """Scheduler that gives a worker all fast or all slow tests of a file, or all tests of a shared cluster."""
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
@@ -257,7 +256,7 @@ class LaneScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist publis
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LaneScheduling:
-    """Return the scheduler of the workers."""
+    """Return the scheduler of the tests on the workers."""
     return LaneScheduling(config, log)
 
 
@@ -295,7 +294,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
 
 
 class Summary:
-    """Time of each lane, and what was not run. Only the process that prints has one."""
+    """Summary of a run: the time of each lane, and the tests that did not run."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -306,12 +305,12 @@ class Summary:
         self.left = 0
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        """Count the tests that the options leave out, without workers."""
+        """Count the tests that the options leave out in a run without workers."""
         self.left = len(items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Count the tests that the options leave out, from a worker that ends. Each worker collects all tests."""
+        """Get the number of tests that the options leave out from a worker. Each worker collects all tests."""
         self.left = getattr(node, "workeroutput", {}).get("left", self.left)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -325,7 +324,7 @@ class Summary:
             self.used[name] = max(self.used.get(name, Lane.FAST), Lane[properties["used"].upper()])
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the time of each lane and what was not run. Write the table of lanes if it is requested."""
+        """Print the summary. Write the table of lanes if it is requested."""
         for each in Lane:
             if each.label in self.seconds:
                 count, seconds = len(self.tests[each.label]), self.seconds[each.label]
@@ -344,11 +343,11 @@ class Summary:
 
 
 def _reason(report: Any) -> str:
-    """Return why a test was skipped."""
+    """Return the reason of a skipped test."""
     return str(report.longrepr[2]).removeprefix("Skipped: ")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Print the summary from the process that controls the workers."""
+    """Register the summary in the process that prints, which is not a worker."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Summary(config))

@@ -1,4 +1,4 @@
-"""Mutation check: change one operator, number or condition of a pure module at a time, and count the tests that notice.
+"""Mutation check: change one operator, number or condition of a pure module at a time, and run the fast tests.
 
 `python -m tests.mutants [MODULE...]` prints the surviving mutants of each module and the share of killed ones. A mutant
 is killed if a test fails.
@@ -30,7 +30,7 @@ TIMEOUT_SECONDS = 180
 """Seconds after which a mutant counts as killed, such as one that loops forever."""
 GOAL_PERCENT = 85
 PRELOADED = ("pytest", "pulumi", "pulumi_gcp", "pulumi_kubernetes", "pydantic", "torch", "yaml")
-"""Packages of other projects that every mutant needs."""
+"""Packages to import before the forks, because the tests of every mutant need them."""
 
 MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -63,7 +63,7 @@ MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "trainer/exit_codes.py": ("tests/trainer/test_config.py",),
     }
 )
-"""Pure modules, and the tests that check each. A mutant that they miss must survive `ALL_TESTS` too."""
+"""Pure modules, and the tests that check each. If these tests miss a mutant, `ALL_TESTS` run too."""
 ALL_TESTS = ("tests/unit", "tests/golden")
 
 COMPARISONS = {
@@ -121,7 +121,7 @@ def changes(node: ast.AST) -> Iterator[Callable[[], None]]:
 
 
 def _is_text(node: ast.expr) -> bool:
-    """Return True for a text of a message, whose words no test asserts, and for None."""
+    """Return True for None and for the text of a message. Tests do not assert every word of a message."""
     match node:
         case ast.JoinedStr() | ast.Constant(value=None) | ast.Constant(value=str()):
             return True
@@ -134,7 +134,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def mutable_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield the nodes of function bodies, without annotations, texts of messages and nested tables."""
+    """Yield the nodes of function bodies and of default values, without annotations, errors and f-strings."""
     functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
     for function in functions:
         pending: list[ast.AST] = [*function.body, *function.args.defaults]
@@ -153,7 +153,7 @@ def mutable_nodes(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def mutants(path: str) -> list[Mutant]:
-    """Return the drawn mutants of a module, in the order of their lines."""
+    """Return at most `LIMIT` mutants of a module, drawn with a fixed seed."""
     original = ast.parse((PROJECT / path).read_text(encoding="utf-8"))
     count = sum(len(list(changes(node))) for node in mutable_nodes(original))
     found = []
@@ -172,7 +172,7 @@ def mutants(path: str) -> list[Mutant]:
 
 
 def survives(path: str, tree: ast.Module | None) -> bool:
-    """Return True if all tests pass with the changed module: its own first, and then the others."""
+    """Return True if all tests pass with the changed module. Run the module's own tests first."""
     return _passes(path, tree, MODULES[path]) and _passes(path, tree, ALL_TESTS)
 
 
@@ -193,7 +193,7 @@ def _passes(path: str, tree: ast.Module | None, tests: tuple[str, ...]) -> bool:
 
 
 def _run_tests(path: Path, tree: ast.Module | None, tests: tuple[str, ...]) -> None:
-    """Exit with pytest's status. The import system gets the changed module instead of the file."""
+    """Run the tests with the changed module instead of the file, and exit with pytest's status."""
     import pytest
 
     read = importlib.machinery.SourceFileLoader.get_code
@@ -212,7 +212,7 @@ def _run_tests(path: Path, tree: ast.Module | None, tests: tuple[str, ...]) -> N
     code = 1
     try:
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--lane=fast"]
-        # Plugins of pytest that are loaded already, such as typeguard's, keep their assertions.
+        # pytest cannot rewrite the assertions of plugins that are loaded already, such as typeguard's.
         options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         code = int(pytest.main([*options, *tests]))
     finally:
@@ -220,7 +220,10 @@ def _run_tests(path: Path, tree: ast.Module | None, tests: tuple[str, ...]) -> N
 
 
 def main() -> int:
-    """Print the survivors of the named modules, or of all. Return 1 if a module's tests fail or miss the goal."""
+    """Print the survivors of the named modules, or of all.
+
+    Return 1 if a module's tests fail without a change, or if too few mutants are killed.
+    """
     chosen = sys.argv[1:] or list(MODULES)
     for name in PRELOADED:
         importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""Operators' objects as set-up would have written them, one of each, for tests without a release."""
+"""Objects of operators in the form that set-up writes, for tests that need no downloaded release."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from infra.operator_releases import RELEASES, OperatorObjects, Release, save_obj
 
 
 def save_operator_objects() -> None:
-    """Write objects of every operator to the cache, which must belong to the test."""
+    """Write objects of every operator to the cache folder. The test must have set its own cache folder."""
     for release in RELEASES.values():
         save_objects(release, objects_of(release))
 
 
 def objects_of(release: Release) -> OperatorObjects:
-    """Return objects as set-up would have written them, one of each."""
+    """Return one definition, one rule and the webhooks of an operator."""
     plural = min(release.webhooks.conversions if release.webhooks else (), default=f"{release.name}s")
     definition = {
         "metadata": {"name": f"{plural}.example.com", "annotations": {"made-by": "generator"}},

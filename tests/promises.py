@@ -60,7 +60,7 @@ PROMISES = _promises()
 
 
 CORE = (
-    "tests/plugins/test_lifecycle.py::test_an_update_changes_the_object_in_place",
+    "tests/plugins/test_lifecycle.py::test_update_changes_the_object_in_place",
     "tests/rehearsal/test_fabric_replaced.py::test_new_range_replaces_pool_before_subnets",
     "tests/rehearsal/test_rehearsal.py::test_a_v4_32_slice_is_four_pods_of_four_chips",
     "tests/trainer/test_faults.py::test_randomly_killed_ranks_end_with_the_same_result[0]",

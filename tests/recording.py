@@ -1,4 +1,4 @@
-"""Recording engine of the previews, with lookups for tests."""
+"""Recording engine of `commands.review`, with lookups for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pulumi.runtime.proto import resource_pb2
 from commands.review import recorded
 from commands.review.recorded import LOCAL_CLUSTER, Record
 
-__all__ = ["LOCAL_CLUSTER", "Record", "RecordingEngine", "run"]
+__all__ = ["LOCAL_CLUSTER", "Record", "RecordingEngine", "plain", "run"]
 
 
 class RecordingEngine(recorded.RecordingEngine):
@@ -26,10 +26,14 @@ class RecordingEngine(recorded.RecordingEngine):
         """Return the records whose type ends with `suffix`."""
         return [record for record in self.records if record.type.endswith(suffix)]
 
+    def dependencies(self, name: str) -> set[str]:
+        """Return the names of the resources that a resource depends on."""
+        return {urn.rpartition("::")[2] for urn in self.requests[name].dependencies}
+
     def manifests(self) -> list[dict[str, Any]]:
         """Return the Kubernetes objects as the API server would get them, in a stable order."""
         kubernetes = [record for record in self.records if record.type.startswith("kubernetes:")]
-        return [_plain(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
+        return [plain(record.inputs) for record in sorted(kubernetes, key=lambda record: (record.type, record.name))]
 
 
 def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> RecordingEngine:
@@ -39,15 +43,15 @@ def run(program: Callable[[], Any], engine: RecordingEngine | None = None) -> Re
     return engine
 
 
-def _plain(value: Any) -> Any:
-    """Return `value` with whole floats as integers, because the protocol has only floats.
+def plain(value: Any) -> Any:
+    """Return `value` without the marks of secrets, and with whole floats as integers.
 
-    Removes the marks of secrets.
+    The engine's protocol has only floats.
     """
     if isinstance(value, dict):
         if value.get(rpc._special_sig_key) == rpc._special_secret_sig:
-            return _plain(value["value"])
-        return {key: _plain(each) for key, each in value.items()}
+            return plain(value["value"])
+        return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -65,9 +65,6 @@ collide with it."""
 QUEUE_PATH = f'metadata.labels["{QUEUE_LABEL}"]'
 """Path of the queue label in a resource. Kueue rejects a change of the label in a running job, so a change replaces the
 job."""
-CHANGED_IN_PLACE = ("suspend", "runPolicy")
-"""Fields of a job's spec that its operator can change in a running job. A change of any other field replaces the
-job."""
 
 
 def metadata(spec: JobSpec, placement: Placement, annotations: dict[str, str]) -> ObjectMetaArgs:
@@ -121,13 +118,13 @@ def custom_job(
 ) -> pulumi.Output[str]:
     """Create the custom resource of a job. Return its name.
 
-    A change of the spec replaces the job, unless the operator can change the field in place. Pulumi deletes the old job
+    A change of the spec replaces the job, except a change of the field that suspends it. Pulumi deletes the old job
     first.
     """
     plain_spec = spec.plain()
     replacement = pulumi.ResourceOptions(
         delete_before_replace=True,
-        replace_on_changes=[QUEUE_PATH, *(f"spec.{key}" for key in plain_spec if key not in CHANGED_IN_PLACE)],
+        replace_on_changes=[QUEUE_PATH, *(f"spec.{key}" for key in plain_spec if key != resource.suspend[0])],
     )
     job = CustomResource(
         name,

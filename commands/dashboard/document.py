@@ -23,6 +23,7 @@ from commands.monitor.pod_state import (
 from commands.report_page import CHARTS, saved_text
 from commands.run_times import CAUSES, SLOW, RunTimes, goodput, speeds, without_short
 from infra.naming import POOL_LABEL
+from settings.text import counted
 
 STATES = ("none", "pending", "creating", "running", "succeeded", "failed", "ending")
 """States of a host, by the numbers in the document. A host in state `none` has no pod."""
@@ -302,7 +303,7 @@ def moments(
         moment for pod in current if replaced[pod.place] and (moment := time_of(pod.created)) is not None
     )
     if replacement_times:
-        found.append((replacement_times[-1], "restart", f"{_hosts_text(len(replacement_times))} replaced"))
+        found.append((replacement_times[-1], "restart", f"{counted(len(replacement_times), 'host')} replaced"))
     return [[round(moment, 1), kind, text] for moment, kind, text in sorted(found)[-MAX_MOMENTS:] if kind]
 
 
@@ -313,7 +314,7 @@ def _failures(kind: str, why: str, failed: Sequence[tuple[float, PodState]]) -> 
         if group and (each is None or each[0] - group[0][0] > MOMENT_SECONDS):
             first = group[0][1]
             label = f"rank {first.label}" if first.ranks else first.label
-            more = f" and {_hosts_text(len(group) - 1)} more" if len(group) > 1 else ""
+            more = f" and {counted(len(group) - 1, 'host')} more" if len(group) > 1 else ""
             yield group[0][0], kind, f"{label}{more}: {why}"
             group = []
         if each is not None:
@@ -322,10 +323,6 @@ def _failures(kind: str, why: str, failed: Sequence[tuple[float, PodState]]) -> 
 
 def _failure_kind(pod: PodState) -> str:
     return "preemption" if pod.reason in DISRUPTIONS or pod.exit_code in PREEMPTED_CODES else "failure"
-
-
-def _hosts_text(count: int) -> str:
-    return f"{count:,} host{'s' if count > 1 else ''}"
 
 
 def _event_text(event: Mapping[str, Any]) -> tuple[str, str]:

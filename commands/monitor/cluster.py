@@ -307,11 +307,12 @@ class Cluster:
         jobs: list[Object] = []
         intermediates: list[Object] = []
         for kind in list(self._kinds):
-            _, resource = CUSTOM_KINDS[kind]
+            resource = CUSTOM_KINDS[kind]
             group, _, version = resource.api_version.partition("/")
             call = partial(self._custom.list_namespaced_custom_object, group, version, self.namespace)
             try:
-                found = [{**each, "kind": kind} for each in _items(call, resource.plural)]
+                api = {"apiVersion": resource.api_version, "kind": resource.kind}
+                found = [{**each, **api} for each in _items(call, resource.plural)]
                 jobs += found
                 for plural in resource.intermediates if found else ():
                     intermediates += _items(call, plural)

@@ -15,10 +15,10 @@ from infra.naming import QUEUE_LABEL
 from workloads.kinds import DEFAULT, KINDS
 from workloads.kinds.kind import Resource
 
-CUSTOM_KINDS: Mapping[str, tuple[str, Resource]] = {
-    kind.resource.kind: (name, kind.resource) for name, kind in KINDS.items() if kind.resource
-}
-"""Kind of the API -> the stack's word for it, and the resource."""
+CUSTOM_KINDS: Mapping[str, Resource] = {name: kind.resource for name, kind in KINDS.items() if kind.resource}
+"""Job kind -> its custom resource."""
+_NAMES = {(resource.api_version, resource.kind): name for name, resource in CUSTOM_KINDS.items()}
+"""Version and kind of the API -> job kind."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,8 @@ class JobState:
 
 def job_state(job: Object) -> JobState:
     """Return the state of a job of any kind. An object without a kind is a Job of batch/v1."""
-    kind = job.get("kind", "Job")
-    return _custom_state(job, *CUSTOM_KINDS[kind]) if kind in CUSTOM_KINDS else _batch_state(job)
+    name = _NAMES.get((job.get("apiVersion", ""), job.get("kind", "")))
+    return _custom_state(job, name, CUSTOM_KINDS[name]) if name else _batch_state(job)
 
 
 def why_no_pods(job: JobState) -> str:

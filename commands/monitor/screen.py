@@ -25,7 +25,7 @@ from commands.monitor.pod_state import (
     latest_by_place,
     seconds_between,
 )
-from infra.wrapping import wrap
+from settings.text import wrap
 
 MANY_RANKS = 4
 """Number of ranks above which the screen shows, of ranks other than 0, only starts, restarts and errors."""

@@ -12,6 +12,7 @@ from string import Template
 from typing import Any
 
 from commands.html import document
+from settings.text import counted
 from simulation.placement import Pod
 
 LIMITS = (
@@ -122,7 +123,7 @@ class Report:
         return [*LIMITS, *unchecked]
 
     def _bucket(self, name: str) -> str:
-        return f"{name} ({len(self.written.get(name, ()))} checkpoints)"
+        return f"{name} ({counted(len(self.written.get(name, ())), 'checkpoint')})"
 
     def _cost(self) -> list[str]:
         if not self.cost_total:

@@ -14,19 +14,26 @@ from typing import Any
 from commands.review.official import PluginReview
 from commands.review.plan import BUCKETS, POOLS, Step, by_kind, forbidden, value_at
 from infra.cloud import Quota
-from infra.cost import CostEstimate, over_budget
+from infra.cost import CostEstimate, Line, over_budget
 from infra.make_command import make_command
 from policy.rules import Finding
 from settings.problem import dotted
+from settings.text import counted
 from simulation.cloud.values import SIGNATURE_KEY, UNKNOWNS
 from stack.config import StackConfig
 from stack.language_estimate import language_estimates
 from stack.placement import advice
 from workloads.command import host_command, process_layout
+from workloads.kinds import KINDS
 
 MAX_RESOURCES = 12
 """Maximum number of updated resources that the report lists one by one."""
-ALWAYS_LISTED_TYPES = (*POOLS, *BUCKETS, ":Cluster", "Job")
+ALWAYS_LISTED_TYPES = (
+    *POOLS,
+    *BUCKETS,
+    ":Cluster",
+    *(f":{pod_type}" for kind in KINDS.values() for pod_type in kind.pod_types),
+)
 """Suffixes of the types that the report lists even if only their provider changes."""
 MAX_COMMENT_LENGTH = 65_000
 """Maximum characters of a comment. GitHub allows 65,536, including the marker that identifies the comment."""
@@ -153,8 +160,9 @@ def verdict(rehearsal: Mapping[str, Any]) -> str:
     pods, problems = rehearsal["pods"], rehearsal["problems"] + [f"left: {each}" for each in rehearsal["left"]]
     placed = sum(bool(each["node"]) for each in pods)
     if problems:
-        return f"**failed**, {placed} of {len(pods)} pods placed: {'; '.join(problems)}"
-    return f"passed, all {placed} pods placed on {len(rehearsal['nodes'])} nodes, nothing left after destroy"
+        return f"**failed**, {placed} of {counted(len(pods), 'pod')} placed: {'; '.join(problems)}"
+    nodes = counted(len(rehearsal["nodes"]), "node")
+    return f"passed, {counted(placed, 'pod')} placed on {nodes}, nothing left after destroy"
 
 
 def invalid_settings(stack: str, reason: str) -> str:
@@ -185,7 +193,12 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         "failures": report.failures,
         "source": "engine" if report.is_from_engine else "recording",
         "resources": {action: dict(kinds) for action, kinds in by_kind(report.steps).items()},
-        "price": {"total": asdict(found.total), "unpriced": list(found.unpriced), "warnings": found.warnings(today)},
+        "price": {
+            "total": asdict(found.total),
+            "lines": [_price_line(each) for each in found.lines],
+            "unpriced": list(found.unpriced),
+            "warnings": found.warnings(today),
+        },
         "language": [asdict(each) for each in language_estimates(report.after)],
         "advice": advice(report.after.cloud, report.after.jobs, report.after.ttl_hours),
         "quota": [asdict(each) for each in report.after.cloud.quota()],
@@ -203,6 +216,19 @@ def as_json(report: Report, today: date) -> dict[str, Any]:
         "worker_commands": {job.name: list(host_command(job, process_layout(job)).argv) for job in report.after.jobs},
         "plugins": asdict(report.plugins),
         "rehearsal": report.rehearsal,
+    }
+
+
+def _price_line(line: Line) -> dict[str, Any]:
+    """Return the hourly cost of an item with the source of its price, or with null for both without a price."""
+    cost = line.cost(spot=line.spot)
+    return {
+        "part": line.part,
+        "item": line.item.name,
+        "quantity": line.quantity,
+        "spot": line.spot,
+        "cost": asdict(cost) if cost else None,
+        "unit_price": asdict(line.price) | {"day": line.price.day.isoformat()} if line.price else None,
     }
 
 

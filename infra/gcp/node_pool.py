@@ -10,6 +10,7 @@ from pulumi_gcp import compute, container
 
 from infra.gcp.config import GkeConfig
 from infra.gcp.pools import SYSTEM_DISK_GB, NodePoolPlan, system_disk_type, system_machine
+from infra.hardware.tpus import GENERATIONS
 from infra.naming import COMPUTE_CLASS_LABEL, POOL_LABEL, QUEUED_LABEL, cloud_labels
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
@@ -282,7 +283,7 @@ class AcceleratorNodePool(pulumi.ComponentResource):
             return container.NodePoolPlacementPolicyArgs(type="COMPACT")
         if plan.tpu is None or not plan.multi_host:
             return None
-        if plan.tpu.generation != "v7x":
+        if not GENERATIONS[plan.tpu.generation].workload_policy:
             return container.NodePoolPlacementPolicyArgs(type="COMPACT", tpu_topology=plan.tpu.topology_label)
         policy = compute.ResourcePolicy(
             f"{name}-workload-policy",

@@ -15,7 +15,7 @@ from infra.cost import Line, price_line
 from infra.gcp.config import GkeConfig, GkePoolConfig
 from infra.hardware import Capacity, PodGroup, Scheduling, gpus, tpus
 from infra.hardware.gce import GceFamily, disk_quota, gce_family, gce_machine, gpus_on
-from infra.hardware.gpus import GPUS, NO_E2_ZONES
+from infra.hardware.gpus import GPUS, MISSING_FAMILIES
 from infra.hardware.machines import MachineType, NcclEnvironmentScript, ProvisioningModel
 from infra.hardware.node_capacity import gke_allocatable
 from infra.hardware.tpus import GENERATIONS, TpuSlice
@@ -23,14 +23,14 @@ from infra.inventory import RunCommand
 from infra.naming import COMPUTE_CLASS_LABEL, QUEUED_LABEL
 
 CLOUD = "gcp"
+SYSTEM_MACHINES = ("e2-standard-4", "n1-standard-8")
+"""Default machine types of system nodes. A zone gets the first that it has."""
 SYSTEM_DISK_GB = 100
 """Boot disk size of system nodes."""
 MAX_RUN_HOURS = 168
 """Maximum run duration: https://cloud.google.com/kubernetes-engine/docs/concepts/dws"""
 SUBNET_PREFIX = 20
 """Prefix length of each additional subnet. A /20 has addresses for 4,092 nodes."""
-GPUS_PER_HOST = 8
-"""Number of GPUs of a whole host. Machine types with fewer GPUs have no additional networks."""
 DAEMON_REQUESTS = Capacity(millicores=450, memory=768 * 2**20)
 """Requests of the agents on every GKE node: 426 to 443 millicores and up to 596 MiB on measured CPU nodes.
 
@@ -191,7 +191,8 @@ def _min_nodes(pool: GkePoolConfig, model: ProvisioningModel, *, has_fallback: b
 
 def default_pool_machine(config: GkeConfig) -> str:
     """Return the machine type of GKE's default pool. It is also the default of the system pool."""
-    return "n1-standard-8" if config.zone in NO_E2_ZONES else "e2-standard-4"
+    missing = MISSING_FAMILIES.get(config.zone, frozenset())
+    return next(name for name in SYSTEM_MACHINES if gce_machine(name).family not in missing)
 
 
 def system_machine(config: GkeConfig) -> str:
@@ -280,9 +281,10 @@ https://cloud.google.com/vpc/docs/rdma-network-profiles
 
 
 def machine_fabric(machine: MachineType) -> Fabric | None:
-    """Return the fabric that a machine type supports."""
-    name = gce_family(machine).fabric
-    return FABRICS[name] if name is not None and machine.gpus == GPUS_PER_HOST else None
+    """Return the fabric of a machine type with all GPUs of a host, the most that its family has, or None."""
+    family = gce_family(machine)
+    is_whole_host = machine.gpus == max(each.gpus for each in family.machines)
+    return FABRICS[family.fabric] if family.fabric is not None and is_whole_host else None
 
 
 def fabric_of(plan: NodePoolPlan) -> Fabric | None:

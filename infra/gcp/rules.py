@@ -10,9 +10,17 @@ from itertools import combinations
 
 from infra.cloud import open_to_internet_problems
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
-from infra.gcp.pools import NodePoolPlan, fabric_of, hardware_of, num_nodes, pool_plans, system_machine
+from infra.gcp.pools import (
+    NodePoolPlan,
+    default_pool_machine,
+    fabric_of,
+    hardware_of,
+    num_nodes,
+    pool_plans,
+    system_machine,
+)
 from infra.hardware.gce import GCE_FAMILIES, gce_machine
-from infra.hardware.gpus import GCP_REGIONS, GCP_ZONES, GPU_ZONES, NO_E2_ZONES, TPU_FLEX_START_ZONES, TPU_ZONES
+from infra.hardware.gpus import GCP_REGIONS, GCP_ZONES, GPU_ZONES, MISSING_FAMILIES, TPU_FLEX_START_ZONES, TPU_ZONES
 from infra.hardware.machines import HardwareError
 from infra.hardware.versions import gke_version_error, minor_of
 from settings.problem import Path, Problem
@@ -376,11 +384,11 @@ def _system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
     if machine.accelerators:
         message = "has accelerators; write a CPU machine type such as e2-standard-4"
         yield Problem("gke.system_pool.has_accelerators", (*path, "machine_type"), message, name)
-    if machine.family == "e2" and config.zone in NO_E2_ZONES:
+    if machine.family in MISSING_FAMILIES.get(config.zone, ()):
         yield Problem(
             "gke.system_pool.no_e2",
             (*path, "machine_type"),
-            f"{config.zone} does not offer E2 machines; write n1-standard-8",
+            f"{config.zone} does not offer {machine.family.upper()} machines; write {default_pool_machine(config)}",
             name,
         )
     if machine.vcpus < MIN_SYSTEM_VCPUS or machine.memory_gib < MIN_SYSTEM_GIB:

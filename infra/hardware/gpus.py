@@ -299,8 +299,8 @@ GCP_ZONES = frozenset[str]().union(
 GCP_REGIONS = frozenset(zone.rpartition("-")[0] for zone in GCP_ZONES)
 """All regions, from the same sources."""
 
-NO_E2_ZONES = zone_set("us-central2 b")
-"""TPU zones without the E2 family: https://github.com/keras-team/kinetic/issues/305"""
+MISSING_FAMILIES: Mapping[str, frozenset[str]] = MappingProxyType({"us-central2-b": frozenset({"e2"})})
+"""TPU zone -> machine families that it does not have: https://github.com/keras-team/kinetic/issues/305"""
 
 
 BRANDS = frozenset({"nvidia", "tesla"})

@@ -66,6 +66,11 @@ class TpuGeneration:
     """Zones, including single-tenant zones: https://cloud.google.com/tpu/docs/regions-zones"""
     flex_start_zones: frozenset[str]
     """Zones with flex-start, from the source of `flex_start`. Empty if the source lists none."""
+    workload_policy: bool
+    """True if a workload policy has the topology of a slice. Otherwise the node pool's placement policy has it.
+
+    https://cloud.google.com/kubernetes-engine/docs/how-to/tpus, https://github.com/AI-Hypercomputer/xpk/pull/825
+    """
 
     @property
     def machine_types(self) -> Mapping[int, str]:
@@ -141,6 +146,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                 flex_start=False,
                 zones=zone_set("us-central2 b"),
                 flex_start_zones=frozenset(),
+                workload_policy=False,
             ),
             TpuGeneration(
                 name="v5e",
@@ -164,6 +170,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                 flex_start=True,
                 zones=zone_set("europe-west4 b, us-central1 a, us-east5 a b c, us-south1 a, us-west1 c, us-west4 a"),
                 flex_start_zones=zone_set("us-west4 a"),
+                workload_policy=False,
             ),
             TpuGeneration(
                 name="v5p",
@@ -185,6 +192,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                 flex_start=True,
                 zones=zone_set("europe-west4 b, us-central1 a, us-east5 a b c, us-south1 a"),
                 flex_start_zones=zone_set("us-east5 a"),
+                workload_policy=False,
             ),
             TpuGeneration(
                 name="v6e",
@@ -211,6 +219,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                     "us-central1 ai1 b, us-east1 d, us-east4 a b, us-east5 a b c, us-south1 a ai1b, us-west1 c"
                 ),
                 flex_start_zones=zone_set("asia-northeast1 b, us-east5 a b"),
+                workload_policy=False,
             ),
             TpuGeneration(
                 name="v7x",
@@ -233,6 +242,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                 flex_start=True,
                 zones=zone_set("us-central1 ai1a c"),
                 flex_start_zones=frozenset(),
+                workload_policy=True,
             ),
         )
     }

@@ -24,6 +24,8 @@ from simulation.object_store import StoreError, store_of
 
 GKE_POOL_LABEL = "cloud.google.com/gke-nodepool"
 EKS_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
+ARCHITECTURE = "amd64"
+"""Processor architecture of all machine types in infra/hardware."""
 _KUBELET_VERSION = f"v{KUBERNETES_VERSION}"
 _EFFECTS = {"NO_SCHEDULE": "NoSchedule", "PREFER_NO_SCHEDULE": "PreferNoSchedule", "NO_EXECUTE": "NoExecute"}
 """Effect of a taint in the clouds' APIs -> effect in Kubernetes."""
@@ -172,11 +174,10 @@ def _node(
     accelerators: Mapping[str, int],
 ) -> dict[str, Any]:
     """Return a ready Node with the machine's capacity and allocatable: cpu, memory, pods, disk and accelerators."""
-    architecture = "arm64" if machine.name.startswith(("a4x", "t2a", "c4a", "g5g", "m7g", "p6e")) else "amd64"
     all_labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": architecture,
+        "kubernetes.io/arch": ARCHITECTURE,
         "topology.kubernetes.io/zone": zone,
         "topology.kubernetes.io/region": region,
         "type": "kwok",
@@ -194,7 +195,7 @@ def _node(
             "allocatable": {**_amounts(allocatable, pods, disk * 9 // 10), **extended},
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
             "nodeInfo": {
-                "architecture": architecture,
+                "architecture": ARCHITECTURE,
                 "operatingSystem": "linux",
                 "kubeletVersion": _KUBELET_VERSION,
                 "kubeProxyVersion": _KUBELET_VERSION,

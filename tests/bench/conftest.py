@@ -12,15 +12,15 @@ from trainer.watchdog import Watchdog
 
 @pytest.fixture
 def watchdogs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Watchdog]]:
-    """Yield the watchdogs that trainings start, and stop them. Otherwise they would treat the test as a hang."""
+    """Yield the watchdogs that trainings start. Stop them afterwards, or they would treat the test as a hang."""
     started: list[Watchdog] = []
 
-    class Ended(Watchdog):
+    class Recorded(Watchdog):
         def __enter__(self) -> Watchdog:
             started.append(self)
             return super().__enter__()
 
-    monkeypatch.setattr(trainer_rank, "Watchdog", Ended)
+    monkeypatch.setattr(trainer_rank, "Watchdog", Recorded)
     yield started
     for each in started:
         each.__exit__()

@@ -1,4 +1,4 @@
-"""GPU measurements, as far as they run without a GPU: every loop trains a small epoch on the CPU."""
+"""GPU measurements without a GPU: each loop trains a small epoch on the CPU; rates, floors and missing goals."""
 
 from __future__ import annotations
 
@@ -30,28 +30,30 @@ def test_gpu_config_batch_is_power_of_two_that_fits_twice() -> None:
 def test_gpu_blocks_run_epochs_in_their_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watchdogs: list[Watchdog]
 ) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda model: made.append(type(model).__name__))
+    compiled: list[str] = []
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda model: compiled.append(type(model).__name__))
     ours = gpu_blocks(SMALL, tmp_path)
     theirs = gpu_loops(SMALL, torch.device("cpu"), torch.bfloat16)
-    assert made == ["ResNet"], "exactly one block must compile its model"
+    assert compiled == ["ResNet"], "exactly one block must compile its model"
     assert {side for _, *sides in GPU_GOALS for side in sides} == {*ours, *theirs} - {"compiled"}
-    taken: dict[str, set[torch.dtype]] = {}
+    dtypes: dict[str, set[torch.dtype]] = {}
     for side, epoch in {**ours, **theirs}.items():
-        seen = taken.setdefault(side, set())
+        seen = dtypes.setdefault(side, set())
 
-        def note(module: torch.nn.Module, _inputs: object, output: torch.Tensor, seen: set[torch.dtype] = seen) -> None:
+        def hook(module: torch.nn.Module, _inputs: object, output: torch.Tensor, seen: set[torch.dtype] = seen) -> None:
             if isinstance(module, torch.nn.Linear) and not output.is_meta:
                 seen.add(output.dtype)
 
-        handle = torch.nn.modules.module.register_module_forward_hook(note)
+        handle = torch.nn.modules.module.register_module_forward_hook(hook)
         found = epoch()
         handle.remove()
-        assert side not in ours or (found and found[0] > 0)
+        if side in ours:
+            assert found
+            assert found[0] > 0
     full, half = {torch.float32}, {torch.bfloat16}
     # A CPU without instructions for 16 bits makes the trainer use 32 bits.
     fast = half if BFLOAT16_FLAGS & set(CPU_INFO.read_text(encoding="ascii", errors="replace").split()) else full
-    assert taken == {
+    assert dtypes == {
         "ours": full,
         "torchvision": full,
         "imagenet": full,
@@ -66,14 +68,14 @@ def test_gpu_blocks_run_epochs_in_their_precision(
 def test_time_rounds_alternates_sides_without_first_round() -> None:
     calls: list[str] = []
 
-    def ask(side: str) -> tuple[float, ...]:
+    def run_block(side: str) -> tuple[float, ...]:
         calls.append(side)
         return (float(len(calls)),)
 
-    taken = time_rounds("x", {"a": ask, "b": ask}, 2)
+    seconds = time_rounds("x", {"a": run_block, "b": run_block}, 2)
     assert calls == ["a", "b"] * 3
-    assert taken == {"a": (3.0, 5.0), "b": (4.0, 6.0)}
-    (measure,) = compare(taken, {("a-to-b", "a", "b"): 1.0})
+    assert seconds == {"a": (3.0, 5.0), "b": (4.0, 6.0)}
+    (measure,) = compare(seconds, {("a-to-b", "a", "b"): 1.0})
     assert (measure.name, measure.ours, measure.theirs, measure.is_met) == ("a-to-b", (3, 5), (4, 6), True)
 
 
@@ -99,6 +101,6 @@ def test_main_without_gpu_lists_unmeasured_goals(
     monkeypatch.setattr(trainer, "measures", dict)
     monkeypatch.setattr("sys.argv", ["bench.trainer", f"--json={tmp_path}/found.json"])
     assert trainer.main() == 0
-    said = capsys.readouterr().out
-    for what in trainer.UNMEASURED_WITHOUT_GPU:
-        assert f"NOT MEASURED  {what}: no GPU here" in said
+    output = capsys.readouterr().out
+    for name in trainer.UNMEASURED_WITHOUT_GPU:
+        assert f"NOT MEASURED  {name}: no GPU here" in output

@@ -1,4 +1,4 @@
-"""Form of a measurement, and equality of the objects that the two compared programs create."""
+"""Measurements: ratio, spread, line and record; and equal objects of the two programs that the bench compares."""
 
 from __future__ import annotations
 

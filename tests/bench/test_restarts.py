@@ -1,4 +1,4 @@
-"""Rule by which bench.restarts adds the wait of Kubernetes' Job controller."""
+"""Delay of Kubernetes' Job controller that bench.restarts adds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bench.restarts import backoff_seconds
 
 
 @pytest.mark.parametrize(
-    ("hosts_that_fail", "seconds"), [(0, 0.0), (1, 10.0), (2, 20.0), (4, 80.0), (8, 600.0), (64, 600.0)]
+    ("failed_hosts", "seconds"), [(0, 0.0), (1, 10.0), (2, 20.0), (4, 80.0), (8, 600.0), (64, 600.0)]
 )
-def test_backoff_seconds_double_with_each_failed_pod(hosts_that_fail: int, seconds: float) -> None:
-    assert backoff_seconds(hosts_that_fail) == seconds
+def test_backoff_seconds_double_with_each_failed_host_up_to_ten_minutes(failed_hosts: int, seconds: float) -> None:
+    assert backoff_seconds(failed_hosts) == seconds

@@ -1,4 +1,4 @@
-"""Steps around a save: each side saves, the steps end after the save, and what a save adds is told apart."""
+"""Measurement of saves: each side saves and trains, and the time of steps without a save is subtracted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torchtitan's model in the bench is the trainer's model, and every variant on a GPU trains it."""
+"""torchtitan's model in the bench: it equals the trainer's model, both train, and the variants of a GPU."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ CPU = torch.device("cpu")
 SMALL = LanguageConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96, context=32, batch_size=2, bucket="")
 
 
-def pairs_as_neighbours(weight: torch.Tensor, head_width: int) -> torch.Tensor:
-    """Return rows of queries or keys in torchtitan's order, which rotates neighbours and not halves."""
+def interleave_halves(weight: torch.Tensor, head_width: int) -> torch.Tensor:
+    """Return rows of queries or keys in torchtitan's order, which rotates neighbours instead of halves."""
     halves = weight.reshape(-1, 2, head_width // 2, weight.shape[1])
     return halves.transpose(1, 2).reshape(weight.shape)
 
@@ -36,7 +36,7 @@ def copy_weights(own: Any, theirs: TorchtitanModel, sizes: Sizes) -> None:
     for block, layer in zip(own.blocks, target.layers.values(), strict=True):
         attention, feed_forward = block.attention, block.feed_forward
         query, key, value = split_qkv(attention.qkv.weight, sizes)
-        query, key = (pairs_as_neighbours(each, sizes.head_width) for each in (query, key))
+        query, key = (interleave_halves(each, sizes.head_width) for each in (query, key))
         layer.attention.qkv_linear.wqkv.weight.copy_(join_qkv([query, key, value], sizes.kv_heads))
         layer.attention.wo.weight.copy_(attention.out.weight)
         layer.feed_forward.w1.weight.copy_(feed_forward.gate.weight)
@@ -46,7 +46,7 @@ def copy_weights(own: Any, theirs: TorchtitanModel, sizes: Sizes) -> None:
         layer.ffn_norm.weight.copy_(block.feed_forward_norm.weight)
 
 
-def test_models_with_the_same_weights_give_the_same_scores() -> None:
+def test_torchtitan_and_trainer_models_with_the_same_weights_give_the_same_scores() -> None:
     own = Decoder(SMALL.sizes, vocabulary=SMALL.vocabulary, rope_base=SMALL.rope_base)
     initialize(own, seed=0)
     theirs = torchtitan_model(SMALL, CPU)

@@ -1,4 +1,4 @@
-"""Cluster for the tests of the commands, with its own name and port. It is stopped after them."""
+"""Fixtures of the tests of the commands: a cluster with a separate name and port, kubectl, and signal handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Platforms of two clouds, and the ownership of their resources."""
+"""Platforms of both clouds, ownership rules of their resources, their permissions and listings."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def eks(name: str, **more: Any) -> EksConfig:
     return EksConfig.model_validate_json(json.dumps({"kind": "eks", "name": name, **more}))
 
 
-def known(platform: GkeConfig | EksConfig) -> Ownership:
+def ownership_of(platform: GkeConfig | EksConfig) -> Ownership:
     """Return the ownership rules of a platform's resources."""
-    return _known(type(platform), platform.model_dump_json(exclude_unset=True))
+    return _ownership(type(platform), platform.model_dump_json(exclude_unset=True))
 
 
 @functools.cache
-def _known(kind: type[GkeConfig | EksConfig], settings: str) -> Ownership:
+def _ownership(kind: type[GkeConfig | EksConfig], settings: str) -> Ownership:
     return ownership(cloud(kind.model_validate_json(settings)))
 
 

@@ -1,4 +1,4 @@
-"""Ten changes of a stack, as in pull requests. The stack has two T4 nodes, a job and a bucket."""
+"""Stack with two T4 nodes, a job and a bucket; changes of its settings as in pull requests, and the review's report."""
 
 from __future__ import annotations
 
@@ -36,14 +36,23 @@ STACK: dict[str, Any] = {"platform": {"kind": "gke", "project": "some-project", 
 
 
 def changed(pool: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """Return the stack with other values of its pool, and other keys."""
+    """Return the stack with changes of its pool and of top-level keys."""
     values = copy.deepcopy(STACK) | changes
     values["platform"]["pools"] = [{**POOL, **(pool or {})}]
     return values
 
 
-def report(after: dict[str, Any], *, program: dict[str, dict[str, Any]] | None = None, **more: Any) -> Report:
-    """Return the report of a change. `program` has inputs, by resource name, that a change of the program sets."""
+def report(
+    after: dict[str, Any],
+    *,
+    program: dict[str, dict[str, Any]] | None = None,
+    running: dict[str, list[str]] | None = None,
+    **more: Any,
+) -> Report:
+    """Return the report of a change of the stack, with the running jobs of each pool.
+
+    `program` has inputs, by resource name, that a change of the program sets.
+    """
     config, before = parse(after), record_program(STACK, ())
     graph = [
         replace(each, inputs={**each.inputs, **(program or {}).get(each.name, {})})
@@ -56,7 +65,7 @@ def report(after: dict[str, Any], *, program: dict[str, dict[str, Any]] | None =
         steps=difference(before, graph),
         is_from_engine=False,
         findings=findings(graph, RULES, config.policy.settings()),
-        running=more.pop("running", {}),
+        running=running or {},
         **more,
     )
 

@@ -1,4 +1,4 @@
-"""Stack whose creations and deletions last until a test ends them. Trainyard's commands run on it."""
+"""Stack whose creations and deletions last until a test ends them, and Trainyard's commands on it."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ sys.exit(interrupts.run_command("make up", main))
 
 
 @dataclass
-class Slow:
-    """Project whose first resource is being created until a file exists."""
+class SlowStack:
+    """Project of two resources. Each creation or deletion lasts until the file `end` exists."""
 
     folder: Path
     backend: str
@@ -98,22 +98,23 @@ class Slow:
     def start_and_wait(self) -> subprocess.Popen[str]:
         """Start an `up`. Return when its first resource is being created."""
         process = self.start()
-        self.until((self.folder / "creating").exists)
+        self.wait_until((self.folder / "creating").exists)
         return process
 
     def destroy_and_interrupt(self, name: str) -> str:
-        """Start a `destroy`. Interrupt it during the deletion of a resource, and let that end. Return the output."""
+        """Start a `destroy` and interrupt it during a deletion. Let that deletion end. Return the output."""
         for each in ("end", "deleting"):
             (self.folder / each).unlink(missing_ok=True)
         process = self.start("destroy")
-        self.until((self.folder / "deleting").exists)
+        self.wait_until((self.folder / "deleting").exists)
         process.send_signal(signal.SIGINT)
-        self.until_said(process, f"still waiting for deleting {name}")
+        self.wait_for_output(process, f"still waiting for deleting {name}")
         (self.folder / "end").touch()
-        return self.end(process, 130)
+        return self.finish(process, 130)
 
     @property
     def environment(self) -> dict[str, str]:
+        """Environment of the commands."""
         return {
             **os.environ,
             "PULUMI_BACKEND_URL": self.backend,
@@ -122,43 +123,48 @@ class Slow:
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         }
 
-    def until(self, condition: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Fail if `condition` does not become true in time."""
         deadline = time.monotonic() + LIMIT_SECONDS
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def until_said(self, process: subprocess.Popen[str], text: str) -> None:
+    def wait_for_output(self, process: subprocess.Popen[str], text: str) -> None:
         """Read the output until it contains this text."""
         assert process.stdout is not None
         for line in process.stdout:
             if text in line:
                 return
-        raise AssertionError(f"the command ended with {process.wait()} and never said {text!r}")
+        raise AssertionError(f"the command ended with {process.wait()} before it printed {text!r}")
 
-    def end(self, process: subprocess.Popen[str], status: int) -> str:
-        """Wait for the command's end. Return the rest of its output."""
-        said, _ = process.communicate(timeout=LIMIT_SECONDS)
-        assert process.returncode == status, said
-        assert "Traceback" not in said
-        return said
+    def finish(self, process: subprocess.Popen[str], status: int) -> str:
+        """Wait until the command ends with this status. Return the rest of its output."""
+        output, _ = process.communicate(timeout=LIMIT_SECONDS)
+        assert process.returncode == status, output
+        assert "Traceback" not in output
+        return output
 
     @property
     def locks(self) -> list[Path]:
+        """Files of Pulumi's locks in a folder backend."""
         return sorted((self.folder / "state" / ".pulumi" / "locks").glob("**/*.json"))
 
     @property
     def deployment(self) -> dict[str, Any]:
+        """State of the stack in a folder backend."""
         file = self.folder / "state" / ".pulumi" / "stacks" / "slow" / "dev.json"
         found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))["checkpoint"]["latest"]
         return found
 
     @property
     def created(self) -> list[str]:
+        """Names of the resources that exist according to the state."""
         return [each["urn"].rpartition("::")[2] for each in self.deployment["resources"] if each.get("id") == "first"]
 
     @property
     def pending(self) -> list[str]:
+        """Names of the resources with unfinished operations."""
         return [each["resource"]["urn"].rpartition("::")[2] for each in self.deployment.get("pending_operations") or []]
 
     def write(self) -> None:

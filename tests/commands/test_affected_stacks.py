@@ -1,4 +1,4 @@
-"""Selection of the stacks that a change affects."""
+"""Selection of the stacks that the changed files affect, and of those that they remove."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def test_affected_of_a_stack_file_gives_its_stack() -> None:
 @pytest.mark.parametrize(
     "path",
     [
+        "__main__.py",
         "infra/gcp/cluster.py",
         "trainer/loop.py",
         "setup/go/jobset/go.mod",
@@ -42,11 +43,6 @@ def test_affected_of_a_program_file_gives_all_stacks(path: str) -> None:
 def test_affected_of_a_requirements_file_gives_its_stacks() -> None:
     stacks = {"a": "{requirements: mine/r.txt}", "b": "requirements: './mine/r.txt'", "c": "requirements: mine/r.txt.x"}
     assert affected(["mine/r.txt"], stacks) == ["a", "b"]
-
-
-def test_affected_of_the_main_module_gives_all_stacks() -> None:
-    assert {path.name for path in PROJECT.glob("*.py")} == {"__main__.py"}
-    assert affected(["__main__.py"], STACKS) == ["dev", "eks"]
 
 
 def test_program_paths_cover_every_file_that_python_loads() -> None:

@@ -1,4 +1,4 @@
-"""Files of a bucket: a folder of this machine, and the commands that a cloud's bucket would need."""
+"""Files of a bucket: in a folder of this machine, and with the commands of a cloud's bucket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RECORD = {"checkpoints": "checkpoints/digits", "bucket_prefix": "digits"}
 
 @pytest.fixture
 def bucket(tmp_path: Path) -> Bucket:
-    """Return a bucket with two checkpoints and one that is being written, and with a lease file and metrics."""
+    """Return a bucket with two complete checkpoints, an incomplete one, a lease file and metrics."""
     root = tmp_path / "bucket"
     for name in (
         "checkpoints/digits/step-000000010/checkpoint.json",

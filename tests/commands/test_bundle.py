@@ -1,4 +1,4 @@
-"""Archive for a bug report: what it contains, and the secrets that it leaves out."""
+"""Archive for a bug report: its files, masked secrets, and stacks without a cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from commands.monitor.pod_state import PodState
 from commands.status import Snapshot
 
 AWS_KEY = "AKIA" + "Q" * 16
-# Texts in parts, so that detect-secrets does not find them.
+# These texts are concatenated, so that detect-secrets does not find them.
 WEB_TOKEN = ".".join(("ey" + "JhbGciOiJSUzI1NiJ9", "ey" + "Jpc3MiOiJrdWJlIn0", "c2lnbmF0dXJl"))
 MARK = "RSA PRIVATE " + "KEY-----"
 PASSWORD = "correct-horse-7"
@@ -82,8 +82,8 @@ def test_without_secrets_masks_encrypted_and_named_values() -> None:
 POD = PodState(uid="1", name="digits-0-x", job="digits", index=0, processes=1, node="local-0", state="failed")
 
 
-def stack_of(monkeypatch: pytest.MonkeyPatch, folder: Path, cluster: Any) -> None:
-    """Set the stack whose parts are packed."""
+def set_stack(monkeypatch: pytest.MonkeyPatch, folder: Path, cluster: Any) -> None:
+    """Set the stack of the archive. Its settings, state, logs and diagnosis contain secrets."""
     (folder / "Pulumi.dev.yaml").write_text(
         f"encryptionsalt: v1:salt\nconfig:\n  aws:secretKey: {AWS_KEY}\n", encoding="utf-8"
     )
@@ -129,7 +129,7 @@ def test_bundle_has_every_part_without_secrets(monkeypatch: pytest.MonkeyPatch, 
     )
     snapshot = Snapshot(nodes=[("local-0 ready", True)], unseen="", advice="", jobs=[], rows=[])
     monkeypatch.setattr("commands.status.take_snapshot", lambda *_words: snapshot)
-    stack_of(monkeypatch, tmp_path, cluster)
+    set_stack(monkeypatch, tmp_path, cluster)
     found = packed(tmp_path)
     assert sorted(found) == [
         "Pulumi.dev.yaml",
@@ -163,7 +163,7 @@ def test_bundle_without_a_cluster_says_why(monkeypatch: pytest.MonkeyPatch, tmp_
         raise Unreachable("the API server does not answer")
 
     monkeypatch.setattr("commands.status.take_snapshot", fail)
-    stack_of(monkeypatch, tmp_path, SimpleNamespace())
+    set_stack(monkeypatch, tmp_path, SimpleNamespace())
     found = packed(tmp_path)
     assert "the API server does not answer" in found["cluster/problem.txt"]
     assert "state.json" in found

@@ -1,4 +1,4 @@
-"""Preview of pull requests that change the program, a script or the list of stacks, in a temporary repository."""
+"""Previews of changes of the program, a script or the list of stacks, in a temporary repository."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def edit(project: Path) -> Edit:
 
 
 def git(folder: Path, *words: str) -> None:
+    """Run git in a folder."""
     identity = ("-c", "user.name=tester", "-c", "user.email=tester@example.com", "-c", "commit.gpgsign=false")
     subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True)
 
@@ -107,13 +108,13 @@ def test_preview_of_an_edited_trainer_rebuilds_the_image_and_replaces_its_job(pr
 
 def test_preview_with_a_broken_base_program_compares_only_the_settings(project: Path, edit: Edit) -> None:
     git(project, "checkout", "--quiet", "-B", "broken")
-    edit("infra/gcp/storage.py", lambda text: text + "\nraise RuntimeError('broken then')\n")
+    edit("infra/gcp/storage.py", lambda text: text + "\nraise RuntimeError('broken before')\n")
     git(project, "commit", "--quiet", "--all", "--message=broken")
-    git(project, "checkout", "--quiet", "-B", "mended")
+    git(project, "checkout", "--quiet", "-B", "repaired")
     git(project, "revert", "--no-edit", "HEAD")
     found = preview(project, base="broken")
     assert "Only the settings are compared: the program before the change cannot run" in found
-    assert "broken then" in found
+    assert "broken before" in found
 
 
 @pytest.mark.usefixtures("edit")

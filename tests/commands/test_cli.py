@@ -1,4 +1,4 @@
-"""Command line `trainyard`: arguments, hints in messages, make variables, exit statuses."""
+"""Command line `trainyard`: arguments, errors, make variables, commands in messages, completion, start."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Record = list[Any]
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Return a patch of an environment without variables of make or of a user. The test may change them."""
+    """Remove the variables of make and of the user. Return the patch, for changes by the test."""
     for name in ("STACK", "JOB", "RANK", "PORT", "ORPHAN", COMMAND_VARIABLE):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -37,7 +37,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def record(calls: Record, status: int = 0) -> Callable[..., int]:
-    """Return a function that records its arguments and the stack."""
+    """Return a command that records the stack and its arguments."""
 
     def function(*words: Any, **_options: Any) -> int:
         calls.append((os.environ["STACK"], *words))
@@ -55,6 +55,16 @@ def test_help_of_each_command_has_an_example_that_can_be_parsed(name: str) -> No
         words = shlex.split(re.split(r" [|>]| {2}", line)[0])
         assert words[:2] == ["trainyard", name]
         COMMANDS[name].make_context(name, words[2:], resilient_parsing=False)
+
+
+def test_help_shows_each_command_whole_at_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert command_line.main(["--help"]) == 0
+    commands = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert [line for line in commands if line.endswith("...")] == []
+    assert len(commands) == len(COMMANDS)
 
 
 def test_help_option_prints_commands_in_the_order_of_the_source(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +167,7 @@ def test_make_command_for_trainyard_has_options(
 
 
 def hints() -> Iterator[tuple[str, list[str]]]:
-    """Yield target and variables of each command that a message of the source has."""
+    """Yield the target and the variables of each call of `make_command` in the source."""
     for folder in ("commands", "infra", "stack", "workloads"):
         for file in (PROJECT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

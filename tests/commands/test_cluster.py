@@ -1,4 +1,4 @@
-"""Queries of a cluster by the commands: pods with their job as the owner, and a local cluster that was removed."""
+"""Queries of a cluster: pods with their job as owner, limits of failures, and a removed local cluster."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ray_cluster_client() -> Cluster:
     made = Cluster.__new__(Cluster)
     made.namespace = "training"
     made.__dict__ |= {
-        "_kinds": ["RayJob"],
+        "_kinds": ["ray-job"],
         "_forbidden": None,
         "_owners": {},
         "_job_specs": {},

@@ -13,7 +13,7 @@ from commands.confirmation import missing_credentials
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a home folder of a machine in no cloud, without `gcloud` and `aws`."""
+    """Return the home folder of a machine outside of all clouds, without `gcloud` and `aws`."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setattr(confirmation, "PRODUCT", tmp_path / "product")
     monkeypatch.setattr(confirmation, "VENDOR", tmp_path / "vendor")
@@ -29,7 +29,7 @@ def add_program(machine: Path, name: str, script: str) -> None:
 
 
 def add_login(machine: Path, scheme: str) -> dict[str, str]:
-    """Add a user's login of a cloud. Return the environment."""
+    """Log the user in to a cloud. Return the environment."""
     name = {"gs": ".config/gcloud/application_default_credentials.json", "s3": ".aws/config"}[scheme]
     (machine / name).parent.mkdir(parents=True)
     (machine / name).touch()
@@ -39,7 +39,7 @@ def add_login(machine: Path, scheme: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("scheme", "remedy"), [("gs", "`gcloud auth application-default login`"), ("s3", "`aws sso login`")]
 )
-def test_machine_without_credentials_is_told_how_to_log_in(machine: Path, scheme: str, remedy: str) -> None:
+def test_machine_without_credentials_names_the_login_command(machine: Path, scheme: str, remedy: str) -> None:
     found = missing_credentials(scheme, {"HOME": str(machine)})
     assert found.startswith("this machine has no credentials for ")
     assert remedy in found
@@ -50,11 +50,8 @@ def test_login_of_the_user_without_the_clouds_command_is_accepted(machine: Path,
     assert missing_credentials(scheme, add_login(machine, scheme)) == ""
 
 
-@pytest.mark.parametrize(
-    ("scheme", "program"),
-    [("gs", "gcloud"), ("s3", "aws")],
-)
-def test_login_that_the_cloud_rejects_gives_its_reason(machine: Path, scheme: str, program: str) -> None:
+@pytest.mark.parametrize(("scheme", "program"), [("gs", "gcloud"), ("s3", "aws")])
+def test_login_that_the_cloud_rejects_names_its_reason(machine: Path, scheme: str, program: str) -> None:
     environment = add_login(machine, scheme)
     add_program(machine, program, "echo 'first line' >&2; echo 'token is expired' >&2; exit 1")
     found = missing_credentials(scheme, environment)
@@ -66,7 +63,7 @@ def test_login_that_the_cloud_rejects_gives_its_reason(machine: Path, scheme: st
 @pytest.mark.parametrize(
     ("scheme", "file", "text"), [("gs", "product", "Google Compute Engine"), ("s3", "vendor", "Amazon EC2")]
 )
-def test_machine_of_the_cloud_itself_needs_no_login(machine: Path, scheme: str, file: str, text: str) -> None:
+def test_machine_in_the_cloud_needs_no_login(machine: Path, scheme: str, file: str, text: str) -> None:
     (machine / file).write_text(f"{text}\n", encoding="utf-8")
     assert missing_credentials(scheme, {"HOME": str(machine)}) == ""
 

@@ -1,4 +1,4 @@
-"""Documents of the dashboard from observed state: ranks, speed, moments, nodes, cost, curves; and watching stacks."""
+"""Documents of the dashboard from observed state, curves and files of metrics, and the watcher of a stack."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def test_document_has_states_steps_and_speeds_of_all_ranks() -> None:
 def test_document_lists_stragglers_and_reasons_for_waiting() -> None:
     found = document(observed())
     assert [each[:2] for each in job_of(found)["attention"]] == [["rank 3", "straggler"]]
-    where, kind, text = job_of(found, "nightly")["attention"][0]
-    assert (where, kind) == ("rank 0", "problem")
-    assert text == "Unschedulable: no node has a free GPU"
+    assert job_of(found, "nightly")["attention"][0] == ["rank 0", "problem", "Unschedulable: no node has a free GPU"]
 
 
 def test_document_counts_hosts_with_the_same_problem_together() -> None:
@@ -52,7 +50,7 @@ def test_document_counts_hosts_with_the_same_problem_together() -> None:
     assert attention == [["rank 0 and 3 more", "problem", "Unschedulable"]]
 
 
-def test_document_shows_hosts_without_pods_and_nodes_that_are_gone() -> None:
+def test_document_shows_hosts_without_pods_and_deleted_nodes() -> None:
     found = document(observed(pods=[pod(0, node="gone-1")]))
     job = job_of(found)
     assert [STATES[each] for each in job["hosts"]["states"]] == ["running", "none", "none", "none"]
@@ -60,13 +58,13 @@ def test_document_shows_hosts_without_pods_and_nodes_that_are_gone() -> None:
     assert "gone-1 no longer exists" in job["attention"][0][2]
 
 
-def test_document_of_a_user_who_may_not_see_nodes_says_so() -> None:
+def test_document_without_permission_for_nodes_says_so() -> None:
     found = document(observed(nodes=[], unseen="you have no permission"))
     assert (found["nodes"], found["unseen"]) == ([], "you have no permission")
     assert [each[1] for each in job_of(found)["attention"]] == ["straggler"]
 
 
-def test_document_has_nodes_with_pool_state_and_guests() -> None:
+def test_document_lists_nodes_with_pool_state_and_pods() -> None:
     nodes = document(observed())["nodes"]
     assert nodes[0] == ["gpus-0", "gpus", "g2-standard-8", 0, "", [[0, "0"]]]
     assert nodes[2][5] == []
@@ -74,12 +72,12 @@ def test_document_has_nodes_with_pool_state_and_guests() -> None:
     assert "has not answered since" in nodes[6][4]
 
 
-def test_cordoned_node_is_closed() -> None:
+def test_document_of_a_cordoned_node_shows_it_closed_to_new_pods() -> None:
     closed = node(0) | {"spec": {"unschedulable": True}}
     assert document(observed(nodes=[closed]))["nodes"][0][3:5] == [1, "ready, closed to new pods"]
 
 
-def test_cost_so_far_is_of_the_time_that_a_job_ran() -> None:
+def test_document_cost_covers_the_time_that_a_job_ran() -> None:
     found = document(observed())
     assert job_of(found)["usd"] == pytest.approx(3.41 * 900 / 3600, abs=0.001)
     assert job_of(found, "nightly")["usd"] is None
@@ -119,7 +117,7 @@ def test_goodput_and_spans_by_cause_reach_until_now() -> None:
 
 
 @pytest.mark.parametrize(("state", "seconds"), [("running", {}), ("complete", {}), ("pending", {"waiting": 900})])
-def test_job_without_events_has_only_the_time_that_it_waits(state: str, seconds: dict[str, float]) -> None:
+def test_job_without_events_has_only_waiting_time(state: str, seconds: dict[str, float]) -> None:
     empty = JobMetrics(curves=Curves(watch.WANTED), times=RunTimes(BEGUN))
     jobs = {"digits": replace(observed().jobs["digits"], state=state)}
     job = job_of(document(observed(jobs=jobs, metrics={"digits": empty})))
@@ -135,13 +133,13 @@ def test_charts_have_points_of_each_curve_and_marks_of_resumes() -> None:
     assert job["resumed"] == [200]
 
 
-def test_job_that_is_absent_has_no_ranks_and_no_cost() -> None:
+def test_absent_job_has_no_ranks_and_no_cost() -> None:
     job = JobState(name="digits", kind="", state="absent")
     found = document(observed(jobs={"digits": job}, metrics={}, pods=[]))["jobs"][0]
     assert (found["ranks"], found["usd"], found["charts"], found["moments"]) == (0, None, [], [])
 
 
-def test_speed_is_of_the_own_part_of_a_step() -> None:
+def test_speed_excludes_the_wait_for_other_ranks() -> None:
     assert seconds_per_unit({"rate": 100.0, "all_reduce": 50.0}) == 0.005
     assert seconds_per_unit({"rate": 100.0}) == 0.01
     assert seconds_per_unit({"rate": 0.0}) is None
@@ -154,7 +152,7 @@ LOSS = [("train", "loss")]
 
 
 def lines(first: int, last: int, value: float = 1.0) -> list[dict[str, Any]]:
-    """Return events with a loss."""
+    """Return `train` events of these steps, each with the same loss."""
     return [event("train", step, global_step=step, loss=value) for step in range(first, last)]
 
 
@@ -170,7 +168,7 @@ def test_curve_of_a_million_steps_keeps_every_spike_in_bounded_columns() -> None
     assert points == sorted(points)
 
 
-def test_curve_skips_what_is_not_finite_or_missing() -> None:
+def test_curve_skips_missing_and_non_finite_values() -> None:
     curves = Curves(LOSS)
     values = (1.0, None, math.nan, math.inf, 2.0)
     curves.add([event("train", step, global_step=step, loss=value) for step, value in enumerate(values)])
@@ -181,7 +179,7 @@ def test_curve_skips_what_is_not_finite_or_missing() -> None:
 
 
 @pytest.mark.parametrize("is_one_chunk", [True, False])
-def test_curve_of_repeated_steps_has_the_later_run(is_one_chunk: bool) -> None:
+def test_curve_of_repeated_steps_has_the_values_of_the_later_run(is_one_chunk: bool) -> None:
     curves, first, again = Curves(LOSS), lines(0, 100, 5.0), lines(50, 80, 2.0)
     for chunk in [[*first, *again]] if is_one_chunk else [first, again]:
         curves.add(chunk)
@@ -211,7 +209,7 @@ def test_event_file_that_was_replaced_is_read_again_after_an_empty_list(tmp_path
     assert list(file.read()) == [[], [EVENTS[0]]]
 
 
-def test_event_file_reads_a_large_one_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_file_reads_a_large_file_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, text = tmp_path / "rank-0.jsonl", f"{json.dumps(EVENTS[0])}\n"
     path.write_text(text * 10, encoding="utf-8")
     monkeypatch.setattr(metrics, "CHUNK_BYTES", 3 * len(text))
@@ -220,14 +218,14 @@ def test_event_file_reads_a_large_one_in_parts(tmp_path: Path, monkeypatch: pyte
     assert list(EventFile(path).read(0)) == []
 
 
-def test_event_file_reads_a_line_longer_than_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_file_reads_a_line_longer_than_a_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, text = tmp_path / "rank-0.jsonl", json.dumps(EVENTS[0])
     path.write_text(f"{text}\n{text}\n{text}", encoding="utf-8")
     monkeypatch.setattr(metrics, "CHUNK_BYTES", len(text) // 2)
     assert list(EventFile(path).read(math.inf)) == [[EVENTS[0]], [EVENTS[0]]]
 
 
-def test_lines_that_are_cut_off_or_of_something_else_are_skipped() -> None:
+def test_parse_lines_skips_truncated_and_foreign_lines() -> None:
     text = json.dumps(EVENTS[0]).encode()
     assert parse_lines(b"\n".join([text, b'{"event": "tra', b"[1]", b"", b'{"time": 3}', text])) == [EVENTS[0]] * 2
     assert parse_lines(b"") == []
@@ -265,7 +263,7 @@ OUTPUTS: dict[str, Any] = {
 
 
 class FakeCluster:
-    """Cluster with two hosts of a job, whose logs have events."""
+    """Cluster with a job of two hosts, whose logs have events."""
 
     def __init__(self) -> None:
         self.log_lines = [
@@ -278,7 +276,6 @@ class FakeCluster:
         self.requests: list[int | None] = []
 
     def jobs(self, names: tuple[str, ...]) -> dict[str, JobState]:
-        """Return the job."""
         if self.problem:
             raise self.problem
         if self.is_gone:
@@ -286,46 +283,40 @@ class FakeCluster:
         return {"digits": JobState(name="digits", kind="jobset", state=self.state, hosts=2, uid="uid-digits")}
 
     def pods(self, _names: tuple[str, ...]) -> list[PodState]:
-        """Return its hosts."""
         return [pod(0), pod(1)]
 
     def nodes(self) -> list[Object]:
-        """Return the nodes."""
         if self.forbids_nodes:
             raise Forbidden("not allowed")
         return [node(0), node(1)]
 
     def events(self, *, only_warnings: bool) -> list[Object]:
-        """Return the warnings."""
         return [{"time": stamp(1), "object": "Pod/a", "reason": "Failed", "message": "text"}] if only_warnings else []
 
     def namespace_is_gone(self) -> bool:
-        """Return True once everything was deleted."""
         return self.is_gone
 
     def connect(self) -> None:
         """Read the kubeconfig again."""
 
     def stamped_log(self, _pod: PodState, since_seconds: int | None) -> list[tuple[str, str]]:
-        """Return the log of the first host."""
         self.requests.append(since_seconds)
         return self.log_lines
 
     def log(self, found: PodState, _lines: int) -> list[str]:
-        """Return the last lines of a host."""
         return [f"train step=5/10 rate=100.0 rank={found.index}/2"]
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Return the cluster of every stack."""
+    """Return the cluster of all stacks."""
     found = FakeCluster()
     monkeypatch.setattr(StackOutputs, "cluster", lambda _self: found)
     monkeypatch.setattr(watch, "platform_price", lambda _source: 4.0)
     return found
 
 
-def test_watcher_reads_logs_if_the_bucket_is_not_here(cluster: FakeCluster) -> None:
+def test_watcher_reads_logs_if_the_bucket_is_not_on_this_machine(cluster: FakeCluster) -> None:
     watcher = StackWatcher(Source(stack="dev", outputs=OUTPUTS))
     for _ in range(2):
         job = job_of(document(watcher.observe()))
@@ -364,17 +355,17 @@ def test_watcher_of_a_deleted_namespace_or_cluster_says_that_the_stack_is_gone(
         local.observe()
 
 
-def test_feed_takes_metrics_instead_of_the_log_once_they_are_there(cluster: FakeCluster, tmp_path: Path) -> None:
+def test_feed_replaces_the_log_by_the_metrics_files_once_they_exist(cluster: FakeCluster, tmp_path: Path) -> None:
     feed = JobFeed(tmp_path)
     feed.submit(BEGUN)
     feed.read_files(1)
-    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a cluster that only has logs
+    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
     assert not feed.has_files
     assert feed.metrics().curves.points("train", "loss") == [(15, 0.5)]
     (tmp_path / "rank-0.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in EVENTS), encoding="utf-8")
     cluster.log_lines = [(stamp(9), "restart number=1 failed_rank=1 exit_code=1"), (stamp(9.5), "train step=7 loss=3")]
     feed.read_files(1)
-    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a cluster that only has logs
+    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
     found = feed.metrics()
     assert (15, 0.5) not in found.curves.points("train", "loss")
     assert [each["event"] for each in found.moments].count("restart") == 1
@@ -406,7 +397,7 @@ def state(folder: Path, stack: str, outputs: dict[str, Any]) -> None:
     path.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}), encoding="utf-8")
 
 
-def test_outputs_of_a_state_leave_out_secrets(tmp_path: Path) -> None:
+def test_outputs_of_a_state_exclude_secrets(tmp_path: Path) -> None:
     secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "x"}
     state(tmp_path, "dev", {**OUTPUTS, "kubeconfig": secret})
     state(tmp_path, "empty", {})

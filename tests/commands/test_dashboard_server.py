@@ -1,11 +1,10 @@
-"""Web server of the dashboard: token, Host header, streams, logs, its end, and the page in a real browser."""
+"""Web server of the dashboard: token, Host header, streams, logs, its end, and the page in a browser."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from commands.dashboard.server import MAX_LISTENERS, PAGE, Hub, Server, content_
 from commands.environment import PROJECT
 from commands.interrupts import STILL_RUNNING, CommandError
 from commands.monitor.cluster import StackNotFound, Unreachable
+from tests.commands.browser import draw, needs_chromium
 from tests.commands.dashboard_state import observed
 
 LOG_TEXT = "a line\n"
@@ -32,7 +32,7 @@ LOG_TEXT = "a line\n"
 
 def log(stack: str, pod: str) -> str:
     """Return the log of one pod."""
-    if stack == "away":
+    if stack == "unreachable":
         raise Unreachable("the API server does not answer")
     return {("dev", "digits-0"): LOG_TEXT, ("dev", "digits-1"): ""}[stack, pod]
 
@@ -93,7 +93,7 @@ def test_page_needs_the_token_and_a_host_of_this_machine(server: Server) -> None
     assert get(server, f"/{server.token}/other")[0] == 404
 
 
-def test_address_without_its_last_slash_leads_to_the_page(server: Server) -> None:
+def test_address_without_its_last_slash_redirects_to_the_page(server: Server) -> None:
     with urlopen(server.url.removesuffix("/"), timeout=10) as answer:
         assert (answer.status, answer.url) == (200, server.url)
         assert answer.read().decode() == server.page
@@ -115,7 +115,7 @@ def test_log_is_plain_text_of_a_known_pod(server: Server) -> None:
     assert get(server, f"{path}digits-1") == (200, "the pod has printed nothing so far\n")
     assert get(server, f"{path}other")[0] == 404
     assert get(server, f"/{server.token}/log")[0] == 404
-    assert get(server, f"/{server.token}/log?stack=away")[0] == 502
+    assert get(server, f"/{server.token}/log?stack=unreachable")[0] == 502
 
 
 def test_stream_has_each_newer_document_and_the_end(server: Server) -> None:
@@ -199,7 +199,7 @@ sys.exit(run_command("make dashboard", lambda: command.main(port=0, only=False, 
 
 @contextmanager
 def dashboard(marker: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Yield a process of the command, and the address of its page. Its stack is gone once the marker exists."""
+    """Yield a process of the command, and the address of its page. Its stack is gone once `marker` exists."""
     words = [sys.executable, "-c", PROGRAM, str(marker)]
     with subprocess.Popen(words, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
@@ -208,7 +208,7 @@ def dashboard(marker: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         yield process, url
 
 
-def test_ctrl_c_with_an_open_page_prints_one_line_and_tells_the_page(tmp_path: Path) -> None:
+def test_ctrl_c_with_an_open_page_prints_one_line_and_ends_the_stream(tmp_path: Path) -> None:
     with dashboard(tmp_path / "gone") as (process, url), stream(url) as events:
         assert next(events)[0] in ("waiting", "problem")
         process.send_signal(signal.SIGINT)
@@ -217,7 +217,7 @@ def test_ctrl_c_with_an_open_page_prints_one_line_and_tells_the_page(tmp_path: P
     assert (process.returncode, text) == (130, f"make dashboard: stopped; {STILL_RUNNING}\n")
 
 
-def test_last_stack_that_is_gone_ends_the_dashboard_with_an_open_page(tmp_path: Path) -> None:
+def test_dashboard_with_an_open_page_ends_when_its_last_stack_is_gone(tmp_path: Path) -> None:
     with dashboard(tmp_path / "gone") as (process, url), stream(url) as events:
         names = iter(name for name, _ in events)
         assert next(name for name in names if name == "problem")
@@ -227,15 +227,9 @@ def test_last_stack_that_is_gone_ends_the_dashboard_with_an_open_page(tmp_path: 
     assert (process.returncode, text) == (0, "stack dev is gone\n")
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser draws the dashboard: chromium is not installed")
-def test_browser_draws_ranks_curves_time_line_and_nodes(server: Server, tmp_path: Path) -> None:
-    assert CHROMIUM is not None
+@needs_chromium
+def test_browser_draws_ranks_curves_timeline_and_nodes(server: Server, tmp_path: Path) -> None:
     server.hub.put("dev", document(observed()))
-    words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
-    words += ["--enable-logging=stderr", "--virtual-time-budget=2000", "--dump-dom", server.url]
 
     def end() -> None:
         server.hub.wait_for_listener(60)
@@ -243,14 +237,14 @@ def test_browser_draws_ranks_curves_time_line_and_nodes(server: Server, tmp_path
 
     # The browser's virtual time stands still until the stream ends.
     threading.Thread(target=end).start()
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
-    page = done.stdout
-    assert len(re.findall(r"<polyline", page)) == 6
+    drawn = draw(server.url, tmp_path)
+    page = drawn.stdout
+    assert page.count("<polyline") == 6
     assert 'aria-label="digits: 4 hosts running"' in page
     assert "takes 1.9 times as long for its own part of a step as the median" in page
     assert "rank 2: exit code 75: preempted" in page
     assert 'href="log?stack=dev&amp;pod=digits-0-x7k2p"' in page
     assert "5 of 5 nodes ready, g2-standard-8" in page
     assert '<div id="banner" role="alert">the test has ended</div>' in page
-    assert "CONSOLE" not in done.stderr
-    assert "Content Security Policy" not in done.stderr
+    assert "CONSOLE" not in drawn.stderr
+    assert "Content Security Policy" not in drawn.stderr

@@ -1,15 +1,18 @@
-"""Resources that are replaced because a dependency is replaced or because their provider has a new target."""
+"""Resources that a change replaces because their provider has a new target or a dependency is replaced."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from commands.review.plan import Step, difference
 from commands.review.recorded import Record, record_program
+from commands.review.report import ALWAYS_LISTED_TYPES
 from tests.commands.pull_requests import STACK, changed, report, text
+from tests.golden.manifests import ON_CLAIM, SCRIPT, engine
+from workloads.spec import JobKind, JobSpec
 
 EKS: dict[str, Any] = {
     "platform": {
@@ -28,7 +31,7 @@ def eks(**platform: Any) -> dict[str, Any]:
 
 
 def steps(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Step]:
-    """Return the step of each resource of the clouds and the cluster, by name."""
+    """Return the step of each resource except components, by name."""
     found = difference(record_program(before, ()), record_program(after, ()))
     return {each.name: each for each in found if not each.is_component}
 
@@ -39,8 +42,8 @@ def test_difference_of_equal_stacks_changes_no_resource() -> None:
 
 def test_difference_of_another_region_replaces_all_but_the_image() -> None:
     found = steps(EKS, eks(region="us-east-1"))
-    stays = {name for name, each in found.items() if each.action in ("same", "update")}
-    assert stays == {"image-build"}, "the address of the registry is the same in both recordings"
+    kept = {name for name, each in found.items() if each.action in ("same", "update")}
+    assert kept == {"image-build"}, "the address of the registry is the same in both recordings"
     assert found["cluster-eks"].changed == ("provider aws",)
     assert found["train-bucket"].action == "replace"
     assert found["train-bucket"].kept
@@ -50,9 +53,9 @@ def test_difference_of_another_region_replaces_all_but_the_image() -> None:
 
 def test_difference_of_another_zone_replaces_the_cluster_and_its_contents() -> None:
     found = report({**STACK, "platform": {**STACK["platform"], "zone": "us-central1-b"}})
-    happens = {each.name: each.action for each in found.steps}
-    assert happens["cluster-control-plane"] == happens["gpus-nodes"] == happens["digits-job"] == "replace"
-    assert happens["network-vpc"] == "same"
+    actions = {each.name: each.action for each in found.steps}
+    assert actions["cluster-control-plane"] == actions["gpus-nodes"] == actions["digits-job"] == "replace"
+    assert actions["network-vpc"] == "same"
 
 
 def test_difference_of_a_replaced_network_replaces_its_dependents() -> None:
@@ -83,12 +86,17 @@ def urn(record: Record) -> str:
     return f"urn:pulumi:test::trainyard::trainyard:gcp:Network${record.type}::{record.name}"
 
 
-@pytest.mark.parametrize(
-    "expected",
-    ["`cluster-control-plane`: location", "more because their provider `kubernetes` changes", "`digits-job`"],
-)
-def test_report_of_many_replacements_names_the_main_ones_and_counts_the_rest(expected: str) -> None:
-    assert expected in text({**STACK, "platform": {**STACK["platform"], "zone": "us-central1-b"}})
+def test_report_of_many_replacements_names_the_main_ones_and_counts_the_rest() -> None:
+    found = text({**STACK, "platform": {**STACK["platform"], "zone": "us-central1-b"}})
+    assert "`cluster-control-plane`: location" in found
+    assert "`digits-job`" in found
+    assert "more because their provider `kubernetes` changes" in found
+
+
+@pytest.mark.parametrize("kind", get_args(JobKind))
+def test_report_lists_jobs_of_every_kind_one_by_one(kind: JobKind) -> None:
+    job = engine(JobSpec.model_validate({**SCRIPT, "kind": kind}), ON_CLAIM).requests["resnet-job"]
+    assert job.type.endswith(ALWAYS_LISTED_TYPES)
 
 
 def test_report_of_a_replaced_bucket_says_that_the_old_one_stays() -> None:

@@ -1,4 +1,4 @@
-"""Order and messages of `make down`: jobs before the rest, the bucket that stays, and a state that cannot be read."""
+"""`make down`: jobs before the rest, the kept bucket, and broken states."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write_settings(folder: Path, platform: dict[str, Any]) -> None:
 
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """Return the recorded Pulumi commands of a deployed stack `mine`, whose settings are in the test's folder."""
+    """Return the list of Pulumi commands that `down` runs on stack `mine`. Its settings are in the test's folder."""
     called: list[tuple[str, ...]] = []
     exported = json.dumps({"deployment": {"resources": [{"urn": urn} for urn in (STACK_URN, JOB_URN)]}})
 
@@ -73,19 +73,25 @@ def test_should_stop_jobs_only_if_the_state_has_jobs_outside_of_a_local_cluster(
     assert down.should_stop_jobs([{"urn": urn} for urn in urns]) is expected
 
 
+def break_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the state of the stack unreadable."""
+
+    def recover(_stack: str) -> None:
+        raise StateBroken("mine.json is truncated and has no intact copy")
+
+    monkeypatch.setattr(down, "recover", recover)
+
+
 def test_down_with_broken_state_resets_it_on_this_machine(
     commands: list[tuple[str, ...]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def recover(_stack: str) -> None:
-        raise StateBroken("mine.json is truncated and has no intact copy")
-
     write_settings(tmp_path, {"kind": "local"})
     cluster = stack_cluster(str(tmp_path), "mine")
     cluster.folder.mkdir(parents=True)
-    monkeypatch.setattr(down, "recover", recover)
+    break_state(monkeypatch)
     monkeypatch.setattr(down, "reset_state", lambda _stack: tmp_path / "mine.json.broken")
     assert down.take_down("mine") == 0
     assert lifecycle.find_leftovers(cluster) == []
@@ -98,11 +104,8 @@ def test_down_with_broken_state_resets_it_on_this_machine(
 def test_down_with_broken_state_of_cloud_fails(
     commands: list[tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def recover(_stack: str) -> None:
-        raise StateBroken("mine.json is truncated and has no intact copy")
-
     write_settings(tmp_path, {"kind": "gke", "project": "some-project"})
-    monkeypatch.setattr(down, "recover", recover)
+    break_state(monkeypatch)
     with pytest.raises(StateBroken):
         down.take_down("mine")
     assert commands == []

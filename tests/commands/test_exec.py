@@ -1,4 +1,4 @@
-"""Selection of the pod and the command of `make exec`."""
+"""`make exec`: its pod and command, jobs without running pods, and lost connections."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_run_kubectl_detects_a_lost_connection_and_shows_stderr(
     assert ("websocket" in capfd.readouterr().err) == ("websocket" in script)
 
 
-def test_exec_with_a_lost_connection_ends_with_a_sentence(
+def test_exec_with_a_lost_connection_names_the_reason_and_make_status(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kubectl = tmp_path / "kubectl"

@@ -26,6 +26,7 @@ from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
 from stack.config import parse
 from tests.commands.conftest import Apply, job
+from tests.local.conftest import wait_for
 from tests.local.test_cluster import processes_called
 from tests.unit.stack_settings import JOB, PLATFORM
 
@@ -60,14 +61,6 @@ def run(cluster: Cluster, *names: str) -> tuple[int, str]:
     out = io.StringIO()
     status = Follower(cluster, names, Screen(out)).run()
     return status, out.getvalue()
-
-
-def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Fail if `condition` does not become true within a minute."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
 
 
 def test_follow_prints_every_line_of_both_ranks_and_the_summary(local: ClusterSettings, apply: Apply) -> None:
@@ -127,20 +120,20 @@ def test_follow_with_a_killed_node_reports_its_job_failed(
 def test_follow_of_a_deleted_namespace_stops_and_names_make_up(
     apply: Apply, kubectl: Callable[..., str], local: ClusterSettings
 ) -> None:
-    apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "taken"}})
+    apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     # The pod is killed before the job is deleted. Without retries, the job would fail first.
-    document = job("taken", "exec /usr/bin/sleep 600", backoffLimit=6)
-    document["metadata"]["namespace"] = "taken"
+    document = job("cut-short", "exec /usr/bin/sleep 600", backoffLimit=6)
+    document["metadata"]["namespace"] = "team"
     apply(document)
     out = io.StringIO()
     with ThreadPoolExecutor(1) as threads:
-        status = threads.submit(Follower(Cluster(str(local.kubeconfig), "taken"), ["taken"], Screen(out)).run)
-        wait_for("the pod runs", lambda: "taken/0 running" in out.getvalue())
-        kubectl("delete", "namespace", "taken", "--wait=false")
+        status = threads.submit(Follower(Cluster(str(local.kubeconfig), "team"), ["cut-short"], Screen(out)).run)
+        wait_for("the pod runs", lambda: "cut-short/0 running" in out.getvalue())
+        kubectl("delete", "namespace", "team", "--wait=false")
         assert status.result() == 1
     last = out.getvalue().splitlines()[-1]
     assert last == (
-        "no longer following: job taken was deleted, and its namespace taken with it; `make up` creates it again"
+        "no longer following: job cut-short was deleted, and its namespace team with it; `make up` creates it again"
     )
 
 
@@ -151,10 +144,10 @@ def test_report_finished_of_a_job_that_ended_before_up_prints_no_log(
     apply(job("over", "echo 'train step=1'; exit 3"))
     wait_for("the job has ended", lambda: cluster.jobs(["over"])["over"].is_over)
     record = {"bucket_prefix": "over", "checkpoints": "checkpoints/over"}
-    brought = {"bucket_url": "file:///bucket", "run_records": {"over": record}}
+    outputs = {"bucket_url": "file:///bucket", "run_records": {"over": record}}
     config = parse({"platform": PLATFORM, "jobs": [{**JOB, "name": "over"}]})
-    assert report_finished(cluster, config, brought, ["over"], before) == {}
-    assert report_finished(cluster, config, brought, ["over"], "9999") == {"over": "failed"}
+    assert report_finished(cluster, config, outputs, ["over"], before) == {}
+    assert report_finished(cluster, config, outputs, ["over"], "9999") == {"over": "failed"}
     text = capsys.readouterr().out
     assert text.startswith("over: failed after ")
     assert "before this command" in text
@@ -243,10 +236,10 @@ def test_follow_of_pods_rejected_by_pod_security_says_why(
             "metadata": {"name": "strict", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
         }
     )
-    document = job("refused", "true")
+    document = job("rejected", "true")
     document["metadata"]["namespace"] = "strict"
     apply(document)
-    status, text = run(Cluster(str(local.kubeconfig), "strict"), "refused")
+    status, text = run(Cluster(str(local.kubeconfig), "strict"), "rejected")
     assert status == 1
     assert "violates PodSecurity" in text
 

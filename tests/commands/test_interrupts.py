@@ -1,4 +1,7 @@
-"""Delivery of signals to a child program that records them. tests/end_to_end has tests with real programs."""
+"""Signals to commands: delivery to a child that records them, `make down`, start of Python, and errors of files.
+
+tests/end_to_end has tests with real programs.
+"""
 
 from __future__ import annotations
 
@@ -66,19 +69,21 @@ wait("end")
 
 @dataclass
 class Running:
-    """Command with a child. Both synchronize with the test through files."""
+    """Command with a child. The test controls both through files in the folder."""
 
     folder: Path
     process: subprocess.Popen[str]
 
-    def until(self, condition: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Fail if `condition` does not become true in time."""
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while not condition():
             assert time.monotonic() < deadline, self.signals
             time.sleep(0.01)
 
-    def until_child(self, name: str) -> None:
-        self.until((self.folder / name).exists)
+    def wait_for_file(self, name: str) -> None:
+        """Wait until the child has written a file."""
+        self.wait_until((self.folder / name).exists)
 
     @property
     def signals(self) -> str:
@@ -90,9 +95,9 @@ class Running:
         """Let the child end. Return the command's status and output."""
         (self.folder / "listen").touch()
         (self.folder / "end").touch()
-        _, said = self.process.communicate(timeout=TIMEOUT_SECONDS)
-        assert "Traceback" not in said
-        return self.process.returncode, said
+        _, output = self.process.communicate(timeout=TIMEOUT_SECONDS)
+        assert "Traceback" not in output
+        return self.process.returncode, output
 
 
 @pytest.fixture(params=["plain"])
@@ -102,7 +107,7 @@ def running(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Running]
     words = [sys.executable, "-c", COMMAND_PROGRAM, str(tmp_path), request.param]
     with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         found = Running(tmp_path, process)
-        found.until_child("begun")
+        found.wait_for_file("begun")
         yield found
         for name in ("listen", "end"):
             (tmp_path / name).touch()
@@ -116,32 +121,32 @@ def test_signal_before_the_child_is_ready_reaches_it_once_later(running: Running
     assert "still waiting for Pulumi to end" in running.process.stderr.readline()
     assert running.signals == ""
     (running.folder / "listen").touch()
-    running.until(lambda: running.signals == "SIGINT")
-    status, said = running.end()
+    running.wait_until(lambda: running.signals == "SIGINT")
+    status, output = running.end()
     assert (status, running.signals) == (130, "SIGINT")
-    assert said.endswith("make up: stopped; Pulumi ended with 0\n")
+    assert output.endswith("make up: stopped; Pulumi ended with 0\n")
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_sigterm_and_sighup_interrupt_the_child(running: Running, number: signal.Signals, expected: int) -> None:
     (running.folder / "listen").touch()
-    running.until_child("listening")
+    running.wait_for_file("listening")
     running.process.send_signal(number)
-    running.until(lambda: running.signals == "SIGINT")
+    running.wait_until(lambda: running.signals == "SIGINT")
     assert running.end()[0] == expected
 
 
 def test_second_signal_interrupts_the_child_again_and_third_kills_it(running: Running) -> None:
     (running.folder / "listen").touch()
-    running.until_child("listening")
+    running.wait_for_file("listening")
     running.process.send_signal(signal.SIGINT)
-    running.until(lambda: running.signals == "SIGINT")
+    running.wait_until(lambda: running.signals == "SIGINT")
     running.process.send_signal(signal.SIGINT)
-    running.until(lambda: running.signals == "SIGINT SIGINT")
+    running.wait_until(lambda: running.signals == "SIGINT SIGINT")
     running.process.send_signal(signal.SIGINT)
-    _, said = running.process.communicate(timeout=TIMEOUT_SECONDS)
+    _, output = running.process.communicate(timeout=TIMEOUT_SECONDS)
     assert running.process.returncode == 130
-    assert "make up: stopped; Pulumi ended with -9" in said
+    assert "make up: stopped; Pulumi ended with -9" in output
 
 
 def test_second_signal_terminates_a_child_that_is_not_ready(running: Running) -> None:
@@ -149,28 +154,28 @@ def test_second_signal_terminates_a_child_that_is_not_ready(running: Running) ->
     assert running.process.stderr is not None
     running.process.stderr.readline()
     running.process.send_signal(signal.SIGINT)
-    running.until(lambda: running.signals == "SIGTERM")
+    running.wait_until(lambda: running.signals == "SIGTERM")
     assert running.end()[0] == 130
 
 
 @pytest.mark.parametrize("running", ["finishing"], indirect=True)
 def test_finish_first_keeps_the_first_signal_from_the_child(running: Running) -> None:
     (running.folder / "listen").touch()
-    running.until_child("listening")
+    running.wait_for_file("listening")
     running.process.send_signal(signal.SIGINT)
     assert running.process.stderr is not None
     assert "stopping" in running.process.stderr.readline()
-    status, said = running.end()
+    status, output = running.end()
     assert (status, running.signals) == (130, "")
     assert (running.folder / "status").read_text(encoding="utf-8") == "0 False"
-    assert "make up: stopped; nothing has changed" in said
+    assert "make up: stopped; nothing has changed" in output
 
 
 def test_killed_command_sends_its_child_sigint(running: Running) -> None:
     (running.folder / "listen").touch()
-    running.until_child("listening")
+    running.wait_for_file("listening")
     running.process.kill()
-    running.until(lambda: running.signals == "SIGINT")
+    running.wait_until(lambda: running.signals == "SIGINT")
     (running.folder / "end").touch()
 
 
@@ -199,7 +204,7 @@ sys.exit(interrupts.run_command("make down", lambda: int(not down.stop_cluster(s
     words = [sys.executable, "-c", script, str(tmp_path)]
     with subprocess.Popen(words, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         found = Running(tmp_path, process)
-        found.until_child("begun")
+        found.wait_for_file("begun")
         yield found
         process.kill()
 
@@ -219,9 +224,9 @@ def test_second_signal_during_down_aborts_the_removal(stopping: Running) -> None
     assert stopping.process.stderr is not None
     stopping.process.stderr.readline()
     stopping.process.send_signal(signal.SIGINT)
-    _, said = stopping.process.communicate(timeout=TIMEOUT_SECONDS)
+    _, output = stopping.process.communicate(timeout=TIMEOUT_SECONDS)
     assert stopping.process.returncode == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     assert not (stopping.folder / "finished").exists()
 
 
@@ -242,9 +247,9 @@ def test_ctrl_c_in_a_terminal_interrupts_the_child_once(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     (tmp_path / "end").touch()
-    said = b""
-    while b"make up: stopped" not in said:
-        said += os.read(terminal, 4096)
+    output = b""
+    while b"make up: stopped" not in output:
+        output += os.read(terminal, 4096)
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 130
@@ -267,8 +272,8 @@ def test_python_start_interrupted_under_make_prints_one_line() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=TIMEOUT_SECONDS)
-    assert (process.returncode, said) == (-signal.SIGINT, "stopped\n")
+        _, output = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert (process.returncode, output) == (-signal.SIGINT, "stopped\n")
 
 
 MASK_PROGRAM = f"""#!{sys.executable}

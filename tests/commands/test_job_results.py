@@ -1,4 +1,4 @@
-"""Record of a run: its source state, its price and its storage."""
+"""Record of a run: source state, price, digest of the plan, and writing it to the bucket."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ FINISHED_JOB = JobState(
     started="2026-11-21T10:00:00Z",
     finished="2026-11-21T11:30:00Z",
 )
+
+
+def finished_record() -> dict[str, Any]:
+    """Return the record of a finished run."""
+    config = parse(STACK)
+    return complete_record(run_records(config, str)[config.jobs[0].name], FINISHED_JOB)
 
 
 def test_run_record_holds_source_state_pools_chips_and_price() -> None:
@@ -110,8 +116,7 @@ def test_run_record_of_a_machine_without_a_price_has_no_price() -> None:
 
 
 def test_write_record_of_a_finished_run_stores_chip_hours_and_price(tmp_path: Path) -> None:
-    config = parse(STACK)
-    found = complete_record(run_records(config, str)[config.jobs[0].name], FINISHED_JOB)
+    found = finished_record()
     assert (found["hours"], found["chip_hours"]) == (1.5, 6.0)
     assert found["usd"] == pytest.approx(1.5 * found["usd_per_hour"], abs=0.001)
     written = write_record(f"file://{tmp_path}", found)
@@ -119,23 +124,18 @@ def test_write_record_of_a_finished_run_stores_chip_hours_and_price(tmp_path: Pa
     assert written == f"file://{tmp_path}/digits/run-record.json"
 
 
-def _record() -> dict[str, Any]:
-    config = parse(STACK)
-    return complete_record(run_records(config, str)[config.jobs[0].name], FINISHED_JOB)
-
-
 @pytest.mark.skipif(
     os.geteuid() != 0, reason="only root can change the owner of a folder, and only root has a local cluster"
 )
 def test_write_record_gives_its_folder_to_the_owner_of_the_bucket(tmp_path: Path) -> None:
     os.chown(tmp_path, 1000, 1000)
-    written = Path(write_record(f"file://{tmp_path}", _record()).removeprefix("file://"))
+    written = Path(write_record(f"file://{tmp_path}", finished_record()).removeprefix("file://"))
     assert [(made.stat().st_uid, made.stat().st_gid) for made in (written, written.parent)] == [(1000, 1000)] * 2
 
 
 def test_write_record_to_an_unwritable_bucket_names_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = _record()
-    (tmp_path / "digits").write_text("in the way", encoding="utf-8")
+    record = finished_record()
+    (tmp_path / "digits").write_text("a file", encoding="utf-8")
     with pytest.raises(WriteFailed, match=r"digits/run-record\.json cannot be written: .*File exists"):
         write_record(f"file://{tmp_path}", record)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -144,21 +144,21 @@ def test_write_record_to_an_unwritable_bucket_names_its_path(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    ("scheme", "is_cluster_local", "said"),
+    ("scheme", "is_cluster_local", "message"),
     [("file", False, ""), ("file", True, "in file:///"), ("gs", False, "run_records`: gs:/")],
 )
 def test_write_records_writes_only_to_a_bucket_on_this_machine(
     scheme: str,
     is_cluster_local: bool,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    brought = {"bucket_url": f"{scheme}://{tmp_path}", "run_records": {"digits": _record()}}
+    outputs = {"bucket_url": f"{scheme}://{tmp_path}", "run_records": {"digits": finished_record()}}
     monkeypatch.setenv("PATH", str(tmp_path))
-    write_records({"digits": FINISHED_JOB}, brought, is_cluster_local=is_cluster_local)
+    write_records({"digits": FINISHED_JOB}, outputs, is_cluster_local=is_cluster_local)
     printed = capsys.readouterr()
-    assert said in printed.out + printed.err
-    assert bool(printed.out + printed.err) == bool(said)
-    assert (tmp_path / "digits").exists() == (said.startswith("in file"))
+    assert message in printed.out + printed.err
+    assert bool(printed.out + printed.err) == bool(message)
+    assert (tmp_path / "digits").exists() == is_cluster_local

@@ -14,29 +14,32 @@ from tests.golden.manifests import examples, manifests
 
 START, END = "2026-11-21T10:00:00Z", "2026-11-21T10:05:00Z"
 EXAMPLES = {
-    "PyTorchJob": "digits.pytorch-job",
-    "MPIJob": "digits.mpi-job",
-    "MXJob": "script.mx-job",
-    "JobSet": "slices.jobset",
-    "TrainJob": "digits.train-job",
-    "RayJob": "script.ray-job",
+    "pytorch-job": "digits.pytorch-job",
+    "mpi-job": "digits.mpi-job",
+    "mx-job": "script.mx-job",
+    "jobset": "slices.jobset",
+    "train-job": "digits.train-job",
+    "ray-job": "script.ray-job",
 }
-HOSTS = {"PyTorchJob": 2, "MPIJob": 2, "MXJob": 4, "JobSet": 8, "TrainJob": 2, "RayJob": 4}
+"""Job kind -> golden example."""
+HOSTS = {"pytorch-job": 2, "mpi-job": 2, "mx-job": 4, "jobset": 8, "train-job": 2, "ray-job": 4}
 RAY_STATES = {"Succeeded": "Complete", "Restarting": "Retrying"}
 """Condition -> the deployment status of a RayJob with the same meaning, if the names differ."""
 
 
 def job(kind: str, *conditions: tuple[str, str], **status: Any) -> dict[str, Any]:
     """Return a job of this kind with conditions, the oldest first."""
-    found = next(each for each in manifests(*examples()[EXAMPLES[kind]]) if each["kind"] == kind)
+    resource, objects = CUSTOM_KINDS[kind], manifests(*examples()[EXAMPLES[kind]])
+    api = (resource.api_version, resource.kind)
+    found = next(each for each in objects if (each["apiVersion"], each["kind"]) == api)
     found["metadata"] |= {"uid": "u", "creationTimestamp": START}
     found["metadata"]["labels"].pop(QUEUE_LABEL, None)
-    if kind == "RayJob":
-        found["status"] = {**ray_status(*conditions), **status}
+    if kind in WITHOUT_CONDITIONS:
+        found["status"] = {**WITHOUT_CONDITIONS[kind](*conditions), **status}
         return dict(found)
     found["status"] = {
         "conditions": [
-            {"type": name, "status": value, "reason": f"{kind}{name}", "message": "why", "lastTransitionTime": END}
+            {"type": name, "status": value, "reason": f"Job{name}", "message": "why", "lastTransitionTime": END}
             for name, value in conditions
         ],
         **status,
@@ -52,32 +55,41 @@ def ray_status(*conditions: tuple[str, str]) -> dict[str, Any]:
     return {
         "jobDeploymentStatus": RAY_STATES.get(true[-1], true[-1]),
         "jobStatus": "SUCCEEDED" if true[-1] == "Succeeded" else "FAILED",
-        "reason": f"RayJob{true[-1]}",
+        "reason": f"Job{true[-1]}",
         "message": "why, last available logs (truncated to 20,000 chars):\nTraceback",
         "endTime": END,
     }
 
 
+WITHOUT_CONDITIONS = {"ray-job": ray_status}
+"""Job kind whose resource has no conditions -> function that returns its status."""
+
+
 def test_custom_kinds_all_have_an_example() -> None:
-    assert set(CUSTOM_KINDS) == set(EXAMPLES), "add the resource's kind, with a golden example, to EXAMPLES and HOSTS"
+    assert set(CUSTOM_KINDS) == set(EXAMPLES), "add the kind, with a golden example, to EXAMPLES and HOSTS"
+
+
+def test_job_state_of_a_resource_of_another_api_group_is_that_of_a_job() -> None:
+    """Kinds of the API are unique only in their group: Volcano has a Job too."""
+    other = {**job("pytorch-job", ("Succeeded", "True")), "apiVersion": "example.com/v1"}
+    assert job_state(other).kind == "job"
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_job_state_follows_its_conditions(kind: str) -> None:
-    name, resource = CUSTOM_KINDS[kind]
     new = job_state(job(kind))
-    assert (new.state, new.kind, new.hosts, new.started) == ("pending", name, HOSTS[kind], START)
-    done = job_state(job(kind, ("Running", "False"), (resource.complete, "True")))
+    assert (new.state, new.kind, new.hosts, new.started) == ("pending", kind, HOSTS[kind], START)
+    done = job_state(job(kind, ("Running", "False"), (CUSTOM_KINDS[kind].complete, "True")))
     assert (done.state, done.finished) == ("complete", END)
     failed = job_state(job(kind, ("Restarting", "True"), ("Failed", "True")))
-    assert (failed.state, failed.reason) == ("failed", f"{kind}Failed: why")
+    assert (failed.state, failed.reason) == ("failed", "JobFailed: why")
     assert job_state(job(kind, ("Suspended", "True"))).state == "suspended"
     resumed = job_state(job(kind, ("Suspended", "False")))
-    # RayJobs have no conditions, so a resume of them cannot be seen.
-    assert (resumed.state, resumed.is_resumed, new.is_resumed) == ("pending", kind != "RayJob", False)
+    # Without conditions, a resume cannot be seen.
+    assert (resumed.state, resumed.is_resumed, new.is_resumed) == ("pending", kind not in WITHOUT_CONDITIONS, False)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in EXAMPLES if kind != "RayJob"])
+@pytest.mark.parametrize("kind", [kind for kind in EXAMPLES if kind not in WITHOUT_CONDITIONS])
 def test_job_state_of_a_resumed_job_without_a_start_time_starts_when_it_was_resumed(kind: str) -> None:
     resumed = job(kind, ("Suspended", "False"))
     resumed["status"].pop("startTime", None)
@@ -93,7 +105,7 @@ def test_job_state_of_a_suspended_job_with_a_queue_is_queued(kind: str) -> None:
     waiting["metadata"]["labels"] |= QUEUE_LABELS
     found = job_state(waiting)
     assert (found.state, found.reason, found.is_over) == ("queued", "waits in queue research", False)
-    over = job(kind, ("Suspended", "True"), (CUSTOM_KINDS[kind][1].complete, "True"))
+    over = job(kind, ("Suspended", "True"), (CUSTOM_KINDS[kind].complete, "True"))
     over["metadata"]["labels"] |= QUEUE_LABELS
     assert job_state(over).state == "complete"
 
@@ -107,31 +119,31 @@ def test_why_queued_returns_the_message_of_quota_or_admission_check() -> None:
     assert why_queued({"status": status}) == "nodes Pending: asked for"
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob", "MXJob"])
+@pytest.mark.parametrize("kind", ["pytorch-job", "mpi-job", "mx-job"])
 def test_job_state_of_a_restarting_job_is_pending(kind: str) -> None:
     assert job_state(job(kind, ("Created", "True"), ("Running", "True"))).state == "running"
     restarting = job_state(job(kind, ("Running", "False"), ("Restarting", "True")))
-    assert (restarting.state, restarting.reason) == ("pending", f"{kind}Restarting: why")
+    assert (restarting.state, restarting.reason) == ("pending", "JobRestarting: why")
 
 
 def test_job_state_of_a_set_with_a_ready_or_active_job_is_running() -> None:
-    assert job_state(job("JobSet", replicatedJobsStatus=[{"name": "worker", "ready": 1}])).state == "running"
-    assert job_state(job("TrainJob", jobsStatus=[{"name": "node", "ready": 0, "active": 1}])).state == "running"
+    assert job_state(job("jobset", replicatedJobsStatus=[{"name": "worker", "ready": 1}])).state == "running"
+    assert job_state(job("train-job", jobsStatus=[{"name": "node", "ready": 0, "active": 1}])).state == "running"
 
 
 def test_job_state_of_a_ray_job_is_running_with_a_ready_host_and_pending_at_a_restart() -> None:
-    assert job_state(job("RayJob", rayClusterStatus={"readyWorkerReplicas": 1})).state == "running"
-    restarting = job_state(job("RayJob", ("Restarting", "True")))
-    assert (restarting.state, restarting.reason) == ("pending", "RayJobRestarting: why")
+    assert job_state(job("ray-job", rayClusterStatus={"readyWorkerReplicas": 1})).state == "running"
+    restarting = job_state(job("ray-job", ("Restarting", "True")))
+    assert (restarting.state, restarting.reason) == ("pending", "JobRestarting: why")
 
 
 def test_job_state_of_an_interactive_ray_job_is_running_while_it_waits_for_a_driver() -> None:
     status = {"jobDeploymentStatus": "Waiting", "rayClusterStatus": {"desiredWorkerReplicas": 1}}
-    assert job_state(job("RayJob", **status)).state == "running"
+    assert job_state(job("ray-job", **status)).state == "running"
 
 
 def test_job_state_of_a_ray_job_with_a_stopped_driver_is_failed() -> None:
-    stopped = job_state(job("RayJob", jobDeploymentStatus="Complete", jobStatus="STOPPED", message="User stopped it."))
+    stopped = job_state(job("ray-job", jobDeploymentStatus="Complete", jobStatus="STOPPED", message="User stopped it."))
     assert (stopped.state, stopped.reason) == ("failed", "STOPPED: User stopped it.")
 
 

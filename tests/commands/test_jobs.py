@@ -1,4 +1,4 @@
-"""Stop, resume and rerun of jobs: a real cluster suspends the pods; requests and refusals without one."""
+"""Stop, resume and rerun of jobs: once on a real cluster; requests, errors, questions and messages without one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.commands.conftest import Apply, job
 from tests.local.conftest import wait_for
 from workloads.kinds import KINDS
 
-SAVING = """
+SAVING_SCRIPT = """
 trap 'echo "checkpoint step=7 rank=0/1 path=file:///bucket/x"; exit 75' TERM
 while :; do /usr/bin/sleep 0.1; done
 """
@@ -54,7 +54,7 @@ def test_stop_saves_and_ends_the_pods_until_the_job_is_resumed(
         "bucket_url": "file:///bucket",
     }
     monkeypatch.setattr(jobs, "outputs_with", lambda *_names: outputs)
-    document = job("stops", SAVING)
+    document = job("stops", SAVING_SCRIPT)
     document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 20
     apply(document)
 
@@ -82,7 +82,7 @@ def test_stop_saves_and_ends_the_pods_until_the_job_is_resumed(
     wait_for("the job runs again", is_running)
     assert cluster.jobs(["stops"])["stops"].is_resumed
     wait_for("the follower shows the host again", lambda: followed.getvalue().count("stops/0 running") == 2)
-    assert follower.results == {}, "the stop is not a restart"
+    assert follower.results == {}, "a stop is not a restart"
     cluster.delete(cluster.jobs(["stops"])["stops"])
     wait_for("the job is gone", lambda: cluster.jobs(["stops"])["stops"].state == "absent")
     assert cluster.pods(["stops"]) == []
@@ -148,7 +148,7 @@ def test_set_suspended_of_a_queued_job_without_a_workload_is_an_error() -> None:
 
 @pytest.fixture
 def stack(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Return a stack with one job, whose state a test sets. Every command finds it."""
+    """Return the stack of all commands, with one job. A test sets its state as `current`."""
     made = SimpleNamespace(name="local", job="digits", outputs={"bucket_url": "file:///bucket", "run_records": {}})
     made.state = lambda: made.current
     made.command = lambda target, **variables: make_command(target, JOB="digits", **variables)
@@ -229,7 +229,7 @@ def test_rerun_question_names_what_is_lost(state: str, saved: list[str], expecte
 
 
 class RecordedRerun:
-    """Cluster, bucket and engine of a rerun, which record their changes in order."""
+    """Fake cluster, bucket and engine of a rerun. `changes` lists the calls in order."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, stack: SimpleNamespace) -> None:
         self.changes: list[str] = []
@@ -342,7 +342,7 @@ def test_confirm_accepts_only_yes(answer: str, is_yes: bool, monkeypatch: pytest
             confirm("Delete it")
 
 
-def test_confirm_takes_the_end_of_the_input_as_no(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_confirm_at_the_end_of_the_input_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def end(_question: str) -> str:
         raise EOFError
 
@@ -353,7 +353,7 @@ def test_confirm_takes_the_end_of_the_input_as_no(monkeypatch: pytest.MonkeyPatc
 
 
 def test_confirm_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("builtins.input", lambda _question: pytest.fail("asked"))
+    monkeypatch.setattr("builtins.input", lambda _question: pytest.fail("a question was asked"))
     confirm("Delete it", is_confirmed=True)
 
 

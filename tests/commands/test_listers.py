@@ -1,4 +1,4 @@
-"""Parsing of the output of the clouds' commands, and requests for data that the listings lack."""
+"""Resources from the output of `gcloud` and `aws`, and requests for data that the listings lack."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from infra.aws.inventory import LISTINGS as AMAZON
 from infra.gcp.inventory import LISTINGS as GOOGLE
 from infra.inventory import clusters_in, resources_in
-from tests.commands.platforms import cloud, eks, gke, known, listing
+from tests.commands.platforms import cloud, eks, gke, listing, ownership_of
 
 
 def test_resources_in_reads_the_output_of_gcloud_and_aws() -> None:
@@ -29,27 +29,27 @@ def test_resources_in_reads_the_output_of_gcloud_and_aws() -> None:
 
 
 class Account:
-    """Fake of a cloud's command. Each answer belongs to the first words of a command line."""
+    """Fake of a cloud's command, with an answer for each beginning of a command line."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
-        self.answers, self.asked = answers, list[str]()
+        self.answers, self.commands = answers, list[str]()
 
     def __call__(self, *words: str) -> Any:
-        self.asked.append(" ".join(words))
-        return next((value for key, value in self.answers.items() if self.asked[-1].startswith(key)), None)
+        self.commands.append(" ".join(words))
+        return next((value for key, value in self.answers.items() if self.commands[-1].startswith(key)), None)
 
 
 def test_role_lister_requests_the_tags_that_its_listing_lacks() -> None:
     account = Account(
         {
-            "aws iam list-roles": {"Roles": [{"RoleName": "nodes-role-0a1b2c3"}, {"RoleName": "somebody"}]},
+            "aws iam list-roles": {"Roles": [{"RoleName": "nodes-role-0a1b2c3"}, {"RoleName": "other"}]},
             "aws iam list-role-tags": {"Tags": [{"Key": "trainyard-cluster", "Value": "a.us-west-2"}]},
         }
     )
-    first, second = cloud(eks("a")).lister(known(eks("a")), account)(listing("role", AMAZON))
-    assert known(eks("a")).has(first, ())
-    assert (second.name, second.labels) == ("somebody", {})
-    assert [each for each in account.asked if "tags" in each] == [
+    first, second = cloud(eks("a")).lister(ownership_of(eks("a")), account)(listing("role", AMAZON))
+    assert ownership_of(eks("a")).has(first, ())
+    assert (second.name, second.labels) == ("other", {})
+    assert [each for each in account.commands if "tags" in each] == [
         "aws iam list-role-tags --role-name=nodes-role-0a1b2c3 --region=us-west-2 --output=json"
     ]
 
@@ -63,14 +63,14 @@ def test_key_lister_omits_a_key_pending_deletion(state: str, count: int) -> None
             "aws kms describe-key": {"KeyMetadata": {"KeyState": state}},
         }
     )
-    keys = list(cloud(eks("a")).lister(known(eks("a")), account)(listing("key", AMAZON)))
-    assert [known(eks("a")).has(key, ()) for key in keys] == [True] * count
+    keys = list(cloud(eks("a")).lister(ownership_of(eks("a")), account)(listing("key", AMAZON)))
+    assert [ownership_of(eks("a")).has(key, ()) for key in keys] == [True] * count
     assert [key.id for key in keys] == ["k"] * count
-    assert "Values=a.us-west-2" in account.asked[0]
+    assert "Values=a.us-west-2" in account.commands[0]
 
 
 def test_binding_lister_returns_the_members_of_the_project_policy() -> None:
     members = ["serviceAccount:a-nodes@p-12345.iam.gserviceaccount.com", "user:someone@example.com"]
     account = Account({"gcloud projects get-iam-policy p-12345": {"bindings": [{"role": "r", "members": members}]}})
-    found = list(cloud(gke("a")).lister(known(gke("a")), account)(listing("binding", GOOGLE)))
-    assert [each.name for each in found if known(gke("a")).has(each, ())] == members[:1]
+    found = list(cloud(gke("a")).lister(ownership_of(gke("a")), account)(listing("binding", GOOGLE)))
+    assert [each.name for each in found if ownership_of(gke("a")).has(each, ())] == members[:1]

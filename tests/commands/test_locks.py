@@ -29,13 +29,14 @@ delete the lock file with `pulumi cancel`.
 @pytest.fixture
 def lock_folder(tmp_path: Path) -> Path:
     """Return the folder of the stack's locks."""
-    folder = tmp_path / ".pulumi" / "locks" / "organization" / "trainyard" / "dev"
+    folder = tmp_path / LOCK_FOLDER
     folder.mkdir(parents=True)
     return folder
 
 
 @pytest.fixture
 def dead_pid() -> int:
+    """Return the pid of a process that has ended."""
     with subprocess.Popen(["true"]) as process:
         pass
     return process.pid
@@ -51,6 +52,7 @@ def engine(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def lock(lock_folder: Path, pid: int, host: str = "") -> Path:
+    """Write a lock of this machine or of another host. Return its file."""
     path = lock_folder / f"{pid}.json"
     owner = {"pid": pid, "username": "ann", "hostname": host or socket.gethostname(), "timestamp": SINCE}
     path.write_text(json.dumps(owner), encoding="utf-8")
@@ -59,13 +61,14 @@ def lock(lock_folder: Path, pid: int, host: str = "") -> Path:
 
 
 def free_all(folder: Path, *, is_shared: bool = False) -> list[str]:
+    """Free the locks of stack `dev`. Return the messages."""
     return free_locks(folder, "trainyard", "dev", MARK, is_shared=is_shared)
 
 
 def test_free_locks_of_a_dead_owner_removes_the_lock(tmp_path: Path, lock_folder: Path, dead_pid: int) -> None:
     lock(lock_folder, dead_pid)
-    (said,) = free_all(tmp_path)
-    assert f"removed the lock of a `pulumi` (pid {dead_pid}, since {SINCE}) that is dead" in said
+    (message,) = free_all(tmp_path)
+    assert f"removed the lock of a `pulumi` (pid {dead_pid}, since {SINCE}) that is dead" in message
     assert list(lock_folder.iterdir()) == []
 
 
@@ -137,6 +140,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the locks of this checkout in the test's folder."""
     monkeypatch.setattr(stack_files, "STATE", tmp_path)
 
 
@@ -166,6 +170,7 @@ def test_only_command_with_an_unreadable_holder_fails_at_once(tmp_path: Path, mo
 
 
 def test_only_command_writes_its_pid_and_clears_it_afterwards(tmp_path: Path) -> None:
+    file = tmp_path / "locks" / "dev"
     with only_command("dev", "make up"):
-        assert f'"pid": {os.getpid()}' in (tmp_path / "locks" / "dev").read_text(encoding="utf-8")
-    assert (tmp_path / "locks" / "dev").read_text(encoding="utf-8") == ""
+        assert f'"pid": {os.getpid()}' in file.read_text(encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == ""

@@ -1,10 +1,9 @@
-"""States of nodes and their effect on pods, for objects of a real API server (1.34)."""
+"""States of nodes, advice about lost nodes and full disks, and lost pods, for objects of a real API server (1.34)."""
 
 from __future__ import annotations
 
 import copy
 import io
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +15,8 @@ from commands.monitor.cluster import Cluster
 from commands.monitor.pod_state import disk_pressure_advice, lost_node_advice, lost_pods, node_line, pod_state
 from commands.status import print_snapshot, take_snapshot
 from infra.local.settings import cache_folder
+from tests.commands.test_pod_state import API
 
-API: dict[str, Any] = json.loads((Path(__file__).parent / "api.json").read_text(encoding="utf-8"))
 NO_ANSWER = {
     "status": "Unknown",
     "reason": "NodeStatusUnknown",

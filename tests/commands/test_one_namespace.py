@@ -1,4 +1,4 @@
-"""`make status` and `make logs` on a real cluster, for a user with permissions in only one namespace."""
+"""`make status` and `make logs` on a real cluster for a user with permissions in one namespace only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from commands.status import print_snapshot, take_snapshot
 from infra.local.settings import ClusterSettings
 from infra.naming import QUEUE_LABEL
 from tests.commands.conftest import job
-from tests.commands.test_follow import wait_for
+from tests.local.conftest import wait_for
 
 pytestmark = pytest.mark.cluster
 

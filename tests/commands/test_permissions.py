@@ -83,7 +83,7 @@ UPDATE_AND_DELETE_CALLS: dict[str, set[str]] = {
         "ec2:DescribeSecurityGroupRules",
     },
     "aws:ec2/routeTable:RouteTable": {"ec2:DisassociateRouteTable"},  # ec2/vpc_route_table.go, delete
-    # ec2/vpc_endpoint.go, read; private names, by Route 53.
+    # ec2/vpc_endpoint.go, read. Route 53 associates the private names.
     "aws:ec2/vpcEndpoint:VpcEndpoint": {"ec2:DescribeNetworkInterfaces", "route53:AssociateVPCWithHostedZone"},
     "aws:s3/bucket:Bucket": {"s3:TagResource", "s3:UntagResource", "s3:ListTagsForResource"},  # s3/tags.go since 6.23
     "aws:eks/nodeGroup:NodeGroup": {"eks:UpdateNodegroupVersion", "eks:DescribeUpdate"},  # eks/node_group.go, update

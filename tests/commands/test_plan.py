@@ -1,4 +1,4 @@
-"""Steps of a preview: actions, replacements counted once, and protection of pools and buckets."""
+"""Steps of a preview: counts by kind, and protection of pools with running jobs and of buckets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States and reasons, from pods, jobs and nodes of a real API server (1.34)."""
+"""States, exit codes and reasons of pods and jobs, for objects of a real API server (1.34)."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_backoff_failed_indexed_pod_has_end_delay_and_failure_number(earlier: in
     assert pod_state(failed).backoff(earlier) == "", "its Job counts all failures together"
     failed["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-index-failure-count"] = "0"
     failed["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"] = "2026-01-01T00:00:00Z"
-    said = pod_state(failed).backoff(earlier)
-    assert said == f"Kubernetes replaces it at {until} UTC: {seconds} s after failure {earlier + 1} of this host"
+    expected = f"Kubernetes replaces it at {until} UTC: {seconds} s after failure {earlier + 1} of this host"
+    assert pod_state(failed).backoff(earlier) == expected
 
 
 def indexed_pod_failed(failures: int, code: int, *, is_disrupted: bool = False) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def job_spec(restarts: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("restarts", "failures", "code", "said"),
+    ("restarts", "failures", "code", "expected"),
     [
         (0, 0, 137, "Kubernetes does not replace it: the job has no restart left"),
         (0, 0, 1, "Kubernetes does not replace it: the job has no restart left"),
@@ -124,8 +124,8 @@ def job_spec(restarts: int) -> dict[str, Any]:
         (2, 0, 75, "Kubernetes replaces it at 00:00:10 UTC: 10 s after failure 1 of this host"),
     ],
 )
-def test_backoff_says_replaced_only_if_the_job_restarts(restarts: int, failures: int, code: int, said: str) -> None:
-    assert pod_state(indexed_pod_failed(failures, code), job_spec(restarts)).backoff(failures) == said
+def test_backoff_says_replaced_only_if_the_job_restarts(restarts: int, failures: int, code: int, expected: str) -> None:
+    assert pod_state(indexed_pod_failed(failures, code), job_spec(restarts)).backoff(failures) == expected
 
 
 def test_backoff_of_a_disrupted_pod_says_replaced_although_no_restart_is_left() -> None:

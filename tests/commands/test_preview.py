@@ -1,4 +1,4 @@
-"""Base of a preview: the default branch here or at the origin, the requested commit, or nothing."""
+"""`make preview`: its base in the git history, operators' objects, invalid options, and jobs of each pool."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def origin(tmp_path: Path) -> Path:
 
 
 def base_settings(folder: Path, monkeypatch: pytest.MonkeyPatch, base: str | None = None) -> str | None:
+    """Return the text of the stack's file at the base."""
     monkeypatch.setattr(preview, "PROJECT", folder)
     return preview._earlier(FILE, preview._base(base))
 
@@ -66,9 +67,9 @@ def test_describe_base_names_commit_and_suggests_engine(origin: Path, monkeypatc
         ["git", "rev-parse", "--short", "main"], cwd=origin, capture_output=True, text=True, check=True
     )
     commit, short = preview._base(None), done.stdout.strip()
-    said = preview.describe_base(commit, is_new=False, engine=False)
-    assert said.startswith(f"Before: commit {short} of ")
-    assert "not the deployed stack; `--engine` compares with the deployed stack" in said
+    text = preview.describe_base(commit, is_new=False, engine=False)
+    assert text.startswith(f"Before: commit {short} of ")
+    assert "not the deployed stack; `--engine` compares with the deployed stack" in text
     assert f"because commit {short} of " in preview.describe_base(commit, is_new=True, engine=False)
     assert "no commit to compare with" in preview.describe_base(None, is_new=True, engine=False)
     assert preview.describe_base(commit, is_new=False, engine=True).startswith(
@@ -81,11 +82,11 @@ def test_preview_with_empty_cache_builds_operator_objects_and_passes(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert preview.main(["--stack=eks", "--base=HEAD", "--no-plugins"]) == 0
-    said = capsys.readouterr()
-    assert "Stack eks passes" in said.out
-    assert "Before: commit " in said.out
-    assert "objects of" not in said.out
-    assert "objects of training-operator, training-operator-mxjob, mpi-operator" in said.err
+    printed = capsys.readouterr()
+    assert "Stack eks passes" in printed.out
+    assert "Before: commit " in printed.out
+    assert "objects of" not in printed.out
+    assert "objects of training-operator, training-operator-mxjob, mpi-operator" in printed.err
 
 
 def test_preview_unreachable_module_proxy_fails_with_advice(

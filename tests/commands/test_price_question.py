@@ -1,4 +1,4 @@
-"""Question before `up` of a cloud stack: plan, price and quota, and what ends it before anything is created."""
+"""Question before `up` of a cloud stack: plan, price and quota, and the errors that stop it before any change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def preview(*steps: tuple[str, str]) -> str:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the list of answers that a user at a terminal gives."""
+    """Return the list of a user's answers. Without an answer there is no terminal."""
     answers: list[str] = []
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: bool(answers)))
     monkeypatch.setattr("builtins.input", lambda _question: answers.pop(0))
@@ -70,8 +70,9 @@ def test_ask_without_a_yes_stops_before_the_update(
 
 def test_ask_with_yes_asks_nothing(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
     set_plan(monkeypatch, ("create", POOL))
+    answers.append("n")
     ask("dev", CONFIG, {}, is_confirmed=True)
-    assert answers == []
+    assert answers == ["n"]
 
 
 @pytest.mark.parametrize("steps", [[("same", POOL), ("replace", JOB_TYPE)], [("create", "trainyard:gcp:GkeCluster")]])
@@ -82,18 +83,21 @@ def test_ask_about_jobs_alone_asks_nothing(
     steps: list[tuple[str, str]],
 ) -> None:
     set_plan(monkeypatch, *steps)
+    answers.append("n")
     ask("dev", CONFIG, {}, is_confirmed=False)
-    assert answers == []
+    assert answers == ["n"]
     assert "price" not in capsys.readouterr().out
 
 
-def test_ask_without_enough_quota_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
+def test_ask_without_enough_quota_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_plan(monkeypatch, ("create", POOL))
     key = (QUOTA[0].name, QUOTA[0].location)
     with pytest.raises(NotAffordable, match=f"needs {QUOTA[0].amount} of .*, of which 0 are left"):
         ask("dev", CONFIG, {key: 0}, is_confirmed=True)
-    assert answers == []
-    assert list(missing_quota(CONFIG, {key: QUOTA[0].amount})) == []
+
+
+def test_missing_quota_with_exactly_enough_is_empty() -> None:
+    assert list(missing_quota(CONFIG, {(QUOTA[0].name, QUOTA[0].location): QUOTA[0].amount})) == []
 
 
 def set_history(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any], result: str) -> None:
@@ -125,11 +129,10 @@ def test_ask_after_a_failed_update_checks_no_quota(monkeypatch: pytest.MonkeyPat
     ask("dev", CONFIG, dict.fromkeys(((each.name, each.location) for each in QUOTA), 0), is_confirmed=True)
 
 
-def test_ask_about_a_lost_bucket_is_an_error(monkeypatch: pytest.MonkeyPatch, answers: list[str]) -> None:
+def test_ask_about_a_lost_bucket_is_an_error_despite_yes(monkeypatch: pytest.MonkeyPatch) -> None:
     set_plan(monkeypatch, ("same", POOL), ("replace", "gcp:storage/bucket:Bucket"))
     with pytest.raises(NotAffordable, match="would replace bucket name-1 with its checkpoints"):
         ask("dev", CONFIG, {}, is_confirmed=True)
-    assert answers == []
 
 
 def test_plan_lines_name_the_end_of_the_costs() -> None:
@@ -174,7 +177,7 @@ def test_check_account_without_the_clouds_command_says_that_the_quota_is_unknown
         ),
     ],
 )
-def test_check_account_that_cannot_be_used_is_an_error(
+def test_check_account_of_an_unusable_account_is_an_error(
     monkeypatch: pytest.MonkeyPatch, login: str, answer: Any, message: str
 ) -> None:
     set_account(monkeypatch, login, answer)

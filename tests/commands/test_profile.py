@@ -1,11 +1,9 @@
-"""`trainyard profile`: sums and nesting of a trace's operations, and the page about them."""
+"""`trainyard profile`: times and nesting of a trace's operations, choice of the trace, and the page."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,7 @@ import pytest
 
 from commands.bucket import Bucket
 from commands.profile import ProfileError, operations, page, read_trace, spans, summary
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+from tests.commands.browser import draw, needs_chromium
 
 
 def event(name: str, start: float, duration: float, **more: Any) -> dict[str, Any]:
@@ -34,7 +31,7 @@ NESTED = [
 ]
 
 
-def test_spans_nest_and_own_time_leaves_out_inner_operations() -> None:
+def test_spans_nest_and_own_time_excludes_inner_operations() -> None:
     found = {(span.name, span.start): (span.depth, own) for span, _, own in spans(NESTED)}
     assert found == {
         ("outer", 0): (0, 50),
@@ -92,14 +89,11 @@ def test_name_of_an_operation_cannot_end_the_script_of_the_page() -> None:
     assert text.count("</script>") == 1
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser draws the page: chromium is not installed")
+@needs_chromium
 def test_browser_lists_the_operations_of_a_page(tmp_path: Path) -> None:
-    assert CHROMIUM is not None
     file = tmp_path / "profile.html"
     file.write_text(page("Job digits, rank 0, steps 1 to 2", NESTED), encoding="utf-8")
-    words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
-    words += ["--virtual-time-budget=3000", "--dump-dom", file.as_uri()]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.count("<tr><td") == 5
-    assert "0.42 ms from the first to the last operation." in done.stdout
-    assert "Content Security Policy" not in done.stderr
+    drawn = draw(file.as_uri(), tmp_path)
+    assert drawn.stdout.count("<tr><td") == 5
+    assert "0.42 ms from the first to the last operation." in drawn.stdout
+    assert "Content Security Policy" not in drawn.stderr

@@ -1,4 +1,4 @@
-"""A project outside of the checkout: its folder, its stack, its program for Pulumi, and the first file from `init`."""
+"""Projects outside of the checkout: their folder, stack, program and scripts, and the settings that `init` writes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from commands import cli as command_line
-from commands import command_line as parts
+from commands import command_line as options
 from commands import doctor, environment
 from commands.interrupts import ExitStatus
 from commands.stack import settings_without_salt
-from commands.stack_settings import PLATFORMS, Answers, InitError, collect, find_script, init, job_name, settings
+from commands.stack_settings import PLATFORMS, InitError, collect, find_script, init, job_name, settings
 from infra.make_command import COMMAND_VARIABLE, make_command
 from infra.project import CHECKOUT, PROJECT_VARIABLE, project_folder
 from stack.config import load_file
@@ -30,7 +30,7 @@ from workloads.user_files import is_in_checkout, read_script
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder with a stack, below which the test works, as a user of `trainyard`."""
+    """Return a folder with a stack. The test runs in a folder below it, as a user of `trainyard`."""
     folder = tmp_path / "project"
     (folder / "deep").mkdir(parents=True)
     (folder / "Pulumi.dev.yaml").write_text("config: {}\n", encoding="utf-8")
@@ -43,28 +43,28 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_project_is_the_nearest_folder_with_a_stack(project: Path) -> None:
-    assert parts.find_project(None) == project
-    parts.use_stack(None, None)
+    assert options.find_project(None) == project
+    options.use_stack(None, None)
     assert (os.environ["STACK"], project_folder()) == ("dev", project)
 
 
 def test_project_of_a_make_target_is_the_checkout(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(COMMAND_VARIABLE)
-    assert parts.find_project(None) == CHECKOUT
-    assert parts.find_project(project) == project
+    assert options.find_project(None) == CHECKOUT
+    assert options.find_project(project) == project
 
 
 def test_folder_without_a_stack_is_an_error_with_both_remedies(project: Path) -> None:
     (project / "Pulumi.dev.yaml").unlink()
     with pytest.raises(click.UsageError, match=r"`trainyard init` writes one, and `--project FOLDER` names another"):
-        parts.use_stack(None, None)
+        options.use_stack(None, None)
 
 
 def test_stack_of_several_is_local_unless_named(project: Path) -> None:
     (project / "Pulumi.other.yaml").touch()
-    parts.use_stack(project, None)
+    options.use_stack(project, None)
     assert os.environ["STACK"] == "local"
-    parts.use_stack(project, "other")
+    options.use_stack(project, "other")
     assert os.environ["STACK"] == "other"
 
 
@@ -75,7 +75,7 @@ def test_hints_name_the_project_only_outside_of_it(project: Path, monkeypatch: p
     assert make_command("down", STACK="dev") == f"`trainyard down --stack dev --project {project}`"
 
 
-def test_program_of_a_project_runs_the_checkouts(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_of_a_project_runs_the_program_of_the_checkout(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "PROJECT", project)
     monkeypatch.setattr(environment, "STATE", project / ".trainyard")
     folder = environment.program_folder()
@@ -88,6 +88,11 @@ def test_program_of_a_project_runs_the_checkouts(project: Path, monkeypatch: pyt
     assert environment.program_folder() == CHECKOUT
 
 
+SCRIPT_STACK = """
+config:
+  trainyard:platform: {kind: local}
+  trainyard:jobs: [{name: mine, script: ./train.py}]
+"""
 FILES = {
     "train.py": "import helper\n",
     "helper.py": "VALUE = 1\n",
@@ -109,12 +114,12 @@ def write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def test_script_takes_the_source_files_of_its_folder_along(tmp_path: Path) -> None:
+def test_script_includes_the_source_files_of_its_folder(tmp_path: Path) -> None:
     write(tmp_path, FILES)
     script = read_script("./train.py", tmp_path)
     assert set(script.files) == {"train.py", "helper.py", "inner/more.py", "settings.json"}
     (key,) = [key for key, path in script.paths.items() if path == "inner/more.py"]
-    assert "/" not in key
+    assert "/" not in key, "a key of a ConfigMap has no slash"
     before = script.config_map("mine")
     write(tmp_path, {"inner/more.py": "VALUE = 3\n"})
     assert read_script("./train.py", tmp_path).config_map("mine") != before
@@ -126,9 +131,9 @@ def test_script_of_the_checkout_is_sent_alone() -> None:
 
 def test_examples_need_no_copy_of_their_script_in_a_project(tmp_path: Path) -> None:
     scripts = [job["script"] for name in example_names() for job in example_jobs(name) if "script" in job]
-    ours = [script for script in scripts if is_in_checkout(script)]
-    assert "./images/frameworks/hf_trainer.py" in ours
-    assert [read_script(script, tmp_path) for script in ours] == [read_script(script, CHECKOUT) for script in ours]
+    found = [script for script in scripts if is_in_checkout(script)]
+    assert "./images/frameworks/hf_trainer.py" in found
+    assert [read_script(script, tmp_path) for script in found] == [read_script(script, CHECKOUT) for script in found]
 
 
 def test_script_of_a_project_is_preferred_to_that_of_an_example(tmp_path: Path) -> None:
@@ -155,9 +160,7 @@ def test_script_with_too_large_neighbours_names_the_largest(tmp_path: Path, monk
 
 def test_run_record_has_the_digest_of_the_files_sent(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
-    write(project, {"train.py": "print(1)\n", "helper.py": ""})
-    text = "config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: [{name: mine, script: ./train.py}]\n"
-    write(project, {"Pulumi.dev.yaml": text})
+    write(project, {"train.py": "print(1)\n", "helper.py": "", "Pulumi.dev.yaml": SCRIPT_STACK})
     config = load_file(project / "Pulumi.dev.yaml")
     first = run_records(config, str)["mine"]
     write(project, {"helper.py": "VALUE = 1\n"})
@@ -168,7 +171,7 @@ def test_run_record_has_the_digest_of_the_files_sent(project: Path, monkeypatch:
 
 
 def no_question(question: str, default: str) -> str:
-    """Fail: the answer should have been given."""
+    """Fail, because `init` must not ask."""
     raise AssertionError(f"{question} {default}")
 
 
@@ -216,7 +219,7 @@ def test_init_with_a_script_without_dot_names_the_project(project: Path, monkeyp
         init(project, "first", {"program": "train.py"})
 
 
-def test_salt_of_pulumi_is_kept_out_of_the_named_folder(project: Path) -> None:
+def test_settings_without_salt_removes_the_salt_that_pulumi_adds(project: Path) -> None:
     text = (project / "Pulumi.dev.yaml").read_text(encoding="utf-8")
     with settings_without_salt(project):
         for name in ("dev", "other"):
@@ -272,24 +275,19 @@ def test_find_script_prefers_usual_names(names: list[str], expected: str, tmp_pa
 @pytest.mark.parametrize(
     ("program", "name"), [("./My_Model 2.py", "my-model-2"), ("./2.py", "train"), ("digits", "digits")]
 )
-def test_job_name_is_a_valid_name(program: str, name: str) -> None:
+def test_job_name_is_derived_from_the_program(program: str, name: str) -> None:
     assert job_name(program) == name
-    assert settings(Answers(platform="local", program=program, hosts=1), "x")
 
 
 def test_init_command_needs_no_stack(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "Pulumi.dev.yaml").unlink()
-    assert (
-        command_line.main(
-            ["init", "--project", str(project), "--platform", "local", "--program", "digits", "--hosts", "1"]
-        )
-        == 0
-    )
+    words = ["init", "--project", str(project), "--platform", "local", "--program", "digits", "--hosts", "1"]
+    assert command_line.main(words) == 0
     assert (project / "Pulumi.local.yaml").is_file()
     assert "wrote" in capsys.readouterr().out
 
 
-CONFIG = """
+CONFIG_PROGRAM = """
 import sys
 from commands.cli import main
 sys.exit(main(["config", "--project", sys.argv[1], "--json"]))
@@ -297,16 +295,13 @@ sys.exit(main(["config", "--project", sys.argv[1], "--json"]))
 
 
 def test_config_shows_settings_of_a_project_with_defaults(project: Path) -> None:
-    write(project, {"train.py": "print(1)\n"})
-    text = "config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: [{name: mine, script: ./train.py}]\n"
-    write(project, {"Pulumi.dev.yaml": text})
-    done = subprocess.run(
-        [sys.executable, "-c", CONFIG, str(project)], cwd=CHECKOUT, capture_output=True, text=True, check=True
-    )
+    write(project, {"train.py": "print(1)\n", "Pulumi.dev.yaml": SCRIPT_STACK})
+    words = [sys.executable, "-c", CONFIG_PROGRAM, str(project)]
+    done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["jobs"][0]["restarts"] == 1
 
 
-def test_folder_in_place_of_a_settings_file_is_left_alone(tmp_path: Path) -> None:
+def test_settings_without_salt_keeps_folders_named_like_settings_files(tmp_path: Path) -> None:
     (tmp_path / "Pulumi.local.yaml").mkdir()
     with settings_without_salt(tmp_path):
         (tmp_path / "Pulumi.mine.yaml").mkdir()

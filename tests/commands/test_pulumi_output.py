@@ -1,4 +1,4 @@
-"""Folded output of Pulumi: counts by kind, diagnostics in full, the log file, and incomplete event files."""
+"""Folded output of Pulumi: counts by kind, whole diagnostics, progress, log files, and incomplete event files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,9 @@ import pytest
 
 from commands import pulumi_output
 from commands.pulumi_output import EventLog, FoldedOutput, is_verbose
+from tests.terminal import Terminal
 
 URN = "urn:pulumi:local::trainyard::trainyard:workloads:TrainingJob${}::{}"
-
-
-class Terminal(io.StringIO):
-    """Output that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def step(name: str, kind: str, operation: str = "create", event: str = "resOutputsEvent") -> dict[str, Any]:
@@ -33,20 +27,30 @@ def message(text: str, severity: str = "error", **more: Any) -> dict[str, Any]:
     return {"diagnosticEvent": {"message": text, "severity": severity, "color": "raw", **more}}
 
 
+def write_events(folder: Path, *events: dict[str, Any]) -> None:
+    """Write the file of events that Pulumi writes for an update."""
+    (folder / "events.json").write_text("".join(f"{json.dumps(each)}\n" for each in events), encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the logs in the test's folder."""
+    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+
+
 Show = Callable[..., list[str]]
 
 
 @pytest.fixture
-def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Show:
-    """Return a function that returns the lines about events, without the first one and those of the end."""
-    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+def show(tmp_path: Path) -> Show:
+    """Return a function that returns the lines about events, without the first line and the two last."""
 
     def lines(*events: dict[str, Any], status: int = 0, log: str = "") -> list[str]:
         out = io.StringIO()
         with FoldedOutput("up", "local", tmp_path, out) as output:
             output.file.write(log)
             output.file.flush()
-            (tmp_path / "events.json").write_text("".join(json.dumps(each) + "\n" for each in events), encoding="utf-8")
+            write_events(tmp_path, *events)
             output.poll(False)
             output.end(status)
         first, *middle, end, place = out.getvalue().splitlines()
@@ -88,11 +92,9 @@ def test_folded_output_of_a_failure_has_the_whole_diagnostic_without_colours(sho
     ) == ["  NodePool gpus: error: QUOTA_EXCEEDED:", "    4 T4", "  failed: 1 NodePool"]
 
 
-def test_folded_output_of_a_failure_keeps_its_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+def test_folded_output_of_a_failure_keeps_its_errors(tmp_path: Path) -> None:
     with FoldedOutput("up", "local", tmp_path, io.StringIO()) as output:
-        found = (message("requirements: x: no such package"), message("a warning", severity="warning"))
-        (tmp_path / "events.json").write_text("".join(json.dumps(each) + "\n" for each in found), encoding="utf-8")
+        write_events(tmp_path, message("requirements: x: no such package"), message("a warning", severity="warning"))
         output.end(1)
     assert output.diagnostics == "requirements: x: no such package\n"
 
@@ -101,7 +103,7 @@ def test_folded_output_of_a_failure_without_a_diagnostic_has_the_end_of_the_log(
     assert show(status=255, log="panic: lost\n") == ["  panic: lost"]
 
 
-def test_folded_output_shows_warnings_and_prints_but_not_passing_messages(show: Show) -> None:
+def test_folded_output_shows_warnings_and_prints_but_no_temporary_messages(show: Show) -> None:
     assert show(
         message("deprecated", "warning"),
         message("[1/2] Waiting", "info", ephemeral=True),
@@ -111,7 +113,7 @@ def test_folded_output_shows_warnings_and_prints_but_not_passing_messages(show: 
     ) == ["  warning: deprecated", "  local cluster: node local-0 is ready"]
 
 
-def test_folded_output_leaves_out_the_warning_about_unfinished_operations(show: Show) -> None:
+def test_folded_output_omits_the_warning_about_unfinished_operations(show: Show) -> None:
     pending = (
         "Attempting to deploy or update resources with 1 pending operations from previous deployment.\n"
         "  * urn:pulumi:dev::slow::pulumi-python:dynamic:Resource::first, interrupted while creating\n"
@@ -145,8 +147,7 @@ def test_folded_output_shows_broken_policy_rules(show: Show) -> None:
     assert show({"policyEvent": event}) == ["  images-by-digest (mandatory): has a tag"]
 
 
-def test_folded_output_shows_and_logs_standard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+def test_folded_output_shows_and_logs_standard_error(tmp_path: Path) -> None:
     out = io.StringIO()
     with FoldedOutput("destroy", "local", tmp_path, out) as output:
         output.errors.write("\x1b[31merror: the stack is locked\x1b[0m\n")
@@ -156,8 +157,7 @@ def test_folded_output_shows_and_logs_standard_error(tmp_path: Path, monkeypatch
     assert output.log.read_text(encoding="utf-8").startswith("error: the stack is locked\nwarning: using")
 
 
-def test_folded_output_of_a_change_of_jobs_names_the_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+def test_folded_output_of_a_change_of_jobs_names_the_jobs(tmp_path: Path) -> None:
     out = io.StringIO()
     with FoldedOutput("destroy", "dev", tmp_path, out, changes_jobs=True) as output:
         output.end(0)
@@ -166,17 +166,16 @@ def test_folded_output_of_a_change_of_jobs_names_the_jobs(tmp_path: Path, monkey
     assert end.startswith("the jobs of stack dev: destroyed after")
 
 
-def test_folded_output_without_a_terminal_says_what_runs_from_time_to_time(
+def test_folded_output_without_a_terminal_prints_running_operations_periodically(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
     monkeypatch.setattr(pulumi_output, "PROGRESS_LINE_SECONDS", 0.0)
     out = io.StringIO()
     events = [
         step("gpus", "gcp:container/nodePool:NodePool", event="resourcePreEvent"),
         step("local-processes", "pulumi-python:dynamic:Resource", event="resourcePreEvent"),
     ]
-    (tmp_path / "events.json").write_text("".join(json.dumps(each) + "\n" for each in events), encoding="utf-8")
+    write_events(tmp_path, *events)
     with FoldedOutput("up", "dev", tmp_path, out) as output:
         output.poll(False)
         output.poll(True)
@@ -187,7 +186,6 @@ def test_folded_output_without_a_terminal_says_what_runs_from_time_to_time(
 
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_folded_output_on_a_terminal_does_not_wrap(width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
     monkeypatch.setattr(pulumi_output, "TICK_SECONDS", 0.0)
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
@@ -196,7 +194,7 @@ def test_folded_output_on_a_terminal_does_not_wrap(width: int, tmp_path: Path, m
         *(step("a-long-name", kind, event="resourcePreEvent") for kind in kinds),
         *(step("a", kind) for kind in kinds),
     ]
-    (tmp_path / "events.json").write_text("".join(json.dumps(each) + "\n" for each in events), encoding="utf-8")
+    write_events(tmp_path, *events)
     out = Terminal()
     with FoldedOutput("up", "dev", tmp_path, out) as output:
         output.poll(False)
@@ -210,11 +208,10 @@ def test_folded_output_on_a_terminal_does_not_wrap(width: int, tmp_path: Path, m
 def test_diagnostic_on_a_terminal_breaks_between_words(
     width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("TERM", "xterm")
     text = "error: requirements: the file's packages need numpy 1.26.4, but the image has another version of it " * 2
-    (tmp_path / "events.json").write_text(json.dumps(message(text)) + "\n", encoding="utf-8")
+    write_events(tmp_path, message(text))
     out = Terminal()
     with FoldedOutput("up", "dev", tmp_path, out) as output:
         output.poll(False)
@@ -233,8 +230,7 @@ def test_event_log_yields_complete_lines_only(tmp_path: Path) -> None:
     assert list(log.read()) == [{"sequence": 2}]
 
 
-def test_old_logs_of_a_stack_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulumi_output, "STATE", tmp_path)
+def test_old_logs_of_a_stack_are_deleted(tmp_path: Path) -> None:
     folder = tmp_path / "logs" / "local"
     folder.mkdir(parents=True)
     for number in range(pulumi_output.MAX_LOGS + 5):

@@ -1,4 +1,4 @@
-"""Follower with a simulated cluster and clock: hosts that print nothing, jobs whose pods are gone, results."""
+"""Follower of a simulated cluster and clock: quiet hosts, jobs without pods, stopped jobs, results, unknown names."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ class Followed:
     now: float = 1000.0
 
     def poll(self, seconds: float = 0.0) -> list[str]:
-        """Let time pass and query the cluster. Return the new lines."""
+        """Advance the clock and query the cluster. Return the new lines of the screen."""
         self.now += seconds
         return self._added(lambda: self.follower._poll(self.now))
 
     def print(self, host: int, text: str) -> list[str]:
-        """Print a line in a host's log. Return the new lines."""
+        """Pass a line of a host's log to the follower. Return the new lines of the screen."""
         return self._added(lambda: self.follower._on_line(HOSTS[host], text))
 
     def _added(self, step: Any) -> list[str]:
@@ -82,7 +82,7 @@ class Followed:
 def followed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Followed]:
     """Yield a follower that has seen both hosts run."""
     monkeypatch.delenv("STACK", raising=False)
-    monkeypatch.delenv("TRAINYARD_COMMAND", raising=False)
+    monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
     out, cluster = io.StringIO(), FakeCluster()
     follower = Follower(
         cast(Cluster, cluster), ["ok"], Screen(out, detail=Detail.READABLE), epochs={"ok": 8}, quiet_seconds=120.0
@@ -108,26 +108,26 @@ def test_quiet_host_is_reported_once_with_the_command_for_its_log(followed: Foll
     assert followed.print(1, "start rank=1/2") == ["ok/1 prints again"]
 
 
-def test_quiet_host_of_the_program_names_its_command(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINYARD_COMMAND", "trainyard")
+def test_quiet_host_under_trainyard_names_its_command(followed: Followed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(COMMAND_VARIABLE, "trainyard")
     followed.print(1, "start rank=1/2")
     assert any(line.endswith("see `trainyard logs ok --rank 1`") for line in followed.poll(121))
 
 
-def test_host_that_never_prints_is_reported_only_if_no_host_prints(followed: Followed) -> None:
+def test_hosts_that_never_print_are_reported_if_no_host_prints(followed: Followed) -> None:
     assert len(followed.poll(121)) == 2
     followed.print(0, "epoch 1")
     followed.cluster.hosts = [HOSTS[1]]
     assert followed.poll(10) == []
 
 
-def test_host_that_is_silent_while_another_prints_and_never_printed_is_no_news(followed: Followed) -> None:
+def test_host_that_never_prints_is_not_reported_while_another_prints(followed: Followed) -> None:
     for _ in range(5):
         followed.print(0, "epoch 1")
         assert followed.poll(60) == []
 
 
-def test_pause_as_long_as_an_earlier_one_is_no_news(followed: Followed) -> None:
+def test_pause_is_reported_only_beyond_three_times_the_longest_earlier_one(followed: Followed) -> None:
     for _ in range(2):
         followed.print(0, "train step=1")
         followed.now += 100
@@ -144,7 +144,7 @@ def test_job_whose_pods_are_gone_is_reported_after_a_while(followed: Followed) -
     assert followed.poll(1) == []
 
 
-def test_job_that_has_pods_again_can_be_reported_again(followed: Followed) -> None:
+def test_time_without_pods_starts_again_after_a_job_had_pods(followed: Followed) -> None:
     followed.cluster.hosts = []
     followed.poll(1)
     followed.cluster.hosts = list(HOSTS)
@@ -152,6 +152,8 @@ def test_job_that_has_pods_again_can_be_reported_again(followed: Followed) -> No
     followed.cluster.hosts = []
     assert followed.poll(1) == []
     assert followed.poll(6) == []
+    (line,) = followed.poll(5)
+    assert line.startswith("the pods of ok are gone; ")
 
 
 def test_stopped_job_is_reported_with_its_checkpoint_and_not_as_failed(followed: Followed) -> None:

@@ -1,7 +1,8 @@
-"""Report of changes for a reviewer, from recordings of the program, without a cloud or an engine."""
+"""Report of changes for a reviewer: Markdown, JSON, drawing and page, from recordings of the program."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -24,6 +25,7 @@ JOB = {"name": "digits", "recipe": "digits", "hosts": 2}
 
 
 def values(**changes: Any) -> dict[str, Any]:
+    """Return a GKE stack with one job, with changes of its pool, its platform and top-level keys."""
     platform = {
         "kind": "gke",
         "project": "some-project",
@@ -33,7 +35,8 @@ def values(**changes: Any) -> dict[str, Any]:
     return {"platform": platform, "jobs": [JOB], **changes}
 
 
-def report(before: dict[str, Any], after: dict[str, Any], **more: Any) -> Report:
+def report(before: dict[str, Any], after: dict[str, Any], running: dict[str, list[str]] | None = None) -> Report:
+    """Return the report of a change of settings, with the running jobs of each pool."""
     config, graph = parse(after), record_program(after, ())
     return Report(
         stack="test",
@@ -42,7 +45,7 @@ def report(before: dict[str, Any], after: dict[str, Any], **more: Any) -> Report
         steps=difference(record_program(before, ()), graph),
         is_from_engine=False,
         findings=findings(graph, RULES, config.policy.settings()),
-        running=more.get("running", {}),
+        running=running or {},
     )
 
 
@@ -62,7 +65,7 @@ def test_markdown_grown_pool_fits_a_screen_and_shows_cost_and_quota() -> None:
 def test_report_renamed_pool_with_running_job_fails_and_lists_deletion_first() -> None:
     found = report(values(), values(pool={"name": "other"}), running={"cpus": ["digits"]})
     text = markdown(found, TODAY)
-    assert "**DELETE** 1: 1 NodePool" in text, "the component does not count"
+    assert "**DELETE** 1: 1 NodePool\n- `cpus-nodes`" in text, "the component does not count"
     assert text.index("**DELETE") < text.index("Create")
     assert "would delete pool cpus, on which digits runs" in text
     assert "fails" in text.splitlines()[0]
@@ -75,33 +78,47 @@ def test_report_renamed_pool_with_running_job_fails_and_lists_deletion_first() -
 EKS = {"kind": "eks", "kubernetes_version": "1.35", "check_availability": False}
 
 
-def eks_report(change: dict[str, Any], **more: Any) -> Report:
+def eks_report(change: dict[str, Any], running: dict[str, list[str]] | None = None) -> Report:
     """Return the report of a change of an EKS stack with a pool of CPUs."""
     pool = {"name": "cpus", "machine_type": "c7i.2xlarge", "nodes": 2}
     before = {"platform": {**EKS, "pools": [pool]}, "jobs": []}
-    changed = {**EKS, "pools": [{**pool, **change.pop("pool", {})}], **change}
-    return report(before, {**before, "platform": changed}, **more)
+    others = {key: value for key, value in change.items() if key != "pool"}
+    changed = {**EKS, "pools": [{**pool, **change.get("pool", {})}], **others}
+    return report(before, {**before, "platform": changed}, running)
 
 
-def test_report_recycled_nodes_with_running_job_fail_with_pool_name() -> None:
-    for change in ({"pool": {"disk_size_gb": 200}}, {"kubernetes_version": "1.36"}):
-        found = eks_report(change, running={"cpus": ["digits"]})
-        line = next(each for each in markdown(found, TODAY).splitlines() if each.startswith("- `cpus-nodes`"))
-        assert "all its nodes are drained and replaced" in line
-        assert ["would recycle the nodes of pool cpus" in each for each in found.failures] == [True]
+@pytest.mark.parametrize(
+    "change", [{"pool": {"disk_size_gb": 200}}, {"kubernetes_version": "1.36"}], ids=["disk", "kubernetes_version"]
+)
+def test_report_recycled_nodes_with_running_job_fail_with_pool_name(change: dict[str, Any]) -> None:
+    found = eks_report(change, running={"cpus": ["digits"]})
+    line = next(each for each in markdown(found, TODAY).splitlines() if each.startswith("- `cpus-nodes`"))
+    assert "all its nodes are drained and replaced" in line
+    (failure,) = found.failures
+    assert "would recycle the nodes of pool cpus" in failure
+
+
+def test_report_grown_pool_with_running_job_passes() -> None:
     grown = eks_report({"pool": {"nodes": 3}}, running={"cpus": ["digits"]})
     assert grown.failures == []
     assert "drained" not in markdown(grown, TODAY)
 
 
-def test_report_eks_change_rejected_by_aws_fails_with_key_and_advice() -> None:
-    for change, key in (
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
         ({"zones": ["us-west-2a", "us-west-2b"]}, "platform.zones"),
         ({"network": {"vpc": "10.1.0.0/16"}}, "platform.network.vpc"),
-    ):
-        (failure,) = eks_report(change).failures
-        assert key in failure
-        assert "`make down`" in failure
+    ],
+    ids=["zones", "network.vpc"],
+)
+def test_report_eks_change_rejected_by_aws_fails_with_key_and_advice(change: dict[str, Any], key: str) -> None:
+    (failure,) = eks_report(change).failures
+    assert key in failure
+    assert "`make down`" in failure
+
+
+def test_report_eks_upgrade_without_running_job_passes() -> None:
     assert eks_report({"kubernetes_version": "1.36"}).failures == []
 
 
@@ -132,12 +149,6 @@ def test_report_item_without_price_is_listed_and_fails_budget() -> None:
     assert "remove the budget" in failure
 
 
-def test_markdown_added_job_shows_its_command() -> None:
-    more = {**JOB, "name": "more", "hosts": 1, "flags": {"batch_size": 64}}
-    text = markdown(report(values(), values(jobs=[JOB, more], platform={}, pool={"nodes": 4})), TODAY)
-    assert "- more: `python -m trainer.launch -m trainer digits --batch-size=64`" in text
-
-
 def test_as_json_failed_report_has_passes_false_and_findings() -> None:
     found = as_json(report(values(), values(budget=0.1)), TODAY)
     assert found["passes"] is False
@@ -146,6 +157,21 @@ def test_as_json_failed_report_has_passes_false_and_findings() -> None:
     assert ("policy.deletion_protection", "deletionProtection") in [
         (each["code"], each["path"]) for each in found["policy"]
     ]
+
+
+def test_as_json_price_lines_add_up_to_the_total_and_have_sources() -> None:
+    found = json.loads(json.dumps(as_json(report(values(), values()), TODAY)))["price"]
+    assert sum(each["cost"]["amount"] for each in found["lines"]) == pytest.approx(found["total"]["amount"])
+    assert all(each["unit_price"]["source"].startswith("https://") for each in found["lines"])
+    assert all(each["unit_price"]["day"] <= TODAY.isoformat() for each in found["lines"])
+
+
+def test_as_json_item_without_price_has_null_cost() -> None:
+    pool = {"name": "h200", "machine_type": "p5e.48xlarge", "nodes": 1}
+    settings = {"platform": {**EKS, "pools": [pool]}, "jobs": []}
+    lines = as_json(report(settings, settings), TODAY)["price"]["lines"]
+    (unpriced,) = (each for each in lines if each["item"] == "p5e.48xlarge")
+    assert (unpriced["part"], unpriced["cost"], unpriced["unit_price"]) == ("h200", None, None)
 
 
 def test_markdown_only_recorded_changes_are_marked_uncertain() -> None:
@@ -243,13 +269,15 @@ def test_report_of_language_model_has_memory_speed_and_price_with_source() -> No
     assert high == pytest.approx(hourly * 1e9 / 3600 / (16 * slow), rel=1e-4)
 
 
-def test_report_of_language_model_in_32_bits_or_without_price_has_no_estimate_of_it() -> None:
+EXISTING = {"kind": "kubeconfig", "kubeconfig": str(KUBECONFIG), "context": "kind", "image": "example.com/trainer:1"}
+
+
+def test_estimate_of_language_model_in_32_bits_has_no_speed_and_without_price_no_price() -> None:
     language = {"name": "llm", "recipe": "language", "accelerator": "nvidia-l4", "flags": {"preset": "10m"}}
-    cluster = {"kind": "kubeconfig", "kubeconfig": str(KUBECONFIG), "context": "kind", "image": "example.com/trainer:1"}
-    (plain,) = language_estimates(parse({"platform": cluster, "jobs": [language]}))
-    assert (plain.tokens_per_second, plain.usd_per_billion_tokens) == (None, None)
+    (full,) = language_estimates(parse({"platform": EXISTING, "jobs": [language]}))
+    assert (full.tokens_per_second, full.usd_per_billion_tokens) == (None, None)
     language["flags"] = {"preset": "10m", "amp": True}
-    (amp,) = language_estimates(parse({"platform": cluster, "jobs": [language]}))
+    (amp,) = language_estimates(parse({"platform": EXISTING, "jobs": [language]}))
     assert amp.tokens_per_second
     assert amp.usd_per_billion_tokens is None
     assert "llm: no price is known, at " in amp.lines()[1]
@@ -275,8 +303,7 @@ def test_drawing_of_removed_pool_shows_it_as_deleted() -> None:
 
 
 def test_existing_cluster_has_no_drawing() -> None:
-    cluster = {"kind": "kubeconfig", "kubeconfig": str(KUBECONFIG), "context": "kind", "image": "example.com/trainer:1"}
-    existing = {"platform": cluster, "jobs": [JOB]}
+    existing = {"platform": EXISTING, "jobs": [JOB]}
     found = report(existing, existing)
     assert drawing(found.after, found.steps) == []
 

@@ -1,12 +1,10 @@
-"""Report of a job: events of metrics and logs, curves, and a page that a real browser shows without a network."""
+"""Report of a job: events of metrics and logs, restarts, curves, and a page that a browser draws without a network."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -28,7 +26,8 @@ from commands.report import (
     read_events,
 )
 from commands.report_page import page
-from tests.commands.dashboard_state import pod, stamp
+from tests.commands.browser import draw, needs_chromium
+from tests.commands.dashboard_state import BEGUN, event, pod, stamp
 
 STATE = JobState(name="digits", kind="indexed-job", state="complete", hosts=2)
 RECORD = {
@@ -43,14 +42,6 @@ RECORD = {
 }
 RESUMED_RECORD = {**RECORD, "started": "2026-11-26T10:03:00Z"}
 """Record of a job that was resumed: Kubernetes has only the time of its last start."""
-BEGUN = 1795687200.0
-
-
-def event(name: str, seconds: float, **values: Any) -> dict[str, Any]:
-    """Return an event, some seconds after the start."""
-    return {"event": name, "time": BEGUN + seconds, **values}
-
-
 EVENTS = [
     event("start", 0, device="cpu", precision="float32", model="digits-cnn/adamw"),
     *(
@@ -82,7 +73,7 @@ def job_report(**changes: Any) -> JobReport:
 
 
 @pytest.mark.parametrize("name", ["rank-0.jsonl", "rank-0/1795687200.000.jsonl"])
-def test_read_events_of_rank_0_skips_a_line_that_is_cut_off(name: str, tmp_path: Path) -> None:
+def test_read_events_of_rank_0_skips_a_truncated_line(name: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     lines = [json.dumps(each) for each in (EVENTS[1], EVENTS[0])]
     (tmp_path / name).write_text("\n".join([*lines, '{"event": "tra']), encoding="utf-8")
@@ -103,19 +94,27 @@ def test_events_of_log_have_times_and_steps() -> None:
     assert (found[1]["global_step"], found[1]["loss"]) == (10, 0.5)
 
 
-def test_curves_of_a_log_have_the_global_step_of_train_and_test_lines() -> None:
-    over_epochs = ["train step=1950/2000 epoch=40 loss=0.5", "train step=2000/2000 epoch=41 loss=0.4"]
-    over_epochs.append("test step=2000 epoch=41 loss=0.6")
-    within = [
-        "train step=1/50 epoch=40 global_step=1951 loss=0.5",
-        "train step=50/50 epoch=40 global_step=2000 loss=0.4",
-    ]
-    within.append("test epoch=40 global_step=2000 loss=0.6")
-    for lines, first in ((over_epochs, 1950), (within, 1951)):
-        found = job_report(events=events_of_log([("2026-11-26T10:00:01Z", line) for line in lines]))
-        assert found.curve("train", "loss") == [(first, 0.5), (2000, 0.4)]
-        assert found.curve("test", "loss") == [(2000, 0.6)]
-        assert "training loss at step 2,000<" in page(found)
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [
+            "train step=1950/2000 epoch=40 loss=0.5",
+            "train step=2000/2000 epoch=41 loss=0.4",
+            "test step=2000 epoch=41 loss=0.6",
+        ],
+        [
+            "train step=50/100 epoch=20 global_step=1950 loss=0.5",
+            "train step=100/100 epoch=20 global_step=2000 loss=0.4",
+            "test epoch=20 global_step=2000 loss=0.6",
+        ],
+    ],
+    ids=["steps over all epochs", "steps within an epoch"],
+)
+def test_curves_of_a_log_have_the_global_step_of_train_and_test_lines(lines: list[str]) -> None:
+    found = job_report(events=events_of_log([("2026-11-26T10:00:01Z", line) for line in lines]))
+    assert found.curve("train", "loss") == [(1950, 0.5), (2000, 0.4)]
+    assert found.curve("test", "loss") == [(2000, 0.6)]
+    assert "training loss at step 2,000<" in page(found)
 
 
 def test_events_of_log_have_the_global_step_and_ignore_the_printed_clock() -> None:
@@ -144,9 +143,9 @@ def test_page_of_events_of_a_log_shows_integers_as_integers() -> None:
 RESUMED = replace(STATE, is_resumed=True)
 
 
-def attempts_tile(text: str) -> str:
+def restarts_shown(text: str) -> str:
     """Return the number of restarts and its label on a page."""
-    found = re.search(r"<b>(\d+)</b><span>(restarts [a-z ]+)</span>", text)
+    found = re.search(r"<b>(\d+)</b><span>(restarts? [a-z ]+)</span>", text)
     return f"{found[1]} {found[2]}" if found else ""
 
 
@@ -154,20 +153,20 @@ def test_report_of_a_log_counts_restarts_since_the_last_start_of_a_stopped_job()
     lines = ["start ranks=2", "train step=1817/2000 loss=0.5"]
     events = events_of_log([(f"2026-11-26T10:00:1{second}Z", line) for second, line in enumerate(lines)])
     found = job_report(state=RESUMED, events=events)
-    assert attempts_tile(page(found)) == "0 restarts since its last start"
+    assert restarts_shown(page(found)) == "0 restarts since its last start"
     assert "attempt 1, first line at step 1817, " in page(found)
     assert "from the beginning" not in page(found)
     assert "<span>from last start to end</span>" in page(found)
     assert "in 0.50 hours since its last start" in page(found)
     assert found.as_json()["attempts_since_last_start_only"]
-    assert attempts_tile(page(job_report(events=events))) == "0 restarts and resumes"
+    assert restarts_shown(page(job_report(events=events))) == "0 restarts or resumes"
 
 
 def test_report_of_metrics_counts_all_restarts_and_resumes_of_a_stopped_job() -> None:
     found = job_report(state=RESUMED, record=RESUMED_RECORD)
-    assert (found.earlier_attempts, attempts_tile(page(found))) == (1, "1 restarts and resumes")
+    assert (found.earlier_attempts, restarts_shown(page(found))) == (1, "1 restart or resume")
     again = job_report(state=RESUMED, record=RESUMED_RECORD, restarts=1)
-    assert (again.as_json()["attempts"], attempts_tile(page(again))) == (3, "2 restarts and resumes")
+    assert (again.as_json()["attempts"], restarts_shown(page(again))) == (3, "2 restarts or resumes")
 
 
 def log_of(found: PodState) -> list[tuple[str, str]]:
@@ -190,10 +189,10 @@ def test_events_and_restarts_of_a_log_include_replaced_pods_and_ranks_restarted_
 
 def test_report_counts_a_restart_that_the_cluster_knows_before_rank_0_prints_again() -> None:
     found = job_report(events=EVENTS[:101], restarts=1)
-    assert (found.as_json()["attempts"], attempts_tile(page(found))) == (2, "1 restarts and resumes")
+    assert (found.as_json()["attempts"], restarts_shown(page(found))) == (2, "1 restart or resume")
 
 
-def test_page_leaves_out_keys_without_a_value() -> None:
+def test_page_omits_keys_without_a_value() -> None:
     record = {**RECORD, "chips": 0}
     text = page(job_report(record=record, rank_states={0: "succeeded"}, events=[EVENTS[0], event("checkpoint", 5)]))
     assert "<th>chips</th>" not in text
@@ -202,13 +201,13 @@ def test_page_leaves_out_keys_without_a_value() -> None:
     assert "<th>chips</th><td>4</td>" in page(job_report(record={**RECORD, "chips": 4}))
 
 
-def test_last_label_of_an_axis_is_inside_of_the_picture() -> None:
+def test_curves_keep_the_last_label_of_an_axis_inside_the_picture() -> None:
     drawn = curves([Series(name="loss", points=[(74_000, 2.0), (82_000, 1.0)])], unit="loss")
     assert re.search(r'<text x="748.0" y="210" text-anchor="end">82,000</text>', drawn)
     assert re.search(r'<text x="62.0" y="210" text-anchor="middle">74,000</text>', drawn)
 
 
-def test_last_events_are_those_of_each_rank_in_files_or_parts(tmp_path: Path) -> None:
+def test_last_events_of_each_rank_come_from_its_file_or_parts(tmp_path: Path) -> None:
     (tmp_path / "rank-0.jsonl").write_text(json.dumps(event("train", 3, rate=1.0)) + "\n", encoding="utf-8")
     (tmp_path / "rank-12").mkdir()
     for name, value in (("1.000.jsonl", 2.0), ("2.000.jsonl", 3.0)):
@@ -219,7 +218,7 @@ def test_last_events_are_those_of_each_rank_in_files_or_parts(tmp_path: Path) ->
     assert {rank: each["rate"] for rank, each in last_events(tmp_path).items()} == {0: 1.0, 12: 3.0}
 
 
-def test_curve_of_repeated_steps_has_the_later_run() -> None:
+def test_curve_of_repeated_steps_has_the_values_of_the_later_run() -> None:
     repeated = [event("train", 1, loss=2.0, global_step=5), event("train", 9, loss=1.0, global_step=5)]
     assert job_report(events=repeated).curve("train", "loss") == [(5.0, 1.0)]
 
@@ -254,8 +253,8 @@ def test_clock_has_the_largest_unit_that_is_needed(seconds: float, text: str) ->
     assert clock(seconds) == text
 
 
-class _Tags(HTMLParser):
-    """Open tags of a page, and its attributes that load something."""
+class Tags(HTMLParser):
+    """Unclosed tags of a page, and its attributes that load something."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,7 +275,7 @@ class _Tags(HTMLParser):
 
 
 def test_page_is_well_formed_and_loads_nothing() -> None:
-    tags = _Tags()
+    tags = Tags()
     tags.feed(page(job_report()))
     assert (tags.open, tags.loads) == ([], [])
 
@@ -307,7 +306,7 @@ def test_page_shows_goodput_by_cause_and_the_ranks_by_speed() -> None:
     ]
 
 
-def test_page_of_a_run_with_lost_steps_says_how_much() -> None:
+def test_page_of_a_run_with_repeated_steps_names_them() -> None:
     again = [event("start", 150), event("train", 160, global_step=50, loss=1.0), event("done", 161)]
     text = page(job_report(events=[*EVENTS[:101], *again]))
     assert "steps that a restart repeated" in text
@@ -322,11 +321,15 @@ def test_grid_of_many_ranks_has_one_shape_for_each_colour() -> None:
     assert rank_grid(["var(--a)"] * 5, ["a"] * 5).count("<rect") == 5
 
 
-def test_page_of_a_job_without_events_says_so_and_escapes_names() -> None:
-    state = JobState(name="digits", kind="indexed-job", state="failed", reason="<script>", hosts=1)
-    text = page(job_report(state=state, events=[], prices={}, job="<b>"))
+def test_page_of_a_job_without_events_and_price_says_so() -> None:
+    text = page(job_report(events=[], prices={}))
     assert "The job has written no metrics and printed no event." in text
     assert "This machine and its cluster have no price." in text
+
+
+def test_page_escapes_names_and_reasons() -> None:
+    state = replace(STATE, state="failed", reason="<script>")
+    text = page(job_report(state=state, job="<b>"))
     assert "<script>" not in text
     assert "&lt;b&gt;" in text
 
@@ -347,16 +350,10 @@ def test_default_file_is_next_to_the_run_record_on_this_machine() -> None:
     assert default_file(elsewhere, "digits", "digits") == Path("digits-report.html")
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no browser draws the report: chromium is not installed")
+@needs_chromium
 def test_browser_draws_the_curves_without_a_network(tmp_path: Path) -> None:
-    assert CHROMIUM is not None
     file = tmp_path / "report.html"
     file.write_text(page(job_report()), encoding="utf-8")
-    words = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
-    words += ["--virtual-time-budget=2000", "--dump-dom", f"file://{file}"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
-    assert len(re.findall(r"<polyline", done.stdout)) == 3
-    assert "Content Security Policy" not in done.stderr
+    drawn = draw(file.as_uri(), tmp_path)
+    assert drawn.stdout.count("<polyline") == 3
+    assert "Content Security Policy" not in drawn.stderr

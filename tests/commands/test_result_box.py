@@ -1,4 +1,4 @@
-"""Box at the end of a job: rows, cost, the newest checkpoint, and commands that work as typed."""
+"""Box at the end of a job: rows, width, cost, the newest checkpoint, and commands that work as typed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from commands.monitor.job_state import JobState
 from infra.make_command import COMMAND_VARIABLE
 from stack.config import parse
 from tests.commands.pull_requests import STACK
-from tests.commands.test_screen import Terminal
-from tests.unit.stack_settings import CLUSTER, JOB, KUBECONFIG, PLATFORM
+from tests.terminal import Terminal
+from tests.unit.stack_settings import CLUSTER, JOB, KUBECONFIG
 
 COMPLETE = JobState(
     name="digits",
@@ -39,6 +39,7 @@ LOCAL = parse({"platform": {"kind": "local"}, "jobs": [{"name": "digits", "recip
 
 @pytest.fixture(autouse=True)
 def _make(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name the commands of make for the default stack."""
     monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
     monkeypatch.delenv("STACK", raising=False)
 
@@ -159,10 +160,14 @@ def test_checkpoint_text_of_a_cloud_is_the_folder_of_the_bucket() -> None:
     assert checkpoint_text(bucket, "checkpoints/digits") == "gs://mine/checkpoints/digits"
 
 
-def test_job_result_of_a_script_has_the_commands_of_a_script(tmp_path: Path) -> None:
-    jobs: list[dict[str, Any]] = [{**JOB, "name": "digits"}]
-    config = parse({"platform": PLATFORM, "jobs": jobs})
+@pytest.mark.parametrize(
+    ("job", "is_script"),
+    [(JOB, False), ({"name": "digits", "image": "example.com/a:1", "script": "/a.py"}, True)],
+    ids=["recipe", "script"],
+)
+def test_job_result_has_result_and_kind_of_program(job: dict[str, Any], is_script: bool, tmp_path: Path) -> None:
+    config = parse({"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [job]})
     record = {"checkpoints": "checkpoints/digits", "usd": None}
     found = job_result(COMPLETE, "loss 0.5", config, {"bucket_url": f"file://{tmp_path}"}, record)
-    assert found.is_script == (config.jobs[0].recipe is None)
+    assert found.is_script == is_script
     assert dict(found.rows())["result"] == "loss 0.5"

@@ -16,7 +16,7 @@ def event(name: str, time: float, **values: Any) -> dict[str, Any]:
 
 
 def steps(first: int, last: int, time: float, seconds: float = 1.0) -> list[dict[str, Any]]:
-    """Return a line for each step; the first one at `time`."""
+    """Return an event for each step, the first one at `time`."""
     return [event("train", time + (step - first) * seconds, global_step=step) for step in range(first, last + 1)]
 
 
@@ -26,7 +26,7 @@ def test_run_without_interruption_waits_sets_up_and_trains() -> None:
     assert goodput(found.seconds_by_cause()) == 20
 
 
-def test_run_that_goes_on_counts_the_time_since_its_last_event() -> None:
+def test_run_in_progress_counts_the_time_since_its_last_event() -> None:
     found = times_of([event("start", 0), *steps(1, 11, 10)])
     assert found.seconds_by_cause(until=50)["training"] == 40
     assert found.seconds_by_cause()["training"] == 10
@@ -70,7 +70,7 @@ def test_time_from_a_restart_of_the_ranks_to_the_next_start_is_lost() -> None:
 
 def test_restart_of_a_script_without_a_start_line_is_lost_until_its_next_line() -> None:
     found = times_of([*steps(1, 21, 10), event("restart", 35, number=1), *steps(11, 21, 50)])
-    # Step 11, which took the second from 19 to 20, is repeated, too.
+    # Step 11, which took the time from 19 to 20, is repeated, too.
     assert found.seconds_by_cause() == {"training": 19, "lost": 31}
 
 
@@ -96,13 +96,13 @@ def test_second_restart_from_the_same_checkpoint_counts_each_lost_step_once() ->
     assert sum(each.seconds for each in found.spans()) == pytest.approx(70)
 
 
-def test_run_after_the_end_of_another_counts_no_time_between_them() -> None:
+def test_time_between_two_runs_is_stopped_and_excluded_from_goodput() -> None:
     found = times_of([event("start", 0), *steps(1, 11, 10), event("done", 20), event("start", 500), *steps(1, 11, 510)])
     assert found.seconds_by_cause() == {"set-up": 20, "training": 20, "stopped": 480}
     assert goodput(found.seconds_by_cause()) == 50
 
 
-def test_job_that_was_created_again_waits_since_its_creation_only() -> None:
+def test_recreated_job_waits_only_since_its_creation() -> None:
     found = times_of([event("start", 0), *steps(1, 11, 10), event("start", 500), *steps(12, 22, 510)], submitted=480)
     assert found.seconds_by_cause() == {"waiting": 20, "set-up": 20, "training": 20, "stopped": 460}
 
@@ -143,4 +143,7 @@ def test_short_spans_join_the_span_before_them() -> None:
     spans = [Span(0, 50, "training"), Span(50, 50.1, "saving"), Span(50.1, 99, "training"), Span(99, 100, "lost")]
     assert without_short(spans, 100) == [Span(0, 99, "training"), Span(99, 100, "lost")]
     assert without_short([], 100) == []
+
+
+def test_goodput_of_a_run_that_never_started_is_none() -> None:
     assert goodput({"stopped": 5.0}) is None

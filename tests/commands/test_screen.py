@@ -1,10 +1,9 @@
-"""Output for users: plain text without a terminal, the right lines of many ranks, a summary with advice."""
+"""Output for users: lines of many ranks, JSON, live lines, status tables, and summaries with advice."""
 
 from __future__ import annotations
 
 import io
 import json
-import re
 import subprocess
 from copy import deepcopy
 from dataclasses import replace
@@ -32,6 +31,7 @@ from commands.status import COLUMNS, Snapshot, job_rows, print_snapshot, read_sn
 from infra.local.settings import stack_cluster
 from tests.commands.test_logs import TORCHRUN
 from tests.commands.test_pod_state import API, pod
+from tests.terminal import Terminal
 
 FIRST, SECOND = (replace(pod_state(each), state="running") for each in API["pods"]["complete"])
 FAILED = replace(pod_state(pod("failed")), job="digits", exit_code=1, processes=2, runs_script=False)
@@ -67,7 +67,7 @@ def test_json_screen_prints_an_object_a_line_and_keeps_notes_apart(capsys: pytes
     assert "waiting" in capsys.readouterr().err
 
 
-def test_json_screen_of_one_rank_leaves_out_others() -> None:
+def test_json_screen_of_one_rank_omits_others() -> None:
     out = io.StringIO()
     screen = JsonScreen(out, only_rank=1)
     for host in (FIRST, SECOND):
@@ -150,15 +150,16 @@ TRAIN = "train epoch=1 step=1/9 loss=0.5 rate=10.0 global_rate=20.0 data_wait=1.
 
 def test_screen_readable_shows_rank_0_with_main_fields_and_errors_of_others() -> None:
     lines = ["noise", TRAIN.format(0), TRAIN.format(1), "RuntimeError: lost", "restart number=1 failed_rank=1"]
-    found = shown_lines(lines, 2, detail=Detail.READABLE)
-    assert found[:4] == [
+    assert shown_lines(lines, 2, detail=Detail.READABLE) == [
         "ok/0 | noise",
         "ok/0 | train epoch=1 step=1/9 loss=0.5 global_rate=20.0",
         "ok/0 | RuntimeError: lost",
         "ok/0 | restart number=1 failed_rank=1",
+        # The second host prints the same lines. The prefix of an event is its rank.
+        "ok/0 | train epoch=1 step=1/9 loss=0.5 global_rate=20.0",
+        "ok/1 | RuntimeError: lost",
+        "ok/1 | restart number=1 failed_rank=1",
     ]
-    # In this test the second host prints a line of rank 0, too.
-    assert found[5:] == ["ok/1 | RuntimeError: lost", "ok/1 | restart number=1 failed_rank=1"]
 
 
 def test_screen_all_shows_every_rank_of_many_with_all_fields() -> None:
@@ -185,7 +186,7 @@ def test_screen_on_a_terminal_cuts_events_to_its_width(
     out = Terminal()
     text = "test " + " ".join(f"measure_{number}={number}" for number in range(30))
     Screen(out, detail=detail).line(FIRST, text, 2)
-    (line,) = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    (line,) = out.lines
     assert width - len("measure_00=0") <= len(line) <= width
 
 
@@ -255,13 +256,6 @@ def test_summary_of_a_resumed_job_says_since_when_it_counts() -> None:
     assert line == "ok: complete 5 s after its last start; restarts 0 since its last start"
 
 
-def test_summary_of_language_model_has_bits_per_byte() -> None:
-    progress = Progress()
-    progress.read("done test_bits_per_byte=1.9321 best_bits_per_byte=1.9300 epochs=1 seconds=71.2 rank=0/2")
-    (line,) = summary(job_state(API["jobs"]["complete"]), [FIRST, SECOND], progress, {})
-    assert line == "ok: complete after 5 s; test 1.9321 bits per byte (best 1.9300); restarts 0"
-
-
 def test_summary_complete_job_counts_restarts_in_place() -> None:
     progress = Progress()
     progress.read("restart number=2 counted=2/3 failed_rank=1 exit_code=-9")
@@ -303,13 +297,6 @@ def test_job_rows_running_job_has_step_rate_loss_and_accuracy() -> None:
     assert "reason" not in headers
 
 
-class Terminal(io.StringIO):
-    """Output that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize("width", [80, 100, 120, 200])
 def test_status_on_a_terminal_fits_its_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -331,15 +318,16 @@ def test_status_on_a_terminal_fits_its_width(width: int, monkeypatch: pytest.Mon
         assert cell in text
 
 
-def test_status_pads_no_row_to_the_longest_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_status_pads_no_row_to_the_longest_reason(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     reason = "waits for a node that has not answered since 10:00:00 UTC"
     rows = [("a", "indexed-job", "running", *[""] * 9, each) for each in ("", reason, "short")]
-    for out in (Terminal(), io.StringIO()):
-        print_snapshot(Snapshot(nodes=[], unseen="", advice="", jobs=[], rows=rows), out)
-        plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in out.getvalue().splitlines()]
-        assert plain == [line.rstrip() for line in plain]
-        assert f"a    indexed-job  running  {reason}" in plain
+    out = Terminal() if is_terminal else io.StringIO()
+    print_snapshot(Snapshot(nodes=[], unseen="", advice="", jobs=[], rows=rows), out)
+    lines = out.lines if isinstance(out, Terminal) else out.getvalue().splitlines()
+    assert lines == [line.rstrip() for line in lines]
+    assert f"a    indexed-job  running  {reason}" in lines
 
 
 def test_status_wraps_advice_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,9 +335,8 @@ def test_status_wraps_advice_between_words(monkeypatch: pytest.MonkeyPatch) -> N
     advice = "free space on the disk of /home/someone/.cache/trainyard, then wait " * 3
     out = Terminal()
     print_snapshot(Snapshot(nodes=[], unseen="", advice=advice.strip(), jobs=[], rows=[]), out)
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in out.getvalue().splitlines()]
-    assert max(map(len, lines)) <= 80
-    assert " ".join(" ".join(lines[1:-1]).split()) == advice.strip()
+    assert max(map(len, out.lines)) <= 80
+    assert " ".join(" ".join(out.lines[1:-1]).split()) == advice.strip()
 
 
 @pytest.mark.parametrize("width", [80, 100])
@@ -358,9 +345,8 @@ def test_note_on_a_terminal_breaks_between_words(width: int, monkeypatch: pytest
     text = "digits/0 failed on local-0: exit code 1: uncaught error, or another rank failed first; " * 2
     out = Terminal()
     Screen(out).note(text.strip(), "")
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in out.getvalue().splitlines()]
-    assert max(map(len, lines)) <= width
-    assert " ".join(lines) == text.strip()
+    assert max(map(len, out.lines)) <= width
+    assert " ".join(out.lines) == text.strip()
     plain = io.StringIO()
     Screen(plain).note(text.strip())
     assert plain.getvalue() == f"{text.strip()}\n"

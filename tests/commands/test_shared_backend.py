@@ -12,13 +12,14 @@ from urllib.request import Request, urlopen
 import pytest
 
 from simulation.object_store import AUTHORIZATION, SETTINGS_KEY, running
-from tests.commands.slow_stack import Slow
+from tests.commands.slow_stack import SlowStack
 from tests.end_to_end.conftest import is_pulumi_in, processes
 
 LOCKS = ".pulumi/locks/organization/slow/dev"
 
 
 def request(url: str, method: str = "GET", body: bytes | None = None) -> str:
+    """Return the response of the object store."""
     headers = {"Authorization": AUTHORIZATION, "Content-Type": "application/octet-stream"}
     with urlopen(Request(url, body, headers, method=method), timeout=10) as answer:
         found: bytes = answer.read()
@@ -35,11 +36,11 @@ def store() -> Iterator[str]:
 
 
 @pytest.fixture
-def slow(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slow]:
-    """Yield the stack, in the bucket under the test's prefix."""
+def slow(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowStack]:
+    """Yield the slow stack in the bucket, below the test's prefix."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    found = Slow(
+    found = SlowStack(
         tmp_path, f"s3://state?endpoint={store}&s3ForcePathStyle=true&region=us-east-1&prefix={tmp_path.name}/"
     )
     found.write()
@@ -47,34 +48,35 @@ def slow(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> Iterato
     found.close()
 
 
-def has_lock(slow: Slow, store: str) -> bool:
+def has_lock(slow: SlowStack, store: str) -> bool:
+    """Return True if the bucket has a lock of the stack."""
     return LOCKS in request(f"{store}/state?list-type=2&prefix={slow.folder.name}/.pulumi/locks")
 
 
-def test_up_locked_by_another_machine_fails_with_owner(slow: Slow, store: str) -> None:
+def test_up_locked_by_another_machine_fails_with_owner(slow: SlowStack, store: str) -> None:
     owner = {"pid": 7, "username": "ann", "hostname": "elsewhere", "timestamp": "2026-11-24T10:00:00Z"}
     url = f"{store}/state/{slow.folder.name}/{LOCKS}/a.json"
     request(url, "PUT", json.dumps(owner).encode())
-    said = slow.end(slow.start(), 1)
-    assert "locked since 2026-11-24T10:00:00Z by `pulumi` (pid 7) of ann on elsewhere; wait until it ends" in said
+    output = slow.finish(slow.start(), 1)
+    assert "locked since 2026-11-24T10:00:00Z by `pulumi` (pid 7) of ann on elsewhere; wait until it ends" in output
     assert has_lock(slow, store)
 
 
-def test_up_interrupted_removes_its_lock(slow: Slow, store: str) -> None:
+def test_up_interrupted_removes_its_lock(slow: SlowStack, store: str) -> None:
     process = slow.start_and_wait()
     process.send_signal(signal.SIGINT)
-    slow.until_said(process, "still waiting for Pulumi to end")
+    slow.wait_for_output(process, "still waiting for Pulumi to end")
     (slow.folder / "end").touch()
-    assert "make up: stopped" in slow.end(process, 130)
+    assert "make up: stopped" in slow.finish(process, 130)
     assert not has_lock(slow, store)
 
 
-def test_up_locked_by_dead_process_fails_with_pid_and_cancel_command(slow: Slow, store: str) -> None:
+def test_up_locked_by_dead_process_fails_with_pid_and_cancel_command(slow: SlowStack, store: str) -> None:
     process = slow.start_and_wait()
     engine = next(pid for pid in processes() if is_pulumi_in(pid, slow.folder))
     os.kill(engine, signal.SIGKILL)
-    slow.end(process, 1)
-    said = slow.end(slow.start(), 1)
-    assert f"(pid {engine})" in said
-    assert "it is dead; remove its lock with `make shell STACK=dev` and in it `pulumi cancel" in said
+    slow.finish(process, 1)
+    output = slow.finish(slow.start(), 1)
+    assert f"(pid {engine})" in output
+    assert "it is dead; remove its lock with `make shell STACK=dev` and in it `pulumi cancel" in output
     assert has_lock(slow, store)

@@ -1,4 +1,4 @@
-"""`make shell` selects the stack for Pulumi and kubectl, so that commands need not name it."""
+"""`make shell`: it selects the stack for Pulumi and kubectl, whatever the shell's start files set."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ alias kubectl=kubecolor
 python() { command python2 "$@"; }
 PROMPT_COMMAND='PATH="$HOME/shims:$PATH"'
 """
-"""Start file that puts folders before the stack's, now and before each prompt."""
+"""Start file that puts other folders first on PATH, at once and before each prompt."""
 KUBECONFIG = {
     "clusters": [{"name": "there", "cluster": {"server": "https://127.0.0.1:1"}}],
     "users": [{"name": "me", "user": {}}],

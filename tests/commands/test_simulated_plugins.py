@@ -1,8 +1,7 @@
-"""The simulated plugins, in the place of official ones, plan the changes that a preview shows."""
+"""Plans of the simulated plugins, installed as official ones, equal the changes that a preview shows."""
 
 from __future__ import annotations
 
-import os
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ GKE: dict[str, Any] = {"kind": "gke", "project": "some-project"}
 SLICE: dict[str, Any] = {**GKE, "zone": "us-central2-b"}
 EKS: dict[str, Any] = {"kind": "eks", "name": "train", "region": "us-west-2"}
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = {
-    # Platform before, platform after, some replaced resources, some that are not.
     "range of a fabric": (
         {**GKE, "pools": [A3]},
         {**GKE, "pools": [A3], "network": {"accelerators": "10.128.0.0/16"}},
@@ -46,11 +44,12 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], set[str], set[str]]] = 
         {"cluster-eks"},
     ),
 }
+"""Platform before and after a change, some resources that it replaces, and some that it keeps."""
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a home of Pulumi in which the simulated plugins are the official ones."""
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set a home of Pulumi with the simulated plugins in place of the official ones."""
     for package in ("gcp", "aws"):
         name = f"pulumi-resource-{package}"
         folder = tmp_path / "plugins" / f"resource-{package}-v{metadata.version(f'pulumi-{package}')}"
@@ -59,17 +58,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     new_state(tmp_path / "clouds")
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path))
     monkeypatch.setenv("TRAINYARD_REHEARSAL", str(tmp_path / "clouds"))
-    return tmp_path
 
 
+@pytest.mark.usefixtures("_home")
 @pytest.mark.parametrize("change", CHANGES)
-def test_review_by_plugins_agrees_with_difference(change: str, home: Path) -> None:
-    assert os.environ["PULUMI_HOME"] == str(home)
+def test_review_by_plugins_agrees_with_difference(change: str) -> None:
     before, after, replaced, kept = CHANGES[change]
-    olds, news = (
-        record_program({"platform": before, "jobs": []}, ()),
-        record_program({"platform": after, "jobs": []}, ()),
-    )
+    olds, news = (record_program({"platform": each, "jobs": []}, ()) for each in (before, after))
     steps = difference(olds, news)
     found = review_by_plugins(olds, news, steps)
     assert (found.failures, found.missing, len(found.asked)) == ([], (), 1)

@@ -1,4 +1,4 @@
-"""Creation of a stack with the real CLI, and advice if it fails."""
+"""Pulumi's CLI for a stack: creation, kubeconfig, set-up, the provider's files, broken states, locks of others."""
 
 from __future__ import annotations
 
@@ -17,46 +17,47 @@ SALT_KEY = "encryptionsalt: v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6or
 """Salt of an unknown passphrase."""
 
 
-def test_ensure_stack_salt_of_another_checkout_raises_with_file_and_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
-    (tmp_path / "Pulumi.yaml").write_text("name: salted\nruntime: python\n", encoding="utf-8")
-    (tmp_path / "Pulumi.mine.yaml").write_text(SALT_KEY + "\n", encoding="utf-8")
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a project without resources, with its own folder backend."""
+    (tmp_path / "Pulumi.yaml").write_text("name: several\nruntime: python\n", encoding="utf-8")
+    (tmp_path / "state").mkdir()
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     monkeypatch.setattr(stack, "program_folder", lambda: tmp_path)
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{state}")
-    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "another")
+    monkeypatch.setattr(stack_files, "STATE", tmp_path)
+    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'state'}")
+    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "ours")
+    return tmp_path
+
+
+def state_of(project: Path, name: str) -> Path:
+    """Return the state file of a stack."""
+    return project / "state" / ".pulumi" / "stacks" / "several" / f"{name}.json"
+
+
+def test_ensure_stack_salt_of_another_checkout_raises_with_file_and_key(project: Path) -> None:
+    (project / "Pulumi.mine.yaml").write_text(SALT_KEY + "\n", encoding="utf-8")
     with pytest.raises(
         stack.PulumiFailed, match=r"Pulumi\.mine\.yaml: its `encryptionsalt` belongs to another checkout"
     ):
         stack.ensure_stack("mine")
 
 
-def test_ensure_stack_restores_settings_file_and_config_set_changes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = "# Ours.\nconfig:\n  salted:budget: 20\n  salted:ttl_hours: 1.50\n  salted:platform: {nodes: 2}\n"
-    settings = tmp_path / "Pulumi.mine.yaml"
+def test_ensure_stack_restores_settings_file_and_config_set_changes_it(project: Path) -> None:
+    text = "# Ours.\nconfig:\n  several:budget: 20\n  several:ttl_hours: 1.50\n  several:platform: {nodes: 2}\n"
+    settings = project / "Pulumi.mine.yaml"
     settings.write_text(text, encoding="utf-8")
-    (tmp_path / "Pulumi.yaml").write_text("name: salted\nruntime: python\n", encoding="utf-8")
-    (tmp_path / "state").mkdir()
-    monkeypatch.setattr(stack, "PROJECT", tmp_path)
-    monkeypatch.setattr(stack, "program_folder", lambda: tmp_path)
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'state'}")
-    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "ours")
     stack.ensure_stack("mine")
     assert settings.read_text(encoding="utf-8") == text
-    stack.pulumi("config", "set", "salted:budget", "30", "--stack", "mine", quiet=True)
+    stack.pulumi("config", "set", "several:budget", "30", "--stack", "mine", quiet=True)
     assert "30" in settings.read_text(encoding="utf-8"), "an explicit change stays"
 
 
 def test_kubeconfig_of_cloud_stack_writes_missing_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, ...]] = []
+    commands: list[tuple[str, ...]] = []
 
     def pulumi(*words: str, **_: object) -> str:
-        asked.append(words)
+        commands.append(words)
         return "apiVersion: v1"
 
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
@@ -67,7 +68,7 @@ def test_kubeconfig_of_cloud_stack_writes_missing_file_once(tmp_path: Path, monk
     assert path.read_text(encoding="utf-8") == "apiVersion: v1"
     assert path.stat().st_mode & 0o777 == 0o600
     stack.kubeconfig_of("dev", found)
-    assert len(asked) == 1
+    assert len(commands) == 1
 
 
 @pytest.mark.parametrize("path", ["", "/clusters/local/admin.kubeconfig", "/one:/two"])
@@ -135,23 +136,6 @@ def test_remove_provider_files_after_a_kill_leaves_other_stacks(
         (tmp_path / name / "run" / "kubeconfig1").touch()
     stack.remove_provider_files("dev")
     assert [folder.name for folder in tmp_path.iterdir()] == ["other"]
-
-
-@pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a project without resources, with its own folder backend."""
-    (tmp_path / "Pulumi.yaml").write_text("name: several\nruntime: python\n", encoding="utf-8")
-    (tmp_path / "state").mkdir()
-    monkeypatch.setattr(stack, "PROJECT", tmp_path)
-    monkeypatch.setattr(stack, "program_folder", lambda: tmp_path)
-    monkeypatch.setattr(stack_files, "STATE", tmp_path)
-    monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path / 'state'}")
-    monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "ours")
-    return tmp_path
-
-
-def state_of(project: Path, name: str) -> Path:
-    return project / "state" / ".pulumi" / "stacks" / "several" / f"{name}.json"
 
 
 @pytest.mark.parametrize("text", ["", '{"version": 3, "checkpoint": {"sta'])

@@ -1,4 +1,4 @@
-"""State files that were truncated during a write."""
+"""State files of a stack: repair of files that a crash truncated during a write, and pending operations."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ PROJECT = "trainyard"
 
 @pytest.fixture
 def state(tmp_path: Path) -> Path:
+    """Return the state file of stack `dev`, next to its backup and its attributes."""
     folder = tmp_path / ".pulumi" / "stacks" / PROJECT
     folder.mkdir(parents=True)
     for name, text in (("dev.json", '{"new": 1}'), ("dev.json.bak", '{"old": 1}'), ("dev.json.attrs", '{"a": ""}')):
@@ -38,8 +39,8 @@ def test_repair_broken_attributes_removes_them(state: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize("text", ["", '{"new": ', "\0" * 100])
 def test_repair_broken_state_uses_backup(state: Path, tmp_path: Path, text: str) -> None:
     state.write_text(text, encoding="utf-8")
-    (said,) = StateFiles(tmp_path, PROJECT, "dev").repair()
-    assert "using the state before the last write" in said
+    (message,) = StateFiles(tmp_path, PROJECT, "dev").repair()
+    assert "using the state before the last write" in message
     assert state.read_text(encoding="utf-8") == '{"old": 1}'
     assert Path(f"{state}.broken").read_text(encoding="utf-8") == text
 
@@ -47,12 +48,12 @@ def test_repair_broken_state_uses_backup(state: Path, tmp_path: Path, text: str)
 def test_repair_broken_state_and_backup_uses_newest_whole_backup_of_a_command(state: Path, tmp_path: Path) -> None:
     backups = tmp_path / ".pulumi" / "backups" / PROJECT / "dev"
     backups.mkdir(parents=True)
-    for time, text in ((1, '{"first": 1}'), (2, '{"second": 1}'), (3, '{"thi')):
-        (backups / f"dev.179556250874715130{time}.json").write_text(text, encoding="utf-8")
+    for number, text in ((1, '{"first": 1}'), (2, '{"second": 1}'), (3, '{"thi')):
+        (backups / f"dev.179556250874715130{number}.json").write_text(text, encoding="utf-8")
     for each in (state, Path(f"{state}.bak")):
         each.write_text("", encoding="utf-8")
-    (said,) = StateFiles(tmp_path, PROJECT, "dev").repair()
-    assert "at the end of an earlier command (dev.1795562508747151302.json)" in said
+    (message,) = StateFiles(tmp_path, PROJECT, "dev").repair()
+    assert "at the end of an earlier command (dev.1795562508747151302.json)" in message
     assert state.read_text(encoding="utf-8") == '{"second": 1}'
 
 

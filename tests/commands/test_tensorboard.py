@@ -1,4 +1,4 @@
-"""`make tensorboard` serves the trainer's events: the real server over a bucket with a curve."""
+"""`make tensorboard`: the real server over a bucket with a curve, its log folder, missing stacks, ports in use."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_log_folder_local_bucket_is_a_path_and_remote_is_a_url(bucket: str, job:
     assert log_folder(bucket, job) == expected
 
 
-def test_main_stack_not_up_raises_with_make_up_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_tensorboard_of_a_stack_that_is_not_up_names_make_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STACK", "gke-tpu")
     with pytest.raises(StackNotFound, match="stack gke-tpu is not up; run `make up STACK=gke-tpu`"):
         serve_tensorboard()

@@ -1,4 +1,4 @@
-"""Jobs that `make up` does not follow, and the stack outputs that it prints."""
+"""`make up`: jobs that it does not follow, failed installations of packages, and the outputs that it prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leftovers of a destroyed stack: the clouds' listings, ownership of each resource, and the receipt."""
+"""`make verify-empty`: listings of every kind, ownership of each resource, and the receipt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from infra.naming import cloud_labels
 from simulation.cloud import checking
 from simulation.cloud.checking import KINDS
 from simulation.cloud.model import Record, edit_state, new_state
-from tests.commands.platforms import cloud, eks, gke, known
+from tests.commands.platforms import cloud, eks, gke, ownership_of
 
 UNLISTED_TYPES = {
     "gcp:projects/service:Service": "stays enabled for others in the project",
@@ -56,9 +56,15 @@ TYPES_OF_EVERY_STACK = {
         "gcp:storage/bucket:Bucket",
     },
     "eks": {
-        *(f"aws:ec2/{name[0].lower()}{name[1:]}:{name}" for name in ("Eip", "InternetGateway", "LaunchTemplate")),
-        *(f"aws:ec2/{name[0].lower()}{name[1:]}:{name}" for name in ("NatGateway", "RouteTable", "SecurityGroup")),
-        *(f"aws:ec2/{name[0].lower()}{name[1:]}:{name}" for name in ("Subnet", "Vpc", "VpcEndpoint")),
+        "aws:ec2/eip:Eip",
+        "aws:ec2/internetGateway:InternetGateway",
+        "aws:ec2/launchTemplate:LaunchTemplate",
+        "aws:ec2/natGateway:NatGateway",
+        "aws:ec2/routeTable:RouteTable",
+        "aws:ec2/securityGroup:SecurityGroup",
+        "aws:ec2/subnet:Subnet",
+        "aws:ec2/vpc:Vpc",
+        "aws:ec2/vpcEndpoint:VpcEndpoint",
         "aws:cloudwatch/logGroup:LogGroup",
         "aws:ecr/repository:Repository",
         "aws:eks/cluster:Cluster",
@@ -94,11 +100,6 @@ def add_records(folder: Path, platform: GkeConfig | EksConfig, records: Iterable
             state.resources[record.key] = record
 
 
-def declared_records(platform: GkeConfig | EksConfig) -> list[recorded.Record]:
-    """Return the resources that a platform declares in its cloud."""
-    return recorded.run(cloud(platform).declare).records
-
-
 P4D = {"name": "gpus", "machine_type": "p4d.24xlarge", "nodes": 2}
 A3 = {"name": "gpus", "machine_type": "a3-highgpu-8g"}
 V7X = {"name": "tpus", "accelerator": "v7x", "topology": "2x4x4"}
@@ -118,26 +119,24 @@ def test_verify_reports_each_leak_but_no_resource_of_a_stack_with_longer_name(
 ) -> None:
     first, second = (make(name, bucket={"keep": False}, **more) for name in ("a", "a-2"))
     found, others = (
-        [each for each in declared_records(platform) if each.type in KIND_OF] for platform in (first, second)
+        [each for each in recorded.run(cloud(platform).declare).records if each.type in KIND_OF]
+        for platform in (first, second)
     )
     assert {each.type for each in found} >= TYPES_OF_EVERY_STACK[first.kind] | types
+    folder = tmp_path / "clouds"
     for each in found:
-        folder = new_cloud(tmp_path)
+        new_state(folder)
         add_records(folder, second, others)
-        assert verify("a", cloud(first), "simulated", simulated(folder), known(first)).left == ()
+        assert verify("a", cloud(first), "simulated", simulated(folder), ownership_of(first)).left == ()
         add_records(folder, first, [each])
-        (left,) = verify("a", cloud(first), "simulated", simulated(folder), known(first)).left
+        (left,) = verify("a", cloud(first), "simulated", simulated(folder), ownership_of(first)).left
         assert left.startswith(f"{KIND_OF[each.type]} "), each
-    assert len(verify("a-2", cloud(second), "simulated", simulated(folder), known(second)).left) == len(others)
-
-
-def new_cloud(folder: Path) -> Path:
-    new_state(folder / "clouds")
-    return folder / "clouds"
+    assert len(verify("a-2", cloud(second), "simulated", simulated(folder), ownership_of(second)).left) == len(others)
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a project with a stack on Google Cloud and a simulated cloud without resources."""
     platform = {"kind": "gke", "project": "some-project", "name": "gke-dist", "pools": []}
     settings = {"trainyard:platform": platform, "trainyard:jobs": []}
     (tmp_path / "Pulumi.dev.yaml").write_text(json.dumps({"config": settings}), encoding="utf-8")
@@ -147,12 +146,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def add_resource(project: Path, kind: str, name: str) -> None:
+    """Add a resource to the simulated cloud."""
     record = Record(id=name, type=kind, urn="urn", inputs={}, outputs={"name": name})
     with edit_state(project / "clouds") as state:
         state.resources[record.key] = record
 
 
 def run(project: Path) -> tuple[int, dict[str, object]]:
+    """Return the exit status and the receipt of the command."""
     status = main(["--stack", "dev", "--simulated", str(project / "clouds"), "--output", str(project / "receipt.json")])
     return status, json.loads((project / "receipt.json").read_text(encoding="utf-8"))
 
@@ -213,7 +214,7 @@ def test_verify_empty_without_gcloud_fails(
     ],
 )
 def test_gke_ownership_by_name_matches_only_the_stacks_names(kind: str, name: str, is_owned: bool) -> None:
-    assert known(gke("a")).has(CloudResource(kind=kind, name=name, labels={}), ()) == is_owned
+    assert ownership_of(gke("a")).has(CloudResource(kind=kind, name=name, labels={}), ()) == is_owned
 
 
 @pytest.mark.parametrize(
@@ -226,27 +227,26 @@ def test_gke_ownership_by_name_matches_only_the_stacks_names(kind: str, name: st
         ({"part-of": "trainyard"}, False),
     ],
 )
-def test_gke_ownership_label_overrides_name(labels: dict[str, str], is_owned: bool) -> None:
-    assert known(gke("a")).has(CloudResource(kind="disk", name="pvc-0f8d", labels=labels), ()) == is_owned
+def test_gke_ownership_by_label_matches_only_the_stacks_labels(labels: dict[str, str], is_owned: bool) -> None:
+    assert ownership_of(gke("a")).has(CloudResource(kind="disk", name="pvc-0f8d", labels=labels), ()) == is_owned
+
+
+def test_gke_ownership_label_overrides_name() -> None:
     named = CloudResource(kind="cluster", name="a", labels={"trainyard-cluster": "a-2"})
-    assert not known(gke("a")).has(named, ())
+    assert not ownership_of(gke("a")).has(named, ())
 
 
 @pytest.mark.parametrize(("network", "is_owned"), [("a", True), ("a-2", False)])
 def test_gke_ownership_by_network_matches_only_the_stacks_network(network: str, is_owned: bool) -> None:
     url = f"https://www.googleapis.com/compute/v1/projects/p-12345/global/networks/{network}"
     rule = CloudResource(kind="endpoint group", name="k8s1-5f3c", labels={}, facts={"network": url})
-    assert known(gke("a")).has(rule, ()) == is_owned
+    assert ownership_of(gke("a")).has(rule, ()) == is_owned
 
 
 def test_gke_ownership_matches_names_shortened_by_gke() -> None:
-    long = "training-of-the-large-model"
-    assert known(gke(long)).has(
-        CloudResource(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
-    )
-    assert not known(gke("training")).has(
-        CloudResource(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={}), ()
-    )
+    group = CloudResource(kind="instance group", name="gke-training-of-the-larg-gpus-3f2a91bc-grp", labels={})
+    assert ownership_of(gke("training-of-the-large-model")).has(group, ())
+    assert not ownership_of(gke("training")).has(group, ())
 
 
 @pytest.mark.parametrize(
@@ -278,4 +278,4 @@ def test_gke_ownership_matches_names_shortened_by_gke() -> None:
 def test_eks_ownership_by_name_and_label_matches_only_the_stacks(
     kind: str, name: str, labels: dict[str, str], is_owned: bool
 ) -> None:
-    assert known(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == is_owned
+    assert ownership_of(eks("a")).has(CloudResource(kind=kind, name=name, labels=labels), ()) == is_owned

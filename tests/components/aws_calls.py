@@ -1,7 +1,7 @@
-"""Calls to AWS by which the provider creates each resource of a recorded EKS stack, for botocore.
+"""Calls to AWS with which the provider creates each resource of a recorded EKS stack, for botocore.
 
-Each follows its type's create function in hashicorp/terraform-provider-aws internal/service. Calls refer to other
-resources by their ids in the recording; `make_calls.py` replaces these by the real ones.
+The calls of a type follow its create function in hashicorp/terraform-provider-aws internal/service. Calls refer to
+other resources by their ids in the recording. `make_calls.py` replaces these by the real ids.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def calls_of(records: Iterable[Record]) -> list[Call]:
 
 
 def upper(value: Any) -> Any:
-    """Return a value with EC2's spelling of its keys: `volumeSize` becomes `VolumeSize`."""
+    """Return a value with its keys in EC2's spelling: `volumeSize` becomes `VolumeSize`."""
     if isinstance(value, dict):
         return {key[0].upper() + key[1:]: upper(each) for key, each in value.items()}
     return [upper(each) for each in value] if isinstance(value, list) else value
 
 
 def whole(value: Any) -> Any:
-    """Return a value with its whole numbers as integers. A recording has floats, as Pulumi's wire format does."""
+    """Return a value with its whole numbers as integers. Pulumi's wire format, and so a recording, has only floats."""
     if isinstance(value, dict):
         return {key: whole(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -285,7 +285,7 @@ def _addon(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _same(service: str, operation: str) -> Callable[[Record, Inputs], Iterator[Call]]:
-    """Return calls whose parameters have the inputs' names."""
+    """Return the function of a type whose only call has the inputs as parameters."""
 
     def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
         yield call(service, operation, **inputs)
@@ -293,8 +293,8 @@ def _same(service: str, operation: str) -> Callable[[Record, Inputs], Iterator[C
     return calls
 
 
-def _bucket(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    name = inputs.get("bucket") or f"{_record.name}-0123456"
+def _bucket(record: Record, inputs: Inputs) -> Iterator[Call]:
+    name = inputs.get("bucket") or f"{record.name}-0123456"
     yield call("s3", "create_bucket", Bucket=name, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
 
 
@@ -326,7 +326,7 @@ def _encryption(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _bucket_part(operation: str, parameter: str, key: str = "") -> Callable[[Record, Inputs], Iterator[Call]]:
-    """Return calls that set one property of a bucket."""
+    """Return the function of a type whose only call sets one property of a bucket."""
 
     def calls(_record: Record, inputs: Inputs) -> Iterator[Call]:
         value = inputs[key] if key else {name: each for name, each in inputs.items() if name != "bucket"}

@@ -28,13 +28,13 @@ SCHEMAS: Mapping[str, tuple[str, str]] = {
 """Pulumi's type -> API with version, schema of the creation's body."""
 
 OMITTED_FIELDS: Mapping[str, tuple[str, ...]] = {
-    # In the URL, or used only by the provider.
     "gcp:artifactregistry/repository:Repository": ("location", "repositoryId"),
     "gcp:compute/routerNat:RouterNat": ("region", "router"),
     "gcp:container/cluster:Cluster": ("deletionProtection", "networkingMode", "removeDefaultNodePool"),
     "gcp:container/nodePool:NodePool": ("cluster", "location"),
     "gcp:storage/bucket:Bucket": ("forceDestroy",),
 }
+"""Pulumi's type -> inputs that are in the URL, or that only the provider uses."""
 
 RENAMED_FIELDS: Mapping[str, Mapping[str, str]] = {
     "gcp:compute/firewall:Firewall": {"allows": "allowed", "allows.protocol": "allows.IPProtocol"},
@@ -79,7 +79,7 @@ def body(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         found["cleanupPolicies"] = {each["id"]: each for each in found.get("cleanupPolicies", [])}
     moves = RENAMED_FIELDS.get(kind, {})
     for old in sorted(moves, key=lambda path: -path.count(".")):
-        found = _moved(found, old.split("."), moves[old].split("."))
+        found = _move(found, old.split("."), moves[old].split("."))
     if kind.endswith("Cluster"):
         exclusions = found["maintenancePolicy"].pop("maintenanceExclusions", [])
         found["maintenancePolicy"]["window"]["maintenanceExclusions"] = {
@@ -92,35 +92,37 @@ def body(kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _moved(value: Any, old: list[str], new: list[str]) -> Any:
-    """Return a copy with a field at another place. This applies to each element of a list."""
+def _move(value: Any, old: list[str], new: list[str]) -> Any:
+    """Return a copy with a field moved from one path to another, in each element of a list."""
     if isinstance(value, list):
-        return [_moved(each, old, new) for each in value]
+        return [_move(each, old, new) for each in value]
     if not isinstance(value, dict) or old[0] not in value:
         return value
     found = dict(value)
     if len(old) > 1 and len(new) > 1 and old[0] == new[0]:
-        found[old[0]] = _moved(found[old[0]], old[1:], new[1:])
+        found[old[0]] = _move(found[old[0]], old[1:], new[1:])
         return found
-    found, moved = _taken(found, old)
-    return _with(found, new, moved) if moved is not None else value
+    found, moved = _pop(found, old)
+    return _insert(found, new, moved) if moved is not None else value
 
 
-def _taken(value: dict[str, Any], path: list[str]) -> tuple[dict[str, Any], Any]:
+def _pop(value: dict[str, Any], path: list[str]) -> tuple[dict[str, Any], Any]:
+    """Return a copy without the field at a path and without parents that this empties, and the field's value."""
     found = dict(value)
     if len(path) == 1:
         return found, found.pop(path[0], None)
-    inner, moved = _taken(found[path[0]], path[1:])
+    inner, popped = _pop(found[path[0]], path[1:])
     found[path[0]] = inner
     if not inner:
         del found[path[0]]
-    return found, moved
+    return found, popped
 
 
-def _with(value: dict[str, Any], path: list[str], moved: Any) -> dict[str, Any]:
+def _insert(value: dict[str, Any], path: list[str], inserted: Any) -> dict[str, Any]:
+    """Return a copy with a value at a path."""
     if len(path) == 1:
-        return {**value, path[0]: moved}
-    return {**value, path[0]: _with(value.get(path[0], {}), path[1:], moved)}
+        return {**value, path[0]: inserted}
+    return {**value, path[0]: _insert(value.get(path[0], {}), path[1:], inserted)}
 
 
 BOOLEAN_WORDS = ("TRUE", "FALSE")

@@ -1,7 +1,7 @@
-"""Make the calls of each stack on standard input through botocore against moto, in the object stores' environment.
+"""Program that makes the calls of each stack on standard input through botocore against moto.
 
-Writes JSON for each stack: the number of calls that moto accepted, the rejections of botocore or moto, and the
-operations that moto does not implement, whose parameters botocore still checks.
+It runs in the object stores' environment. It writes JSON for each stack: the number of calls that moto accepted, the
+rejections of botocore or moto, and the operations that moto does not implement. botocore checks their parameters too.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def at(found: Any, path: str) -> Any:
+def value_at(response: Any, path: str) -> Any:
     """Return the value at a path of a response."""
     for key in path.split("."):
-        found = found[int(key)] if isinstance(found, list) else found[key]
-    return found
+        response = response[int(key)] if isinstance(response, list) else response[key]
+    return response
 
 
-def filled(value: Any, known: dict[str, str]) -> Any:
+def with_real_ids(value: Any, ids: dict[str, str]) -> Any:
     """Return a parameter with the real ids, also inside texts such as policies."""
     if isinstance(value, dict):
-        return {key: filled(each, known) for key, each in value.items()}
+        return {key: with_real_ids(each, ids) for key, each in value.items()}
     if isinstance(value, list):
-        return [filled(each, known) for each in value]
+        return [with_real_ids(each, ids) for each in value]
     if isinstance(value, str):
-        for name in sorted(known, key=len, reverse=True):
-            value = value.replace(name, known[name])
+        for name in sorted(ids, key=len, reverse=True):
+            value = value.replace(name, ids[name])
     return value
 
 
-def unknown_words(shape: Any, value: Any, where: str) -> Iterator[str]:
-    """Yield texts that are not in their enumeration, which botocore does not check."""
+def enum_problems(shape: Any, value: Any, path: str) -> Iterator[str]:
+    """Yield a problem for each value outside its enumeration, which botocore does not check."""
     if shape.type_name == "structure":
         for key, each in value.items():
-            yield from unknown_words(shape.members[key], each, f"{where}.{key}")
+            yield from enum_problems(shape.members[key], each, f"{path}.{key}")
     elif shape.type_name == "list":
         for index, each in enumerate(value):
-            yield from unknown_words(shape.member, each, f"{where}[{index}]")
+            yield from enum_problems(shape.member, each, f"{path}[{index}]")
     elif shape.type_name == "map":
         for key, each in value.items():
-            yield from unknown_words(shape.value, each, f"{where}.{key}")
+            yield from enum_problems(shape.value, each, f"{path}.{key}")
     elif shape.type_name == "string" and shape.enum and value not in shape.enum:
-        yield f"{where}: {value!r} is not one of AWS's words"
+        yield f"{path}: {value!r} is not one of {', '.join(shape.enum)}"
 
 
 def make(calls: list[dict[str, Any]]) -> dict[str, Any]:
@@ -55,18 +55,18 @@ def make(calls: list[dict[str, Any]]) -> dict[str, Any]:
     from moto import mock_aws
 
     config = {"core": {"mock_credentials": True}, "iam": {"load_aws_managed_policies": True}}
-    rejected, missing, known = list[str](), set[str](), dict[str, str]()
+    rejected, missing, ids = list[str](), set[str](), dict[str, str]()
     accepted = 0
     with mock_aws(config=config):
         clients = {name: boto3.client(name, region_name="us-west-2") for name in {each["service"] for each in calls}}
         for each in calls:
             client, name = clients[each["service"]], f"{each['service']}.{each['operation']}"
-            parameters = filled(each["parameters"], known)
+            parameters = with_real_ids(each["parameters"], ids)
             operation = client.meta.method_to_api_mapping[each["operation"]]
             shape = client.meta.service_model.operation_model(operation).input_shape
-            wrong = ParamValidator().validate(parameters, shape).generate_report()
-            if wrong := wrong or "; ".join(unknown_words(shape, parameters, name)):
-                rejected.append(f"{name}: {wrong}")
+            report = ParamValidator().validate(parameters, shape).generate_report()
+            if problem := report or "; ".join(enum_problems(shape, parameters, name)):
+                rejected.append(f"{name}: {problem}")
                 continue
             try:
                 response = getattr(client, each["operation"])(**parameters)
@@ -79,7 +79,7 @@ def make(calls: list[dict[str, Any]]) -> dict[str, Any]:
                     rejected.append(f"{name}: {error}")
             else:
                 accepted += 1
-                known |= {mock: str(at(response, path)) for mock, path in each["gives"].items()}
+                ids |= {mock: str(value_at(response, path)) for mock, path in each["gives"].items()}
     return {"accepted": accepted, "rejected": rejected, "missing": sorted(missing)}
 
 

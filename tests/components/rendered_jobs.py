@@ -19,20 +19,20 @@ def values_of(kind: JobKind) -> dict[str, Any]:
 
 
 def spec(values: dict[str, Any] = EVERY_KEY, /, **changes: Any) -> JobSpec:
-    """Return a job with every key set."""
+    """Return the spec of a job, by default with every key set."""
     return JobSpec.model_validate({**values, **changes})
 
 
 def main_object(
     values: dict[str, Any] = EVERY_KEY, placement: Placement = ON_CLAIM, /, **changes: Any
 ) -> dict[str, Any]:
-    """Return the object that is the job."""
+    """Return the object of the job itself, such as a Job or a JobSet."""
     kinds = {"Job", *(kind.resource.kind for kind in ALL_KINDS.values() if kind.resource)}
     return next(each for each in manifests(spec(values, **changes), placement) if each["kind"] in kinds)
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """Return the Job of a spec."""
+    """Return the Job of a spec with every key set."""
     return main_object(EVERY_KEY, ON_CLAIM, **changes)
 
 

@@ -112,8 +112,8 @@ def test_gke_roles_are_minimal(engine: RecordingEngine) -> None:
 def test_gke_job_account_is_limited_to_bucket(engine: RecordingEngine) -> None:
     (annotated,) = engine.of_type(":ServiceAccount")
     account = annotated.inputs["metadata"]["annotations"]["iam.gke.io/gcp-service-account"]
-    own = [record for record in bindings(engine) if account in record.inputs["member"]]
-    assert [(record.inputs["bucket"], record.inputs["role"]) for record in own] == [
+    granted = [record for record in bindings(engine) if account in record.inputs["member"]]
+    assert [(record.inputs["bucket"], record.inputs["role"]) for record in granted] == [
         ("gke-dist-bucket-0123456", "roles/storage.objectUser")
     ]
     (user,) = engine.of_type("serviceaccount/iAMMember:IAMMember")
@@ -129,10 +129,10 @@ def test_gke_bucket_is_private_and_retained(engine: RecordingEngine) -> None:
     assert bucket.inputs["softDeletePolicy"] == {"retentionDurationSeconds": 7 * 86400}
     assert bucket.inputs["forceDestroy"] is False
     assert engine.requests[bucket.name].retainOnDelete is True
-    gone = graph(gke(bucket={"keep": False}))[0]
-    (bucket,) = gone.of_type("bucket:Bucket")
+    deleting = graph(gke(bucket={"keep": False}))[0]
+    (bucket,) = deleting.of_type("bucket:Bucket")
     assert bucket.inputs["forceDestroy"] is True
-    assert gone.requests[bucket.name].retainOnDelete is False
+    assert deleting.requests[bucket.name].retainOnDelete is False
 
 
 def test_gke_bucket_deletes_checkpoints_only_with_checkpoint_days() -> None:
@@ -159,14 +159,11 @@ def test_gke_secrets_are_encrypted_with_given_key() -> None:
 
 
 def test_gke_resources_are_created_in_order(engine: RecordingEngine) -> None:
-    def needs(name: str) -> set[str]:
-        return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
-
-    assert "system-nodes" in needs("gpus-nodes")
-    assert {"network-nat", "network-subnet", "nodes-role"} <= needs("cluster-control-plane")
-    assert "cluster-control-plane" in needs("system-nodes")
-    assert "system-nodes" in needs("kubernetes")
-    assert any(name.startswith("services-") for name in needs("network-vpc"))
+    assert "system-nodes" in engine.dependencies("gpus-nodes")
+    assert {"network-nat", "network-subnet", "nodes-role"} <= engine.dependencies("cluster-control-plane")
+    assert "cluster-control-plane" in engine.dependencies("system-nodes")
+    assert "system-nodes" in engine.dependencies("kubernetes")
+    assert any(name.startswith("services-") for name in engine.dependencies("network-vpc"))
 
 
 def test_gke_objects_are_deleted_with_cluster() -> None:
@@ -218,8 +215,8 @@ def test_gke_pool_is_deleted_before_replacement(engine: RecordingEngine) -> None
 
 def pod_on(platform: dict[str, Any], **job: Any) -> dict[str, Any]:
     """Return the pod of a job of two hosts."""
-    what = {} if "script" in job else {"recipe": "digits"}
-    engine, _ = graph(platform, [{"name": "a", "hosts": 2, **what, **job}])
+    program = {} if "script" in job else {"recipe": "digits"}
+    engine, _ = graph(platform, [{"name": "a", "hosts": 2, **program, **job}])
     (record,) = engine.of_type("batch/v1:Job")
     found: dict[str, Any] = record.inputs["spec"]["template"]["spec"]
     return found
@@ -275,23 +272,29 @@ def test_gke_job_with_rdma_sources_nccl_environment_script(machine: str, gpu: st
     assert namespace.inputs["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_gke_job_without_rdma_runs_python_directly() -> None:
-    for machine, gpu in (("a3-highgpu-8g", "nvidia-h100-80gb"), ("n1-standard-4", "nvidia-tesla-t4")):
-        platform = gke({"machine_type": machine, "accelerator": gpu})
-        (container,) = pod_on(platform, accelerator=gpu, accelerators_per_host=2)["containers"]
-        assert container["command"] == ["python"]
-        assert graph(platform)[0].of_type(":PersistentVolume") == []
+@pytest.mark.parametrize(
+    ("machine", "gpu"), [("a3-highgpu-8g", "nvidia-h100-80gb"), ("n1-standard-4", "nvidia-tesla-t4")]
+)
+def test_gke_job_without_rdma_runs_python_directly(machine: str, gpu: str) -> None:
+    platform = gke({"machine_type": machine, "accelerator": gpu})
+    (container,) = pod_on(platform, accelerator=gpu, accelerators_per_host=2)["containers"]
+    assert container["command"] == ["python"]
+    assert graph(platform)[0].of_type(":PersistentVolume") == []
 
 
-def test_gke_job_of_trainer_image_finds_driver() -> None:
-    found = {"name": "LD_LIBRARY_PATH", "value": "/usr/local/nvidia/lib64"}
-    gpus = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
-    assert found in pod_on(gke(), **gpus)["containers"][0]["env"]
-    # A user's image may search more paths and sets them itself.
-    theirs = pod_on(gke(), **gpus, image="example.com/a:1", script="train.py")
-    assert "LD_LIBRARY_PATH" not in {each["name"] for each in theirs["containers"][0]["env"]}
-    own = pod_on(gke(), **gpus, environment={"LD_LIBRARY_PATH": "/opt"})["containers"][0]["env"]
-    assert [each["value"] for each in own if each["name"] == "LD_LIBRARY_PATH"] == ["/opt"]
+@pytest.mark.parametrize(
+    ("job", "paths"),
+    [
+        ({}, ["/usr/local/nvidia/lib64"]),
+        ({"environment": {"LD_LIBRARY_PATH": "/opt"}}, ["/opt"]),
+        # A user's image may search more paths and sets them itself.
+        ({"image": "example.com/a:1", "script": "train.py"}, []),
+    ],
+    ids=["trainer image", "path of the user", "image of the user"],
+)
+def test_gke_job_of_trainer_image_finds_driver(job: dict[str, Any], paths: list[str]) -> None:
+    (container,) = pod_on(gke(), accelerator="nvidia-tesla-t4", accelerators_per_host=2, **job)["containers"]
+    assert [each["value"] for each in container["env"] if each["name"] == "LD_LIBRARY_PATH"] == paths
 
 
 def test_gke_tpu_job_runs_xla_image() -> None:

@@ -18,16 +18,18 @@ def cluster_of(engine: RecordingEngine) -> dict[str, Any]:
     return record.inputs
 
 
-def test_gke_pool_multi_host_slice() -> None:
+def test_gke_pool_of_multi_host_slice_has_topology_and_hosts() -> None:
     found = pool(**TPU_V4, capacity="spot")
     assert found["placementPolicy"] == {"type": "COMPACT", "tpuTopology": "2x2x4"}
     assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (4, "ct4p-hightpu-4t")
     assert found["nodeConfig"]["spot"] is True
     assert found["nodeLocations"] == ["us-central2-b"]
-    # Another host type needs no GPU, and this zone has no E2.
     assert "guestAccelerators" not in found["nodeConfig"]
-    (record,) = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"))[0].of_type("cluster:Cluster")
-    assert record.inputs["nodeConfig"]["machineType"] == "n1-standard-8"
+
+
+def test_gke_cluster_in_a_zone_without_e2_has_n1_nodes() -> None:
+    engine, _ = graph(gke({"accelerator": "v4-32"}, zone="us-central2-b"))
+    assert cluster_of(engine)["nodeConfig"]["machineType"] == "n1-standard-8"
 
 
 def test_gke_pool_autoscaled_slice_sets_zonal_limits() -> None:
@@ -39,8 +41,9 @@ def test_gke_pool_autoscaled_slice_sets_zonal_limits() -> None:
 
 def test_gke_pool_autoscaled_starts_within_maximum() -> None:
     zones = ["us-central1-a", "us-central1-b"]
-    at_first = {least: pool(nodes=3, min_nodes=least, zones=zones)["initialNodeCount"] for least in range(4)}
-    assert at_first == {0: 0, 1: 1, 2: 1, 3: 1}
+    initial = {minimum: pool(nodes=3, min_nodes=minimum, zones=zones)["initialNodeCount"] for minimum in range(4)}
+    # GKE counts the initial nodes of each zone.
+    assert initial == {0: 0, 1: 1, 2: 1, 3: 1}
 
 
 def test_gke_pool_single_host_slice_has_no_topology() -> None:
@@ -49,7 +52,7 @@ def test_gke_pool_single_host_slice_has_no_topology() -> None:
     assert (found["nodeCount"], found["nodeConfig"]["machineType"]) == (3, "ct5lp-hightpu-8t")
 
 
-def test_gke_pool_per_multi_host_slice() -> None:
+def test_gke_multi_host_slices_have_one_pool_each() -> None:
     found = pools(gke({"accelerator": "v6e-16", "slices": 2}, zone="us-east5-a"))
     assert {name: inputs["nodeCount"] for name, inputs in found.items()} == {"pool-0-0": 4, "pool-0-1": 4}
 
@@ -171,9 +174,9 @@ def test_gke_fabric_pool_depends_on_networks_through_cluster() -> None:
     subnets = {urn.rpartition("::")[2] for urn in depends["cluster"].urns if ":Subnetwork::" in urn}
     assert subnets == {f"fabric-gpu-nic-{index}" for index in range(8)}
     (found,) = pools(gke({"machine_type": "a3-megagpu-8g"})).values()
-    named = found["networkConfig"]["additionalNodeNetworkConfigs"]
-    made = {record.inputs["name"] for record in engine.of_type("subnetwork:Subnetwork") if "fabric" in record.name}
-    assert {each["subnetwork"] for each in named} == made
+    configs = found["networkConfig"]["additionalNodeNetworkConfigs"]
+    created = {record.inputs["name"] for record in engine.of_type("subnetwork:Subnetwork") if "fabric" in record.name}
+    assert {each["subnetwork"] for each in configs} == created
 
 
 def test_gke_fabric_firewall_is_replaced_with_network() -> None:

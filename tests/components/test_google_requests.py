@@ -1,4 +1,4 @@
-"""The requests of GKE stacks contain only fields and words of Google's discovery documents."""
+"""Requests of GKE stacks: only fields and values that Google's discovery documents have."""
 
 from __future__ import annotations
 

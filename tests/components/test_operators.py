@@ -1,4 +1,4 @@
-"""Operators component: its objects of a release, their order, and the permissions of its pods."""
+"""Operators component: objects of each release, their order, webhooks, and the pods of the controllers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,10 @@ from infra.operator_releases import RELEASES, REQUEST, save_objects
 from infra.operators import Operators, OperatorsArgs
 from settings.kubernetes_values import parse_cpu, parse_memory
 from settings.types import OPERATORS_NAMESPACE
-from tests.operator_objects import objects_of, save_operator_objects
+from tests.operator_objects import objects_of
 from tests.recording import RecordingEngine, run
 
-
-@pytest.fixture(autouse=True)
-def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Provide a cache with the objects of every operator."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    save_operator_objects()
+pytestmark = pytest.mark.usefixtures("operator_objects")
 
 
 def operator_graph(*names: str, **others: Any) -> RecordingEngine:
@@ -44,21 +39,16 @@ def pod(name: str, **others: Any) -> dict[str, Any]:
     return found
 
 
-def dependencies(engine: RecordingEngine, name: str) -> set[str]:
-    """Return the names of the resources that a resource depends on."""
-    return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
-
-
 def test_operators_requirements_are_installed_first() -> None:
     engine = operator_graph("trainer")
     assert {each.name for each in engine.of_type("infra:Operator")} == {"operators-jobset", "operators-trainer"}
-    assert "operators-jobset-controller" in dependencies(engine, "operators-trainer-controller")
+    assert "operators-jobset-controller" in engine.dependencies("operators-trainer-controller")
 
 
 def test_operator_controller_depends_on_its_objects() -> None:
     before = {"jobsets", "account", "role", "binding", "certificate", "webhooks"}
     engine = operator_graph("jobset")
-    assert dependencies(engine, "operators-jobset-controller") >= {f"operators-jobset-{each}" for each in before}
+    assert engine.dependencies("operators-jobset-controller") >= {f"operators-jobset-{each}" for each in before}
 
 
 def test_operator_webhooks_wait_for_certificate() -> None:
@@ -71,8 +61,8 @@ def test_operator_webhooks_wait_for_certificate() -> None:
         annotations = each.inputs["metadata"]["annotations"]
         assert annotations == {"pulumi.com/waitFor": "jsonpath={.webhooks[0].clientConfig.caBundle}"}
         assert "service" in each.inputs["webhooks"][0]["clientConfig"]
-        own = each.name.rpartition("-")[0]
-        assert each.name not in dependencies(engine, f"{own}-controller")
+        operator = each.name.rpartition("-")[0]
+        assert each.name not in engine.dependencies(f"{operator}-controller")
 
 
 def test_operator_webhook_refers_to_its_service() -> None:
@@ -110,7 +100,7 @@ def test_training_operators_share_one_certificate() -> None:
     mounted = [each["secret"]["secretName"] for found in volumes for each in found if "secret" in each]
     assert mounted == [secret.inputs["metadata"]["name"]] * 2
     # The first controller fills the shared Secret, so the second must start after it.
-    before = dependencies(engine, "operators-training-operator-mxjob-controller")
+    before = engine.dependencies("operators-training-operator-mxjob-controller")
     assert "operators-training-operator-controller" in before
 
 
@@ -124,11 +114,11 @@ def test_operator_object_names_are_unique() -> None:
 def test_operator_role_is_limited_to_its_certificate() -> None:
     engine = operator_graph("jobset")
     (role,) = engine.of_type(":Role")
-    (change, look) = role.inputs["rules"]
-    assert (change["resourceNames"], change["verbs"]) == (["jobset-webhook-server-cert"], ["get", "update"])
-    assert (look["resources"], look["verbs"]) == (["secrets"], ["list", "watch"])
+    (write, read) = role.inputs["rules"]
+    assert (write["resourceNames"], write["verbs"]) == (["jobset-webhook-server-cert"], ["get", "update"])
+    assert (read["resources"], read["verbs"]) == (["secrets"], ["list", "watch"])
     assert role.inputs["metadata"]["namespace"] == OPERATORS_NAMESPACE
-    assert "operators-jobset-secret-binding" in dependencies(engine, "operators-jobset-controller")
+    assert "operators-jobset-secret-binding" in engine.dependencies("operators-jobset-controller")
 
 
 def test_operator_role_keeps_resource_names() -> None:
@@ -159,8 +149,8 @@ def test_operator_namespace_enforces_restricted_standard() -> None:
 @pytest.mark.parametrize("name", RELEASES)
 def test_operator_pods_request_reserved_capacity(name: str) -> None:
     (container,) = pod(name)["containers"]
-    asked = container["resources"]["requests"]
-    assert Capacity(millicores=parse_cpu(asked["cpu"]), memory=parse_memory(asked["memory"])) == REQUEST
+    requests = container["resources"]["requests"]
+    assert Capacity(millicores=parse_cpu(requests["cpu"]), memory=parse_memory(requests["memory"])) == REQUEST
     assert "cpu" not in container["resources"]["limits"]
 
 
@@ -196,8 +186,8 @@ def test_operator_files_are_mounted() -> None:
 
 
 def test_operator_image_of_platform_overrides_published() -> None:
-    (own,) = pod("jobset", images={"jobset": "example.com/jobset:1"})["containers"]
-    assert own["image"] == "example.com/jobset:1"
+    (replaced,) = pod("jobset", images={"jobset": "example.com/jobset:1"})["containers"]
+    assert replaced["image"] == "example.com/jobset:1"
     (published,) = pod("jobset")["containers"]
     assert published["image"] == RELEASES["jobset"].image
 
@@ -209,7 +199,7 @@ def test_operator_controller_waits_for_images() -> None:
         return Operators("operators", args).versions
 
     engine = run(program)
-    assert "images" in dependencies(engine, "operators-mpi-operator-controller")
+    assert "images" in engine.dependencies("operators-mpi-operator-controller")
 
 
 def test_operator_versions_are_outputs() -> None:

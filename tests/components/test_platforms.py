@@ -1,39 +1,22 @@
-"""The same job on every platform, and the outputs that README.md describes."""
+"""Equal pods of a job and equal outputs on every platform, and the outputs that README.md describes."""
 
 from __future__ import annotations
 
 import json
 import re
 import runpy
-from pathlib import Path
 from typing import Any
 
 import pulumi
 import pytest
 
 from infra import cloud_image
-from infra.local import lifecycle
 from tests.components.cloud_program import graph
 from tests.components.test_program import JOBS, LOCAL, PROJECT, program
 from tests.recording import RecordingEngine, run
 
 GKE = {"kind": "gke", "project": "some-project"}
 EKS = {"kind": "eks"}
-
-
-@pytest.fixture(autouse=True)
-def machine_is_able(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip the check that this machine can run a cluster, and the preparation of images."""
-    monkeypatch.setattr(lifecycle, "check_machine", lambda _settings: [])
-    monkeypatch.setattr(cloud_image, "prepare_context", lambda: None)
-
-
-@pytest.fixture
-def existing(tmp_path: Path) -> dict[str, Any]:
-    """Return the settings of an existing cluster."""
-    (tmp_path / "kubeconfig").write_text("contexts: [{name: mine}]", encoding="utf-8")
-    kubeconfig = str(tmp_path / "kubeconfig")
-    return {"kind": "kubeconfig", "context": "mine", "kubeconfig": kubeconfig, "image": "example.com/trainer:1"}
 
 
 def container(engine: RecordingEngine) -> dict[str, Any]:
@@ -49,6 +32,12 @@ def test_job_has_same_pod_on_every_platform(existing: dict[str, Any]) -> None:
     assert local["args"][-3:] == ["-m", "trainer", "digits"]
     for engine in (program(existing, JOBS)[0], graph(GKE, JOBS)[0], graph(EKS, JOBS)[0]):
         assert container(engine) == local
+
+
+def test_program_has_same_outputs_on_every_platform(existing: dict[str, Any]) -> None:
+    local = program(LOCAL)[1].keys()
+    for exported in (program(existing)[1], graph(GKE)[1], graph(EKS)[1]):
+        assert exported.keys() == local
 
 
 def test_readme_lists_outputs_of_program() -> None:
@@ -74,10 +63,13 @@ def test_console_output_is_empty_without_cloud(existing: dict[str, Any]) -> None
         assert all(page.startswith("https://") for page in pages.values())
 
 
+def test_kubeconfig_of_local_cluster_is_secret() -> None:
+    assert "kubeconfig" in program(LOCAL)[0].requests["local-processes"].additionalSecretOutputs
+
+
 @pytest.mark.parametrize("platform", [GKE, EKS], ids=["gke", "eks"])
-def test_kubeconfig_output_is_secret(platform: dict[str, Any]) -> None:
-    local = program(LOCAL)[0].requests["local-processes"]
-    assert "kubeconfig" in local.additionalSecretOutputs
+def test_kubeconfig_output_is_secret(platform: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cloud_image, "prepare_context", lambda: None)
     exported: dict[str, pulumi.Output[Any]] = {}
     found: list[bool] = []
 

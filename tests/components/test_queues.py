@@ -1,34 +1,20 @@
-"""Queues component and the program with it: the objects for each pool, their order, and platforms without queues."""
+"""Queues component and the program with it: objects of each pool, their order, and existing clusters."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infra.local import lifecycle
 from settings.kubernetes_values import parse_cpu, parse_memory
 from tests.components.test_program import JOBS, LOCAL, program
 from tests.golden.manifests import POOLS, queues_engine
-from tests.operator_objects import save_operator_objects
 from tests.recording import RecordingEngine
 from workloads.queues import resource_group
 
+pytestmark = pytest.mark.usefixtures("operator_objects")
+
 QUEUED = {**JOBS[0], "queue": "research"}
-
-
-@pytest.fixture(autouse=True)
-def set_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate a machine that can run a cluster, with a separate cache that has objects of every operator."""
-    monkeypatch.setattr(lifecycle, "check_machine", lambda _settings: [])
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    save_operator_objects()
-
-
-def waits_for(engine: RecordingEngine, name: str) -> set[str]:
-    """Return the names of the resources that a resource depends on."""
-    return {urn.rpartition("::")[2] for urn in engine.requests[name].dependencies}
 
 
 def quotas(engine: RecordingEngine) -> dict[str, str]:
@@ -51,10 +37,10 @@ def test_queue_resource_group_has_quota_of_every_resource() -> None:
 
 def test_queues_depend_on_flavors_and_checks() -> None:
     engine = queues_engine()
-    drawn = {"queues-system-flavor", "queues-gpus-flavor", "queues-later-flavor", "queues-nodes-check"}
-    assert waits_for(engine, "queues-cluster-queue") >= drawn
+    flavors = {"queues-system-flavor", "queues-gpus-flavor", "queues-later-flavor"}
+    assert engine.dependencies("queues-cluster-queue") >= {*flavors, "queues-nodes-check"}
     for name in ("queues-research", "queues-nightly"):
-        assert "queues-cluster-queue" in waits_for(engine, name)
+        assert "queues-cluster-queue" in engine.dependencies(name)
 
 
 def test_queue_admission_check_applies_to_nodes_on_request() -> None:
@@ -62,10 +48,11 @@ def test_queue_admission_check_applies_to_nodes_on_request() -> None:
     (queue,) = engine.of_type(":ClusterQueue")
     (check,) = engine.of_type(":AdmissionCheck")
     (config,) = engine.of_type(":ProvisioningRequestConfig")
-    (row,) = queue.inputs["spec"]["admissionChecksStrategy"]["admissionChecks"]
-    assert row == {"name": check.inputs["metadata"]["name"], "onFlavors": ["later"]}
+    assert queue.inputs["spec"]["admissionChecksStrategy"]["admissionChecks"] == [
+        {"name": check.inputs["metadata"]["name"], "onFlavors": ["later"]}
+    ]
     assert check.inputs["spec"]["parameters"]["name"] == config.inputs["metadata"]["name"]
-    assert "queues-nodes-config" in waits_for(engine, "queues-nodes-check")
+    assert "queues-nodes-config" in engine.dependencies("queues-nodes-check")
 
 
 def test_queue_without_nodes_on_request_has_no_admission_check() -> None:
@@ -77,9 +64,9 @@ def test_queue_without_nodes_on_request_has_no_admission_check() -> None:
 
 def test_queued_job_depends_on_queue_and_kueue() -> None:
     engine, _ = program(LOCAL, [QUEUED, {**JOBS[0], "name": "plain"}])
-    assert "operators-kueue-controller" in waits_for(engine, "queues-nodes-flavor")
-    assert "queues-research" in waits_for(engine, "digits-job")
-    assert not any("queues" in each or "kueue" in each for each in waits_for(engine, "plain-job"))
+    assert "operators-kueue-controller" in engine.dependencies("queues-nodes-flavor")
+    assert "queues-research" in engine.dependencies("digits-job")
+    assert not any("queues" in each or "kueue" in each for each in engine.dependencies("plain-job"))
     assert [each.inputs["metadata"]["namespace"] for each in engine.of_type(":LocalQueue")] == ["training"]
 
 
@@ -93,15 +80,12 @@ def test_queue_quota_excludes_jobs_without_queue() -> None:
     assert parse_memory(one["memory"]) - parse_memory(other["memory"]) == 2**30
 
 
-def test_queued_job_on_existing_cluster_has_label_only(tmp_path: Path) -> None:
-    file = tmp_path / "kubeconfig"
-    file.write_text("contexts: [{name: mine}]", encoding="utf-8")
-    platform: dict[str, Any] = {"kind": "kubeconfig", "context": "mine", "kubeconfig": str(file), "image": "x"}
-    for operators in ("install", "present"):
-        engine, _ = program({**platform, "operators": operators}, [QUEUED])
-        assert not any("kueue" in each.name or each.name.startswith("queues") for each in engine.records)
-        (job,) = engine.of_type(":Job")
-        assert job.inputs["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+@pytest.mark.parametrize("operators", ["install", "present"])
+def test_queued_job_on_existing_cluster_has_label_only(operators: str, existing: dict[str, Any]) -> None:
+    engine, _ = program({**existing, "operators": operators}, [QUEUED])
+    assert not any("kueue" in each.name or each.name.startswith("queues") for each in engine.records)
+    (job,) = engine.of_type(":Job")
+    assert job.inputs["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
 
 
 @pytest.mark.parametrize("kind", ["indexed-job", "jobset"])

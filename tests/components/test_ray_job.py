@@ -1,9 +1,11 @@
-"""RayJob: its head, hosts and launcher."""
+"""RayJob: its head, its workers, and the launcher that submits the script."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from infra.gcp.pools import GIB
 from tests.components.rendered_jobs import main_object, spec, workers
@@ -15,6 +17,7 @@ ONE = {**SCRIPT, "kind": "ray-job", "queue": None}
 
 
 def container(template: dict[str, Any]) -> dict[str, Any]:
+    """Return the only container of a pod template."""
     (found,) = template["spec"]["containers"]
     return dict(found)
 
@@ -30,32 +33,28 @@ def test_launcher_submits_the_script_with_its_arguments() -> None:
     assert launcher["args"][2:] == ["sh", "python", "/opt/team/train.py", "--epochs", "3", "$$HOME"]
 
 
-def test_head_computes_nothing_and_has_no_accelerator() -> None:
+def test_head_offers_no_cpus_to_ray_and_has_no_accelerator() -> None:
     head = job(ON_GPUS, **{**GPU, "kind": "ray-job", "queue": None})["spec"]["rayClusterSpec"]["headGroupSpec"]
     assert head["rayStartParams"]["num-cpus"] == "0"
     assert "nodeSelector" not in head["template"]["spec"]
     assert container(head["template"])["resources"]["limits"] == {"cpu": "500m", "memory": f"{HEAD.memory >> 30}Gi"}
 
 
-def test_hosts_are_the_workers_of_every_kind_but_for_their_program() -> None:
+def test_ray_workers_equal_indexed_workers_except_for_their_program() -> None:
     (ray,) = workers(ONE)
     (indexed,) = workers({**ONE, "kind": "indexed-job", "torchrun": False, "processes_per_host": 1})
-    for template in (ray, indexed):
+    ray_names, indexed_names = ({each["name"] for each in container(host)["env"]} for host in (ray, indexed))
+    assert {name.partition("_")[0] for name in ray_names - indexed_names} == {"RAY"}
+    for pod in (ray["spec"], indexed["spec"]):
+        pod.pop("subdomain", None)
+        pod.pop("restartPolicy", None)
+        (worker,) = pod["containers"]
         for key in ("command", "args", "env"):
-            container(template).pop(key)
-    own = {each["name"] for each in container(ray)["env"]} - {each["name"] for each in container(indexed)["env"]}
-    assert all(name.startswith("RAY_") for name in own)
-    pod, other = ray["spec"], indexed["spec"]
-    for pod_spec in (pod, other):
-        pod_spec.pop("subdomain", None)
-        pod_spec.pop("restartPolicy", None)
-        (each,) = pod_spec["containers"]
-        for key in ("command", "args", "env"):
-            each.pop(key, None)
-    assert pod == other
+            del worker[key]
+    assert ray["spec"] == indexed["spec"]
 
 
-def test_ranks_of_a_host_have_a_cpu_each() -> None:
+def test_ray_worker_offers_a_cpu_to_each_of_its_ranks() -> None:
     def params(**changes: Any) -> dict[str, str]:
         (group,) = job(**changes)["spec"]["rayClusterSpec"]["workerGroupSpecs"]
         return dict(group["rayStartParams"])
@@ -72,15 +71,15 @@ def test_hosts_source_their_nccl_environment() -> None:
     assert container(host)["args"][1].startswith(f". {GIB.script} ")
 
 
-def test_variables_of_the_user_win() -> None:
+def test_environment_of_the_user_overrides_ray_variables() -> None:
     found = container(job(environment={"RAY_DEDUP_LOGS": "1"})["spec"]["submitterPodTemplate"])["env"]
     assert [each["value"] for each in found if each["name"] == "RAY_DEDUP_LOGS"] == ["1"]
 
 
-def test_ray_drains_within_the_grace_period() -> None:
-    for grace, drain in ((120, "115"), (3, "0")):
-        found = container(job(grace_seconds=grace)["spec"]["submitterPodTemplate"])["env"]
-        assert {"name": "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "value": drain} in found
+@pytest.mark.parametrize(("grace_seconds", "drain_seconds"), [(120, "115"), (3, "0")])
+def test_ray_drains_within_the_grace_period(grace_seconds: int, drain_seconds: str) -> None:
+    found = container(job(grace_seconds=grace_seconds)["spec"]["submitterPodTemplate"])["env"]
+    assert {"name": "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "value": drain_seconds} in found
 
 
 def test_interactive_job_has_no_launcher() -> None:

@@ -1,4 +1,4 @@
-"""TrainingJob component: its objects, workers that are equal in all kinds, replacements, and user scripts."""
+"""TrainingJob component: objects of every kind, equal workers, restarts, secrets, replacements, user scripts."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from tests.golden.manifests import (
 from tests.problems import problems_of
 from tests.recording import run
 from workloads.job import TrainingJob, TrainingJobArgs
+from workloads.kinds import KINDS as ALL_KINDS
 from workloads.kinds import operators_of
 from workloads.kinds.indexed_job import backoff_limit
 from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, Placement
 from workloads.spec import JobKind, JobSpec
 
 
-def test_operators_of_jobs_are_those_of_kinds_and_queues() -> None:
+def test_operators_of_jobs_follow_from_kinds_and_queues() -> None:
     alone = {"queue": None}
     assert operators_of([spec(**alone)]) == frozenset()
     assert operators_of([spec(**alone), spec(kind="train-job", **alone)]) == {"trainer", "jobset"}
@@ -54,11 +55,11 @@ KIND_VARIABLES = frozenset(
         "TRAINYARD_RETRYABLE_OFFSET",
     }
 )
-"""Rendezvous variables of a kind, the only difference between kinds."""
+"""Variables that kinds set differently: rendezvous and restarts."""
 
 
 def compared(kind: JobKind, values: dict[str, Any], placement: Placement) -> dict[str, Any]:
-    """Return a worker of a kind, without the parts that its operator requires: names, rendezvous, restarts."""
+    """Return the worker of a kind without the parts that differ between kinds: names, rendezvous, restarts."""
     templates = workers(values, placement, kind=kind)
     (pod,) = [each for index, each in enumerate(templates) if each not in templates[:index]]
     (container,) = pod["spec"].pop("containers")
@@ -133,27 +134,35 @@ def test_job_environment_names_are_unique(kind: JobKind) -> None:
         assert {"name": "HOME", "value": "/bucket"} in container["env"]
 
 
-OPERATOR_VARIABLES = {
-    "pytorch-job": {"PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT"},
-    "train-job": {"PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT"},
-    "elastic": {"PET_NNODES", "PET_NPROC_PER_NODE", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID"}
-    | {"PET_RDZV_CONF", "PET_MAX_RESTARTS"},
+FIXED_VARIABLES = {"PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MASTER_ADDR", "PET_MASTER_PORT"}
+"""Variables that both operators set: pkg/controller.v1/pytorch/envvar.go, plugins/torch/torch.go."""
+ELASTIC_VARIABLES = {
+    "PET_NNODES",
+    "PET_NPROC_PER_NODE",
+    "PET_RDZV_BACKEND",
+    "PET_RDZV_ENDPOINT",
+    "PET_RDZV_ID",
+    "PET_RDZV_CONF",
+    "PET_MAX_RESTARTS",
 }
-"""Variables that the operators' code sets: pkg/controller.v1/pytorch/{envvar,elastic}.go, plugins/torch/torch.go."""
+"""Variables that the operator of elastic PyTorchJobs sets: pkg/controller.v1/pytorch/elastic.go."""
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "which"),
+    ("kind", "values", "variables"),
     [
-        ("pytorch-job", EVERY_KEY, "pytorch-job"),
-        ("train-job", EVERY_KEY, "train-job"),
-        ("pytorch-job", ELASTIC, "elastic"),
+        ("pytorch-job", EVERY_KEY, FIXED_VARIABLES),
+        ("train-job", EVERY_KEY, FIXED_VARIABLES),
+        ("pytorch-job", ELASTIC, ELASTIC_VARIABLES),
     ],
+    ids=["pytorch-job", "train-job", "elastic pytorch-job"],
 )
-def test_job_environment_excludes_variables_of_operators(kind: JobKind, values: dict[str, Any], which: str) -> None:
+def test_job_environment_excludes_variables_of_operators(
+    kind: JobKind, values: dict[str, Any], variables: set[str]
+) -> None:
     for template in workers(values, kind=kind):
         names = {variable["name"] for variable in template["spec"]["containers"][0]["env"]}
-        assert not names & OPERATOR_VARIABLES[which]
+        assert not names & variables
 
 
 def test_job_service_selects_and_publishes_its_pods() -> None:
@@ -165,9 +174,7 @@ def test_job_service_selects_and_publishes_its_pods() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_job_update_does_not_wait_for_completion(
-    kind: JobKind,
-) -> None:
+def test_job_update_does_not_wait_for_completion(kind: JobKind) -> None:
     found = main_object(SCRIPT, ON_CLAIM, kind=kind)
     annotations = {key: text for key, text in found["metadata"]["annotations"].items() if key.startswith("pulumi.com/")}
     assert annotations == {"pulumi.com/waitFor": "jsonpath={.metadata.uid}"}
@@ -210,20 +217,20 @@ def test_job_failure_policy_ends_job_on_launcher_exit() -> None:
     assert (final["onExitCodes"]["operator"], final["onExitCodes"]["values"]) == ("In", list(FINAL_EXIT_CODES))
 
 
-def test_exit_codes_are_as_the_api_server_wants_them() -> None:
+def test_exit_codes_of_failure_policies_are_sorted_unique_and_not_zero() -> None:
     for codes in (FINAL_EXIT_CODES, LOST_EXIT_CODES):
         assert list(codes) == sorted(set(codes))
         assert 0 not in codes
 
 
-def test_job_accelerators_are_requested_by_workers_only() -> None:
-    for kind in KINDS:
-        objects = manifests(spec(queued(GPU, kind), accelerators_per_host=2), ON_GPUS)
-        for template in pod_templates(objects).values():
-            limits = template["spec"]["containers"][0]["resources"]["limits"]
-            is_worker = template["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"
-            assert limits.get("nvidia.com/gpu") == ("2" if is_worker else None)
-            assert ("nodeSelector" in template["spec"]) == is_worker
+@pytest.mark.parametrize("kind", KINDS)
+def test_job_accelerators_are_requested_by_workers_only(kind: JobKind) -> None:
+    objects = manifests(spec(queued(GPU, kind), accelerators_per_host=2), ON_GPUS)
+    for template in pod_templates(objects).values():
+        limits = template["spec"]["containers"][0]["resources"]["limits"]
+        is_worker = template["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"
+        assert limits.get("nvidia.com/gpu") == ("2" if is_worker else None)
+        assert ("nodeSelector" in template["spec"]) == is_worker
 
 
 def test_job_secrets_are_only_in_its_secret() -> None:
@@ -239,18 +246,17 @@ def test_job_secrets_are_only_in_its_secret() -> None:
     ]
 
 
-def test_interactive_job_differs_in_arguments_only() -> None:
-    for kind in TORCH_KINDS:
-        busy, idle = (workers(EVERY_KEY, kind=kind, interactive=interactive) for interactive in (False, True))
-        for one, other in zip(busy, idle, strict=True):
-            if kind != "mpi-job":
-                assert one["spec"]["containers"][0].pop("args") != other["spec"]["containers"][0].pop("args")
-            assert one == other
+@pytest.mark.parametrize("kind", TORCH_KINDS)
+def test_interactive_job_differs_in_arguments_only(kind: JobKind) -> None:
+    busy, idle = (workers(EVERY_KEY, kind=kind, interactive=interactive) for interactive in (False, True))
+    for one, other in zip(busy, idle, strict=True):
+        if kind != "mpi-job":
+            assert one["spec"]["containers"][0].pop("args") != other["spec"]["containers"][0].pop("args")
+        assert one == other
 
 
 def test_mpi_launcher_of_queued_job_waits_for_workers() -> None:
-    """Kueue resumes launcher and workers at once. Otherwise the operator creates the launcher when the workers
-    answer."""
+    """Kueue resumes launcher and workers together. Without a queue, the operator waits for the workers first."""
 
     def launcher(**changes: Any) -> list[str]:
         replica = main_object(SCRIPT, ON_CLAIM, kind="mpi-job", **changes)["spec"]["mpiReplicaSpecs"]["Launcher"]
@@ -265,13 +271,13 @@ def test_mpi_launcher_of_queued_job_waits_for_workers() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "indexed-job"])
 def test_operator_job_is_replaced_on_change(kind: JobKind) -> None:
+    resource = ALL_KINDS[kind].resource
+    assert resource is not None
     registered = engine(spec(SCRIPT, kind=kind), ON_CLAIM).requests["resnet-job"]
-    paths = set(registered.replaceOnChanges)
+    paths, suspends = set(registered.replaceOnChanges), f"spec.{resource.suspend[0]}"
     assert paths
-    assert not paths & {"spec.suspend", "spec.runPolicy"}
-    assert paths | {"spec.suspend", "spec.runPolicy"} >= {
-        f"spec.{key}" for key in main_object(SCRIPT, ON_CLAIM, kind=kind)["spec"]
-    }
+    assert suspends not in paths
+    assert paths | {suspends} >= {f"spec.{key}" for key in main_object(SCRIPT, ON_CLAIM, kind=kind)["spec"]}
     assert registered.deleteBeforeReplace
 
 

@@ -1,4 +1,4 @@
-"""Checkout of this project's files, as a new user has it, with a stack whose cluster is not the user's."""
+"""New checkout of this project's files with a separate cluster, and the commands that a user runs in it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,11 @@ os.execvpe(sys.argv[1], sys.argv[1:], stack_environment())
 
 @dataclass(frozen=True)
 class Checkout:
-    """Folder with the project's files, and the commands that a user runs in it."""
+    """Folder with the project's files."""
 
     folder: Path
     is_verbose: bool = True
-    """True if commands print all lines of all ranks, for tests that read them."""
+    """True if commands print the lines of all ranks."""
 
     @property
     def cluster(self) -> ClusterSettings:
@@ -49,10 +50,28 @@ class Checkout:
         content["config"]["trainyard:jobs"][0].update(job)
         self.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
 
-    def run(self, *words: str, status: int | None = 0, seconds: float = 600, errors: int = subprocess.STDOUT) -> str:
-        """Run a command in the checkout and assert on its exit status. Return its output.
+    @contextmanager
+    def changed_jobs(self, *jobs: dict[str, Any]) -> Iterator[None]:
+        """Replace the stack's jobs, and restore its settings at the end."""
+        with self.restored_settings():
+            content = yaml.safe_load(self.stack_file.read_text(encoding="utf-8"))
+            content["config"]["trainyard:jobs"] = list(jobs)
+            self.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
+            yield
 
-        `errors` is the target of its standard error; by default that is part of the returned output.
+    @contextmanager
+    def restored_settings(self) -> Iterator[None]:
+        """Restore the stack's settings at the end."""
+        settings = self.stack_file.read_bytes()
+        try:
+            yield
+        finally:
+            self.stack_file.write_bytes(settings)
+
+    def run(self, *words: str, status: int | None = 0, seconds: float = 600, errors: int = subprocess.STDOUT) -> str:
+        """Run a command in the checkout, assert its exit status, and return its output.
+
+        By default, standard error is part of the output. `errors` is another target for it.
         """
         try:
             done = subprocess.run(
@@ -75,7 +94,7 @@ class Checkout:
     def start(self, *words: str, stdin: int = subprocess.DEVNULL, own_group: bool = False) -> subprocess.Popen[str]:
         """Start a command in the checkout with one pipe for all of its output.
 
-        With `own_group`, it is in its own process group, as a terminal starts it.
+        With `own_group`, the command is in its own process group, as if a terminal had started it.
         """
         return subprocess.Popen(
             words,
@@ -89,7 +108,7 @@ class Checkout:
         )
 
     def up_with_fault(self, *words: str, epoch: int, fault: Callable[[], object]) -> tuple[str, str]:
-        """Call `fault` when a rank trains in the epoch. Return the output of `make up` before and after it.
+        """Run `make up` and call `fault` when a rank trains in the epoch. Return the output before and after it.
 
         The command must succeed.
         """
@@ -121,17 +140,18 @@ class Checkout:
         return found
 
     def environment(self) -> dict[str, str]:
-        """Environment of the machine, without the variables of the tested project's stack."""
+        """Return this process's environment without Trainyard's variables and programs."""
         dropped = ("PULUMI_", "STACK", "KUBECONFIG", "MAKE", "MFLAGS")
         kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
-        ours = (str(PROJECT), str(cache_folder()))
+        own_folders = (str(PROJECT), str(cache_folder()))
         kept["VERBOSE"] = "1" if self.is_verbose else ""
-        kept["PATH"] = os.pathsep.join(each for each in kept["PATH"].split(os.pathsep) if not each.startswith(ours))
+        path = kept["PATH"].split(os.pathsep)
+        kept["PATH"] = os.pathsep.join(each for each in path if not each.startswith(own_folders))
         return kept
 
 
 def copy_project(folder: Path) -> None:
-    """Copy the project's files, both tracked and new, into a new checkout that uses this one's Python environment."""
+    """Copy the tracked and the new files into a new checkout. It uses the Python environment of this checkout."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=PROJECT,
@@ -149,17 +169,17 @@ def copy_project(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """Create the checkout, and remove what a test leaves running in it."""
+    """Yield a checkout, and destroy its stack after the tests of the file."""
     folder = tmp_path_factory.mktemp("checkout") / "project"
     copy_project(folder)
-    made = Checkout(folder)
-    content = yaml.safe_load(made.stack_file.read_text(encoding="utf-8"))
+    created = Checkout(folder)
+    content = yaml.safe_load(created.stack_file.read_text(encoding="utf-8"))
     content["config"]["trainyard:platform"].update(name=CLUSTER)
-    made.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    created.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
     try:
-        yield made
+        yield created
     finally:
-        made.run("make", "down", status=None)
+        created.run("make", "down", status=None)
 
 
 def processes() -> list[int]:

@@ -1,4 +1,4 @@
-"""A job's secret on a real cluster reaches the pod, but no log, pod object, image layer, state or output."""
+"""A job's secret on the local cluster reaches the pod, and is in no log, pod object, image layer, state or output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAKE_STACK = "from commands.stack import ensure_stack; ensure_stack('local')"
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 """First bytes of files in these compression formats: RFC 1952, RFC 8878."""
 SMALL_BYTES = 100_000_000
-"""Maximum size of a searched layer. Larger layers contain libraries, which are older than this secret."""
+"""Maximum size of a searched layer. Larger layers contain libraries, whose build did not have this secret."""
 PRINT_SECRET_LENGTH = """
 import os
 print("the secret has", len(os.environ.get("WANDB_API_KEY", "")), "letters")
@@ -28,7 +28,7 @@ print("the secret has", len(os.environ.get("WANDB_API_KEY", "")), "letters")
 
 
 def own_layers(reference: str, folder: Path) -> list[bytes]:
-    """Return the stored parts of an image: layers built from the checkout, and settings with the build's variables."""
+    """Return the parts of an image that a build may add the secret to: small layers, and the image's settings."""
     archive = folder / "image.tar"
     with archive.open("wb") as file:
         find_builder().write_archive(reference, file)
@@ -43,7 +43,7 @@ def own_layers(reference: str, folder: Path) -> list[bytes]:
 
 
 def plain(content: bytes) -> bytes:
-    """Return the decompressed layer."""
+    """Return the content of a layer without compression."""
     if content.startswith(GZIP):
         return gzip.decompress(content)
     if content.startswith(ZSTD):
@@ -52,14 +52,14 @@ def plain(content: bytes) -> bytes:
 
 
 def texts_below(folder: Path) -> list[str]:
-    """Return every file of a folder."""
+    """Return the text of every file below a folder."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     return [path.read_text(encoding="utf-8", errors="replace") for path in files]
 
 
 @pytest.fixture(scope="module")
 def printed(checkout: Checkout) -> str:
-    """Return the output of `make up` with the secret in the stack and, as many users have it, in the environment."""
+    """Return the output of `make up` with the secret in the stack and also in the environment."""
     # Change the source, so that a new image is built while the secret is set.
     source = checkout.folder / "trainer" / "__init__.py"
     source.write_text(source.read_text(encoding="utf-8") + f"\n{PRINT_SECRET_LENGTH}", encoding="utf-8")
@@ -81,20 +81,23 @@ def test_secret_reaches_pod_and_is_in_no_log(checkout: Checkout, printed: str) -
     assert leaks(printed, logs, checkout.run("make", "logs"), checkout.run("make", "status")) == []
 
 
-def test_secret_is_not_in_objects_of_cluster(checkout: Checkout, printed: str) -> None:  # noqa: ARG001  (the stack is up)
+@pytest.mark.usefixtures("printed")
+def test_secret_is_not_in_objects_of_cluster(checkout: Checkout) -> None:
     found = checkout.kubectl("get", "pods,jobs,events,configmaps", "--all-namespaces", "-o", "yaml")
     assert "secretKeyRef" in found
     assert leaks(found, checkout.kubectl("describe", "pods")) == []
 
 
-def test_secret_is_not_in_image_layers(checkout: Checkout, printed: str, tmp_path: Path) -> None:  # noqa: ARG001  (the stack is up)
+@pytest.mark.usefixtures("printed")
+def test_secret_is_not_in_image_layers(checkout: Checkout, tmp_path: Path) -> None:
     (pod, *_) = checkout.objects("pods")
     layers = own_layers(pod["spec"]["containers"][0]["image"], tmp_path)
     assert any(b"the secret has" in layer for layer in layers), "the layer with the sources is searched"
     assert [form for form in FORMS for layer in layers if form.encode() in layer] == []
 
 
-def test_secret_is_not_in_state_or_files(checkout: Checkout, printed: str) -> None:  # noqa: ARG001  (the stack is up)
+@pytest.mark.usefixtures("printed")
+def test_secret_is_not_in_state_or_files(checkout: Checkout) -> None:
     kept = [checkout.folder / ".trainyard", checkout.cluster.folder / "logs", checkout.cluster.bucket]
     nodes = [checkout.cluster.node_folder(index) / "logs" for index in range(checkout.cluster.nodes)]
     found = [text for folder in (*kept, *nodes) for text in texts_below(folder)]

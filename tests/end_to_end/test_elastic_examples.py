@@ -1,4 +1,4 @@
-"""Elastic examples as users run them, by the pods' output and files: hosts are killed during an epoch and return."""
+"""Elastic examples as users run them: a host is killed during an epoch, the others continue, and it returns."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from workloads.spec import yaml_blocks
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 LIGHTNING = "elastic-lightning"
-_, WITH_ETCD, SIDE_BY_SIDE = (yaml.safe_load(block) for block in yaml_blocks(LIGHTNING))
+_, WITH_ETCD, FIVE_JOBS = (yaml.safe_load(block) for block in yaml_blocks(LIGHTNING))
 CLOSE_RENDEZVOUS_PROGRAM = """
 import etcd, json, os
 host, port = os.environ["PET_RDZV_ENDPOINT"].split(":")
 client, key = etcd.Client(host, int(port)), f"/torchelastic/p2p/run_{os.environ['PET_RDZV_ID']}/rdzv/active_version"
 client.write(key, json.dumps({**json.loads(client.get(key).value), "status": "closed"}))
 """
-"""Program that closes a rendezvous, like a host that gives up."""
+"""Program that closes the rendezvous, as a host does that gives up."""
 
 
 def up_with_a_killed_host(
     checkout: Checkout, job: str, host: int, epoch: int, *words: str, closed: bool = False
 ) -> tuple[str, str]:
-    """Return the output of `make up` before and after `host` is killed during the epoch. The run must complete.
+    """Run `make up` and kill `host` during the epoch. Return the output before and after that. The job must complete.
 
-    With `closed`, that host has closed the rendezvous before.
+    With `closed`, that host closes the rendezvous before it is killed.
     """
     selector = f"trainyard.dev/job={job},batch.kubernetes.io/job-completion-index={host}"
 
@@ -55,8 +55,7 @@ def test_elastic_job_continues_without_host_and_readmits_it(checkout: Checkout) 
 
 
 def assert_lightning(before: str, after: str, host: int) -> None:
-    """Assert that three hosts trained, two continued, and three trained again, with equal results, uploaded only by
-    rank 0."""
+    """Assert that three hosts trained, two continued and three ended, with equal results. Only rank 0 uploads."""
     assert re.search(rf"^{LIGHTNING}/\d \| train .* rank=\d/3 ", before, re.M), before[-3000:]
     assert re.search(rf"^{LIGHTNING}/\d \| resume step=\d+ ", after, re.M), (
         "the other hosts resumed from the checkpoint"
@@ -72,7 +71,7 @@ def assert_lightning(before: str, after: str, host: int) -> None:
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    """Return the events that every rank of a run has written into its folder of the bucket."""
+    """Return the events in the metrics of all ranks of a run."""
     files = sorted((folder / "metrics").glob("rank-*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
@@ -89,42 +88,27 @@ def test_lightning_continues_without_host_and_readmits_it(checkout: Checkout) ->
     assert is_model(checkout.cluster.bucket / LIGHTNING / "model.pt")
 
 
-def replace_jobs(checkout: Checkout, jobs: object) -> bytes:
-    """Give the stack other jobs. Return its previous settings."""
-    was = checkout.stack_file.read_bytes()
-    content = yaml.safe_load(was)
-    content["config"]["trainyard:jobs"] = jobs
-    checkout.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    return was
-
-
 @pytest.mark.long
 def test_lightning_with_etcd_continues_without_host_0(checkout: Checkout) -> None:
     checkout.run("make", "down")
-    was = replace_jobs(checkout, WITH_ETCD)
-    try:
+    with checkout.changed_jobs(*WITH_ETCD):
         before, after = up_with_a_killed_host(checkout, LIGHTNING, 0, 2)
         (etcd,) = checkout.objects("deployments")
         (service,) = checkout.objects("services", f"--field-selector=metadata.name={LIGHTNING}-etcd")
         ids = {each["metadata"]["uid"] for each in checkout.objects("jobs")}
-        log = checkout.kubectl("exec", f"deployment/{LIGHTNING}-etcd", "--", "etcd", "--version")
-    finally:
-        checkout.stack_file.write_bytes(was)
+        version = checkout.kubectl("exec", f"deployment/{LIGHTNING}-etcd", "--", "etcd", "--version")
     assert_lightning(before, after, 0)
     assert etcd["status"]["readyReplicas"] == 1
     assert service["spec"]["ports"][0]["port"] == 2379
     assert len(ids) == 1
-    assert "etcd Version: 3." in log
+    assert "etcd Version: 3." in version
 
 
 @pytest.mark.long
 def test_lightning_with_closed_rendezvous_reopens_it(checkout: Checkout) -> None:
     checkout.run("make", "down")
-    was = replace_jobs(checkout, WITH_ETCD)
-    try:
+    with checkout.changed_jobs(*WITH_ETCD):
         before, after = up_with_a_killed_host(checkout, LIGHTNING, 1, 2, closed=True)
-    finally:
-        checkout.stack_file.write_bytes(was)
     assert "RendezvousClosedError" in after, "the other hosts gave up too"
     assert "rendezvous: it was closed by a failed or finished host" in after
     assert_lightning(before, after, 1)
@@ -132,19 +116,16 @@ def test_lightning_with_closed_rendezvous_reopens_it(checkout: Checkout) -> None
 
 @pytest.mark.long
 def test_lightning_five_jobs_train_concurrently(checkout: Checkout) -> None:
-    names = [each["name"] for each in SIDE_BY_SIDE]
+    names = [each["name"] for each in FIVE_JOBS]
     assert len(names) == 5
     checkout.run("make", "down")
-    was = replace_jobs(checkout, SIDE_BY_SIDE)
-    try:
+    with checkout.changed_jobs(*FIVE_JOBS):
         text = checkout.run("make", "up", seconds=1800)
         jobs = checkout.objects("jobs")
-    finally:
-        checkout.stack_file.write_bytes(was)
     assert {each["metadata"]["name"] for each in jobs} == set(names)
     for name in names:
         assert f"{name}: complete after" in text, text[-3000:]
-        # Do not use the pods: when one host is done, Kubernetes may remove the other, also done, with its log.
+        # Read the bucket, because Kubernetes may already have removed a completed pod with its log.
         written = events(checkout.cluster.bucket / name)
         uploads = [(each["rank"], each["path"]) for each in written if each["event"] == "upload"]
         assert uploads == [(0, f"file:///bucket/{name}/model.pt")]

@@ -1,4 +1,4 @@
-"""Examples as a user runs them, by their pods' output: `make up JOB=NAME` on the real local cluster."""
+"""Examples as a user runs them: `make up JOB=NAME` on the local cluster, checked by the output of their pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import subprocess
 
 import pytest
-import yaml
 
 from tests.end_to_end.conftest import Checkout
 
@@ -26,11 +25,11 @@ dist.all_reduce(mine)
 print("{word}", f"sum={{mine.item()}}", flush=True)
 dist.destroy_process_group()
 """
-"""Script of a user. `word` distinguishes its versions."""
+"""Script of a user. `word` differs between its versions."""
 RANKS = {"resnet-fake": 4, "pytorch-gloo": 3, "digits-jobset": 2, "digits-train-job": 2}
 """Example -> number of ranks that must train."""
 SHORT_EXAMPLE = "pytorch-gloo"
-"""Example to check if long tests are skipped: it needs an operator."""
+"""Example that runs even if long tests are skipped. It needs an operator."""
 GZIP_BITS_PER_BYTE = 2.82
 """Size of the test texts of the example `language` after gzip -9."""
 LEARNED_EXAMPLES = ("pytorch-gloo", "digits-jobset", "digits-train-job")
@@ -82,30 +81,20 @@ def test_example_nccl_check_measures_links(checkout: Checkout) -> None:
 
 
 def test_user_script_runs_and_reruns_after_edit(checkout: Checkout) -> None:
-    settings = checkout.stack_file.read_bytes()
-    content = yaml.safe_load(settings)
-    content["config"]["trainyard:jobs"] = [
-        {"name": "mine", "script": "./mine.py", "hosts": 2, "resources": {"cpu": "200m", "memory": "1Gi"}}
-    ]
-    checkout.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
-    try:
+    job = {"name": "mine", "script": "./mine.py", "hosts": 2, "resources": {"cpu": "200m", "memory": "1Gi"}}
+    with checkout.changed_jobs(job):
         for word in ("first", "second"):
             (checkout.folder / "mine.py").write_text(USER_SCRIPT.format(word=word), encoding="utf-8")
             text = checkout.run("make", "up", seconds=600)
             for rank in range(2):
                 assert re.search(rf"^mine/{rank} \| {word} sum=3\.0$", text, re.M), text[-3000:]
-    finally:
-        checkout.stack_file.write_bytes(settings)
 
 
 @pytest.mark.long
 def test_compiled_model_trains_in_pods(checkout: Checkout) -> None:
-    settings = checkout.stack_file.read_bytes()
-    checkout.change(name="compiled", flags={"compile": True, "epochs": 1})
-    try:
+    with checkout.restored_settings():
+        checkout.change(name="compiled", flags={"compile": True, "epochs": 1})
         text = checkout.run("make", "up", seconds=1200)
-    finally:
-        checkout.stack_file.write_bytes(settings)
     assert re.search(r"^compiled: complete after .*test accuracy 9", text, re.M), text[-3000:]
     assert re.search(r"^compiled/0 \| train epoch=1 step=1/", text, re.M), text[-3000:]
 
@@ -173,7 +162,7 @@ def test_example_wandb_writes_runs_and_keeps_key_secret(checkout: Checkout) -> N
 @pytest.mark.long
 def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=s3-data", seconds=1800)
-    # With this many hosts, `make up` shows only the lines of the first ones.
+    # With this many hosts, `make up` prints only the lines of the first hosts.
     logs = {
         kind: checkout.kubectl("logs", f"--selector=trainyard.dev/job={kind}-data", "--tail=-1")
         for kind in ("s3", "gs")
@@ -189,8 +178,7 @@ def test_example_s3_data_reads_each_sample_once_per_epoch(checkout: Checkout) ->
         assert sorted(each.rpartition(":")[2] for each in readers.split(",")) == ["600", "600"], readers
 
 
-# The image has six gigabytes.
-@pytest.mark.long
+@pytest.mark.long  # The image has six gigabytes.
 def test_example_mnist_spmd_trains_on_eight_devices(checkout: Checkout) -> None:
     text = checkout.run("make", "up", "JOB=mnist-spmd", seconds=2000)
     for tensor, devices in (("images", "[8,1,1,1]"), ("0.weight", "[4,1,1,1,2]"), ("9.weight", "[4,2]")):

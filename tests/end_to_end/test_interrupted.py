@@ -1,6 +1,6 @@
-"""`make up` and `make down`, interrupted at random moments, leave no lock, process or traceback, and can continue.
+"""`make up` and `make down`, interrupted at random moments, leave no lock or process, and a later `up` completes.
 
-A few tries by default, fifty with TRAINYARD_TESTS=soak; TRAINYARD_SEED repeats a run's moments.
+The test interrupts five commands, or fifty with TRAINYARD_TESTS=soak. TRAINYARD_SEED repeats the moments of a run.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from tests.conftest import SOAK
 from tests.end_to_end.conftest import Checkout, is_pulumi_in, processes
 
 LIMIT_SECONDS = 300.0
+"""Longest time of a command, in seconds."""
 WAYS = ("key", "command", "make", "twice", "kill")
-"""Ctrl-C in the terminal; SIGINT to the command alone; SIGTERM to make; Ctrl-C twice; kill -9 of `pulumi`."""
+"""In this order: Ctrl-C in the terminal, SIGINT to the command, SIGTERM to make, Ctrl-C twice, SIGKILL to Pulumi."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interrupted:
-    """Make target that has ended."""
+    """Result of an interrupted make target."""
 
     way: str
     moment: str
-    """Time of the signal."""
+    """Time of the signal, in words."""
     status: int
     """Exit status, as in subprocess."""
     output: str
@@ -46,7 +47,7 @@ class Interrupted:
 
 
 def interrupt(checkout: Checkout, target: str, way: str, after: float, text: str = "") -> Interrupted:
-    """Run `make TARGET`, send the signal some seconds after it has printed `text`, and wait for its end."""
+    """Run `make TARGET`, interrupt it `after` seconds after it has printed `text`, and wait for its end."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(checkout.folder)
@@ -117,8 +118,8 @@ def left_by_runs(checkout: Checkout) -> list[str]:
 TRIES = 50 if SOAK else 5
 START_TEXTS = {"up": "stack local: updating", "down": "stack local: destroying"}
 """Text that a command prints before Pulumi starts."""
-LONGEST_SECONDS = {"": 5.0, START_TEXTS["up"]: 15.0, START_TEXTS["down"]: 4.0}
-"""Maximum seconds after that text, and after the start of the command."""
+MAX_DELAY_SECONDS = {"": 5.0, START_TEXTS["up"]: 15.0, START_TEXTS["down"]: 4.0}
+"""Longest time from such a text, or from the start of the command, to the signal, in seconds."""
 COMPLETE_CYCLE_EVERY = 5
 """Number of interrupted commands after which a complete `up` and `down` must work."""
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
@@ -126,7 +127,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(3600)]
 
 @pytest.fixture
 def small(checkout: Checkout) -> Checkout:
-    """Return the checkout with one node and a job that is not followed."""
+    """Return the checkout with one node and a suspended job, for which `make up` does not wait."""
     content = yaml.safe_load(checkout.stack_file.read_text(encoding="utf-8"))
     content["config"]["trainyard:platform"].update(nodes=1)
     content["config"]["trainyard:jobs"][0].update(hosts=1, suspend=True)
@@ -150,7 +151,7 @@ def test_interrupted_command_leaves_nothing_and_can_be_repeated(small: Checkout)
     for count in range(TRIES):
         target, way = moments.choice(("up", "up", "down")), WAYS[count % len(WAYS)]
         text = moments.choice(("", START_TEXTS[target], START_TEXTS[target]))
-        done = interrupt(small, target, way, moments.uniform(0, LONGEST_SECONDS[text]), text)
+        done = interrupt(small, target, way, moments.uniform(0, MAX_DELAY_SECONDS[text]), text)
         print(f"{count}: make {target}, {way} {done.moment}: status {done.status}, {done.took:.1f} s later")
         assert "Traceback" not in done.output, done
         if way != "kill":

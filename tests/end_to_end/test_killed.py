@@ -1,6 +1,6 @@
-"""Pulumi is killed after the k-th creation and deletion of a local stack: `make up` converges, `make down` empties.
+"""Pulumi is killed after the k-th creation or deletion of a local stack: `make up` converges, `make down` completes.
 
-Every k with TRAINYARD_TESTS=all. Without it, test_interrupted.py kills Pulumi once.
+The test needs TRAINYARD_TESTS=all. Without it, test_interrupted.py kills Pulumi once.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ LIMIT_SECONDS = 300.0
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 
 
-def made(checkout: Checkout) -> int:
-    """Return the number of resources in the stack's state, as the engine writes it during the update."""
+def num_resources(checkout: Checkout) -> int:
+    """Return the number of resources in the stack's state, which the engine writes during the update."""
     (file, *_) = [*checkout.folder.glob(".trainyard/pulumi/.pulumi/stacks/*/local.json"), None]
     try:
         deployment = json.loads(file.read_text(encoding="utf-8"))["checkpoint"]["latest"] if file else None
     except (FileNotFoundError, json.JSONDecodeError):
-        # The engine is between two writes; read again at the next poll.
+        # The engine is replacing the file. The next poll reads it again.
         return -1
     resources = (deployment or {}).get("resources", [])
     return sum(each.get("custom", False) and not each["type"].startswith("pulumi:providers:") for each in resources)
 
 
 def kill_pulumi_when(checkout: Checkout, command: str, condition: Callable[[int], bool]) -> None:
-    """Run a make target, and kill its Pulumi when the state has the given number of resources."""
+    """Run a make target, and kill its Pulumi when the number of resources in the state fulfils the condition."""
     log = checkout.folder / "killed.log"
     with log.open("w", encoding="utf-8") as file:
         running = subprocess.Popen(
@@ -48,7 +48,7 @@ def kill_pulumi_when(checkout: Checkout, command: str, condition: Callable[[int]
             stderr=subprocess.STDOUT,
         )
         deadline = time.monotonic() + LIMIT_SECONDS
-        while not ((count := made(checkout)) >= 0 and condition(count)):
+        while not ((count := num_resources(checkout)) >= 0 and condition(count)):
             assert running.poll() is None, log.read_text(encoding="utf-8")
             assert time.monotonic() < deadline, log.read_text(encoding="utf-8")
             time.sleep(0.01)
@@ -60,13 +60,13 @@ def kill_pulumi_when(checkout: Checkout, command: str, condition: Callable[[int]
 
 
 @pytest.mark.parametrize("count", range(1, RESOURCES + 1))
-def test_killed_pulumi_up_converges_and_down_empties(checkout: Checkout, count: int) -> None:
+def test_killed_pulumi_up_converges_and_down_leaves_nothing(checkout: Checkout, count: int) -> None:
     checkout.change(flags={"epochs": 1})
     kill_pulumi_when(checkout, "up", lambda have: have >= count)
     printed = checkout.run("make", "up")
     assert "look for" not in printed, "no manual step is needed"
     assert "test_accuracy=" in printed
-    assert made(checkout) == RESOURCES
+    assert num_resources(checkout) == RESOURCES
     kill_pulumi_when(checkout, "down", lambda have: have <= RESOURCES - count)
     assert "nothing is left" in checkout.run("make", "down")
     assert leftovers.find(checkout.cluster.folder, checkout.cluster.cgroup) == []

@@ -1,5 +1,4 @@
-"""A user's whole session on the local stack: up, inspect, change, faults, down. Each test continues after the last
-one."""
+"""Session of a user with the local stack: up, inspect, change, faults, down. Each test continues the previous one."""
 
 from __future__ import annotations
 
@@ -82,12 +81,9 @@ def test_up_recreates_deleted_job(checkout: Checkout) -> None:
     [({"image": "example.com/other:1"}, "spec.template"), ({"hosts": 1}, "spec.completions")],
 )
 def test_preview_shows_only_the_edit(checkout: Checkout, change: dict[str, object], shown: str) -> None:
-    before = checkout.stack_file.read_bytes()
-    checkout.change(**change)
-    try:
+    with checkout.restored_settings():
+        checkout.change(**change)
         plan = json.loads(checkout.tool("pulumi", "preview", "--stack", "local", "--json"))
-    finally:
-        checkout.stack_file.write_bytes(before)
     changed = {step["urn"].rpartition("::")[2]: step for step in plan["steps"] if step["op"] != "same"}
     assert set(changed) == {"digits-job"}
     assert any(key.startswith(shown) for key in changed["digits-job"]["detailedDiff"])
@@ -95,12 +91,10 @@ def test_preview_shows_only_the_edit(checkout: Checkout, change: dict[str, objec
 
 def test_up_with_invalid_setting_changes_nothing(checkout: Checkout) -> None:
     (state,) = checkout.folder.glob(".trainyard/pulumi/.pulumi/stacks/*/local.json")
-    before, written = checkout.stack_file.read_bytes(), state.stat().st_mtime_ns
-    checkout.change(hosts=0)
-    try:
+    written = state.stat().st_mtime_ns
+    with checkout.restored_settings():
+        checkout.change(hosts=0)
         printed = checkout.run("make", "up", status=2)
-    finally:
-        checkout.stack_file.write_bytes(before)
     lines = [line for line in printed.splitlines() if not line.startswith(("make", ".venv/bin/trainyard"))]
     file, problem = lines
     assert file.endswith("Pulumi.local.yaml: 1 problem(s)")
@@ -114,7 +108,7 @@ def test_killed_rank_restarts_in_place_and_resumes(checkout: Checkout) -> None:
     up = checkout.start("make", "up")
     saved = checkout.cluster.bucket / "checkpoints" / "digits"
     deadline = time.monotonic() + 300
-    # The manifest is written last: a checkpoint without one is not complete and is skipped.
+    # The trainer writes the manifest last, so a checkpoint with a manifest is complete.
     while not any(saved.glob("*/checkpoint.json")):
         assert up.poll() is None, up.communicate()[0]
         assert time.monotonic() < deadline

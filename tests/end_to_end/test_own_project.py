@@ -1,4 +1,4 @@
-"""Project of a user outside of the checkout: script, packages and data on the real local cluster."""
+"""Project of a user outside the checkout: its script, packages and data on the local cluster."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ config:
       resources: {cpu: 200m, memory: 1Gi}
 """
 PACKAGE = "cowsay"
-"""Small pure-Python package that the trainer's image lacks."""
+"""Small package in pure Python that the trainer's image lacks."""
 COMMAND = "import sys; sys.path[0] = '.'; from commands.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 class Project:
-    """Folder of three files and data, and the commands that a user runs for it."""
+    """Folder with a script, settings, requirements and data, and the commands that a user runs for it."""
 
     def __init__(self, folder: Path, checkout: Checkout) -> None:
         self.folder, self.checkout = folder, checkout
@@ -84,12 +84,12 @@ class Project:
 
 @pytest.fixture
 def project(checkout: Checkout, tmp_path: Path) -> Iterator[Project]:
-    """Return the project, and remove what a test leaves running in it."""
-    made = Project(tmp_path / "flowers-project", checkout)
+    """Yield a project, and destroy its stack after the test."""
+    created = Project(tmp_path / "flowers-project", checkout)
     try:
-        yield made
+        yield created
     finally:
-        made.run("down", status=None)
+        created.run("down", status=None)
 
 
 def test_job_of_a_project_gets_its_packages_and_data_on_each_host(project: Project) -> None:

@@ -1,11 +1,10 @@
-"""Kind `ray-job` as a user runs it, on the real local cluster: the example trains to its end when a pod is lost."""
+"""Kind `ray-job` as a user runs it on the local cluster: lost pods, and a driver that fails."""
 
 from __future__ import annotations
 
 import re
 
 import pytest
-import yaml
 
 from infra.local import leftovers
 from settings.types import OPERATORS_NAMESPACE
@@ -15,13 +14,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 NAME = "digits-ray"
 FAILING = "import ray\n\nray.init()\nraise SystemExit(78)\n"
-"""Driver that fails, with a code after which jobs of most other kinds do not restart."""
-
-
-def assert_trained_to_the_end(after: str) -> None:
-    ended = re.search(rf"^{NAME}: complete after .*test accuracy ([\d.]+) %", after, re.M)
-    assert ended, after[-3000:]
-    assert float(ended[1]) > 95
+"""Driver that fails with an exit code after which jobs of most other kinds do not restart."""
 
 
 @pytest.mark.parametrize("lost", ["worker", "launcher", "head"])
@@ -37,7 +30,9 @@ def test_digits_ray_with_a_lost_pod_trains_to_the_end(checkout: Checkout, lost: 
             assert re.search(rf"^{NAME}/{rank} \| .*train epoch=1 .* rank={rank}/2$", before, re.M), before[-3000:]
         resumed = re.search(rf"^{NAME}/\d \| .*resume epoch=([4-9]|10) ", after, re.M)
         assert bool(resumed) == (lost != "launcher"), after[-3000:]
-        assert_trained_to_the_end(after)
+        ended = re.search(rf"^{NAME}: complete after .*test accuracy ([\d.]+) %", after, re.M)
+        assert ended, after[-3000:]
+        assert float(ended[1]) > 95
         assert re.search(rf"^{NAME} +ray-job +complete ", checkout.run("make", "status"), re.M)
         assert "done test_accuracy=" in checkout.run("make", "logs")
         operator = checkout.tool(
@@ -52,18 +47,14 @@ def test_digits_ray_with_a_lost_pod_trains_to_the_end(checkout: Checkout, lost: 
 
 
 def test_driver_that_fails_runs_again_and_then_fails_the_job(checkout: Checkout) -> None:
-    settings = checkout.stack_file.read_bytes()
-    content = yaml.safe_load(settings)
     job = {"name": "failing", "kind": "ray-job", "image": "ray", "script": "./failing.py", "restarts": 1}
-    content["config"]["trainyard:jobs"] = [{**job, "resources": {"cpu": "400m", "memory": "2Gi"}}]
-    checkout.stack_file.write_text(yaml.safe_dump(content), encoding="utf-8")
     (checkout.folder / "failing.py").write_text(FAILING, encoding="utf-8")
     try:
-        text = checkout.run("make", "up", status=1, seconds=1200)
+        with checkout.changed_jobs({**job, "resources": {"cpu": "400m", "memory": "2Gi"}}):
+            text = checkout.run("make", "up", status=1, seconds=1200)
         assert "reason: AppFailed: Job entrypoint command failed with exit code 78" in text, text[-3000:]
         (found,) = checkout.objects("rayjobs")
         assert found["status"]["failed"] == 2
         assert checkout.objects("rayclusters") == []
     finally:
-        checkout.stack_file.write_bytes(settings)
         checkout.run("make", "down")

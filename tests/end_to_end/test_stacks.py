@@ -1,6 +1,6 @@
-"""Stacks of two checkouts, deployed, damaged, interrupted and destroyed in random order, compared with a model.
+"""Stacks of two checkouts, deployed, damaged, interrupted and destroyed in random order, and compared with a model.
 
-A short sequence by default; TRAINYARD_TESTS=soak runs a hundred.
+The test runs one sequence, or a hundred with TRAINYARD_TESTS=soak.
 """
 
 from __future__ import annotations
@@ -30,36 +30,37 @@ from tests.end_to_end.conftest import Checkout, copy_project, is_pulumi_in, proc
 SEQUENCES = 100 if SOAK else 1
 STEPS = 8
 LIMIT_SECONDS = 240.0
+"""Longest time of a command, in seconds."""
 MOMENTS = st.floats(min_value=0.0, max_value=15.0)
-"""Seconds after which a command is interrupted. An `up` takes about as long."""
+"""Seconds after which a command is interrupted. An `up` takes about 15 s."""
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(SEQUENCES * 1200)]
 
 
 @dataclass
 class Stack:
-    """Stack of a checkout, and the state that the model expects it to have."""
+    """Stack of a checkout, and the state that the model expects."""
 
     checkout: Checkout
     name: str
     is_down: bool = True
-    """True if this machine must have no leftovers of it."""
+    """True if this machine must have no leftovers of the stack."""
     has_checkpoint: bool = False
-    """True if its bucket must have the checkpoint."""
+    """True if the bucket must have the checkpoint."""
     init: int | None = None
-    """Process 1 of its cluster, which must keep running; None if it may have ended."""
+    """Process 1 of the cluster, which must keep running, or None if it may have ended."""
 
     @property
     def cluster(self) -> ClusterSettings:
-        """Its cluster."""
+        """Cluster of the stack."""
         return stack_cluster(str(self.checkout.folder), self.name)
 
     @property
     def checkpoint(self) -> Path:
-        """File in its bucket."""
+        """File in the bucket, in place of a checkpoint."""
         return self.cluster.bucket / "checkpoint"
 
     def write_settings(self, nodes: int) -> None:
-        """Write its settings. The clusters of all stacks have one name."""
+        """Write the settings. The clusters of all stacks have the same name."""
         platform = {"kind": "local", "name": "same", "nodes": nodes}
         content = {"config": {"trainyard:platform": platform, "trainyard:jobs": []}}
         (self.checkout.folder / f"Pulumi.{self.name}.yaml").write_text(json.dumps(content), encoding="utf-8")
@@ -91,7 +92,7 @@ class Stacks(RuleBasedStateMachine):
         return [stack for stack in self.stacks if stack.init is not None]
 
     def make(self, stack: Stack, target: str, status: int | None = 0, stop: Callable[[int], None] | None = None) -> str:
-        """Run a make target, call `stop` with its process group meanwhile, and return its output."""
+        """Run a make target and return its output. Meanwhile, call `stop` with its process group."""
         process = stack.checkout.start("make", target, f"STACK={stack.name}", own_group=True)
         if stop:
             stop(process.pid)
@@ -110,10 +111,10 @@ class Stacks(RuleBasedStateMachine):
         """Deploy a stack."""
         stack = self.stacks[index]
         self.make(stack, "up")
-        self.is_up(stack)
+        self.check_deployed(stack)
 
-    def is_up(self, stack: Stack) -> None:
-        """Check that a stack is complete, and write a checkpoint to it."""
+    def check_deployed(self, stack: Stack) -> None:
+        """Check that a deployed stack is complete, and write its checkpoint."""
         found = lifecycle.saved_settings(stack.cluster.folder)
         assert found
         assert lifecycle.is_running(found)
@@ -132,7 +133,7 @@ class Stacks(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 2), moment=MOMENTS, command=st.sampled_from(["up", "down"]), hard=st.booleans())
     def interrupt(self, index: int, moment: float, command: str, hard: bool) -> None:
-        """Press Ctrl-C, or kill Pulumi, at any moment of an `up` or `down`."""
+        """Press Ctrl-C, or kill Pulumi, during an `up` or `down`."""
         stack = self.stacks[index]
 
         def stop(group: int) -> None:
@@ -160,7 +161,7 @@ class Stacks(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 2), nodes=st.integers(1, 2))
     def edit_nodes(self, index: int, nodes: int) -> None:
-        """Change a stack's settings. Its next `up` creates the nodes."""
+        """Change the number of nodes in a stack's settings. Its next `up` applies it."""
         self.stacks[index].write_settings(nodes)
 
     @precondition(lambda self: self.running_stacks())
@@ -175,9 +176,8 @@ class Stacks(RuleBasedStateMachine):
             assert "`make up" in self.make(stack, "status", status=None)
 
     @invariant()
-    def each_stack_is_as_it_must_be(self) -> None:
-        """Check that a destroyed stack leaves nothing, and that a deployed one keeps running whatever happens to
-        others."""
+    def check_stacks(self) -> None:
+        """Check that a destroyed stack has left nothing, and that actions on other stacks do not affect a stack."""
         for stack in self.stacks:
             if stack.is_down:
                 assert lifecycle.find_leftovers(stack.cluster) == []
@@ -210,12 +210,10 @@ def delete_cluster_folder(stack: Stack) -> None:
 @pytest.fixture
 def two_checkouts(tmp_path: Path) -> list[Checkout]:
     """Return two checkouts."""
-    made = []
-    for name in ("first", "second"):
-        folder = tmp_path / name
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
         copy_project(folder)
-        made.append(Checkout(folder))
-    return made
+    return [Checkout(folder) for folder in folders]
 
 
 def test_damaged_stack_recovers_and_others_are_unaffected(two_checkouts: list[Checkout]) -> None:
@@ -228,23 +226,23 @@ def test_damaged_stack_recovers_and_others_are_unaffected(two_checkouts: list[Ch
         machine.up(2)
         delete_cluster_folder(first)
         machine.up(0)
-        machine.each_stack_is_as_it_must_be()
+        machine.check_stacks()
         (first.checkout.folder / f"Pulumi.{first.name}.yaml").unlink()
         machine.down(0)
-        machine.each_stack_is_as_it_must_be()
+        machine.check_stacks()
         first.write_settings(nodes=1)
 
-        def kill_early(_group: int) -> None:
+        def kill_during_start(_group: int) -> None:
             deadline = time.monotonic() + LIMIT_SECONDS
             while not leftovers.processes(first.cluster.folder):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             kill_pulumi(first)
 
-        machine.make(first, "up", status=2, stop=kill_early)
+        machine.make(first, "up", status=2, stop=kill_during_start)
         assert lifecycle.find_leftovers(first.cluster)
         machine.down(0)
-        machine.each_stack_is_as_it_must_be()
+        machine.check_stacks()
         assert same_name.checkpoint.exists()
     finally:
         machine.teardown()

@@ -1,7 +1,7 @@
 """Examples and their manifests. `python -m tests.golden.manifests` rewrites the golden files.
 
-`<example>.<kind>.yaml` has the complete manifests of an example. `<kind>.diff` has those of the kind's other examples,
-as differences from a similar example.
+`<example>.<kind>.yaml` has the complete manifests of an example. `<kind>.diff` has the manifests of the other examples
+of the kind, as differences from a similar example.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ ON_CLAIM = Placement(
     bucket_url="file:///bucket",
     bucket_claim="bucket",
 )
-"""Platform whose bucket is a volume."""
+"""Placement on a platform whose bucket is a volume."""
 ON_OBJECT_STORE = Placement(
     namespace="training",
     service_account="trainer",
     image="example.com/trainyard/trainer:1",
     bucket_url="s3://team-checkpoints/runs",
 )
-"""Platform whose bucket is an object store."""
+"""Placement on a platform whose bucket is an object store."""
 ON_FOLDER = replace(ON_CLAIM, data_location="/data", data_claim="digits-data-0123abcd")
-"""Platform that mounts a folder of this machine as the job's data."""
+"""Placement on a platform that mounts a folder of this machine as the job's data."""
 DATA_IN_BUCKET = replace(ON_OBJECT_STORE, data_location="$(TRAINYARD_BUCKET)/images")
-"""Platform where the job's data is in the stack's bucket."""
+"""Placement on a platform where the job's data is in the stack's bucket."""
 
 ON_GPUS = replace(
     ON_OBJECT_STORE,
@@ -55,7 +55,7 @@ ON_GPUS = replace(
         accelerator_resource="nvidia.com/gpu",
     ),
 )
-"""Nodes with GPUs."""
+"""Placement on nodes with GPUs."""
 ON_TPUS = replace(
     ON_OBJECT_STORE,
     scheduling=Scheduling(
@@ -68,7 +68,7 @@ ON_TPUS = replace(
         annotations={"example.com/networks": "two"},
     ),
 )
-"""Nodes of a TPU slice."""
+"""Placement on the nodes of a TPU slice."""
 
 EVERY_KEY: dict[str, Any] = {
     "name": "resnet",
@@ -101,7 +101,7 @@ GPU: dict[str, Any] = {**SCRIPT, "name": "gpus", "hosts": 2, "accelerator": "nvi
 
 
 def examples() -> dict[str, tuple[JobSpec, Placement]]:
-    """Return the jobs by the name of their golden file, `<example>.<kind>`. Equal names keep the differences short."""
+    """Return the examples by `<example>.<kind>`. All jobs have the same name, which keeps the differences short."""
     digits = load_file(PROJECT / "Pulumi.local.yaml").jobs[0].model_dump(exclude_unset=True)
     kinds: tuple[JobKind, ...] = get_args(JobKind)
     torch = [kind for kind in kinds if KINDS[kind].runs_recipes]
@@ -136,7 +136,7 @@ def examples() -> dict[str, tuple[JobSpec, Placement]]:
 
 
 def queued(values: dict[str, Any], kind: JobKind) -> dict[str, Any]:
-    """Return a job of a kind, without a queue or processes if the kind does not support them."""
+    """Return a job of a kind, without `queue` or `processes_per_host` if the kind does not support it."""
     supported = {
         key: value
         for key, value in values.items()
@@ -151,7 +151,7 @@ def manifests(spec: JobSpec, placement: Placement) -> list[dict[str, Any]]:
 
 
 def engine(spec: JobSpec, placement: Placement) -> RecordingEngine:
-    """Return a job's registrations."""
+    """Return a recording engine with the registrations of a job."""
 
     def program() -> pulumi.Output[str]:
         secrets = {variable: pulumi.Output.secret("canary") for variable in spec.secrets}
@@ -183,7 +183,7 @@ POOLS = (
 
 
 def queues_engine() -> RecordingEngine:
-    """Return the registrations of two queues."""
+    """Return a recording engine with the registrations of two queues."""
 
     def program() -> pulumi.Output[str]:
         args = QueuesArgs(names=frozenset({"research", "nightly"}), namespace="training", pools=POOLS)
@@ -193,11 +193,11 @@ def queues_engine() -> RecordingEngine:
 
 
 EACH_KIND = frozenset(f"{'digits' if KINDS[kind].runs_recipes else 'script'}.{kind}" for kind in get_args(JobKind))
-"""Names of examples, one for each kind."""
+"""One example of each kind."""
 WHOLE = {*EACH_KIND, "queues"}
-"""Names of the manifests that are kept completely."""
+"""Examples, and the queues, whose golden file has the complete manifests."""
 ALIASED_LINES = 10
-"""Minimum length of a repeated part of a manifest that a golden file has once."""
+"""Minimum number of lines of a repeated part of a manifest that a golden file contains only once."""
 BASES = {
     "slices": "tpu",
     "gpus": "script",

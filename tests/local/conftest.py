@@ -1,4 +1,4 @@
-"""Local cluster of the tests. Its name and port differ from the user's and from those of tests in other checkouts."""
+"""Local cluster of the tests, with another port in each checkout, and kubectl for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Kubectl = Callable[..., str]
 
 @pytest.fixture(scope="package")
 def settings() -> Iterator[ClusterSettings]:
-    """Yield the settings. Stop this cluster and remove its leftovers after the session."""
+    """Yield the settings of a stopped cluster. Stop it after the folder's tests, and check that nothing is left."""
     lifecycle.stop(SETTINGS)
     yield SETTINGS
     lifecycle.stop(SETTINGS)
@@ -54,19 +54,26 @@ def kubectl(cluster: ClusterSettings) -> Kubectl:
     return kubectl_of(cluster)
 
 
+def run_kubectl(
+    kubeconfig: Path, *words: str, document: dict[str, Any] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run kubectl and return its result. `document` is its standard input."""
+    return subprocess.run(
+        [str(lifecycle.programs_folder() / "kubectl"), *words],
+        input=json.dumps(document) if document else None,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
 def kubectl_of(cluster: ClusterSettings) -> Kubectl:
-    """Return a function that runs kubectl on a cluster and returns its output. `document` is its standard input."""
+    """Return a function that runs kubectl on a cluster, which must succeed, and returns its output."""
 
     def run(*words: str, document: dict[str, Any] | None = None) -> str:
-        done = subprocess.run(
-            [str(lifecycle.programs_folder() / "kubectl"), *words],
-            input=json.dumps(document) if document else None,
-            env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        done = run_kubectl(cluster.kubeconfig, *words, document=document)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -74,7 +81,7 @@ def kubectl_of(cluster: ClusterSettings) -> Kubectl:
 
 
 def wait_for(what: str, condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Fail if `condition` does not become true in time."""
+    """Wait until `condition` is true. Fail after some seconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not in {seconds:.0f} s: {what}"

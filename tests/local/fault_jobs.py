@@ -1,8 +1,8 @@
-"""Jobs for the fault table: each kind as Trainyard renders it, with small programs that fail as instructed.
+"""Jobs for the fault table: each kind as Trainyard renders it, with a small program that fails as instructed.
 
-The fault hits host 1, or the launcher of an `mpi-job` if the launcher's exit is what counts. The others wait until host
-1 has done its work. A small program instead of mpirun holds a connection to each worker, as ssh does. It fails when one
-breaks or is silent for longer than ssh waits (workloads/kinds/mpi_job.py).
+The fault affects host 1. In an `mpi-job`, the faults of `LAUNCHER_CAUSES` affect the launcher. The other hosts wait
+until host 1 has started again and completed. In place of mpirun, the program holds a connection to each worker, as ssh
+does. It fails if a connection breaks, or is silent for longer than ssh waits (workloads/kinds/mpi_job.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ CAUSES: tuple[Cause, ...] = get_args(JobCause)
 KINDS: tuple[JobKind, ...] = tuple(kind for kind in get_args(JobKind) if kind != "ray-job")
 """Kinds whose pods can run a small program. The operator of a `ray-job` needs Ray: tests/end_to_end/test_ray_job.py."""
 LAUNCHER_CAUSES = ("memory", "exit-1", "exit-78")
-"""Causes that affect mpirun in an `mpi-job`."""
-STARTS = "faults"
+"""Causes that affect the launcher of an `mpi-job`."""
+STARTS_FOLDER = "faults"
 """Folder in the bucket with a file for each start of a pod: `<job>/<pod>@<time>`."""
 
 PROGRAM = """
@@ -32,8 +32,9 @@ cause, job, role, victim = (os.environ[name] for name in ("CAUSE", "TRAINYARD_JO
 host = os.environ["POD"]
 folder = pathlib.Path("/bucket/faults") / job
 folder.mkdir(parents=True, exist_ok=True)
-again = any(each.name.startswith(victim) for each in folder.iterdir())
-def happens():
+has_started_before = any(each.name.startswith(victim) for each in folder.iterdir())
+
+def fail():
     if cause == "exit-1":
         os._exit(1)
     if cause == "exit-78":
@@ -57,7 +58,7 @@ def broken(held):
             if not each.recv(1):
                 return True
         except OSError as error:
-            # A timeout has no number: no data has arrived so far.
+            # A timeout has no error number and means only that no data has arrived.
             if error.errno:
                 return True
     return False
@@ -68,22 +69,22 @@ def listen():
     while True:
         kept.append(server.accept())
 
-signal.signal(signal.SIGTERM, lambda *_: os._exit(int(os.environ["LEFT"])))
+signal.signal(signal.SIGTERM, lambda *_: os._exit(int(os.environ["PREEMPTED"])))
 held = hold_workers() if role == "launcher" else []
 (folder / f"{host}@{time.time_ns()}").touch()
 if role == "sshd":
     listen()
 if role == "launcher":
-    tries = sum(each.name.startswith(f"{job}-launcher") for each in folder.iterdir())
-    happens()
-    while tries == 1:
+    starts = sum(each.name.startswith(f"{job}-launcher") for each in folder.iterdir())
+    fail()
+    while starts == 1:
         if broken(held):
             os._exit(1)
     sys.exit(0)
-# The test ends the jobs of a lost node, which affects all pods on it.
+# A lost node affects all pods on it. In this case, the test writes `done`.
 if host.startswith(victim) and not cause.startswith("node-"):
-    happens()
-    if again:
+    fail()
+    if has_started_before:
         (folder / "done").touch()
         sys.exit(0)
     signal.pause()
@@ -93,7 +94,7 @@ while not (folder / "done").exists():
 
 
 def victim(kind: JobKind, cause: Cause, name: str) -> str:
-    """Return the prefix of the affected pod's name."""
+    """Return the beginning of the affected pod's name."""
     if kind == "mpi-job":
         return f"{name}-launcher" if cause in LAUNCHER_CAUSES else f"{name}-worker-1"
     # The Master of a PyTorchJob is host 0.
@@ -102,7 +103,8 @@ def victim(kind: JobKind, cause: Cause, name: str) -> str:
 
 
 PREEMPTION_EXIT_CODES: dict[JobKind, str] = {"pytorch-job": "203", "mx-job": "143"}
-"""Exit codes of a preempted program: the launcher's for that operator, and that of the signal."""
+"""Exit code of a preempted program, if it is not 75: `trainer.launch` adds 128 for the training-operator, and a program
+without the launcher is ended by SIGTERM (128 + 15)."""
 PODS: dict[JobKind, int] = {"mpi-job": 3, "mx-job": 4}
 """Number of pods of a job of a kind, if it is not two."""
 
@@ -113,18 +115,20 @@ def job_name(kind: JobKind, cause: Cause) -> str:
 
 
 def objects(kind: JobKind, cause: Cause, placement: Placement) -> list[dict[str, Any]]:
-    """Return the objects of that job, with two hosts and one restart, or more if mpirun may be back before its
-    worker."""
+    """Return the objects of that job of two hosts.
+
+    The job has one restart. It has more if mpirun may start again before its new worker runs.
+    """
     name = job_name(kind, cause)
     restarts = 4 if kind == "mpi-job" and cause not in LAUNCHER_CAUSES else 1
     own = {"name": name, "kind": kind, "script": "/replaced.py", "hosts": 2, "restarts": restarts, "grace_seconds": 5}
-    # The program is not a launcher, which would restart ranks in place and end the job by its exit codes.
+    # The program is not Trainyard's launcher, whose exit codes the failure policy of an Indexed Job would expect.
     spec = JobSpec.model_validate({**own, "torchrun": kind != "indexed-job"})
     found = manifests(spec, placement)
-    for made in found:
-        made["metadata"].setdefault("name", f"{name}-runtime")
-        if made["kind"] == "TrainJob":
-            made["spec"]["runtimeRef"]["name"] = f"{name}-runtime"
+    for each in found:
+        each["metadata"].setdefault("name", f"{name}-runtime")
+        if each["kind"] == "TrainJob":
+            each["spec"]["runtimeRef"]["name"] = f"{name}-runtime"
     for template in pod_templates(found).values():
         _replace(template, kind, cause, name)
     return found
@@ -137,7 +141,7 @@ def _replace(template: dict[str, Any], kind: JobKind, cause: Cause, name: str) -
     container["command"], container["args"] = ["python", "-S", "-c", PROGRAM], []
     container["env"] += [
         {"name": "CAUSE", "value": cause},
-        {"name": "LEFT", "value": PREEMPTION_EXIT_CODES.get(kind, "75")},
+        {"name": "PREEMPTED", "value": PREEMPTION_EXIT_CODES.get(kind, "75")},
         {"name": "ROLE", "value": "sshd" if (kind, role) == ("mpi-job", "worker") else role},
         {"name": "VICTIM", "value": victim(kind, cause, name)},
         {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},

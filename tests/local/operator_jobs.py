@@ -1,6 +1,6 @@
-"""Small jobs, one of each kind that an operator runs, as plain manifests, and a Pulumi program that creates them.
+"""Manifests of small jobs, one of each kind that an operator runs, and a Pulumi program that creates them.
 
-Each pod prints its identity and exits.
+Most pods print their environment and exit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from infra.naming import QUEUE_LABEL
 PRINT_PROGRAM = "import os, socket; print('host', socket.gethostname(), sorted(os.environ))"
 WAIT_PROGRAM = "import os, time\nwhile not os.path.exists('/tmp/over'): time.sleep(0.2)"
 END_PROGRAM = "open('/tmp/over', 'w').close()"
-"""Command that ends a waiting pod, run in it."""
+"""Program that ends a waiting pod when it runs in the pod."""
 SERVE_PROGRAM = "import threading; threading.Event().wait()"
 HOSTS_PROGRAM = "print(open('/etc/mpi/hostfile').read())"
 DIGITS_ARGUMENTS = ("-m", "trainer.launch", "-m", "trainer", "digits", "--epochs=1")
@@ -33,7 +33,7 @@ def pod(image: str, name: str, *arguments: str, restart: str | None = "Never") -
     spec = {
         "automountServiceAccountToken": False,
         "securityContext": RESTRICTED,
-        # A waiting worker does not receive the signal to end.
+        # Python ignores SIGTERM as process 1, so a waiting worker would use the whole grace period.
         "terminationGracePeriodSeconds": 1,
         "containers": [container],
     }
@@ -46,7 +46,7 @@ def replicas(count: int, template: dict[str, Any]) -> dict[str, Any]:
 
 
 def jobs(namespace: str, image: str) -> list[dict[str, Any]]:
-    """Return the jobs. Objects that a job references precede it."""
+    """Return a job of each kind. An object that a job references precedes it."""
 
     def job(version: str, kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         metadata = {"name": kind.lower(), "namespace": namespace}
@@ -117,14 +117,14 @@ def in_queue(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def two_in_queue(namespace: str, image: str) -> list[dict[str, Any]]:
-    """Return two jobs that wait for a signal in a queue, and one without a queue."""
+    """Return two jobs in a queue, whose pods wait for `END_PROGRAM`, and one job without a queue."""
     stays = pod(image, "node", "-c", WAIT_PROGRAM)
     first, second = (in_queue(indexed(namespace, name, stays)) for name in ("first", "second"))
     return [first, second, indexed(namespace, "free", pod(image, "node", "-c", PRINT_PROGRAM))]
 
 
 def queued(namespace: str, image: str) -> list[dict[str, Any]]:
-    """Return a job of each kind that supports queues, and one that never fits into its queue."""
+    """Return a job of each kind that supports queues, and one that requests more than its queue has."""
     runtime, *others = sorted(
         (each for each in jobs(namespace, image) if each["kind"] != "MXJob"),
         key=lambda each: each["kind"] != "ClusterTrainingRuntime",
@@ -135,15 +135,14 @@ def queued(namespace: str, image: str) -> list[dict[str, Any]]:
     return [runtime, *(in_queue(each) for each in (*others, *own))]
 
 
-TEXT = """
+PROGRAM = """
 import sys
 sys.path.insert(0, {project!r})
 
-from infra.hardware import Capacity
+from infra.hardware import Capacity, PoolCapacity
 from infra.local.image_store import program_reference
 from infra.operator_releases import RELEASES
 from infra.operators import Operators, OperatorsArgs
-from infra.hardware import PoolCapacity
 from tests.local.operator_jobs import jobs, queued, two_in_queue
 from workloads.queues import Queues, QueuesArgs
 
@@ -171,7 +170,7 @@ if chosen in ("two", "queued"):
     before.append(Queues("queues", args, options))
 documents = {{"each": jobs, "none": lambda *_: [], "two": two_in_queue, "queued": queued}}[chosen](namespace, {image!r})
 for document in documents:
-    made = k8s.apiextensions.CustomResource(
+    created = k8s.apiextensions.CustomResource(
         document["metadata"]["name"],
         api_version=document["apiVersion"],
         kind=document["kind"],
@@ -180,7 +179,7 @@ for document in documents:
         opts=pulumi.ResourceOptions(provider=cluster, depends_on=list(before)),
     )
     if document["kind"] == "ClusterTrainingRuntime":
-        before.append(made)
+        before.append(created)
 """
 """Program of test_operators.py, after the preamble of tests/plugins/stack.py: operators, a namespace that enforces
 `restricted`, and jobs.

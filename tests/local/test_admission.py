@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +15,8 @@ from infra.operator_releases import RELEASES, load_objects
 from setup.operators import steps
 from tests.components.rendered_jobs import pod_templates
 from tests.golden.manifests import rendered
-from tests.local.conftest import kubectl_of, wait_for
+from tests.local.conftest import kubectl_of, run_kubectl, wait_for
+from workloads.kinds import KINDS
 
 GOLDENS = rendered()
 Apply = Callable[[list[dict[str, Any]]], subprocess.CompletedProcess[str]]
@@ -33,7 +32,7 @@ def objects(name: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def dry_run(settings: ClusterSettings) -> Iterator[Apply]:
-    """Yield a function that sends objects to the API server, which validates them and stores nothing.
+    """Yield a function that sends objects to the API server, which validates and does not store them.
 
     The namespace enforces the `restricted` Pod Security Standard, and the operators' CRDs exist.
     """
@@ -63,28 +62,21 @@ def dry_run(settings: ClusterSettings) -> Iterator[Apply]:
         "metadata": {"name": "high"},
         "value": 1000,
     }
-    made = {"apiVersion": "v1", "kind": "List", "items": [*definitions, namespace, account, priority]}
-    kubectl("apply", "--server-side", "-f", "-", document=made)
+    created = {"apiVersion": "v1", "kind": "List", "items": [*definitions, namespace, account, priority]}
+    kubectl("apply", "--server-side", "-f", "-", document=created)
     kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"crd/{name}" for name in names))
 
-    def ask(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(lifecycle.programs_folder() / "kubectl"), *words],
-            input=text,
-            env={**os.environ, "KUBECONFIG": str(settings.kubeconfig)},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+    def apply(items: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
+        words = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+        document = {"apiVersion": "v1", "kind": "List", "items": items}
+        return run_kubectl(settings.kubeconfig, *words, document=document)
 
-    def run(items: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-        return ask("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-", text=text)
+    def are_listed() -> bool:
+        return run_kubectl(settings.kubeconfig, "get", ",".join(names), "--all-namespaces").returncode == 0
 
-    # A kind is established some time before the API server lists it.
-    wait_for("every kind is listed", lambda: ask("get", ",".join(names), "--all-namespaces").returncode == 0)
-    yield run
+    # The API server lists a kind some time after its definition is established.
+    wait_for("every kind is listed", are_listed)
+    yield apply
     kubectl("delete", "namespace/training", "priorityclass/high", "--wait=true")
     kubectl("delete", "--wait=true", *(f"crd/{each['metadata']['name']}" for each in definitions))
 
@@ -108,7 +100,7 @@ def test_api_server_admits_pods_to_restricted_namespace(dry_run: Apply) -> None:
     assert len(done.stdout.splitlines()) == len(pods) > len(GOLDENS)
 
 
-@pytest.mark.parametrize("kind", ["pytorch-job", "mpi-job", "mx-job", "jobset", "train-job"])
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if kind.resource])
 def test_api_server_rejects_unknown_field_of_kind(dry_run: Apply, kind: str) -> None:
     items = objects(f"script.{kind}")
     for each in items:

@@ -1,4 +1,4 @@
-"""Cluster on this machine: its features, the faults that it survives, and its leftovers."""
+"""Local cluster: its features, the faults that it survives, and its leftovers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,14 @@ import pytest
 from infra.local import leftovers, lifecycle
 from infra.local.api import ApiUnavailable, ready_nodes, request
 from infra.local.leftovers import cgroup_folders
-from infra.local.settings import (
-    KUBERNETES_VERSION,
-    PAUSE_IMAGE,
-    RUNTIME_PROGRAMS,
-    ClusterSettings,
-    built_programs,
-)
+from infra.local.settings import KUBERNETES_VERSION, PAUSE_IMAGE, RUNTIME_PROGRAMS, ClusterSettings, built_programs
 from infra.operator_releases import TOTAL_REQUEST
 from setup.steps import CONTAINERD_VERSION, RUNC_VERSION
 from tests.local.conftest import Kubectl, wait_for
 
 
 def host_network() -> tuple[str, ...]:
-    """Return the machine's own interfaces, routes and packet filter."""
+    """Return the interfaces, routes and packet filter rules of the machine itself."""
     commands = (["ip", "-brief", "link"], ["ip", "route"], ["iptables-save"])
     found = []
     for words in commands:
@@ -63,7 +57,7 @@ def processes_called(settings: ClusterSettings, name: str) -> list[int]:
 
 
 def lasting_processes(settings: ClusterSettings) -> list[int]:
-    """Return the processes of the control plane and the nodes. containerd and kubelets start others that soon end."""
+    """Return the processes that run as long as the cluster. containerd and kubelets start others that soon end."""
     programs = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "containerd", "kubelet")
     found = [pid for program in programs for pid in processes_called(settings, program)]
     assert len(found) > len(programs), "a kubelet and a containerd for each node"
@@ -111,7 +105,7 @@ def test_cluster_image_pull_from_registry_fails_fast(kubectl: Kubectl) -> None:
 
 def test_cluster_start_keeps_network_and_mounts_of_host(settings: ClusterSettings) -> None:
     lifecycle.stop(settings)
-    assert "/pytest-of-" not in str(settings.folder)
+    assert "/pytest-of-" not in str(settings.folder), "`mounts` must include those of the cluster"
     before = (host_network(), mounts())
     lifecycle.start(settings, lambda _text: None)
     assert (host_network(), mounts()) == before
@@ -255,11 +249,11 @@ def test_cluster_unresponsive_node_is_repaired(cluster: ClusterSettings) -> None
         for pid in processes_called(cluster, program):
             if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") == "1":
                 os.kill(pid, signal.SIGKILL)
-    wait_for("it is seen", lambda: not all_ready(cluster))
+    wait_for("a node is not ready", lambda: not all_ready(cluster))
     wait_for("the node has a new process 1", lambda: leftovers.node_process(cluster.folder, 1) not in (None, silent))
     wait_for("all nodes are ready", lambda: all_ready(cluster))
     node = "/api/v1/nodes/tests-1"
-    wait_for("it takes pods again", lambda: "taints" not in request(cluster, "GET", node)["spec"])
+    wait_for("the node accepts pods again", lambda: "taints" not in request(cluster, "GET", node)["spec"])
 
 
 def test_cluster_network_has_no_way_out(cluster: ClusterSettings) -> None:

@@ -1,4 +1,4 @@
-"""A node's kubelet and containerd are killed and not restarted: its pods are recreated on another node."""
+"""A node whose kubelet and containerd are killed and not restarted: its pods are recreated on another node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
 @pytest.fixture(scope="module")
 def dead_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LostNode]:
-    """Yield a job of each kind with pods on the node, whose containers keep running."""
+    """Yield jobs of each kind with pods on the dead node, whose containers keep running."""
     with running_jobs(settings, tmp_path_factory.mktemp("dead"), KINDS, ["node-dead"]) as stack:
         found = LostNode(settings, stack.core(), "node-dead")
         found.kill_programs()
@@ -24,7 +24,7 @@ def dead_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_dead_node_pods_are_recreated(dead_node: LostNode) -> None:
-    wait_for("its silence is noticed", lambda: dead_node.silent_since() is not None)
+    wait_for("the node's silence is noticed", lambda: dead_node.silent_since() is not None)
     noticed = dead_node.silent_since()
     assert noticed is not None
     dead_node.wait_for_replacements()
@@ -36,4 +36,4 @@ def test_dead_node_pods_are_recreated(dead_node: LostNode) -> None:
 
 def test_dead_node_is_restarted_and_schedulable(dead_node: LostNode) -> None:
     wait_for(f"{dead_node.node} is ready", lambda: dead_node.node in dead_node.ready())
-    wait_for("it takes pods again", lambda: not dead_node.taints())
+    wait_for("the node accepts pods again", lambda: not dead_node.taints())

@@ -1,4 +1,4 @@
-"""Effects of faults on a job of each kind: the table of docs/kinds.md, checked on a real cluster."""
+"""Effects of faults on a job of each kind on the local cluster, compared with the table in docs/kinds.md."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from setup.progress import run_steps
 from tests.golden.manifests import ON_CLAIM
 from tests.local import conftest
 from tests.local.conftest import kubectl_of
-from tests.local.fault_jobs import CAUSES, KINDS, PODS, STARTS, Cause, job_name, objects, victim
+from tests.local.fault_jobs import CAUSES, KINDS, PODS, STARTS_FOLDER, Cause, job_name, objects, victim
 from tests.plugins.stack import ROOT, Stack
+from workloads.kinds import KINDS as JOB_KINDS
 from workloads.spec import JobKind
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
@@ -37,7 +38,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 NAMESPACE = "training"
 DOCUMENT = ROOT / "docs" / "kinds.md"
 WAIT_SECONDS = 240.0
-JOBS = "jobs,pytorchjobs,mxjobs,mpijobs,jobsets,trainjobs"
+RESOURCES = [JOB_KINDS[kind].resource for kind in KINDS]
+JOBS = ",".join(["jobs", *(f"{each.plural}.{each.api_version.partition('/')[0]}" for each in RESOURCES if each)])
 PROGRAM = """
 import sys
 sys.path.insert(0, {project!r})
@@ -57,7 +59,7 @@ TrainingNamespace("training", TrainingNamespaceArgs(namespace=namespace, bucket=
 
 
 def documented_effects() -> dict[tuple[str, str], str]:
-    """Return the effects in the document, by cause and kind."""
+    """Return the effects in docs/kinds.md, by cause and kind."""
     text = DOCUMENT.read_text(encoding="utf-8")
     section = text.partition("## What happens when something goes wrong")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
@@ -72,10 +74,10 @@ def place_of(pod: str) -> str:
 
 
 class Faults:
-    """Jobs on the cluster."""
+    """Jobs on the cluster, each with a fault."""
 
     def __init__(self, settings: ClusterSettings) -> None:
-        self.folder = settings.bucket / STARTS
+        self.folder = settings.bucket / STARTS_FOLDER
         self._cluster = Cluster(str(settings.kubeconfig), NAMESPACE)
 
     def starts(self, kind: JobKind, cause: Cause) -> Counter[str]:
@@ -85,13 +87,13 @@ class Faults:
         return Counter(place_of(name.partition("@")[0]) for name in names)
 
     def seen(self, kind: JobKind, cause: Cause) -> tuple[JobState, list[PodState]]:
-        """Return the job and its pods as `make status` sees them."""
+        """Return a job and its pods as `make status` reads them."""
         name = job_name(kind, cause)
         job = self._cluster.jobs([name])[name]
         return job, [pod for pod in self._cluster.pods([name]) if pod.owner == job.uid]
 
     def notes(self, job: JobState, pods: list[PodState]) -> dict[str, str]:
-        """Return what `make status` knows of a job's pods from events."""
+        """Return the notes about a job's pods that `make status` reads from events."""
         return read_notes(self._cluster, job, latest_by_place(pods))
 
 
@@ -99,7 +101,7 @@ class Faults:
 def running_jobs(
     settings: ClusterSettings, folder: Path, kinds: Sequence[JobKind], causes: Sequence[Cause]
 ) -> Iterator[Stack]:
-    """Yield a stack with the operators. All jobs run in its namespace at once."""
+    """Yield a stack with the operators and, in its namespace, a job of each kind for each cause."""
     run_steps(operator_steps.steps(RELEASES, cluster=True))
     lifecycle.start(settings, print)
     trainer = trainer_image_reference()
@@ -116,8 +118,8 @@ def running_jobs(
         chosen = [each for each in items if (each["kind"] == "TrainJob") == last]
         kubectl("create", "-f", "-", document={"apiVersion": "v1", "kind": "List", "items": chosen})
     yield stack
-    # Delete the jobs before the stack: their pods use the bucket's claim, and their operators belong to the stack. A
-    # runtime is deleted when no job uses it, which its operator must observe.
+    # Delete the jobs first, because their pods use the bucket's claim and their operators belong to the stack. A
+    # runtime is deleted only after its operator has observed that no job uses it.
     for resources in (JOBS, "trainingruntimes,services"):
         kubectl("--namespace", NAMESPACE, "delete", "--all", resources)
     stack.run("destroy", "--yes", "--skip-preview")
@@ -125,7 +127,7 @@ def running_jobs(
 
 @pytest.fixture(scope="module")
 def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
-    """Yield all jobs, each with its fault."""
+    """Yield a job of each kind for each cause."""
     with running_jobs(settings, tmp_path_factory.mktemp("faults"), KINDS, CAUSES) as stack:
         found = Faults(settings)
         for kind in KINDS:
@@ -135,14 +137,14 @@ def faults(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def wait_for(what: str, condition: Callable[[], bool]) -> None:
-    """Fail if `condition` does not become true in time."""
+    """Wait until `condition` is true. Fail after `WAIT_SECONDS`."""
     conftest.wait_for(what, condition, WAIT_SECONDS)
 
 
 def inject_fault(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None:
-    """Delete or evict the affected pod, when all pods of its job run."""
+    """Delete or evict the affected pod after all pods of its job have started."""
     name = job_name(kind, cause)
-    wait_for(f"all of {name} runs", lambda: faults.starts(kind, cause).total() == PODS.get(kind, 2))
+    wait_for(f"all pods of {name} have started", lambda: faults.starts(kind, cause).total() == PODS.get(kind, 2))
     place = victim(kind, cause, name)
     (pod,) = [each.name for each in faults.seen(kind, cause)[1] if each.name.startswith(place)]
     if cause == "deleted":
@@ -153,7 +155,7 @@ def inject_fault(faults: Faults, core: Any, kind: JobKind, cause: Cause) -> None
 
 
 def observed_effect(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
-    """Return the effect on a job in the document's words, or None while it is unknown."""
+    """Return the effect on a job in the words of docs/kinds.md, or None while it is unknown."""
     job, pods = faults.seen(kind, cause)
     starts = faults.starts(kind, cause)
     name = job_name(kind, cause)
@@ -178,26 +180,25 @@ def observed_effect(faults: Faults, kind: JobKind, cause: Cause) -> str | None:
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_fault_has_documented_effect(faults: Faults, kind: JobKind, cause: Cause) -> None:
-    documented = documented_effects()[cause, kind]
     deadline = time.monotonic() + WAIT_SECONDS
     while (seen := observed_effect(faults, kind, cause)) is None and time.monotonic() < deadline:
         time.sleep(1)
-    assert seen == documented, (faults.starts(kind, cause), faults.seen(kind, cause))
+    assert seen == documented_effects()[cause, kind], (faults.starts(kind, cause), faults.seen(kind, cause))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_fault_reason_is_in_status(faults: Faults, kind: JobKind) -> None:
-    whys = {cause: " ".join(pod.why for pod in faults.seen(kind, cause)[1]) for cause in CAUSES}
-    assert "exit code 78: the script's own code" in whys["exit-78"]
-    assert "trainyard.local/missing:1" in whys["no-image"]
-    assert "Insufficient cpu" in whys["no-capacity"]
-    assert "exit code 1: " in whys["exit-1"]
+    reasons = {cause: " ".join(pod.why for pod in faults.seen(kind, cause)[1]) for cause in CAUSES}
+    assert "exit code 78: the script's own code" in reasons["exit-78"]
+    assert "trainyard.local/missing:1" in reasons["no-image"]
+    assert "Insufficient cpu" in reasons["no-capacity"]
+    assert "exit code 1: " in reasons["exit-1"]
     if documented_effects()["memory", kind].startswith("fails"):
-        assert "out of memory" in whys["memory"]
+        assert "out of memory" in reasons["memory"]
     else:
-        # No pod exists between two pods of a host.
+        # The failed pod may be deleted before its replacement exists. The events then have its exit code.
         def is_explained() -> bool:
             notes = faults.notes(*faults.seen(kind, "memory")).values()
             return any("137: " in note and "raise `resources.memory`" in note for note in notes)
 
-        wait_for("the end of a pod before is explained", is_explained)
+        wait_for("the end of the failed pod is explained", is_explained)

@@ -1,4 +1,4 @@
-"""Images of nodes: builds, imports into the image store, and clones of the store."""
+"""Image store of the nodes: imports of images, and clones of the store."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIRST, SECOND = "trainyard.local/first:1", "trainyard.local/second:1"
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a file to build images of, and an empty store with the built programs next to it."""
+    """Return a file to build images of. The cache folder has an empty store and the built programs."""
     built = built_programs()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     built_programs().parent.mkdir()
@@ -75,7 +75,7 @@ def without_layers(archive: bytes, digests: list[str], target: IO[bytes]) -> Non
 
 
 def blob(digest: str) -> Path:
-    """Return the store's file of a blob."""
+    """Return the file of a blob in the store."""
     return store_folder() / "io.containerd.content.v1.content" / _path(digest)
 
 

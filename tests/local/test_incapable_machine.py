@@ -1,4 +1,4 @@
-"""`make up` on real machines that cannot run the local cluster: it stops before it creates anything."""
+"""Commands on machines and for users that cannot run the local cluster: they stop before they create anything."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SMALL_DISK = (
         (["setarch", "i686"], ["this machine is Linux on i686", "needs Linux on x86_64 or aarch64", REMEDY]),
         (
             ["unshare", "--mount", "sh", "-c", SMALL_DISK, "sh"],
-            ["disk: 0.0 GB are free in /mnt, 35 GB are needed; free space, or set XDG_CACHE_HOME"],
+            ["disk: 0.0 GB are free in /mnt, 40 GB are needed; free space, or set XDG_CACHE_HOME"],
         ),
     ],
     ids=["no root", "unsupported system", "full disk"],
@@ -81,7 +81,7 @@ def show() -> None:
 def test_make_without_root_is_rejected_and_creates_nothing(words: list[str], message: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        # Other commands would fail without the rest of the checkout.
+        # Any later step of these commands would fail without the rest of the checkout.
         for file in ("Makefile", "Pulumi.local.yaml", "setup/root"):
             (folder / file).parent.mkdir(exist_ok=True)
             shutil.copy(PROJECT / file, folder / file)
@@ -106,5 +106,5 @@ def test_make_without_root_runs_for_cloud_stack(tmp_path: Path) -> None:
     shutil.copy(PROJECT / "setup" / "root", tmp_path / "setup")
     (tmp_path / "Pulumi.dev.yaml").write_text("# kind: local\nconfig: {trainyard:platform: {kind: gke}}\n", "utf-8")
     tmp_path.chmod(0o755)
-    as_other_user = ["unshare", "--user"]
-    subprocess.run([*as_other_user, str(tmp_path / "setup" / "root"), "up", "dev"], check=True, timeout=60)
+    words = ["unshare", "--user", str(tmp_path / "setup" / "root"), "up", "dev"]
+    subprocess.run(words, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""A node is lost permanently: effects on jobs with a host on it, according to docs/kinds.md."""
+"""A permanently lost node: effects on jobs with a host on it, as in docs/kinds.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAUNCHER = "-launcher"
 
 
 class LostNode:
-    """Jobs on a cluster with a permanently lost node."""
+    """Node with pods of a job of each kind, which a test can kill or bring back."""
 
     def __init__(self, settings: ClusterSettings, core: Any, cause: NodeCause) -> None:
         self.faults, self._core, self._settings = Faults(settings), core, settings
@@ -41,20 +41,20 @@ class LostNode:
         (self.supervisor,) = (pid for pid in inits if leftovers.environment_value(pid, "TRAINYARD_NODE_INDEX") is None)
         for kind in KINDS:
             pods = PODS.get(kind, 2)
-            wait_for(f"all of {kind} runs", lambda: self.faults.starts(kind, self._cause).total() == pods)  # noqa: B023  # wait_for calls the lambda before the loop continues
+            wait_for(f"all pods of {kind} have started", lambda: self.faults.starts(kind, self._cause).total() == pods)  # noqa: B023  # wait_for calls the lambda before the loop continues
         self.pod_names = {pod.metadata.name for pod in self._pods() if pod.spec.node_name == self.node}
         self._before = {kind: self.starts(kind) for kind in KINDS}
         self._uids = {pod.metadata.uid for pod in self._pods()}
 
     def kill_node(self) -> None:
-        """Kill every process of the node. Stop the processes that would restart them."""
+        """Kill every process of the node. Stop the cluster's supervisor, which would restart them."""
         node = leftovers.node_process(self._settings.folder, 1)
         assert node is not None
         os.kill(self.supervisor, signal.SIGSTOP)
         os.kill(node, signal.SIGKILL)
 
     def kill_programs(self) -> None:
-        """Kill the node's kubelet and containerd. Stop what would restart them, and keep the containers running."""
+        """Kill the node's kubelet and containerd, and stop their supervisor. The containers keep running."""
         node = leftovers.node_process(self._settings.folder, 1)
         assert node is not None
         os.kill(node, signal.SIGSTOP)
@@ -70,13 +70,13 @@ class LostNode:
         return times[0] if times else None
 
     def replacement_times(self) -> list[datetime]:
-        """Return the creation times of the pods that replace the node's pods, without mpirun's."""
+        """Return the creation times of the pods that replace the node's pods, without launchers of mpirun."""
         gone = {place_of(name) for name in self.pod_names if LAUNCHER not in name}
         pods = [pod.metadata for pod in self._pods() if place_of(pod.metadata.name) in gone]
         return [each.creation_timestamp for each in pods if each.uid not in self._uids]
 
     def resume_supervisor(self) -> None:
-        """Bring the node's machine back."""
+        """Bring the node back: the supervisor restarts its processes."""
         os.kill(self.supervisor, signal.SIGCONT)
 
     def ready(self) -> set[str]:
@@ -84,10 +84,7 @@ class LostNode:
         return ready_nodes(self._settings)
 
     def hold_repair(self, number: signal.Signals) -> None:
-        """Send SIGSTOP or SIGCONT to the repair process.
-
-        While it is stopped, the test can inspect the node before the repair.
-        """
+        """Send SIGSTOP or SIGCONT to the process that repairs nodes."""
         (repair,) = (
             pid for pid in leftovers.processes(self._settings.folder) if b"infra.local.repair" in words_of(pid)
         )
@@ -100,7 +97,7 @@ class LostNode:
     def starts(self, kind: JobKind) -> Counter[str]:
         """Return the number of starts of each place of a job.
 
-        Exclude the mpirun launcher, because it restarts with any worker.
+        The launcher of mpirun is excluded, because it restarts with any worker.
         """
         found = self.faults.starts(kind, self._cause)
         return Counter({place: count for place, count in found.items() if not place.endswith(LAUNCHER)})
@@ -122,7 +119,7 @@ class LostNode:
             assert set(self.starts(kind).values()) <= {1, 2}
 
     def status(self) -> str:
-        """Return the output of `make status`."""
+        """Return the output of `make status` for the jobs."""
         out = io.StringIO()
         names = [job_name(kind, self._cause) for kind in KINDS]
         print_snapshot(take_snapshot(Cluster(str(self._settings.kubeconfig), NAMESPACE), names), out)
@@ -163,7 +160,7 @@ def seconds(pod: Any, since: datetime) -> float:
 
 @pytest.fixture(scope="module")
 def lost_node(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LostNode]:
-    """Yield a job of each kind with pods on the node."""
+    """Yield a killed node with pods of a job of each kind. Its repair is on hold."""
     with running_jobs(settings, tmp_path_factory.mktemp("lost"), KINDS, ["node-lost"]) as stack:
         found = LostNode(settings, stack.core(), "node-lost")
         found.hold_repair(signal.SIGSTOP)
@@ -206,4 +203,4 @@ def test_lost_node_jobs_continue_on_other_node(lost_node: LostNode) -> None:
 def test_lost_node_is_schedulable_after_return(lost_node: LostNode) -> None:
     lost_node.resume_supervisor()
     wait_for(f"{lost_node.node} is ready", lambda: lost_node.node in lost_node.ready())
-    wait_for("it takes pods again", lambda: not lost_node.taints())
+    wait_for("the node accepts pods again", lambda: not lost_node.taints())

@@ -1,4 +1,4 @@
-"""Recovery of nodes: cgroups of a node that starts again, and the time at which a silent node is repaired."""
+"""Recovery of nodes: the step that a node's state needs, and the cgroups of a node that starts again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
 
 
 def node(status: str, seconds: float, *taints: Any) -> dict[str, Any]:
-    """Return a node that has been ready, not ready or silent for some seconds."""
+    """Return a node whose condition `Ready` has had this status for some seconds."""
     since = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     ready = {"type": "Ready", "status": status, "lastTransitionTime": since}
     return {"spec": {"taints": [*taints]} if taints else {}, "status": {"conditions": [ready]}}

@@ -1,4 +1,4 @@
-"""Operators on the real cluster, installed by the real Pulumi: each runs a job of its kind and leaves nothing."""
+"""Operators on the local cluster, installed by the real Pulumi: each runs a job of its kind and leaves nothing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from infra.operator_releases import RELEASES
 from settings.types import OPERATORS_NAMESPACE
 from setup import operators as operator_steps
 from setup.progress import run_steps
-from tests.local.conftest import wait_for
-from tests.local.operator_jobs import END_PROGRAM, TEXT, jobs
+from tests.local.conftest import run_kubectl, wait_for
+from tests.local.operator_jobs import END_PROGRAM, PROGRAM, jobs
 from tests.plugins.stack import ROOT, Stack
 
 # The first run on a machine builds every operator. Jobs with Ray are in tests/end_to_end/test_ray_job.py.
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(2400)]
 
-FINISHED = {
+SUCCESS_CONDITIONS = {
     "PyTorchJob": "Succeeded",
     "MXJob": "Succeeded",
     "MPIJob": "Succeeded",
@@ -41,33 +41,26 @@ WEBHOOK_ERRORS = {
     "JobSet": "invalid replicatedJob name 'other' does not appear in .spec.ReplicatedJobs",
     "TrainJob": 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request',
 }
-"""Error of each operator's webhook for an invalid job, which only that webhook reports."""
+"""Error for an invalid job that only the operator's webhook reports."""
 
 
 @pytest.fixture(scope="module")
 def stack(settings: ClusterSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Yield a stack with every operator and one job of each kind, on the cluster, before its first update."""
+    """Yield a stack with every operator and one job of each kind, before its first update."""
     run_steps(operator_steps.steps(RELEASES, cluster=True))
     lifecycle.start(settings, print)
     trainer = trainer_image_reference()
     load_images(settings, [PAUSE_IMAGE, trainer, *(program_reference(name) for name in RELEASES)], print)
-    made = Stack(tmp_path_factory.mktemp("operators"), settings.kubeconfig, "kinds")
-    made.write(TEXT.format(project=str(ROOT), image=trainer))
-    made.run("stack", "init", "test")
-    yield made
-    made.run("destroy", "--yes", "--skip-preview")
+    created = Stack(tmp_path_factory.mktemp("operators"), settings.kubeconfig, "kinds")
+    created.write(PROGRAM.format(project=str(ROOT), image=trainer))
+    created.run("stack", "init", "test")
+    yield created
+    created.run("destroy", "--yes", "--skip-preview")
 
 
 def kubectl(stack: Stack, *words: str, document: dict[str, Any] | None = None) -> subprocess.CompletedProcess[str]:
-    """Return the result of one kubectl command."""
-    return subprocess.run(
-        [str(lifecycle.programs_folder() / "kubectl"), "--kubeconfig", str(stack.kubeconfig), *words],
-        input=json.dumps(document) if document else None,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    """Run kubectl on the stack's cluster and return its result."""
+    return run_kubectl(stack.kubeconfig, *words, document=document)
 
 
 def names(stack: Stack, *words: str) -> list[str]:
@@ -78,7 +71,7 @@ def names(stack: Stack, *words: str) -> list[str]:
 
 
 def broken(kind: str) -> dict[str, Any]:
-    """Return a job that only the operator's own webhook rejects."""
+    """Return a job of a kind that only the operator's own webhook rejects."""
     (found,) = [copy.deepcopy(each) for each in jobs("kinds", "image") if each["kind"] == kind]
     found["metadata"]["name"] = f"broken-{kind.lower()}"
     spec = found["spec"]
@@ -102,7 +95,7 @@ def test_operator_webhooks_answer_after_update(stack: Stack) -> None:
 
 def test_operator_jobs_complete_in_restricted_namespace(stack: Stack) -> None:
     stack.up()
-    for kind, condition in FINISHED.items():
+    for kind, condition in SUCCESS_CONDITIONS.items():
         job = f"{kind.lower()}/{kind.lower()}"
         done = kubectl(stack, "-n", "kinds", "wait", job, f"--for=condition={condition}", "--timeout=240s")
         seen = kubectl(stack, "-n", "kinds", "get", "pods,events").stdout
@@ -196,9 +189,9 @@ def test_queue_runs_one_of_two_jobs_at_a_time(stack: Stack) -> None:
 
 
 def test_queue_runs_every_queueable_kind(stack: Stack) -> None:
-    """The namespace's jobs request more than the queue has. Without a queue, all of them would run at once."""
+    """The jobs together request more than the queue has. Without a queue, all of them would run at once."""
     stack.up(jobs="queued")
-    kinds = {kind: condition for kind, condition in FINISHED.items() if kind != "MXJob"} | {"Job": "Complete"}
+    kinds = {kind: condition for kind, condition in SUCCESS_CONDITIONS.items() if kind != "MXJob"} | {"Job": "Complete"}
     for kind, condition in kinds.items():
         job = f"{kind.lower()}/{kind.lower()}"
         done = kubectl(stack, "-n", "kinds", "wait", job, f"--for=condition={condition}", "--timeout=240s")
@@ -209,7 +202,7 @@ def test_queue_runs_every_queueable_kind(stack: Stack) -> None:
 
 
 def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
-    """Check after a job of each kind, with and without a queue."""
+    """The tests above have run a job of each kind, with and without a queue."""
     for name in RELEASES:
         log = kubectl(stack, "-n", OPERATORS_NAMESPACE, "logs", f"deployment/{name}", "--tail=-1").stdout
         assert log, name
@@ -218,7 +211,7 @@ def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
 
 
 def test_operator_destroy_leaves_nothing(stack: Stack) -> None:
-    """Include a job that still waits in its queue."""
+    """One job still waits in its queue."""
     stack.run("destroy", "--yes", "--skip-preview")
     assert names(stack, "customresourcedefinitions") == []
     assert names(stack, "validatingwebhookconfigurations,mutatingwebhookconfigurations") == []

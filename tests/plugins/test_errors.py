@@ -1,4 +1,4 @@
-"""Errors and their messages: failing programs, unknown kinds and fields, unreachable clusters."""
+"""Errors and their messages: failing programs, invalid objects, unreachable clusters; and processes left behind."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ from tests.plugins.stack import Stack
 NewStack = Callable[[str], Stack]
 
 
-def test_a_program_that_raises_shows_its_own_traceback_once(new_stack: NewStack) -> None:
+def test_failing_program_shows_its_own_traceback_once(new_stack: NewStack) -> None:
     stack = new_stack("def broken():\n    raise LookupError('no such recipe')\n\nbroken()\n")
     output = stack.run("preview", fails=True)
     diagnostics = output[output.index("Diagnostics:") :]
@@ -42,7 +42,7 @@ pulumi.log.warn("a warning")
     assert "warning: a warning" in output
 
 
-def test_field_that_a_built_in_kind_does_not_have_is_dropped(new_stack: NewStack) -> None:
+def test_unknown_field_of_a_built_in_kind_is_dropped(new_stack: NewStack) -> None:
     stack = new_stack("""
 k8s.apiextensions.CustomResource("typo", api_version="networking.k8s.io/v1", kind="NetworkPolicy", opts=on,
     metadata=meta("typo"), spec={"podSelektor": {}, "podSelector": {}})
@@ -54,7 +54,7 @@ k8s.apiextensions.CustomResource("typo", api_version="networking.k8s.io/v1", kin
     assert found["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
 
 
-def test_field_that_a_custom_kind_does_not_have_is_rejected(new_stack: NewStack) -> None:
+def test_unknown_field_of_a_custom_kind_is_rejected(new_stack: NewStack) -> None:
     stack = new_stack("""
 schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}
 definition = k8s.apiextensions.v1.CustomResourceDefinition(
@@ -71,14 +71,14 @@ k8s.apiextensions.CustomResource(
     stack.run("destroy", "--yes", "--skip-preview")
 
 
-def test_value_that_is_not_allowed_is_rejected_in_the_preview(new_stack: NewStack) -> None:
+def test_invalid_value_is_rejected_in_the_preview(new_stack: NewStack) -> None:
     stack = new_stack('k8s.core.v1.Service("low", metadata=meta("low"), spec={"ports": [{"port": 0}]}, opts=on)')
     output = stack.run("preview", fails=True)
     assert "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535" in output
     assert "Traceback" not in output
 
 
-def test_field_that_cannot_change_is_rejected_until_the_object_is_deleted(new_stack: NewStack) -> None:
+def test_change_of_an_immutable_field_is_rejected_until_the_object_is_deleted(new_stack: NewStack) -> None:
     stack = new_stack("""
 k8s.batch.v1.Job("job", metadata=meta("job", annotations={"pulumi.com/skipAwait": "true"}), opts=on, spec={
     "completions": 1, "completion_mode": edit("mode", "Indexed"),
@@ -110,7 +110,7 @@ def test_plugin_is_found_without_a_warning(new_stack: NewStack) -> None:
     assert "$PATH" not in output
 
 
-def test_a_cluster_out_of_reach_is_previewed_and_rejected_by_up(new_stack: NewStack) -> None:
+def test_unreachable_cluster_is_previewed_and_rejected_by_up(new_stack: NewStack) -> None:
     stack = new_stack('k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"a": "b"}, opts=on)\n')
     config = json.loads(stack.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{free_port()}"
@@ -131,12 +131,12 @@ def processes_of(stack: Stack) -> list[str]:
             if mark in (process / "environ").read_bytes().split(b"\0"):
                 found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # The process has ended.
     return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_no_plugin_outlives_its_engine(new_stack: NewStack, number: signal.Signals) -> None:
+def test_plugins_end_with_their_engine(new_stack: NewStack, number: signal.Signals) -> None:
     stack = new_stack("""
 k8s.batch.v1.Job("job", metadata=meta("job"), opts=on, spec={
     "template": {"spec": {"restart_policy": "Never", "containers": [{"name": "c", "image": "i"}]}}})

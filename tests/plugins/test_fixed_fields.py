@@ -1,4 +1,4 @@
-"""The Kubernetes plugin replaces an object for exactly the fields in the table of previews without that plugin."""
+"""Fixed fields in the table of previews: the Kubernetes plugin replaces an object for each of them."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ VALUES: Mapping[str, Sequence[Any]] = {
     "stringData": ({"a": "x"}, {"a": "y"}),
     "type": ("x", "y"),
 }
-"""Path -> two different values."""
+"""Path of a field -> two different values."""
 CLUSTER_SCOPED = ("ClusterRoleBinding", "PersistentVolume", "StorageClass")
 
 
 @pytest.fixture(scope="module")
 def plugin(api_server: ApiServer) -> Iterator[Plugin]:
-    """Yield the plugin that stacks use, with a cluster."""
+    """Yield the plugin that stacks use, configured for the test's API server."""
     program = installed_kubernetes_plugin()
     assert program, "there is no Kubernetes plugin: run `make setup`"
     with started(program) as found:
@@ -55,7 +55,7 @@ def plugin(api_server: ApiServer) -> Iterator[Plugin]:
 
 
 def manifest(kind: tuple[str, str], path: str, value: Any) -> Properties:
-    """Return an object with one field besides its name."""
+    """Return an object with a name and one field."""
     found: Properties = {"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "one"}}
     place = found
     *parents, last = path.split(".")

@@ -72,7 +72,7 @@ def test_missing_environment_is_named_in_the_error(host: language_pb2_grpc.Langu
         program_python(info(tmp_path, toolchain="poetry"))
 
 
-def test_a_program_does_not_see_this_project_on_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_environment_excludes_this_project_from_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), "/elsewhere"]))
     environment = program_environment(ROOT / ".venv" / "bin" / "python")
     assert environment["PYTHONPATH"] == "/elsewhere"

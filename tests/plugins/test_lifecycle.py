@@ -1,4 +1,4 @@
-"""Real updates change, import, await and delete objects, and handle drift and conflicts."""
+"""Updates of real objects: change, import, wait, deletion, drift and conflicts."""
 
 import json
 import threading
@@ -18,14 +18,14 @@ k8s.core.v1.Service("service", opts=on, metadata=meta("digits", labels={"stage":
 
 
 def other_manager(stack: Stack, **labels: str) -> None:
-    """Apply labels as another manager would, and take over all conflicts."""
+    """Apply labels as another field manager, which takes over all conflicting fields."""
     body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "digits", "labels": labels}}
     api = stack.core()
     api.api_client.set_default_header("Content-Type", "application/apply-patch+yaml")
     api.patch_namespaced_service("digits", stack.namespace, body, field_manager="other", force=True)
 
 
-def test_an_update_changes_the_object_in_place(new_stack: NewStack) -> None:
+def test_update_changes_the_object_in_place(new_stack: NewStack) -> None:
     stack = new_stack(SETTINGS)
     stack.up()
     before = stack.core().read_namespaced_service("digits", stack.namespace)
@@ -87,7 +87,7 @@ def test_provider_writes_its_files_to_the_mapped_folder(new_stack: NewStack) -> 
     assert not list((stack.folder / "tmp").glob("kubeconfig*"))
 
 
-def test_object_that_exists_is_taken_over_and_goes_with_the_stack(new_stack: NewStack) -> None:
+def test_existing_object_is_taken_over_and_deleted_with_the_stack(new_stack: NewStack) -> None:
     """This is the reason for the check in commands/existing_objects.py."""
     stack = new_stack(SETTINGS.replace('"cluster_ip": "None", ', ""))
     theirs = {"metadata": {"name": "digits"}, "spec": {"ports": [{"port": 80}]}}
@@ -99,7 +99,7 @@ def test_object_that_exists_is_taken_over_and_goes_with_the_stack(new_stack: New
     assert stack.core().list_namespaced_service(stack.namespace).items == []
 
 
-def test_an_import_takes_over_an_object_that_the_program_describes(new_stack: NewStack) -> None:
+def test_import_takes_over_an_object_that_the_program_describes(new_stack: NewStack) -> None:
     stack = new_stack("""
 k8s.core.v1.ConfigMap("settings", metadata=meta("made-by-hand"), data={"lr": "0.1"},
     opts=pulumi.ResourceOptions(provider=cluster, import_=f"{namespace}/made-by-hand"))
@@ -114,23 +114,23 @@ k8s.core.v1.ConfigMap("settings", metadata=meta("made-by-hand"), data={"lr": "0.
 
 @contextmanager
 def pods_reach(stack: Stack, **status: object) -> Iterator[None]:
-    """Simulate the kubelet: give each pod of a controller this status at once."""
+    """Simulate the kubelet: set this status of each pending pod."""
     stop = threading.Event()
 
-    def play() -> None:
+    def set_status() -> None:
         api = stack.core()
         while not stop.wait(0.2):
             for pod in api.list_namespaced_pod(stack.namespace).items:
                 if pod.status.phase == "Pending":
                     api.patch_namespaced_pod_status(pod.metadata.name, stack.namespace, {"status": status})
 
-    player = threading.Thread(target=play)
-    player.start()
+    kubelet = threading.Thread(target=set_status)
+    kubelet.start()
     try:
         yield
     finally:
         stop.set()
-        player.join()
+        kubelet.join()
 
 
 JOB = """
@@ -145,7 +145,7 @@ def job(**annotations: str) -> str:
     return JOB.format(annotations={f"pulumi.com/{key}": value for key, value in annotations.items()})
 
 
-def test_a_job_is_awaited_until_it_completes(new_stack: NewStack) -> None:
+def test_job_is_awaited_until_it_completes(new_stack: NewStack) -> None:
     stack = new_stack(job())
     with pods_reach(stack, phase="Succeeded"):
         stack.up()
@@ -153,7 +153,7 @@ def test_a_job_is_awaited_until_it_completes(new_stack: NewStack) -> None:
     assert outputs["status"]["succeeded"] == 1
 
 
-def test_a_job_that_fails_fails_the_update_with_its_reason_and_stays_in_the_state(new_stack: NewStack) -> None:
+def test_failed_job_fails_the_update_with_its_reason_and_stays_in_the_state(new_stack: NewStack) -> None:
     stack = new_stack(job())
     with pods_reach(stack, phase="Failed"):
         output = stack.up(fails=True)
@@ -163,7 +163,7 @@ def test_a_job_that_fails_fails_the_update_with_its_reason_and_stays_in_the_stat
     assert stack.state()["job"]["initErrors"]
 
 
-def test_a_job_that_is_not_done_in_time_fails_with_the_time_out(new_stack: NewStack) -> None:
+def test_job_beyond_its_timeout_fails_the_update(new_stack: NewStack) -> None:
     output = new_stack(job(timeoutSeconds="1")).up(fails=True)
     assert "'job' timed out waiting to be Ready" in output
 
@@ -187,7 +187,7 @@ k8s.apiextensions.CustomResource(
 """
 
 
-def test_a_definition_a_namespace_and_a_custom_resource_are_created_and_deleted_together(new_stack: NewStack) -> None:
+def test_definition_namespace_and_custom_resource_are_created_and_deleted_together(new_stack: NewStack) -> None:
     stack = new_stack(DEFINITION)
     stack.up()
     assert set(stack.operations().values()) == {"same"}
@@ -198,7 +198,7 @@ def test_a_definition_a_namespace_and_a_custom_resource_are_created_and_deleted_
     assert f"{stack.namespace}-b" not in [item.metadata.name for item in stack.core().list_namespace().items]
 
 
-def test_a_deletion_waits_for_finalizers_and_says_so_when_time_is_up(new_stack: NewStack) -> None:
+def test_deletion_waits_for_finalizers_and_names_them_at_its_timeout(new_stack: NewStack) -> None:
     stack = new_stack("""
 k8s.core.v1.ConfigMap("held", metadata=meta("held", finalizers=["test.dev/hold"], annotations={
     "pulumi.com/timeoutSeconds": "1"}), opts=on)
@@ -213,7 +213,7 @@ k8s.core.v1.ConfigMap("held", metadata=meta("held", finalizers=["test.dev/hold"]
     assert "held" not in stack.state()
 
 
-def test_a_config_group_creates_what_its_yaml_says(new_stack: NewStack) -> None:
+def test_config_group_creates_the_objects_of_its_yaml(new_stack: NewStack) -> None:
     stack = new_stack("""
 k8s.yaml.ConfigGroup("group", yaml=['''
 apiVersion: v1
@@ -236,8 +236,9 @@ metadata: {name: second}
 
 WORKLOADS = """
 labels = {"app": "web"}
-# Addresses of pods without a node are rejected by the API server, and then the Service never has any.
-pods = {"metadata": {"labels": labels}, "spec": {"node_name": "played", "containers": [{"name": "c", "image": "i"}]}}
+# The API server rejects addresses of pods without a node, and the Service would never have an endpoint.
+containers = [{"name": "c", "image": "i"}]
+pods = {"metadata": {"labels": labels}, "spec": {"node_name": "simulated", "containers": containers}}
 spec = {"replicas": 1, "selector": {"match_labels": labels}, "template": pods}
 k8s.apps.v1.Deployment("deployment", metadata=meta("web"), spec=spec, opts=on)
 k8s.apps.v1.StatefulSet("set", metadata=meta("web"), spec={**spec, "service_name": "web"}, opts=on)
@@ -270,7 +271,7 @@ def test_workloads_services_and_volumes_are_awaited(new_stack: NewStack) -> None
     assert set(stack.operations().values()) == {"same"}
 
 
-def test_a_job_that_is_ready_when_created_is_gone_before_its_replacement_comes(new_stack: NewStack) -> None:
+def test_job_that_is_ready_when_created_is_deleted_before_its_replacement_is_created(new_stack: NewStack) -> None:
     stack = new_stack(job(waitFor="jsonpath={.metadata.uid}"))
     stack.up()
     first = stack.batch().read_namespaced_job("job", stack.namespace)
@@ -281,7 +282,7 @@ def test_a_job_that_is_ready_when_created_is_gone_before_its_replacement_comes(n
     assert second.spec.template.spec.containers[0].image == "other"
 
 
-def test_a_job_whose_pods_are_rejected_shows_the_reason(new_stack: NewStack) -> None:
+def test_job_with_rejected_pods_shows_the_reason(new_stack: NewStack) -> None:
     stack = new_stack(job(timeoutSeconds="10"))
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     stack.core().patch_namespace(stack.namespace, label)

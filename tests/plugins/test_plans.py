@@ -1,4 +1,4 @@
-"""Preview of a deployed stack: no change, an update, a replacement, and the property that causes it."""
+"""Previews and state of a deployed stack: steps, the properties that cause them, generated names, secrets."""
 
 import re
 from collections.abc import Callable
@@ -11,8 +11,8 @@ PROGRAM = """
 settings = k8s.core.v1.ConfigMap("settings", metadata=meta(), data={"lr": edit("lr", "0.1")}, opts=on)
 password = k8s.core.v1.Secret(
     "password", metadata=meta("password"), string_data={"token": config.require_secret("token")}, opts=on)
-told = k8s.core.v1.ConfigMap(
-    "told", metadata=meta("told"), data={"token": config.require_secret("token"), "plain": "in clear"}, opts=on)
+mixed = k8s.core.v1.ConfigMap(
+    "mixed", metadata=meta("mixed"), data={"token": config.require_secret("token"), "plain": "in clear"}, opts=on)
 service = k8s.core.v1.Service("service", metadata=meta("digits"), opts=on, spec={
     "cluster_ip": "None", "selector": {"job": "digits"}, "ports": [{"name": "c10d", "port": edit("port", 29500)}]})
 claim = k8s.core.v1.PersistentVolumeClaim(
@@ -41,7 +41,7 @@ def test_second_preview_has_no_changes(deployed: Stack) -> None:
     assert set(deployed.operations().values()) == {"same"}
 
 
-def test_an_unnamed_object_is_named_after_its_resource(deployed: Stack) -> None:
+def test_unnamed_object_is_named_after_its_resource(deployed: Stack) -> None:
     names = [item.metadata.name for item in deployed.core().list_namespaced_config_map(deployed.namespace).items]
     (name,) = [name for name in names if name.startswith("settings-")]
     assert len(name) == len("settings-") + 8
@@ -57,18 +57,18 @@ def test_secrets_are_encrypted_in_the_state(deployed: Stack) -> None:
         assert clear not in everything
     assert "in clear" in everything
     assert "ciphertext" in deployed.state()["password"]["outputs"]["data"]
-    assert "ciphertext" in deployed.state()["told"]["outputs"]["data"]["token"]
+    assert "ciphertext" in deployed.state()["mixed"]["outputs"]["data"]["token"]
     assert "open-sesame" not in deployed.run("stack", "output", "--json")
 
 
-def test_the_state_names_the_field_manager_and_the_inputs(deployed: Stack) -> None:
+def test_state_has_the_field_manager_and_the_inputs(deployed: Stack) -> None:
     outputs = deployed.state()["service"]["outputs"]
     assert outputs["__fieldManager"].startswith("pulumi-kubernetes-")
     assert outputs["__initialApiVersion"] == "v1"
     assert outputs["__inputs"]["spec"]["ports"] == [{"name": "c10d", "port": 29500}]
 
 
-def test_an_edit_shows_exactly_its_own_difference(deployed: Stack) -> None:
+def test_edit_shows_only_its_own_difference(deployed: Stack) -> None:
     steps = deployed.plan(port=29501, image="trainer:2", lr="0.2")
     changed = {name: step for name, step in steps.items() if step["op"] != "same"}
     assert set(changed) == {"service", "job", "settings"}
@@ -81,7 +81,7 @@ def test_an_edit_shows_exactly_its_own_difference(deployed: Stack) -> None:
     assert changed["settings"]["replaceReasons"] == ["data.lr"]
 
 
-def test_a_named_object_is_deleted_before_its_replacement_and_an_auto_named_one_after(deployed: Stack) -> None:
+def test_named_object_is_deleted_before_its_replacement_and_auto_named_object_after(deployed: Stack) -> None:
     output = deployed.run("preview", "--diff", "--show-replacement-steps", hosts=1, lr="0.3")
     steps = re.findall(r"^ *(\S+?) ?kubernetes:\S+:(ConfigMap|Job): \((\S+)\)$", output, re.MULTILINE)
     order = {kind: [operation for _, other, operation in steps if other == kind] for kind in ("ConfigMap", "Job")}

@@ -1,4 +1,4 @@
-"""Inputs of resources that follow and that break each rule."""
+"""Inputs of resources for each rule of the policy: some that follow it and some that break it."""
 
 from __future__ import annotations
 

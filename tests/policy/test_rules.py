@@ -1,4 +1,4 @@
-"""Rules of the policy: for each a fixture that follows it and one that breaks it; levels, exceptions, own stacks."""
+"""Rules of the policy: good and bad inputs of each, pods of all kinds, levels, exceptions, stacks of this project."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[2]
 EXAMPLES = examples()
 
 
-def test_policy_rules_have_fixtures() -> None:
+def test_policy_rules_all_have_fixtures() -> None:
     assert [rule.name for rule in RULES] == list(FIXTURES)
 
 
@@ -78,5 +78,5 @@ def test_policy_stacks_of_repository_follow_mandatory_rules(stack: str) -> None:
     settings = PolicyConfig.model_validate(values.get("trainyard:policy", {})).settings()
     found = findings(engine.records, RULES, settings)
     assert [str(each.problem) for each in found if each.fails] == []
-    looked_at = {rule.name for rule in RULES for record in engine.records if rule.applies(record.type)}
-    assert len(looked_at) >= 10, "at least ten rules apply to the stack"
+    applied = {rule.name for rule in RULES for record in engine.records if rule.applies(record.type)}
+    assert len(applied) >= 10, "at least ten rules must apply to the stack"

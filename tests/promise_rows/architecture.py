@@ -124,9 +124,9 @@ ROWS = {
         ),
         (
             "Programs on PATH or installed by Pulumi take precedence.",
-            "tests/setup/test_pulumi_cli.py::test_cli_on_path_wins_over_installed_ones",
-            "tests/setup/test_pulumi_cli.py::test_host_on_path_wins",
-            "tests/setup/test_kubernetes_plugin.py::test_plugin_of_the_user_wins",
+            "tests/setup/test_pulumi_cli.py::test_cli_on_path_takes_precedence_over_installed_ones",
+            "tests/setup/test_pulumi_cli.py::test_host_on_path_takes_precedence",
+            "tests/setup/test_kubernetes_plugin.py::test_plugin_of_the_user_takes_precedence",
         ),
         (
             "If it answers, set-up downloads the official release by its checksum",
@@ -134,18 +134,17 @@ ROWS = {
         ),
         (
             "`tests/setup/test_kubernetes_plugin.py` checks that the three are equal.",
-            "tests/setup/test_kubernetes_plugin.py::test_version_is_that_of_the_python_package",
-            "tests/setup/test_kubernetes_plugin.py::test_module_is_the_commit_of_that_version",
+            "tests/setup/test_kubernetes_plugin.py::test_plugin_version_equals_the_python_package",
+            "tests/setup/test_kubernetes_plugin.py::test_go_module_is_the_commit_of_the_plugin_version",
         ),
         (
             "The built plugin is therefore in a Pulumi home of the checkout, `.trainyard/pulumi-home`, with links to "
             "the user's other plugins.",
-            "tests/setup/test_kubernetes_plugin.py::test_users_other_plugins_are_in_that_home_too",
+            "tests/setup/test_kubernetes_plugin.py::test_home_of_the_checkout_has_other_plugins_of_the_user",
         ),
         (
             "Trainyard does not write to the user's own `~/.pulumi`.",
-            "tests/setup/test_kubernetes_plugin.py"
-            "::test_built_plugin_is_in_a_home_of_the_checkout_and_not_in_the_users",
+            "tests/setup/test_kubernetes_plugin.py::test_built_plugin_is_in_the_home_of_the_checkout_only",
         ),
         (
             "Trainyard rejects a spec that its kind cannot express when it reads the settings.",
@@ -174,8 +173,7 @@ ROWS = {
         (
             "An `up` does not wait for training, but the replacement of a job waits for the end of the old one.",
             "tests/components/test_training_job.py::test_job_update_does_not_wait_for_completion",
-            "tests/plugins/test_lifecycle.py"
-            "::test_a_job_that_is_ready_when_created_is_gone_before_its_replacement_comes",
+            "tests/plugins/test_lifecycle.py::test_job_that_is_ready_when_created_is_deleted_before_its_replacement_is_created",
         ),
         (
             "An edit changes the pod template and so replaces the job",
@@ -184,14 +182,12 @@ ROWS = {
         ),
         (
             "Every cloud returns the same `Platform`",
-            "tests/components/test_eks.py::test_cloud_platforms_have_equal_outputs",
-            "tests/components/test_program.py::test_program_platforms_have_equal_outputs",
+            "tests/components/test_platforms.py::test_program_has_same_outputs_on_every_platform",
         ),
         (
             "Only the providers are Trainyard's, first on PATH for that run. They check inputs against tables of "
             "facts from the providers' source",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_googles_provider_rejects",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_awss_provider_rejects",
+            "tests/rehearsal/test_facts.py::test_check_rejects_what_the_real_provider_rejects",
         ),
         (
             "`make verify-empty` identifies the stack's resources by this label, then by their network, then by the "
@@ -203,8 +199,8 @@ ROWS = {
         (
             "AWS alone knows the ids of resources from a dead update. `commands/cloud_inventory.py` finds them by the "
             "same label and their `Name`. It finds resources without tags by the resources that they connect.",
-            "tests/rehearsal/test_recovery.py::test_looked_up_finds_a_resource_by_its_tags",
-            "tests/rehearsal/test_recovery.py::test_looked_up_finds_a_resource_without_tags_by_its_parts",
+            "tests/rehearsal/test_recovery.py::test_find_in_cloud_finds_a_resource_by_its_tags",
+            "tests/rehearsal/test_recovery.py::test_find_in_cloud_finds_a_resource_without_tags_by_its_parts",
         ),
     ),
 }

@@ -15,6 +15,7 @@ ROWS = {
             "tests/components/test_eks.py::test_eks_endpoints_of_s3_and_ecr_are_in_vpc",
             "tests/components/test_eks.py::test_eks_nodes_have_no_public_address",
             "tests/components/test_eks.py::test_eks_subnets_are_inside_vpc_and_disjoint",
+            "tests/components/test_eks.py::test_eks_network_has_one_nat_gateway_or_one_per_zone",
         ),
         (
             "reached by DNS name and IAM, or from listed networks | private endpoint, public only for listed "
@@ -76,7 +77,7 @@ ROWS = {
         ),
         (
             "Each slice of several hosts is a separate node pool; single-host slices are nodes of one pool.",
-            "tests/components/test_gke_pools.py::test_gke_pool_per_multi_host_slice",
+            "tests/components/test_gke_pools.py::test_gke_multi_host_slices_have_one_pool_each",
             "tests/components/test_gke_pools.py::test_gke_pool_single_host_slice_has_no_topology",
         ),
         (

@@ -64,7 +64,7 @@ ROWS = {
         (
             "`make up` says that a resource `may exist in the cloud without being in the state` | the cloud's "
             "console, for a resource of that name",
-            "tests/rehearsal/test_recovery.py::test_adopt_pending_names_what_the_user_must_look_for",
+            "tests/rehearsal/test_recovery.py::test_adopt_pending_lists_resources_that_the_user_must_look_for",
         ),
         (
             "`make up` was interrupted or killed | the last line that it printed | `make up` or `make down`: each "
@@ -100,17 +100,17 @@ ROWS = {
         ),
         (
             "a built-in kind does not have the field: Kubernetes drops it",
-            "tests/plugins/test_errors.py::test_field_that_a_built_in_kind_does_not_have_is_dropped",
+            "tests/plugins/test_errors.py::test_unknown_field_of_a_built_in_kind_is_dropped",
         ),
         (
             "`failed to create typed patch object (...): .spec.X: field not declared in schema` | a custom kind does "
             "not have the field",
-            "tests/plugins/test_errors.py::test_field_that_a_custom_kind_does_not_have_is_rejected",
+            "tests/plugins/test_errors.py::test_unknown_field_of_a_custom_kind_is_rejected",
         ),
         (
             "`spec.X: Invalid value: ...: field is immutable` | the field cannot change, and the provider does not "
             "replace the object by itself",
-            "tests/plugins/test_errors.py::test_field_that_cannot_change_is_rejected_until_the_object_is_deleted",
+            "tests/plugins/test_errors.py::test_change_of_an_immutable_field_is_rejected_until_the_object_is_deleted",
         ),
         (
             "`make up` itself takes over fields that `kubectl` has set; the local cluster's provider takes over all "
@@ -137,15 +137,15 @@ ROWS = {
         ),
         (
             "`timed out waiting to be Ready` | the object exists but is not ready in time",
-            "tests/plugins/test_lifecycle.py::test_a_job_that_is_not_done_in_time_fails_with_the_time_out",
+            "tests/plugins/test_lifecycle.py::test_job_beyond_its_timeout_fails_the_update",
         ),
         (
             "`finalizers might be preventing deletion (NAME)` | the controller that removes the finalizer is gone",
-            "tests/plugins/test_lifecycle.py::test_a_deletion_waits_for_finalizers_and_says_so_when_time_is_up",
+            "tests/plugins/test_lifecycle.py::test_deletion_waits_for_finalizers_and_names_them_at_its_timeout",
         ),
         (
             "`configured Kubernetes cluster is unreachable` | the kubeconfig or the network",
-            "tests/plugins/test_errors.py::test_a_cluster_out_of_reach_is_previewed_and_rejected_by_up",
+            "tests/plugins/test_errors.py::test_unreachable_cluster_is_previewed_and_rejected_by_up",
         ),
         (
             "The first Ctrl-C (or SIGTERM) makes Pulumi start no new operation and finish those in progress",

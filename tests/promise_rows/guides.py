@@ -50,8 +50,7 @@ ROWS = {
         ),
         (
             "An existing cluster (`kubeconfig`) and a stack with `image.prebuilt` build no image.",
-            "tests/unit/test_requirements_and_data.py"
-            "::test_requirements_over_an_image_that_takes_no_packages_have_code",
+            "tests/unit/test_requirements_and_data.py::test_requirements_with_an_image_that_cannot_get_packages_have_code",
         ),
         (
             "`trainyard init` adds `requirements: requirements.txt` if the folder has that file.",
@@ -203,7 +202,7 @@ ROWS = {
         ),
         (
             "The flags of each recipe.",
-            "tests/unit/test_trainer_flags.py::test_flag_texts_are_accepted_alike_by_stack_and_trainer",
+            "tests/unit/test_trainer_flags.py::test_stack_and_trainer_accept_the_same_flag_texts",
             "tests/trainer/test_config.py::test_flags_equal_the_recorded_table",
         ),
     ),
@@ -221,7 +220,7 @@ ROWS = {
         (
             "Add rules for its types to `policy/catalogue.py`, each with a fixture that satisfies it and one that "
             "breaks it.",
-            "tests/policy/test_rules.py::test_policy_rules_have_fixtures",
+            "tests/policy/test_rules.py::test_policy_rules_all_have_fixtures",
         ),
     ),
     "docs/tour.md": (
@@ -229,7 +228,7 @@ ROWS = {
             "**`make up STACK=mine`** checks credentials, budget and quota, shows what it creates and what that costs "
             "an hour, a day and a month, and asks.",
             "tests/commands/test_price_question.py::test_ask_shows_plan_price_and_quota_before_the_question",
-            "tests/commands/test_price_question.py::test_check_account_that_cannot_be_used_is_an_error",
+            "tests/commands/test_price_question.py::test_check_account_of_an_unusable_account_is_an_error",
         ),
         (
             "A script in one file needs no image: `script: ./train.py` is a file next to `Pulumi.mine.yaml`.",

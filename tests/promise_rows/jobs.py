@@ -119,7 +119,7 @@ ROWS = {
     "docs/operators.md": (
         (
             "A stack installs only the operators that its jobs need",
-            "tests/components/test_training_job.py::test_operators_of_jobs_are_those_of_kinds_and_queues",
+            "tests/components/test_training_job.py::test_operators_of_jobs_follow_from_kinds_and_queues",
             "tests/setup/test_operators.py::test_steps_are_only_those_that_a_stack_needs",
         ),
         (
@@ -135,8 +135,7 @@ ROWS = {
         ),
         (
             "Set-up omits the schemas' descriptions",
-            "tests/setup/test_operators.py"
-            "::test_definitions_keep_the_schema_of_the_stored_version_and_lose_descriptions_and_conversion",
+            "tests/setup/test_operators.py::test_definitions_keep_only_the_stored_version_without_descriptions_and_conversion",
             "tests/setup/test_operators.py::test_rules_omit_resources_that_are_not_installed",
         ),
         (
@@ -184,7 +183,7 @@ ROWS = {
         ),
         (
             "Plain `pulumi up` does not check: the provider takes the object over, and `pulumi destroy` deletes it.",
-            "tests/plugins/test_lifecycle.py::test_object_that_exists_is_taken_over_and_goes_with_the_stack",
+            "tests/plugins/test_lifecycle.py::test_existing_object_is_taken_over_and_deleted_with_the_stack",
         ),
         (
             "With two or more nodes, each node offers capacity for all operators in addition to its share of the "
@@ -206,7 +205,7 @@ ROWS = {
             "tests/components/test_queues.py::test_queued_job_with_new_queue_is_replaced",
         ),
         (
-            "Trainyard enables the six kinds that Kueue admits",
+            "Trainyard enables only the kinds that Kueue admits",
             "tests/unit/test_operator_releases.py::test_kueue_frameworks_equal_queueable_kinds",
         ),
         (

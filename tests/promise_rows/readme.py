@@ -14,7 +14,7 @@ ROWS = {
             "tests/components/test_training_job.py::test_job_worker_is_equal_in_every_kind",
         ),
         (
-            "On a Linux machine with two cores, 8 GiB of memory, 35 GB of free disk space for the set-up, root "
+            "On a Linux machine with two cores, 8 GiB of memory, 40 GB of free disk space for the set-up, root "
             "permissions",
             "tests/local/test_incapable_machine.py::test_up_on_incapable_machine_is_rejected_with_remedy",
             "tests/setup/test_disk.py::test_empty_home_needs_the_sum_of_all_folders",
@@ -53,36 +53,36 @@ ROWS = {
         (
             "`Pulumi.local.yaml` | this machine, two nodes | a convolutional network on 10,000 real handwritten "
             "digits, two hosts, DDP over gloo",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[local]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[local]",
             "tests/end_to_end/test_local_stack.py::test_up_trains_digits_to_97_percent",
         ),
         (
             "`Pulumi.dev.yaml` | GKE | two hosts with two T4 each",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[dev]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[dev]",
             "tests/rehearsal/test_rehearsal.py::test_dev_stack_has_two_hosts_with_two_gpus_each",
         ),
         (
             "`Pulumi.gke-v100.yaml` | GKE | two hosts with two V100 each",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[gke-v100]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[gke-v100]",
         ),
         (
             "`Pulumi.gke-h200.yaml` | GKE | a language model of 7 billion weights on two hosts with eight H200 each, "
             "spot",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[gke-h200]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[gke-h200]",
             "tests/rehearsal/test_rehearsal.py::test_h200_stack_trains_on_eight_gpus_of_each_host",
         ),
         (
             "`Pulumi.eks-p5.yaml` | EKS | a language model of 7 billion weights on two hosts with eight H100 each",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[eks-p5]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[eks-p5]",
         ),
         (
             "`Pulumi.gke-tpu.yaml` | GKE | a TPU v4 slice of 2x2x4 chips, spot",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[gke-tpu]",
-            "tests/components/test_gke_pools.py::test_gke_pool_multi_host_slice",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[gke-tpu]",
+            "tests/components/test_gke_pools.py::test_gke_pool_of_multi_host_slice_has_topology_and_hosts",
         ),
         (
             "`Pulumi.eks.yaml` | EKS | a PyTorchJob, an MPIJob and an MXJob under the Kubeflow operators",
-            "tests/unit/test_readme.py::test_stack_file_is_what_readme_says[eks]",
+            "tests/unit/test_readme.py::test_stack_file_has_the_jobs_of_readme[eks]",
         ),
         (
             "`make rehearse STACK=dev` creates, runs and destroys a cloud stack in a simulated cloud, without an "
@@ -111,7 +111,7 @@ ROWS = {
         (
             "Several jobs can share the machine if their `resources` set the requests of each host",
             "tests/unit/test_docs.py::test_page_stacks_are_valid_on_smallest_machine[README.md]",
-            "tests/unit/test_local_capacity.py::test_local_capacity_second_job_without_room_is_rejected",
+            "tests/unit/test_local_capacity.py::test_local_capacity_second_job_beyond_capacity_is_rejected",
         ),
         (
             "`platform: {kind: kubeconfig, context: kind-kind, image: ...}` uses an existing cluster instead.",
@@ -190,7 +190,7 @@ ROWS = {
             "The Python language host and the launcher of dynamic resources are not Go modules; "
             "[stand-ins](setup/stand_ins/README.md) replace them.",
             "tests/setup/test_pulumi_cli.py::test_hosts_on_a_bare_machine_are_stand_ins",
-            "tests/setup/test_pulumi_cli.py::test_built_cli_has_the_hosts_next_to_it_that_a_release_has",
+            "tests/setup/test_pulumi_cli.py::test_built_cli_has_the_hosts_of_a_release_next_to_it",
         ),
     ),
     "Makefile": (
@@ -204,8 +204,8 @@ ROWS = {
             "FAULT=stockout:nodepool:gpus, NAME= for a concurrent one",
             "tests/rehearsal/test_rehearsal.py::test_dev_stack_has_two_hosts_with_two_gpus_each",
             "tests/rehearsal/test_rehearsal.py::test_after_a_fault_a_second_up_converges[crash:nodepool]",
-            "tests/rehearsal/test_folder.py::test_only_one_rejects_a_name_in_use",
-            "tests/rehearsal/test_folder.py::test_reserve_port_returns_a_port_of_its_own_for_each_process_and_name",
+            "tests/rehearsal/test_folder.py::test_rehearsal_lock_rejects_a_name_in_use",
+            "tests/rehearsal/test_folder.py::test_reserve_port_differs_by_process_and_name",
         ),
         (
             "logs: ## follow the logs of all ranks (JOB=NAME for one job)",

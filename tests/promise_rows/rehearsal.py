@@ -16,18 +16,18 @@ ROWS = {
         ),
         (
             "make rehearse STACK=dev NAME=another # while another rehearsal runs",
-            "tests/rehearsal/test_folder.py::test_only_one_rejects_a_name_in_use",
-            "tests/rehearsal/test_folder.py::test_reserve_port_returns_a_port_of_its_own_for_each_process_and_name",
+            "tests/rehearsal/test_folder.py::test_rehearsal_lock_rejects_a_name_in_use",
+            "tests/rehearsal/test_folder.py::test_reserve_port_differs_by_process_and_name",
         ),
         (
             "nodes | simulated by kwok, with the labels, taints, capacity and allocatable of their machine type",
-            "tests/rehearsal/test_nodes.py::test_gke_gpu_nodes_have_gkes_labels_and_taints",
+            "tests/rehearsal/test_nodes.py::test_gke_gpu_nodes_have_labels_and_taints",
             "tests/unit/test_node_capacity.py::test_gke_allocatable_equals_simulated_node",
         ),
         (
             "pods of jobs | scheduled by the real scheduler, simulated by kwok",
             "tests/rehearsal/test_rehearsal.py::test_pod_that_no_node_fits_fails_the_rehearsal",
-            "tests/rehearsal/test_simulated_pods.py::test_pods_run_also_after_kwok_was_killed",
+            "tests/rehearsal/test_simulated_pods.py::test_pods_run_after_kwok_was_killed",
         ),
         (
             "operators | the real programs, each with its own address",
@@ -46,12 +46,11 @@ ROWS = {
         (
             "The rehearsal checks the inputs of resources against tables of facts",
             "tests/rehearsal/test_engine.py::test_preview_rejects_a_wrong_input_with_its_rule",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_googles_provider_rejects",
-            "tests/rehearsal/test_facts.py::test_check_rejects_what_awss_provider_rejects",
+            "tests/rehearsal/test_facts.py::test_check_rejects_what_the_real_provider_rejects",
         ),
         (
             "Each table names the commit, and each fact the line.",
-            "tests/rehearsal/test_facts.py::test_each_table_is_complete",
+            "tests/rehearsal/test_facts.py::test_table_of_facts_is_complete",
         ),
         (
             "`python -m simulation.facts CHECKOUT` prints the facts that differ from a provider's checkout",
@@ -126,7 +125,7 @@ ROWS = {
         (
             "The report estimates `up` and `destroy` in the real clouds from typical durations of each kind of "
             "resource, along the longest chain of dependent resources.",
-            "tests/rehearsal/test_recovery.py::test_longest_chain_adds_its_durations",
+            "tests/rehearsal/test_report.py::test_longest_chain_adds_its_durations",
         ),
     ),
     "docs/tpu.md": (

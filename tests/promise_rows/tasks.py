@@ -18,13 +18,13 @@ ROWS = {
         (
             "The page loads nothing from a network.",
             "tests/commands/test_dashboard_server.py::test_page_loads_nothing_and_has_no_inline_handlers",
-            "tests/commands/test_dashboard_server.py::test_browser_draws_ranks_curves_time_line_and_nodes",
+            "tests/commands/test_dashboard_server.py::test_browser_draws_ranks_curves_timeline_and_nodes",
         ),
         (
             "The dashboard ends with Ctrl-C, or when the last stack is gone.",
-            "tests/commands/test_dashboard_server.py::test_ctrl_c_with_an_open_page_prints_one_line_and_tells_the_page",
+            "tests/commands/test_dashboard_server.py::test_ctrl_c_with_an_open_page_prints_one_line_and_ends_the_stream",
             "tests/commands/test_dashboard_server.py"
-            "::test_last_stack_that_is_gone_ends_the_dashboard_with_an_open_page",
+            "::test_dashboard_with_an_open_page_ends_when_its_last_stack_is_gone",
         ),
         (
             "lost | steps that were repeated after a restart, and the time until the processes ran again",
@@ -173,7 +173,7 @@ ROWS = {
     "docs/several-jobs.md": (
         (
             "Jobs that cannot fit are rejected when the settings are read",
-            "tests/unit/test_local_capacity.py::test_local_capacity_second_job_without_room_is_rejected",
+            "tests/unit/test_local_capacity.py::test_local_capacity_second_job_beyond_capacity_is_rejected",
         ),
     ),
     "docs/wandb.md": (

@@ -36,7 +36,7 @@ ROWS = {
         (
             "`tensor` must divide the heads, the heads of keys and values, `--hidden`, `--context` and "
             "`--vocabulary`. Reading a stack's settings checks both.",
-            "tests/unit/test_language_rules.py::test_wrong_sizes_are_rejected",
+            "tests/unit/test_language_rules.py::test_language_flags_that_break_a_rule_are_rejected",
         ),
         (
             "Checkpoints of a sharded model have the same format. Any number and grouping of ranks can resume from it.",

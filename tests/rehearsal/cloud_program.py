@@ -1,4 +1,4 @@
-"""Resources of a stack in its cloud, without those inside the cluster: the program of killed updates."""
+"""Program that creates a platform's resources in its cloud, without those inside the cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def platform_of(settings: Mapping[str, Any]) -> GkeConfig | EksConfig:
 
 
 def build(settings: Mapping[str, Any]) -> None:
-    """Create the resources."""
+    """Declare the resources of a platform."""
     cloud = cloud_of(platform_of(settings)).provisioned
     assert cloud is not None
     cloud.declare()

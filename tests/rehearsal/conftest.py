@@ -1,4 +1,4 @@
-"""Stacks on simulated clouds."""
+"""Fixture that creates stacks on simulated clouds."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +10,11 @@ from tests.rehearsal.simulated_stack import SimulatedStack
 
 @pytest.fixture
 def new_stack(tmp_path: Path) -> Callable[[str], SimulatedStack]:
-    """Return a function that creates a stack from a program."""
+    """Return a function that creates the test's stack from a program."""
 
-    def make(program: str) -> SimulatedStack:
+    def create(program: str) -> SimulatedStack:
         stack = SimulatedStack(tmp_path)
         stack.begin(program)
         return stack
 
-    return make
+    return create

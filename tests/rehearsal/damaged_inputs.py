@@ -1,4 +1,4 @@
-"""Changes of a resource's valid inputs that its real provider's schema rejects."""
+"""Changes of a resource's valid inputs that the schema of its real provider rejects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from simulation.cloud.values import Unknown
 Fact = Mapping[str, Any]
 Keys = tuple[str | int, ...]
 REMOVED = object()
-"""Replacement for a value: remove the input."""
+"""Value of an edit that removes the input."""
 BAD_VALUES: Mapping[str, Any] = {
     "ValidateGCEName": "Has_Capitals",
     "ValidateRFC1035Name": "1-begins-with-a-digit",
@@ -40,7 +40,7 @@ BAD_VALUES: Mapping[str, Any] = {
     "validLogGroupName": "two words",
     "ValidIAMPolicyJSON": "[]",
 }
-"""Name of a provider's check -> a value that it rejects, from its source."""
+"""Name of a check in a provider's source -> a value that the check rejects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Damage:
 
 
 def damages(table: FactTable, inputs: Properties) -> Iterator[Damage]:
-    """Return every damage to valid inputs that this module supports."""
+    """Yield every damage to valid inputs that this module supports."""
     named = kind_of(table.type).autoname
     for prefix, keys, values in _blocks(table, inputs, "", ()):
         names = table.children.get(prefix, ())
@@ -93,15 +93,15 @@ def damages(table: FactTable, inputs: Properties) -> Iterator[Damage]:
 
 
 def _damage(kind: str, keys: Keys, value: Any, line: str) -> Damage:
-    return Damage(kind=kind, where=_spelled(keys), line=line, edits=((keys, value),))
+    return Damage(kind=kind, where=_path_text(keys), line=line, edits=((keys, value),))
 
 
-def _spelled(keys: Keys) -> str:
+def _path_text(keys: Keys) -> str:
     return "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in keys).removeprefix(".")
 
 
 def _blocks(table: FactTable, values: Any, prefix: str, keys: Keys) -> Iterator[tuple[str, Keys, Properties]]:
-    """Return each set block: its path in the table, its keys and its inputs."""
+    """Yield each block that is set: its path in the table, its keys and its inputs."""
     yield prefix, keys, values
     for path in table.children.get(prefix, ()):
         key = path[len(prefix) :]
@@ -140,7 +140,7 @@ def _bad_values(fact: Fact, keys: Keys) -> Iterator[Damage]:
         return
     for kind, value in _rejected_values(fact, element):
         if collection in ("list", "set"):
-            yield Damage(kind=kind, where=_spelled((*keys, 0)), line=fact["line"], edits=((keys, [value]),))
+            yield Damage(kind=kind, where=_path_text((*keys, 0)), line=fact["line"], edits=((keys, [value]),))
         elif collection == "" or isinstance(value, dict):
             yield _damage(kind, keys, value, fact["line"])
     yield from _bad_counts(fact, keys)
@@ -158,7 +158,7 @@ def _bad_counts(fact: Fact, keys: Keys) -> Iterator[Damage]:
 
 
 def _rejected_values(fact: Fact, element: str) -> Iterator[tuple[str, Any]]:
-    """Return kinds of damage, and values that the facts of a scalar reject."""
+    """Yield kinds of damage, each with a value that the facts of a scalar reject."""
     if words := fact.get("words"):
         yield "word outside the list", 4711 if element == "int" else "NO_SUCH_WORD"
         if element == "string" and not fact.get("ignore_case") and words[0].swapcase() not in words:
@@ -207,11 +207,11 @@ def _one_of(table: FactTable, inputs: Properties, fact: Fact) -> Iterator[Damage
         # Check reports the first input that has the rule.
         line = next(each["line"] for each in table.inputs.values() if each.get(key) == paths)
         removal = (tuple(present[0].split(".")), REMOVED)
-        yield Damage(kind="none of several", where=paths[0], line=line, edits=(removal,))
+        yield Damage(kind="no alternative set", where=paths[0], line=line, edits=(removal,))
         for other in paths if key == "exactly_one_of" else ():
             if edit := _setting(table, inputs, other):
                 second = [each for each in paths if each in (other, present[0])][1]
-                yield Damage(kind="several of one", where=second, line=line, edits=(edit,))
+                yield Damage(kind="two alternatives set", where=second, line=line, edits=(edit,))
 
 
 def _plain(table: FactTable, path: str) -> bool:
@@ -221,7 +221,7 @@ def _plain(table: FactTable, path: str) -> bool:
 
 
 def _setting(table: FactTable, inputs: Properties, path: str) -> tuple[Keys, Any] | None:
-    """Return the edit that sets an unset input, or None if its block is not set or is in a list."""
+    """Return the edit that sets an unset input, or None if this is impossible without setting a block or a list."""
     if is_set(inputs, path) or not _plain(table, path):
         return None
     *blocks, key = path.split(".")
@@ -243,7 +243,7 @@ def _sample(fact: Fact) -> Any:
 
 
 def _hand_rules(table: FactTable, inputs: Properties) -> Iterator[Damage]:
-    """Yield damage by the rules that were read manually from the provider's source."""
+    """Yield damage to the rules that a person read from the provider's source."""
     for rule in table.rules:
         if not holds(rule.get("when", {}), inputs):
             continue
@@ -258,7 +258,7 @@ def _hand_rules(table: FactTable, inputs: Properties) -> Iterator[Damage]:
             present = [tuple(each.split(".")) for each in paths if is_set(inputs, each)]
             if present:
                 edits = tuple((keys, REMOVED) for keys in present)
-                yield Damage(kind="none of several", where=paths[0], line=rule["line"], edits=edits)
+                yield Damage(kind="no alternative set", where=paths[0], line=rule["line"], edits=edits)
 
 
 def _hand_conflicts(table: FactTable, inputs: Properties, rule: Fact) -> Iterator[Damage]:

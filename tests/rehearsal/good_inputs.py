@@ -1,4 +1,4 @@
-"""Inputs of every kind with rules, which satisfy all of them."""
+"""Valid inputs of resources of the clouds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from typing import Any
 PROJECT = "some-project"
 TRUST = {"Effect": "Allow", "Principal": {"Service": "eks.amazonaws.com"}, "Action": ["sts:AssumeRole"]}
 POLICY = json.dumps({"Version": "2012-10-17", "Statement": [TRUST]})
-GPU = {
-    "type": "nvidia-tesla-t4",
-    "count": 2,
-    "gpuDriverInstallationConfig": {"gpuDriverVersion": "DEFAULT"},
-}
+GPU = {"type": "nvidia-tesla-t4", "count": 2, "gpuDriverInstallationConfig": {"gpuDriverVersion": "DEFAULT"}}
 T4_POOL: dict[str, Any] = {
     "project": PROJECT,
     "location": "us-central1-a",
@@ -146,3 +142,4 @@ GOOD: dict[str, dict[str, Any]] = {
     "aws:s3/bucket:Bucket": {"bucket": "train-bucket"},
     "aws:ecr/repository:Repository": {"name": "train/image"},
 }
+"""Resource type -> valid inputs."""

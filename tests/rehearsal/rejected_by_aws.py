@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.rehearsal.good_inputs import GOOD
-
 EKS_CLUSTER, GROUP = "aws:eks/cluster:Cluster", "aws:eks/nodeGroup:NodeGroup"
 TEMPLATE, ADDON = "aws:ec2/launchTemplate:LaunchTemplate", "aws:eks/addon:Addon"
 RULES = "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration"
@@ -15,7 +13,6 @@ TAINT = {"key": "gpu", "value": "present", "effect": "NO_SCHEDULE"}
 RULE = {"id": "old", "status": "Enabled", "expiration": {"days": 3}}
 EBS = {"volumeSize": 100, "volumeType": "gp3"}
 AWS_BASE: dict[str, dict[str, Any]] = {
-    **GOOD,
     GROUP: {
         "clusterName": "train",
         "nodeGroupName": "gpus",
@@ -32,7 +29,8 @@ AWS_BASE: dict[str, dict[str, Any]] = {
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": {"repository": "train", "policy": "{}"},
     "aws:ec2/subnet:Subnet": {"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/20"},
 }
-AWS_RULES: list[tuple[str, dict[str, Any], str]] = [
+"""Resource type -> valid inputs to change, where those in good_inputs.py do not fit."""
+AWS_REJECTIONS: list[tuple[str, dict[str, Any], str]] = [
     (GROUP, {"amiType": "AL2023"}, "amiType"),
     (GROUP, {"capacityType": "BLOCK"}, "capacityType"),
     (GROUP, {"taints": [{**TAINT, "effect": "NoSchedule"}]}, "taints[0].effect"),
@@ -111,3 +109,4 @@ AWS_RULES: list[tuple[str, dict[str, Any], str]] = [
     (IMAGES, {"encryptionConfigurations": [{"encryptionType": "RSA"}]}, "encryptionConfigurations[0].encryptionType"),
     (PLACEMENT, {"partitionCount": 2}, "partitionCount"),
 ]
+"""Resource type, changed inputs, and the input that the provider reports."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.rehearsal.good_inputs import GOOD
-from tests.rehearsal.good_inputs import PROJECT as GOOD_PROJECT
+from tests.rehearsal.good_inputs import PROJECT
 
 POOL, CLUSTER = "gcp:container/nodePool:NodePool", "gcp:container/cluster:Cluster"
 FIREWALL, NETWORK = "gcp:compute/firewall:Firewall", "gcp:compute/network:Network"
 NAT, SUBNET = "gcp:compute/routerNat:RouterNat", "gcp:compute/subnetwork:Subnetwork"
 POLICY = "gcp:compute/resourcePolicy:ResourcePolicy"
-GKE_RULES: list[tuple[str, dict[str, Any], str]] = [
-    # The real provider rejects these.
+GOOGLE_REJECTIONS: list[tuple[str, dict[str, Any], str]] = [
     (POOL, {"upgradeSettings": {"strategy": "SHORT_LIVED"}}, "upgradeSettings.strategy"),
     (POOL, {"nodeCount": 2, "initialNodeCount": 1}, "nodeCount"),
     (POOL, {"upgradeSettings": {"strategy": "BLUE_GREEN", "maxSurge": 1}}, "upgradeSettings.maxSurge"),
@@ -137,15 +135,16 @@ GKE_RULES: list[tuple[str, dict[str, Any], str]] = [
         "cleanupPolicies[0].condition.tagState",
     ),
 ]
-BASE: dict[str, dict[str, Any]] = {
-    **GOOD,
+"""Resource type, changed inputs, and the input that the provider reports. None removes an input."""
+GOOGLE_BASE: dict[str, dict[str, Any]] = {
     FIREWALL: {
-        "project": GOOD_PROJECT,
+        "project": PROJECT,
         "name": "inside",
         "network": "vpc",
         "direction": "INGRESS",
         "sourceRanges": ["10.0.0.0/8"],
         "allows": [{"protocol": "tcp"}],
     },
-    POLICY: {"project": GOOD_PROJECT, "region": "us-central1", "name": "close"},
+    POLICY: {"project": PROJECT, "region": "us-central1", "name": "close"},
 }
+"""Resource type -> valid inputs to change, of types that good_inputs.py lacks."""

@@ -1,41 +1,53 @@
-"""Stack on simulated clouds: the real Pulumi engine, the test's own program, no cluster."""
+"""Stack on simulated clouds: the real Pulumi engine runs the test's own program, without a cluster."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from commands.stack_files import StateFiles
 from setup.pulumi_cli import path_folders
 from simulation.cloud.model import CloudState, edit_state, new_state, read_state
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def platform_program(settings: Mapping[str, Any]) -> str:
+    """Return a program that creates the resources of a platform in its cloud."""
+    return f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from tests.rehearsal.cloud_program import build
+build({settings!r})
+"""
+
+
 @dataclass
 class SimulatedStack:
-    """Program in a folder, with its own file backend and clouds."""
+    """Stack in a folder, with its own program, backend and simulated clouds."""
 
     folder: Path
 
     def write(self, program: str) -> None:
-        """Set the program."""
+        """Write the program."""
         runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
         (self.folder / "Pulumi.yaml").write_text(json.dumps({"name": "clouds", "runtime": runtime}))
         (self.folder / "__main__.py").write_text(f"import pulumi\nfrom pulumi import ResourceOptions\n{program}")
 
     def begin(self, program: str) -> None:
-        """Create the stack and empty clouds."""
+        """Create empty clouds and the stack of a program."""
         (self.folder / "backend").mkdir()
         self.write(program)
         new_state(self.folder / "clouds")
         self.run("stack", "init", "test")
 
     def environment(self) -> dict[str, str]:
-        """Environment with the simulated providers first on PATH."""
+        """Return the environment of a command, with the simulated providers first on PATH."""
         before, after = path_folders(ROOT)
         path = [ROOT / "simulation" / "bin", *before, *after]
         return {
@@ -50,7 +62,7 @@ class SimulatedStack:
         }
 
     def run(self, *words: str, fails: bool = False) -> str:
-        """Run a Pulumi command to its end and return its output."""
+        """Run a Pulumi command and return its output. With `fails`, the command must fail."""
         done = subprocess.run(
             ["pulumi", *words, "--non-interactive", "--color", "never"],
             cwd=self.folder,
@@ -63,6 +75,18 @@ class SimulatedStack:
         )
         assert (done.returncode != 0) == fails, done.stdout
         return done.stdout
+
+    def succeeds(self, *words: str) -> bool:
+        """Run a Pulumi command that must succeed, and return True, as `adopt` requires."""
+        self.run(*words)
+        return True
+
+    def repaired_state(self) -> dict[str, Any]:
+        """Repair the state as `make up` does after a killed Pulumi, and return the state."""
+        StateFiles(self.folder / "backend", "clouds", "test").repair()
+        self.run("cancel", "--yes")
+        found: dict[str, Any] = json.loads(self.run("stack", "export"))
+        return found
 
     def up(self, *, fault: str = "", fails: bool = False) -> str:
         """Deploy the program, with or without a fault."""
@@ -82,6 +106,10 @@ class SimulatedStack:
     def clouds(self) -> CloudState:
         """Current state of the clouds."""
         return read_state(self.folder / "clouds")
+
+    def operations(self, start: int = 0) -> list[str]:
+        """Return the operations of the clouds from number `start` on, such as `delete gpus-nodes`."""
+        return [f"{each.verb} {each.urn.rpartition('::')[2]}" for each in self.clouds.operations[start:]]
 
     def outputs(self) -> dict[str, Any]:
         """Return the stack's outputs."""

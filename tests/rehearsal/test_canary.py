@@ -1,4 +1,4 @@
-"""A secret value is not in plain text in settings, preview, pods, reports or state. The real engine, no cluster."""
+"""A secret value is not in plain text in settings, preview, pods, reports or state (real engine, no cluster)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STACK = "canary"
 
 
 class Preview:
-    """The engine's preview of the whole program with a secret, in a separate folder."""
+    """Preview of the whole program with a secret, by the real engine, in a separate folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.settings = folder, folder / "settings.yaml"
@@ -33,14 +33,15 @@ class Preview:
         content["config"][f"{CONFIG_NAMESPACE}:jobs"][0]["secrets"] = {"WANDB_API_KEY": "wandb"}
         self.settings.write_text(yaml.safe_dump(content), encoding="utf-8")
         self.pulumi("stack", "init", STACK)
-        self.pulumi("config", "set", "--secret", "secrets:wandb", CANARY, *self._given)
-        self.text = self.pulumi("preview", "--json", "--show-sames", *self._given)
+        self.pulumi("config", "set", "--secret", "secrets:wandb", CANARY, *self._options)
+        self.text = self.pulumi("preview", "--json", "--show-sames", *self._options)
 
     @property
-    def _given(self) -> tuple[str, ...]:
+    def _options(self) -> tuple[str, ...]:
         return ("--stack", STACK, "--config-file", str(self.settings))
 
     def pulumi(self, *words: str) -> str:
+        """Run a Pulumi command, which must succeed, and return its output."""
         with settings_without_salt():
             done = subprocess.run(
                 ["pulumi", *words, "--non-interactive"],
@@ -56,11 +57,13 @@ class Preview:
 
     @property
     def steps(self) -> list[Step]:
+        """Steps of the preview."""
         return steps_of(self.text[: self.text.rindex("}") + 1])
 
 
 @pytest.fixture(scope="module")
 def preview(tmp_path_factory: pytest.TempPathFactory) -> Preview:
+    """Return the preview."""
     return Preview(tmp_path_factory.mktemp("canary"))
 
 

@@ -1,6 +1,6 @@
-"""Inputs of the program's own stacks, damaged at random: Check rejects each and reports the input, fact and source.
+"""Check of the simulated providers rejects damaged inputs of the program, and reports the input and its source line.
 
-A hundred by default, 2,000 with TRAINYARD_TESTS=soak; TRAINYARD_SEED repeats a run's choice.
+The test draws 100 damages, or 2,000 with TRAINYARD_TESTS=soak. TRAINYARD_SEED repeats the draws of a run.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ KINDS = (
     "provider's check broken",
     "conflict",
     "companion missing",
-    "none of several",
-    "several of one",
+    "no alternative set",
+    "two alternatives set",
 )
 Case = tuple[str, str, Properties, Damage]
 """Type, URN, valid inputs and a damage to them."""
@@ -46,7 +46,7 @@ Case = tuple[str, str, Properties, Damage]
 
 @functools.cache
 def cases() -> dict[str, list[Case]]:
-    """Return kind of damage -> every such damage to the declarations of the program's stacks, each once."""
+    """Return kind of damage -> every such damage to the resources that the program declares, each once."""
     found: dict[str, dict[tuple[str, str, str], Case]] = {kind: {} for kind in KINDS}
     for record in records().values():
         urn = f"urn:pulumi:test::trainyard::{record.type}::{record.name}"
@@ -65,7 +65,7 @@ def table_of(type_: str) -> FactTable:
 
 
 def failures(type_: str, urn: str, inputs: Properties, folder: Path) -> dict[str, str]:
-    """Return input -> problem, from the simulated provider's Check."""
+    """Return input -> its problems, from Check of the simulated provider."""
     provider = SimulatedProvider(type_.partition(":")[0], Cloud(folder))
     request = provider_pb2.CheckRequest(urn=urn, type=type_, news=to_wire(inputs, keep_secrets=False))
     found: dict[str, str] = {}
@@ -76,15 +76,15 @@ def failures(type_: str, urn: str, inputs: Properties, folder: Path) -> dict[str
 
 def test_check_rejects_damaged_inputs(tmp_path: Path) -> None:
     seed = int(os.environ.get("TRAINYARD_SEED") or random.randrange(2**32))
-    chance = random.Random(seed)
+    draws = random.Random(seed)
     checked, accepted = Counter[str](), list[str]()
     assert [kind for kind in KINDS if not cases()[kind]] == []
     for _ in range(COUNT):
-        kind = chance.choice(KINDS)
-        type_, urn, inputs, damage = chance.choice(cases()[kind])
+        kind = draws.choice(KINDS)
+        type_, urn, inputs, damage = draws.choice(cases()[kind])
         checked[kind] += 1
-        said = failures(type_, urn, damage.apply(inputs), tmp_path).get(damage.where, "")
-        if table_of(type_).source(damage.line) not in said:
-            accepted.append(f"{kind}: {type_} {damage.where} by {damage.edits}: {said or 'not rejected'}")
+        problem = failures(type_, urn, damage.apply(inputs), tmp_path).get(damage.where, "")
+        if table_of(type_).source(damage.line) not in problem:
+            accepted.append(f"{kind}: {type_} {damage.where} by {damage.edits}: {problem or 'not rejected'}")
     print(f"seed {seed}: {dict(checked)}")
     assert accepted == [], f"{len(accepted)} of {COUNT}; TRAINYARD_SEED={seed} repeats it"

@@ -1,17 +1,17 @@
-"""The replacement of a fabric's networks also replaces its pool: the pool is deleted before its nodes' subnets."""
+"""The replacement of a fabric's subnets also replaces its pool, which is deleted before the subnets."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
+from tests.rehearsal.simulated_stack import SimulatedStack, platform_program
 
 
 def program(**changes: Any) -> str:
-    """Return a program with two A3 Mega hosts, eight additional networks between them and changed settings."""
+    """Return a program of two A3 Mega hosts with eight additional networks between them, with changed settings."""
     settings = {
         "kind": "gke",
         "project": "some-project",
@@ -20,34 +20,23 @@ def program(**changes: Any) -> str:
         "pools": [{"name": "gpus", "machine_type": "a3-megagpu-8g"}],
         **changes,
     }
-    return f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-from tests.rehearsal.cloud_program import build
-build({settings!r})
-"""
+    return platform_program(settings)
 
 
 @pytest.fixture
-def stack(tmp_path: Path) -> SimulatedStack:
-    """Return a deployed stack."""
-    made = SimulatedStack(tmp_path)
-    made.begin(program())
-    made.up()
-    return made
-
-
-def done(stack: SimulatedStack, before: int) -> list[str]:
-    """Return the cloud's operations since then, such as `delete gpus-nodes`."""
-    return [f"{each.verb} {each.urn.rpartition('::')[2]}" for each in stack.clouds.operations[before:]]
+def stack(new_stack: Callable[[str], SimulatedStack]) -> SimulatedStack:
+    """Return the deployed stack."""
+    deployed = new_stack(program())
+    deployed.up()
+    return deployed
 
 
 def test_new_range_replaces_pool_before_subnets(stack: SimulatedStack) -> None:
-    before = len(stack.clouds.operations)
+    before = len(stack.operations())
     stack.write(program(network={"accelerators": "10.128.0.0/16"}))
     assert "gpus-nodes" in stack.run("preview", "--diff")
     stack.up()
-    calls = done(stack, before)
+    calls = stack.operations(before)
     subnets = [f"fabric-gpu-nic-{index}" for index in range(8)]
     assert calls.index("delete gpus-nodes") < min(calls.index(f"delete {name}") for name in subnets)
     assert calls.index("create gpus-nodes") > max(calls.index(f"create {name}") for name in subnets)
@@ -57,12 +46,12 @@ def test_new_range_replaces_pool_before_subnets(stack: SimulatedStack) -> None:
 
 
 def test_one_host_instead_of_two_keeps_the_cluster(stack: SimulatedStack) -> None:
-    before = len(stack.clouds.operations)
+    before = len(stack.operations())
     stack.write(program(pools=[{"name": "gpus", "machine_type": "a3-megagpu-8g", "nodes": 1}]))
     stack.up()
-    calls = done(stack, before)
+    calls = stack.operations(before)
     assert [call for call in calls if "gpus-nodes" in call] == ["delete gpus-nodes", "create gpus-nodes"]
     assert not [call for call in calls if "control-plane" in call]
     stack.write(program(pools=[{"name": "cpus", "machine_type": "c3-standard-4", "nodes": 1}]))
     stack.up()
-    assert not [call for call in done(stack, before) if "control-plane" in call]
+    assert not [call for call in stack.operations(before) if "control-plane" in call]

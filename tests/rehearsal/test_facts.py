@@ -1,4 +1,4 @@
-"""Tables of facts, compared with the program, and the Check that uses them."""
+"""Tables of facts: Check accepts the program's resources, and rejects what the real providers reject."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ from simulation.cloud.model import Properties
 from tests.components.cloud_program import graph
 from tests.components.test_platform_keys import EKS, GKE
 from tests.recording import Record
-from tests.rehearsal.rejected_by_aws import AWS_BASE, AWS_RULES, EKS_CLUSTER
-from tests.rehearsal.rejected_by_google import BASE, CLUSTER, GKE_RULES, POOL
+from tests.rehearsal.good_inputs import GOOD
+from tests.rehearsal.rejected_by_aws import AWS_BASE, AWS_REJECTIONS, EKS_CLUSTER
+from tests.rehearsal.rejected_by_google import CLUSTER, GOOGLE_BASE, GOOGLE_REJECTIONS, POOL
 from tests.rehearsal.varied_stacks import STACKS
 
 PLACES: Properties = {"project": "some-project", "region": "us-central1", "zone": "us-central1-a"}
 TABLES = sorted(FOLDER.glob("*/*.json"))
+BASE = GOOD | GOOGLE_BASE | AWS_BASE
+"""Resource type -> valid inputs."""
+SOURCES = {
+    "gcp": "https://github.com/hashicorp/terraform-provider-google-beta/blob/",
+    "aws": "https://github.com/hashicorp/terraform-provider-aws/blob/",
+}
+"""Package -> beginning of the addresses of its provider's source lines."""
 
 
 def platforms() -> Iterator[dict[str, Any]]:
@@ -39,7 +47,7 @@ def platforms() -> Iterator[dict[str, Any]]:
 
 @functools.cache
 def records() -> dict[str, Record]:
-    """Return the program's registrations in the clouds for all of them, each once."""
+    """Return the cloud resources that the program declares for all these platforms, each once."""
     found = [each for platform in platforms() for each in graph(platform)[0].records]
     return {str(each): each for each in found if each.type.startswith(("gcp:", "aws:"))}
 
@@ -59,18 +67,21 @@ def test_check_accepts_what_the_program_declares(package: str) -> None:
 
 
 def error_lines(type_: str, change: dict[str, Any]) -> dict[str, str]:
-    """Return input -> problem, from the facts for a type's valid inputs with a change."""
+    """Return input -> problem, for valid inputs of a type with a change, from the type's facts."""
     inputs = {key: value for key, value in {**BASE[type_], **change}.items() if value is not None}
     table = fact_table(type_)
     assert table is not None
     return {dotted(each.path): each.message for each in fact_check.problems(table, inputs)}
 
 
-@pytest.mark.parametrize(("type_", "change", "where"), GKE_RULES)
-def test_check_rejects_what_googles_provider_rejects(type_: str, change: dict[str, Any], where: str) -> None:
+@pytest.mark.parametrize(
+    ("type_", "change", "where"),
+    [*GOOGLE_REJECTIONS, *AWS_REJECTIONS],
+    ids=[f"{type_.rpartition(':')[2]}-{where}" for type_, _, where in (*GOOGLE_REJECTIONS, *AWS_REJECTIONS)],
+)
+def test_check_rejects_what_the_real_provider_rejects(type_: str, change: dict[str, Any], where: str) -> None:
     assert error_lines(type_, {}) == {}
-    found = error_lines(type_, change)
-    assert "https://github.com/hashicorp/terraform-provider-google-beta/blob/" in found[where]
+    assert SOURCES[type_.partition(":")[0]] in error_lines(type_, change)[where]
 
 
 def test_check_accepts_numbers_and_booleans_in_strings() -> None:
@@ -80,7 +91,7 @@ def test_check_accepts_numbers_and_booleans_in_strings() -> None:
 
 
 @pytest.mark.parametrize("file", TABLES, ids=lambda file: file.stem)
-def test_each_table_is_complete(file: Any) -> None:
+def test_table_of_facts_is_complete(file: Any) -> None:
     package, kind = file.parent.name, file.stem.replace(".", "/", 1)
     name = kind.rpartition("/")[2]
     table = fact_table(f"{package}:{kind}:{name[0].upper()}{name[1:]}")
@@ -95,17 +106,5 @@ def test_each_table_is_complete(file: Any) -> None:
         assert set(named) <= set(table.inputs), rule
 
 
-@pytest.mark.parametrize(("type_", "change", "where"), AWS_RULES)
-def test_check_rejects_what_awss_provider_rejects(type_: str, change: dict[str, Any], where: str) -> None:
-    table = fact_table(type_)
-    assert table is not None
-    assert fact_check.problems(table, AWS_BASE[type_]) == []
-    found = {dotted(each.path): each.message for each in fact_check.problems(table, {**AWS_BASE[type_], **change})}
-    assert "https://github.com/hashicorp/terraform-provider-aws/blob/" in found[where]
-
-
 def test_check_accepts_services_in_the_shared_address_space() -> None:
-    table = fact_table(EKS_CLUSTER)
-    assert table is not None
-    services = {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "100.64.0.0/16"}}
-    assert fact_check.problems(table, {**AWS_BASE[EKS_CLUSTER], **services}) == []
+    assert error_lines(EKS_CLUSTER, {"kubernetesNetworkConfig": {"serviceIpv4Cidr": "100.64.0.0/16"}}) == {}

@@ -1,14 +1,12 @@
-"""After each fault a second `up` converges, and `destroy` empties the clouds: the real engine, no cluster."""
+"""After each fault, a second `up` converges and `destroy` empties the clouds (real engine, no cluster)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
 
 from commands.cloud_inventory import adopt
-from commands.stack_files import StateFiles
 from simulation.cloud.model import edit_state
 from tests.rehearsal.simulated_stack import SimulatedStack
 
@@ -29,17 +27,14 @@ def test_a_second_up_converges(new_stack: Callable[[str], SimulatedStack], fault
     stack = new_stack(PROGRAM)
     stack.up(fault=fault, fails=True)
     assert stack.clouds.fault == ""
-    StateFiles(stack.folder / "backend", "clouds", "test").repair()
-    stack.run("cancel", "--yes")
-    deployment = json.loads(stack.run("stack", "export"))
-    refreshed = []
+    commands = []
 
-    def refresh(*words: str) -> bool:
-        refreshed.append(stack.run(*words))
-        return True
+    def run(*words: str) -> bool:
+        commands.append(words)
+        return stack.succeeds(*words)
 
-    assert adopt(deployment, refresh) == []
-    assert bool(refreshed) == fault.startswith("crash")
+    assert adopt(stack.repaired_state(), run) == []
+    assert bool(commands) == fault.startswith("crash")
     stack.up()
     assert len(stack.clouds.resources) == 3
     stack.destroy()
@@ -62,10 +57,7 @@ def test_up_after_a_crash_creates_a_missing_resource(new_stack: Callable[[str], 
     stack.up(fault="crash:network", fails=True)
     with edit_state(stack.folder / "clouds") as state:
         del state.resources["gcp:compute/network:Network projects/some-project/global/networks/vpc"]
-    StateFiles(stack.folder / "backend", "clouds", "test").repair()
-    stack.run("cancel", "--yes")
-    deployment = json.loads(stack.run("stack", "export"))
-    assert adopt(deployment, lambda *words: bool(stack.run(*words)) or True) == []
+    assert adopt(stack.repaired_state(), stack.succeeds) == []
     stack.up()
     stack.destroy()
     assert stack.clouds.resources == {}

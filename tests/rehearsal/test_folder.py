@@ -1,4 +1,4 @@
-"""Concurrent rehearsals: each has its own port, and one name belongs to one rehearsal."""
+"""Folder, port and settings of a rehearsal: concurrent rehearsals have different ports and names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stack.config import load_file
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_reserve_port_returns_a_port_of_its_own_for_each_process_and_name() -> None:
+def test_reserve_port_differs_by_process_and_name() -> None:
     mine = reserve_port("mine")
     words = [sys.executable, "-c", "from commands.rehearse.folder import reserve_port; print(reserve_port('mine'))"]
     other = int(subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
@@ -37,7 +37,7 @@ def test_cluster_settings_with_a_port_use_it() -> None:
     assert cluster_settings("some", 17000).port == 17000
 
 
-def test_only_one_rejects_a_name_in_use(tmp_path: Path) -> None:
+def test_rehearsal_lock_rejects_a_name_in_use(tmp_path: Path) -> None:
     with (
         rehearsal_lock(tmp_path / "rehearsal"),
         pytest.raises(RuntimeError, match="`make rehearse NAME=another`"),

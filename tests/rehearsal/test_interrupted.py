@@ -1,6 +1,6 @@
 """`pulumi up` and `destroy` on simulated clouds, interrupted at random moments: the next command knows all resources.
 
-A few tries by default, fifty with TRAINYARD_TESTS=soak; TRAINYARD_SEED repeats a run's moments.
+The test interrupts two commands, or fifty with TRAINYARD_TESTS=soak. TRAINYARD_SEED repeats the moments of a run.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
 from tests.rehearsal.test_killed import CASES, assert_nothing_is_left
 
 TRIES = 50 if SOAK else 2
-LONGEST_SECONDS = 6.0
-"""Maximum seconds after Pulumi's start."""
+MAX_DELAY_SECONDS = 6.0
+"""Longest time from Pulumi's start to the interruption, in seconds."""
 LIMIT_SECONDS = 300.0
+"""Longest time of a command, in seconds."""
 COMMAND = """
 import sys
 from pathlib import Path
@@ -60,17 +61,17 @@ def start(stack: SimulatedStack, command: str) -> subprocess.Popen[str]:
 def run(stack: SimulatedStack, command: str) -> None:
     """Run a command to its end."""
     process = start(stack, command)
-    said, _ = process.communicate(timeout=LIMIT_SECONDS)
-    assert process.returncode == 0, said
+    output, _ = process.communicate(timeout=LIMIT_SECONDS)
+    assert process.returncode == 0, output
 
 
 def interrupt(stack: SimulatedStack, command: str, after: float, times: int) -> str:
-    """Run a command and send SIGINT some seconds after Pulumi has begun. Return its output."""
+    """Run a command, and send SIGINT `times` times from `after` seconds after Pulumi's start. Return its output."""
     process = start(stack, command)
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
+        output += line
         if line.startswith(("Updating (", "Destroying (")):
             break
     time.sleep(after)
@@ -79,8 +80,8 @@ def interrupt(stack: SimulatedStack, command: str, after: float, times: int) -> 
             process.send_signal(signal.SIGINT)
             time.sleep(0.3)
     rest, _ = process.communicate(timeout=LIMIT_SECONDS)
-    assert process.returncode in (0, 130), said + rest
-    return said + rest
+    assert process.returncode in (0, 130), output + rest
+    return output + rest
 
 
 def test_up_interrupted_at_random_moments_converges(new_stack: Callable[[str], SimulatedStack]) -> None:
@@ -91,11 +92,11 @@ def test_up_interrupted_at_random_moments_converges(new_stack: Callable[[str], S
     stack = new_stack(case.program)
     for count in range(TRIES):
         command, times = moments.choice(("up", "up", "destroy")), moments.choice((1, 1, 2))
-        after = moments.uniform(0, LONGEST_SECONDS)
-        said = interrupt(stack, command, after, times)
-        print(f"{count}: {command}, {times} after {after:.2f} s: {said.splitlines()[-1]}")
-        assert "Traceback" not in said, said
-        assert list((stack.folder / "backend" / ".pulumi" / "locks").glob("**/*.json")) == [], said
+        after = moments.uniform(0, MAX_DELAY_SECONDS)
+        output = interrupt(stack, command, after, times)
+        print(f"{count}: {command}, {times} after {after:.2f} s: {output.splitlines()[-1]}")
+        assert "Traceback" not in output, output
+        assert list((stack.folder / "backend" / ".pulumi" / "locks").glob("**/*.json")) == [], output
         deadline = time.monotonic() + LIMIT_SECONDS
         while orphans := orphans_of(run_mark(stack.folder, "test")):
             assert time.monotonic() < deadline, orphans

@@ -1,4 +1,4 @@
-"""Simulated cloud: existing resources, their users, rejections, and faults."""
+"""Calls of a simulated cloud: creation, update and deletion of resources, rejected calls, and faults."""
 
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,26 @@ NODES: dict[str, Any] = {
 
 
 def urn(name: str) -> str:
+    """Return the URN of a resource."""
     return f"urn:pulumi:test::clouds::type::{name}"
 
 
-def begin(folder: Path, fault: str = "", **settings: Any) -> Cloud:
-    new_state(folder, fault=fault, settings=settings)
+def begin(folder: Path, fault: str = "") -> Cloud:
+    """Return an empty cloud with a fault."""
+    new_state(folder, fault=fault)
     return Cloud(folder)
 
 
-def with_network(folder: Path, fault: str = "") -> Cloud:
+def with_api(folder: Path, fault: str = "") -> Cloud:
+    """Return a cloud in which the API of networks is enabled."""
     cloud = begin(folder, fault)
     cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    return cloud
+
+
+def with_network(folder: Path, fault: str = "") -> Cloud:
+    """Return a cloud with a network."""
+    cloud = with_api(folder, fault)
     cloud.create(urn("vpc"), NETWORK, VPC)
     return cloud
 
@@ -44,8 +53,7 @@ def test_create_without_an_enabled_api_is_rejected(tmp_path: Path) -> None:
 
 
 def test_create_with_a_missing_reference_is_rejected(tmp_path: Path) -> None:
-    cloud = begin(tmp_path)
-    cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    cloud = with_api(tmp_path)
     with pytest.raises(Rejected, match="networks/vpc does not exist"):
         cloud.create(urn("nodes"), SUBNET, NODES)
 
@@ -84,25 +92,23 @@ def test_create_overlapping_subnet_is_rejected(tmp_path: Path) -> None:
 
 
 def test_update_subnet_does_not_overlap_itself(tmp_path: Path) -> None:
-    cloud, place = begin(tmp_path), {"region": "us-west-2"}
-    vpc = cloud.create(urn("vpc"), "aws:ec2/vpc:Vpc", {**place, "cidrBlock": "10.0.0.0/16"})
-    inputs = {**place, "vpcId": vpc.id, "cidrBlock": "10.0.0.0/20", "tags": {"Name": "nodes"}}
+    cloud, region = begin(tmp_path), {"region": "us-west-2"}
+    vpc = cloud.create(urn("vpc"), "aws:ec2/vpc:Vpc", {**region, "cidrBlock": "10.0.0.0/16"})
+    inputs = {**region, "vpcId": vpc.id, "cidrBlock": "10.0.0.0/20", "tags": {"Name": "nodes"}}
     subnet = cloud.create(urn("nodes"), "aws:ec2/subnet:Subnet", inputs)
     tags = {"Name": "nodes", "team": "vision"}
     assert cloud.update(urn("nodes"), subnet.type, subnet.id, {**inputs, "tags": tags}).outputs["tags"] == tags
 
 
 def test_create_with_a_timeout_keeps_the_resource(tmp_path: Path) -> None:
-    cloud = begin(tmp_path, "timeout:network")
-    cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    cloud = with_api(tmp_path, "timeout:network")
     with pytest.raises(TimedOut) as raised:
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
     assert cloud.read(NETWORK, raised.value.record.id) is not None
 
 
 def test_slow_create_exceeds_the_timeout(tmp_path: Path) -> None:
-    cloud = begin(tmp_path, "slow:network")
-    cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    cloud = with_api(tmp_path, "slow:network")
     with pytest.raises(TimedOut):
         cloud.create(urn("vpc"), NETWORK, VPC, timeout=60)
     assert read_state(tmp_path).operations[-1].seconds == 20 * lifecycle.SLOW_FACTOR
@@ -110,8 +116,7 @@ def test_slow_create_exceeds_the_timeout(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("fault", "message"), [("denied:2", "PERMISSION_DENIED"), ("quota:network", "QUOTA_EXCEEDED")])
 def test_fault_happens_once(tmp_path: Path, fault: str, message: str) -> None:
-    cloud = begin(tmp_path, fault)
-    cloud.create(urn("api"), "gcp:projects/service:Service", API)
+    cloud = with_api(tmp_path, fault)
     with pytest.raises(Rejected, match=message):
         cloud.create(urn("vpc"), NETWORK, VPC)
     cloud.create(urn("vpc"), NETWORK, VPC)
@@ -156,8 +161,8 @@ def test_check_fault_rejects_an_unknown_fault(wrong: str) -> None:
 
 def test_update_launch_template_increments_its_latest_version(tmp_path: Path) -> None:
     cloud, template = begin(tmp_path), "aws:ec2/launchTemplate:LaunchTemplate"
-    made = cloud.create(urn("t"), template, {"name": "t", "region": "us-west-2"})
-    described = cloud.update(urn("t"), template, made.id, {**made.inputs, "description": "nodes"})
+    created = cloud.create(urn("t"), template, {"name": "t", "region": "us-west-2"})
+    described = cloud.update(urn("t"), template, created.id, {**created.inputs, "description": "nodes"})
     assert described.outputs["latestVersion"] == 1
-    changed = cloud.update(urn("t"), template, made.id, {**described.inputs, "userData": "Zm9v"})
+    changed = cloud.update(urn("t"), template, created.id, {**described.inputs, "userData": "Zm9v"})
     assert changed.outputs["latestVersion"] == 2

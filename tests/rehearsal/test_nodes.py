@@ -1,4 +1,4 @@
-"""Capacity and labels of nodes, GKE's variables for TPU pods, and the pods that a node accepts."""
+"""Simulated nodes: their labels, taints and capacity, GKE's variables for TPU pods, and the pods that fit a node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulation.placement import node_fits_pod
 from tests.rehearsal.good_inputs import GROUP, T4_POOL, TPU_POOL
 
 
-def test_gke_gpu_nodes_have_gkes_labels_and_taints() -> None:
+def test_gke_gpu_nodes_have_labels_and_taints() -> None:
     first, second = gke_nodes(T4_POOL, 2)
     assert first["metadata"]["name"] != second["metadata"]["name"]
     assert first["metadata"]["labels"]["cloud.google.com/gke-accelerator"] == "nvidia-tesla-t4"
@@ -51,6 +51,7 @@ def test_eks_nodes_are_spread_over_zones() -> None:
 
 
 def tpu_pod(index: int, **labels: str) -> dict[str, Any]:
+    """Return the pod of one host of a v4-32 slice."""
     selector = {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v4-podslice",
         "cloud.google.com/gke-tpu-topology": "2x2x4",

@@ -1,4 +1,4 @@
-"""Simulated buckets are buckets of real servers, which determine their contents and allow their deletion."""
+"""Buckets of the simulated clouds are in real object stores, which reject the deletion of a bucket with objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from setup.go_programs import GCS_SERVER, build_all, remove_objects
 from simulation.cloud.lifecycle import Cloud, Rejected
-from simulation.cloud.model import Record, new_state
+from simulation.cloud.model import new_state
 from simulation.cluster.effects import ClusterEffects
 from simulation.object_store import ObjectStore, StoreError, running, store_of
 
@@ -25,37 +25,31 @@ pytestmark = pytest.mark.timeout(2400)
 
 
 class Buckets:
-    """Cloud with one bucket in a separate store."""
+    """Simulated cloud whose buckets are in a separate object store."""
 
     def __init__(self, kind: str, folder: Path, settings: dict[str, Any]) -> None:
         self.kind = kind
-        service = Record(
-            id="some-project/storage.googleapis.com",
-            type="gcp:projects/service:Service",
-            urn="urn",
-            inputs={},
-            outputs={},
-        )
         new_state(folder, settings=settings)
         self.cloud = Cloud(folder, ClusterEffects(folder))
         if kind == "gs":
-            self.cloud.create(
-                service.urn, service.type, {"project": "some-project", "service": "storage.googleapis.com"}
-            )
+            api = {"project": "some-project", "service": "storage.googleapis.com"}
+            self.cloud.create("urn:api", "gcp:projects/service:Service", api)
         store = store_of(settings)
         assert store is not None
         self.store: ObjectStore = store
 
-    def make(self, **inputs: Any) -> str:
+    def create(self, **inputs: Any) -> str:
+        """Create a bucket and return its id."""
         return self.cloud.create("urn:bucket", TYPES[self.kind], {**INPUTS[self.kind], **inputs}).id
 
-    def remove(self, id_: str) -> None:
+    def delete(self, id_: str) -> None:
+        """Delete a bucket."""
         self.cloud.delete("urn:bucket", TYPES[self.kind], id_)
 
 
 @pytest.fixture(params=["gs", "s3"])
 def buckets(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Buckets]:
-    """Yield an empty cloud whose buckets are real."""
+    """Yield a cloud of each kind without a bucket."""
     if request.param == "gs":
         build_all([GCS_SERVER])
         remove_objects()
@@ -64,21 +58,21 @@ def buckets(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Buckets]
 
 
 def test_delete_bucket_with_objects_is_rejected(buckets: Buckets) -> None:
-    id_ = buckets.make()
+    id_ = buckets.create()
     buckets.store.write(id_, "jobs/resnet/checkpoints/step-1/checkpoint.json")
     with pytest.raises(Rejected, match=r"(?i)empty"):
-        buckets.remove(id_)
+        buckets.delete(id_)
     assert buckets.store.keys(id_) == ["jobs/resnet/checkpoints/step-1/checkpoint.json"]
     buckets.store.clear(id_)
-    buckets.remove(id_)
+    buckets.delete(id_)
     assert buckets.store.buckets() == []
 
 
 def test_delete_bucket_with_force_destroy_deletes_its_objects(buckets: Buckets) -> None:
-    id_ = buckets.make(forceDestroy=True)
-    for _ in range(2):  # This is a separate version if the bucket keeps versions.
+    id_ = buckets.create(forceDestroy=True)
+    for _ in range(2):  # The second object is another version in a bucket with versions.
         buckets.store.write(id_, "a/b c")
-    buckets.remove(id_)
+    buckets.delete(id_)
     assert buckets.store.buckets() == []
 
 
@@ -88,7 +82,7 @@ def test_write_to_a_missing_bucket_fails(buckets: Buckets) -> None:
 
 
 def test_update_bucket_keeps_its_objects(buckets: Buckets) -> None:
-    id_ = buckets.make()
+    id_ = buckets.create()
     buckets.store.write(id_, "key")
     buckets.cloud.update("urn:bucket", TYPES[buckets.kind], id_, {**INPUTS[buckets.kind], "forceDestroy": True})
     assert buckets.store.keys(id_) == ["key"]

@@ -1,4 +1,4 @@
-"""Page of a rehearsal: verdict, pods on nodes, pods without a node, cost and resources."""
+"""Page of a rehearsal: its result, pods on nodes, pods without a node, cost and resources."""
 
 from __future__ import annotations
 

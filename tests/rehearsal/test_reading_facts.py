@@ -1,8 +1,9 @@
-"""Reading of a provider's Go source: the tool's results for each form of a schema."""
+"""`python -m simulation.facts`: tables from a provider's Go source, for each form of a schema."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ func serviceName(longest int) *schema.Schema {
 	}
 }
 """
-"""Source of a provider, written for this test."""
+"""Source in the style of Google's provider, written for this test."""
 TOKEN = "gcp:projects/service:Service"
 AMAZON_FILES = {
     "internal/service/ec2/subnet.go": """package ec2
@@ -167,16 +168,22 @@ func statuses() []string {
 	return []string{"Enabled", "Disabled"}
 }
 """
-"""Source of a resource of the plugin framework, written for this test."""
+"""Source of a resource of Terraform's plugin framework, written for this test."""
 
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Return a checkout in which one resource is declared."""
-    folder = tmp_path / "google-beta" / "services" / "resourcemanager"
-    folder.mkdir(parents=True)
-    (folder / "service.go").write_text(SERVICE, encoding="utf-8")
+    """Return a checkout of a provider with one resource."""
+    write_files(tmp_path, {"google-beta/services/resourcemanager/service.go": SERVICE})
     return tmp_path
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files below a folder."""
+    for name, text in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
 
 
 def read(checkout: Path) -> tuple[dict[str, Any], list[str]]:
@@ -204,10 +211,7 @@ def test_read_evaluates_helper_functions(checkout: Path) -> None:
 
 
 def test_read_evaluates_aws_schema_functions(tmp_path: Path) -> None:
-    for name, text in AMAZON_FILES.items():
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+    write_files(tmp_path, AMAZON_FILES)
     table, unnamed = command.read(tmp_path, AMAZON, "aws:ec2/subnet:Subnet", "1234567")
     assert unnamed == []
     assert table["folder"] == "internal"
@@ -226,10 +230,7 @@ def test_read_evaluates_aws_schema_functions(tmp_path: Path) -> None:
 
 
 def test_read_converts_a_framework_resource(tmp_path: Path) -> None:
-    for name, text in {**AMAZON_FILES, "internal/service/s3/bucket.go": FRAMEWORK}.items():
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+    write_files(tmp_path, {**AMAZON_FILES, "internal/service/s3/bucket.go": FRAMEWORK})
     token = "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration"
     table, unnamed = command.read(tmp_path, AMAZON, token, "1234567")
     assert unnamed == []
@@ -298,6 +299,6 @@ def test_main_rejects_a_folder_without_a_provider(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*/*.json")), ids=lambda file: file.stem)
-def test_tables_have_the_tools_format(file: Path) -> None:
+def test_table_has_the_format_that_the_tool_writes(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert command.formatted(json.loads(text)) == text

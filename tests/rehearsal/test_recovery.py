@@ -1,4 +1,4 @@
-"""Ids by which a dead update's creations are found, and the duration of chains of resources."""
+"""Recovery of resources that a killed update created: their ids, and their adoption into the state."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from commands import cloud_inventory
 from commands.cloud_inventory import REPEATABLE_TYPES, adopt, find_in_cloud
-from commands.rehearse.report import format_duration, longest_chain, reversed_graph
 from infra.aws.config import EksConfig
 from infra.aws.inventory import DEPENDENT_LISTINGS
 from infra.aws.inventory import LISTINGS as AMAZON
@@ -21,8 +20,8 @@ from simulation.cloud.model import rendered
 from tests.commands.platforms import cloud
 
 CLOUD = cloud(EksConfig(kind="eks", name="dist"))
-"""Cloud with label `dist.us-west-2`."""
-EVERYTHING = {
+"""EKS cluster, whose resources have the label `dist.us-west-2`."""
+ALL_INPUTS = {
     name: f"some-{name.lower()}"
     for name in """project region location name router cluster accountId serviceAccountId role member service bucket
     repositoryId repository clusterName nodeGroupName addonName principalArn policyArn""".split()  # noqa: SIM905  (a long list)
@@ -31,7 +30,7 @@ EVERYTHING = {
 
 @pytest.mark.parametrize("type_", sorted(ID_TEMPLATES.keys() & KINDS.keys()))
 def test_known_id_equals_the_clouds_id(type_: str) -> None:
-    assert known_id(type_, EVERYTHING) == rendered(KINDS[type_].id, EVERYTHING)
+    assert known_id(type_, ALL_INPUTS) == rendered(KINDS[type_].id, ALL_INPUTS)
 
 
 def test_known_id_of_a_kubernetes_object_is_its_name() -> None:
@@ -40,18 +39,20 @@ def test_known_id_of_a_kubernetes_object_is_its_name() -> None:
 
 
 def operation(type_: str, **inputs: Any) -> dict[str, Any]:
+    """Return a pending creation, as the state has it."""
     return {"type": "creating", "resource": {"urn": f"urn:{type_}", "type": type_, "inputs": inputs}}
 
 
 @dataclass
 class Pulumi:
-    """Pulumi that records imports. A refresh changes nothing, and fails while `is_broken`."""
+    """Pulumi's CLI with a state. A refresh changes nothing, and fails if `is_broken`."""
 
     exported: dict[str, Any]
     is_broken: bool = False
     calls: list[tuple[str, ...]] = field(default_factory=list)
 
     def run(self, *words: str) -> bool:
+        """Run a command. Return True if it succeeds."""
         self.calls.append(words)
         if words[:2] == ("stack", "import"):
             self.exported = json.loads(Path(words[3]).read_text(encoding="utf-8"))
@@ -61,12 +62,14 @@ class Pulumi:
 
     @property
     def deployment(self) -> dict[str, Any]:
+        """Current state."""
         found: dict[str, Any] = self.exported["deployment"]
         return found
 
 
 @pytest.fixture
 def pulumi() -> Pulumi:
+    """Return a Pulumi with pending creations of a bucket, a component and a VPC, and a pending deletion."""
     bucket, vpc = operation("aws:s3/bucket:Bucket", bucket="b"), operation("aws:ec2/vpc:Vpc")
     component = operation("trainyard:aws:ServiceRole")
     component["resource"]["custom"] = False
@@ -74,7 +77,7 @@ def pulumi() -> Pulumi:
     return Pulumi({"version": 3, "deployment": {"pending_operations": [bucket, component, vpc, deleting]}})
 
 
-def test_adopt_adds_what_has_an_id_and_returns_the_rest(pulumi: Pulumi) -> None:
+def test_adopt_adds_resources_with_an_id_and_returns_the_others(pulumi: Pulumi) -> None:
     assert adopt(pulumi.exported, pulumi.run) == ["urn:aws:ec2/vpc:Vpc"]
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["b"]
     assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["deleting"]
@@ -94,13 +97,13 @@ def test_adopt_interrupted_refresh_is_repeated(pulumi: Pulumi) -> None:
     assert [each["type"] for each in pulumi.deployment["pending_operations"]] == ["deleting"]
 
 
-def test_adopt_replacement_whose_old_resource_is_there_is_returned(pulumi: Pulumi) -> None:
+def test_adopt_returns_a_replacement_if_the_old_resource_exists(pulumi: Pulumi) -> None:
     pulumi.deployment["resources"] = [{"urn": "urn:aws:s3/bucket:Bucket", "type": "aws:s3/bucket:Bucket", "id": "old"}]
     assert "urn:aws:s3/bucket:Bucket" in adopt(pulumi.exported, pulumi.run)
     assert [each["id"] for each in pulumi.deployment["resources"]] == ["old"]
 
 
-def test_adopt_pending_names_what_the_user_must_look_for(
+def test_adopt_pending_lists_resources_that_the_user_must_look_for(
     pulumi: Pulumi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*words: str, quiet: bool = False) -> str:
@@ -119,11 +122,11 @@ def test_adopt_pending_names_what_the_user_must_look_for(
 
 
 def lister(*found: CloudResource) -> Lister:
-    """Return a function that lists these resources for every kind, as a cloud does."""
+    """Return a function that lists the resources of a kind among these, as a cloud does."""
     return lambda listing: [each for each in found if each.kind == listing.kind]
 
 
-def test_looked_up_finds_a_resource_by_its_tags() -> None:
+def test_find_in_cloud_finds_a_resource_by_its_tags() -> None:
     tags = {"Name": "dist", "trainyard-cluster": "dist.us-west-2"}
     others = CloudResource(kind="VPC", name="vpc-1", id="vpc-1", labels={**tags, "trainyard-cluster": "dist.eu-west-1"})
     old, ours = (CloudResource(kind="VPC", name=id_, id=id_, labels=tags) for id_ in ("vpc-2", "vpc-3"))
@@ -136,7 +139,7 @@ def test_looked_up_finds_a_resource_by_its_tags() -> None:
         find("aws:ec2/flowLog:FlowLog", wanted, frozenset())
 
 
-def test_looked_up_finds_a_resource_without_tags_by_its_parts() -> None:
+def test_find_in_cloud_finds_a_resource_without_tags_by_its_parts() -> None:
     rows = [{"RouteTableAssociationId": f"rtbassoc-{n}", "RouteTableId": f"rtb-{n}", "SubnetId": "s"} for n in (1, 2)]
     (parts, *_) = DEPENDENT_LISTINGS
     find = find_in_cloud(CLOUD, lister(*resources_in(parts, rows)))
@@ -152,19 +155,6 @@ def test_every_created_type_has_a_known_id_or_a_listing() -> None:
 
 
 def test_adopt_without_pending_operations_runs_nothing() -> None:
-    def run(*_words: str) -> bool:
-        raise AssertionError("touched")
-
-    assert adopt({"deployment": {"pending_operations": []}}, run) == []
-
-
-def test_longest_chain_adds_its_durations() -> None:
-    waits = {"network": [], "subnet": ["network"], "account": [], "cluster": ["subnet", "account"]}
-    seconds = {"network": 20, "subnet": 30, "account": 12, "cluster": 480}
-    assert longest_chain(waits, seconds) == 530
-    assert longest_chain(reversed_graph(waits), seconds) == 530
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(40, "40 s"), (480, "8 min"), (3900, "65 min"), (6000, "1 h 40 min")])
-def test_durations_are_formatted_in_minutes(seconds: int, words: str) -> None:
-    assert format_duration(seconds) == words
+    pulumi = Pulumi({"deployment": {"pending_operations": []}})
+    assert adopt(pulumi.exported, pulumi.run) == []
+    assert pulumi.calls == []

@@ -1,11 +1,11 @@
-"""A change of a launch template reaches the node group that follows its latest version, under the real engine."""
+"""A changed launch template updates the node group that uses its latest version, under the real engine."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from tests.rehearsal.simulated_stack import ROOT, SimulatedStack
+from tests.rehearsal.simulated_stack import SimulatedStack, platform_program
 
 
 def program(**pool: Any) -> str:
@@ -17,24 +17,16 @@ def program(**pool: Any) -> str:
         "bucket": {"keep": False},
         "pools": [{"name": "cpus", "machine_type": "c7i.2xlarge", "nodes": 2, **pool}],
     }
-    return f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-from tests.rehearsal.cloud_program import build
-build({settings!r})
-"""
+    return platform_program(settings)
 
 
-def test_new_disk_updates_the_node_group(tmp_path: Path) -> None:
-    stack = SimulatedStack(tmp_path)
-    stack.begin(program())
+def test_new_disk_updates_the_node_group(new_stack: Callable[[str], SimulatedStack]) -> None:
+    stack = new_stack(program())
     stack.up()
-    before = len(stack.clouds.operations)
+    before = len(stack.operations())
     stack.write(program(disk_size_gb=200))
-    shown = stack.run("preview", "--diff")
-    assert "cpus-nodes" in shown
+    assert "cpus-nodes" in stack.run("preview", "--diff")
     stack.up()
-    done = [f"{each.verb} {each.urn.rpartition('::')[2]}" for each in stack.clouds.operations[before:]]
-    assert done == ["update cpus-template", "update cpus-nodes"]
+    assert stack.operations(before) == ["update cpus-template", "update cpus-nodes"]
     stack.destroy()
     assert stack.clouds.resources == {}

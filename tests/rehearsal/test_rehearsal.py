@@ -1,4 +1,4 @@
-"""Complete rehearsals: the real engine and scheduler, simulated clouds, kwok nodes; nothing is left afterwards."""
+"""Complete rehearsals with the real engine and scheduler, simulated clouds and kwok nodes. Each leaves nothing."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.local.conftest import port_above
 ROOT = Path(__file__).resolve().parents[2]
 STACKS = Path(__file__).parent / "stacks"
 NAME = f"test-{port_above(0)}"
-"""Name of the rehearsals of this checkout."""
+"""Name of this file's rehearsals, which differs from that in other checkouts."""
 
-# The first rehearsal on a machine builds kwok and an object store. The first with operators also builds those.
+# The first rehearsal on a machine builds kwok and an object store, and the first with operators builds these.
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 
 
 def rehearse(stack: str, *words: str, fails: bool = False) -> dict[str, Any]:
-    """Return the report of a rehearsal on the command line. Assert that it leaves nothing, whatever its result."""
+    """Run a rehearsal and return its report. Assert that it leaves nothing, even if it fails."""
     done = subprocess.run(
         [sys.executable, "-m", "commands.rehearse", stack, "--json", "--name", NAME, *words],
         cwd=ROOT,
@@ -44,12 +44,14 @@ def rehearse(stack: str, *words: str, fails: bool = False) -> dict[str, Any]:
 
 
 def assert_nothing_is_left(name: str = NAME) -> None:
+    """Assert that a rehearsal has left no process, cgroup or folder."""
     settings = cluster_settings(name, None)
     assert leftovers.find(settings.folder, settings.cgroup) == []
     assert not rehearsal_folder(name).exists()
 
 
 def variables(report: dict[str, Any], name: str) -> list[str]:
+    """Return the values of an environment variable in the jobs' pods."""
     return [pod["environment"].get(name, "") for pod in report["pods"] if pod["job"]]
 
 
@@ -120,7 +122,7 @@ def test_multislice_job_has_one_slice_per_job() -> None:
 
 @pytest.mark.long
 def test_queued_jobs_are_admitted_in_turn() -> None:
-    """Three jobs each need every GPU. For any queue names, one runs and two wait."""
+    """Three jobs each request every GPU, so one runs and two wait."""
     report = rehearse("queue", "--file", str(STACKS / "queue.yaml"))
     assert Counter(pod["job"] for pod in report["pods"] if pod["job"]) == {"indexed": 2, "set": 2, "mpi": 3, "free": 1}
     assert all(pod["node"] for pod in report["pods"])
@@ -133,11 +135,11 @@ def test_queued_jobs_are_admitted_in_turn() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("kind", "named"), [("pytorch-job", 1), ("train-job", 2)])
-def test_queued_provisioning_creates_all_nodes_at_once(kind: str, named: int, tmp_path: Path) -> None:
-    """Waiting pods do not create nodes of queued provisioning, here as in GKE; Kueue's request does.
+@pytest.mark.parametrize(("kind", "named_hosts"), [("pytorch-job", 1), ("train-job", 2)])
+def test_queued_provisioning_creates_all_nodes_at_once(kind: str, named_hosts: int, tmp_path: Path) -> None:
+    """As on GKE, Kueue's request creates the nodes of queued provisioning, and pending pods do not.
 
-    Hosts name that request. Kueue makes one request for a master and its workers and gives its name only to the master.
+    Pods name that request. Kueue creates one request for a master and its workers, and names it only in the master.
     """
     stack = tmp_path / "stack.yaml"
     text = (STACKS / "queued-provisioning.yaml").read_text(encoding="utf-8")
@@ -147,7 +149,7 @@ def test_queued_provisioning_creates_all_nodes_at_once(kind: str, named: int, tm
     hosts = [pod for pod in report["pods"] if pod["job"] == "large"]
     assert [pools[pod["node"]] for pod in hosts] == ["a2", "a2"]
     requests = [pod["provisioning_request"] for pod in hosts if pod["provisioning_request"]]
-    assert len(requests) == named
+    assert len(requests) == named_hosts
     assert requests[0].startswith(f"{kind.replace('-', '')}-large-")
     assert set(requests) == {requests[0]}
     assert report["waited"] == []
@@ -157,8 +159,7 @@ def test_queued_provisioning_creates_all_nodes_at_once(kind: str, named: int, tm
 def test_a3_hosts_have_eight_gpus_each() -> None:
     report = rehearse("a3", "--file", str(STACKS / "a3.yaml"))
     hosts = {pod["node"]: pod["accelerators"] for pod in report["pods"] if pod["job"]}
-    assert len(hosts) == 2
-    assert set(map(str, hosts.values())) == {str({"nvidia.com/gpu": "8"})}
+    assert list(hosts.values()) == [{"nvidia.com/gpu": "8"}] * 2
     assert report["problems"] == []
 
 
@@ -210,7 +211,7 @@ def test_quota_too_small_fails_with_its_name() -> None:
     assert report["resources"]["gcp:container/cluster:Cluster"]
 
 
-TOO_MUCH = """
+POD_WITHOUT_NODE_PROGRAM = """
 import pulumi, pulumi_gcp as gcp, pulumi_kubernetes as k8s
 on = {"project": "some-project"}
 apis = [gcp.projects.Service(n, service=f"{n}.googleapis.com", **on) for n in ("compute", "container", "iam")]
@@ -240,11 +241,11 @@ k8s.batch.v1.Job("train", metadata={"annotations": {"pulumi.com/skipAwait": "tru
 
 
 def test_pod_that_no_node_fits_fails_the_rehearsal(tmp_path: Path) -> None:
-    # Another worker may run the other rehearsals of this file at the same time.
+    # The other rehearsals of this file may run at the same time on another worker of pytest.
     name = f"{NAME}-too-much"
     runtime = {"name": "python", "options": {"virtualenv": str(ROOT / ".venv")}}
     (tmp_path / "Pulumi.yaml").write_text(json.dumps({"name": "too-much", "runtime": runtime}))
-    (tmp_path / "__main__.py").write_text(TOO_MUCH)
+    (tmp_path / "__main__.py").write_text(POD_WITHOUT_NODE_PROGRAM)
     report: Report = Rehearsal(
         subject=Subject(stack="test", project=tmp_path, settings=None, jobs={}),
         folder=rehearsal_folder(name),

@@ -1,11 +1,13 @@
-"""Report of a rehearsal: the stack's cost, items without a price, and the reason why `pulumi up` failed."""
+"""Report of a rehearsal: cost, items without a price, leftovers, durations, and the errors of `pulumi up`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from commands.rehearse.folder import MAX_CHARACTERS, first_errors
-from commands.rehearse.report import Report
+from commands.rehearse.report import Report, format_duration, longest_chain, reversed_graph
 from commands.rehearse.run import Rehearsal, Subject
 from infra.local.settings import ClusterSettings
 from simulation.cloud.model import new_state
@@ -87,3 +89,15 @@ def test_failed_destroy_reports_its_errors(tmp_path: Path) -> None:
     report = Report(stack="dev")
     Stuck(subject=subject, folder=tmp_path, cluster=ClusterSettings(name="stuck"))._destroy(report)
     assert report.problems == ["`pulumi destroy` failed", "gcp:container:Cluster (cluster): has nodes"]
+
+
+def test_longest_chain_adds_its_durations() -> None:
+    waits = {"network": [], "subnet": ["network"], "account": [], "cluster": ["subnet", "account"]}
+    seconds = {"network": 20, "subnet": 30, "account": 12, "cluster": 480}
+    assert longest_chain(waits, seconds) == 530
+    assert longest_chain(reversed_graph(waits), seconds) == 530
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (480, "8 min"), (3900, "65 min"), (6000, "1 h 40 min")])
+def test_format_duration_uses_seconds_minutes_or_hours(seconds: int, text: str) -> None:
+    assert format_duration(seconds) == text

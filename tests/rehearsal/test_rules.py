@@ -1,4 +1,4 @@
-"""Rules of the simulated clouds: for each rule, a cloud and inputs that break it."""
+"""Rules of the simulated clouds: valid inputs pass them, and each rule rejects inputs that break it."""
 
 from __future__ import annotations
 
@@ -17,24 +17,22 @@ EKS = "aws:eks/cluster:Cluster"
 
 
 def code_of(rule: str, type_: str) -> str:
+    """Return the code of a rule for a resource type."""
     return f"rehearsal.{type_.partition(':')[0]}.{rule}"
 
 
-def rules_in(kinds: Any) -> list[Rule]:
-    return [rule for kind in kinds.values() for rule in kind.rules]
+def all_rules() -> list[Rule]:
+    """Return the rules of all resource types."""
+    return [rule for kind in KINDS.values() for rule in kind.rules]
 
 
-@pytest.mark.parametrize("type_", GOOD)
-def test_good_inputs_pass_the_schema(type_: str) -> None:
-    assert [str(each) for each in checking.problems(type_, GOOD[type_])] == []
-
-
-def test_a_good_slice_passes_the_schema() -> None:
-    assert [str(each) for each in checking.problems(POOL, TPU_POOL)] == []
+@pytest.mark.parametrize(("type_", "inputs"), [*GOOD.items(), (POOL, TPU_POOL)], ids=[*GOOD, "TPU slice"])
+def test_good_inputs_pass_the_schema(type_: str, inputs: dict[str, Any]) -> None:
+    assert [str(each) for each in checking.problems(type_, inputs)] == []
 
 
 def test_rules_have_unique_codes() -> None:
-    rules = {id(rule): rule for rule in rules_in(KINDS)}.values()
+    rules = {id(rule): rule for rule in all_rules()}.values()
     assert len({rule.code for rule in rules}) == len(rules)
     assert all(rule.source.startswith("https://") for rule in rules)
 
@@ -60,11 +58,12 @@ def test_inputs_outside_the_schema_are_rejected(type_: str, inputs: dict[str, An
 
 
 def record(type_: str, id_: str, **inputs: Any) -> Record:
+    """Return an existing resource, whose outputs equal its inputs."""
     return Record(id=id_, type=type_, urn="", inputs=inputs, outputs=dict(inputs))
 
 
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
-BROKEN: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
+BROKEN_RULES: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
     (
         "ranges_of_network",
         "ipCidrRange",
@@ -200,15 +199,20 @@ BROKEN: list[tuple[str, str, str, dict[str, Any], list[Record]]] = [
         ],
     ),
 ]
+"""Name of a rule, the input that it reports, a resource type, its inputs, and the resources that exist."""
 
 
-@pytest.mark.parametrize(("name", "path", "type_", "inputs", "existing"), BROKEN)
-def test_each_rule_is_broken(name: str, path: str, type_: str, inputs: dict[str, Any], existing: list[Record]) -> None:
+@pytest.mark.parametrize(
+    ("name", "path", "type_", "inputs", "existing"), BROKEN_RULES, ids=[name for name, *_ in BROKEN_RULES]
+)
+def test_rule_rejects_inputs_that_break_it(
+    name: str, path: str, type_: str, inputs: dict[str, Any], existing: list[Record]
+) -> None:
     state = CloudState(resources={each.id: each for each in existing})
     [rule] = [each for each in KINDS[type_].rules if each.code == code_of(name, type_)]
     assert path in [dotted(each.path) for each in rule.problems(inputs, state)]
 
 
 def test_every_rule_has_a_test_that_breaks_it() -> None:
-    rules = {rule.code for rule in rules_in(KINDS)}
-    assert rules - {code_of(rule, type_) for rule, _, type_, *_ in BROKEN} == set()
+    rules = {rule.code for rule in all_rules()}
+    assert rules - {code_of(rule, type_) for rule, _, type_, *_ in BROKEN_RULES} == set()

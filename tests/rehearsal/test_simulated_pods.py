@@ -1,4 +1,4 @@
-"""kwok simulates new nodes and pods at once, and continues after it was killed."""
+"""Pods on kwok's nodes: they run, also after kwok was killed, complete, and make a pool grow."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(2400)]
 PROJECT = Path(__file__).resolve().parents[2]
 PODS = "/api/v1/namespaces/default/pods"
 SOON_SECONDS = 30.0
-"""Longer than a program's restart on a busy machine, and shorter than the lease of a node from before the restart."""
+"""Time limit in seconds: longer than the restart of a program on a busy machine, shorter than the lease of a node."""
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
-    """Yield a rehearsal's cluster without a cloud."""
+    """Yield the cluster of a rehearsal, with an empty cloud."""
     subprocess.run([sys.executable, "-m", "setup", "--rehearsal=s3"], cwd=PROJECT, check=True)
-    settings = cluster_settings("played-test", None)
+    settings = cluster_settings("pods-test", None)
     new_state(tmp_path, settings=control_plane.prepare(tmp_path, settings))
     try:
         control_plane.start(tmp_path, "cluster", is_gke=True)
@@ -46,7 +46,7 @@ def cluster(tmp_path: Path) -> Iterator[ClusterSettings]:
 
 
 def programs_named(name: str, settings: ClusterSettings) -> list[int]:
-    """Return the cluster's processes with this program file name."""
+    """Return the ids of the cluster's processes whose program file has this name."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -60,11 +60,12 @@ def programs_named(name: str, settings: ClusterSettings) -> list[int]:
 
 
 def phase(settings: ClusterSettings, pod: str) -> str:
+    """Return the phase of a pod."""
     return str(request(settings, "GET", f"{PODS}/{pod}")["status"].get("phase"))
 
 
-def run_pod(settings: ClusterSettings, name: str, node: str) -> float:
-    """Return the seconds until a pod on that node runs."""
+def run_pod(settings: ClusterSettings, name: str, node: str) -> None:
+    """Create a pod on a node and wait until it runs."""
     containers = [{"name": "c", "image": "example.com/image:1"}]
     spec = {"nodeName": node, "containers": containers, "automountServiceAccountToken": False}
     begun = time.monotonic()
@@ -72,18 +73,17 @@ def run_pod(settings: ClusterSettings, name: str, node: str) -> float:
     while phase(settings, name) != "Running":
         assert time.monotonic() - begun < SOON_SECONDS, f"pod {name} does not run"
         time.sleep(0.2)
-    return time.monotonic() - begun
 
 
-def test_pods_run_also_after_kwok_was_killed(cluster: ClusterSettings) -> None:
+def test_pods_run_after_kwok_was_killed(cluster: ClusterSettings) -> None:
     nodes = gke_nodes(T4_POOL, 1)
     control_plane.set_nodes(cluster, GKE_POOL_LABEL, T4_POOL["name"], nodes)
     name = nodes[0]["metadata"]["name"]
     run_pod(cluster, "before", name)
-    # A program whose watches are rejected lists pods again, with growing pauses.
+    # If the API server rejected its watches, kwok would only list the pods, at growing intervals.
     assert "watch ended with error" not in (cluster.folder / "logs" / "kwok.log").read_text(encoding="utf-8")
-    [player] = programs_named("kwok", cluster)
-    os.kill(player, signal.SIGKILL)
+    [kwok] = programs_named("kwok", cluster)
+    os.kill(kwok, signal.SIGKILL)
     run_pod(cluster, "after", name)
     assert lifecycle.is_running(cluster)
 
@@ -120,9 +120,9 @@ def test_grow_in_two_zones_stops_at_the_maximum(cluster: ClusterSettings, tmp_pa
         "automountServiceAccountToken": False,
     }
     request(cluster, "POST", PODS, {"metadata": {"name": "waits"}, "spec": spec}, JSON)
-    there = placement.pods(cluster)
-    # A pod that its controller has removed since requests nothing.
-    waiting = [replace(each, name="gone") for each in there] + there
+    existing = placement.pods(cluster)
+    # The first pod no longer exists, so no node is created for it.
+    waiting = [replace(each, name="gone") for each in existing] + existing
     assert not placement.grow(tmp_path, waiting[:1])
     sizes = []
     while placement.grow(tmp_path, waiting):

@@ -1,4 +1,4 @@
-"""The clouds accept many different stacks, and nodes exist that accept their jobs' pods."""
+"""The simulated clouds accept many different stacks, and their nodes fit the pods of the jobs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import pytest
 
 from commands.review.recorded import Record as Registered
 from commands.review.recorded import ensure_operator_objects, record_program
+from infra.hardware.ec2 import EC2_MACHINES
+from infra.hardware.gce import GCE_MACHINES
+from infra.hardware.tpus import tpu_slice
 from infra.naming import JOB_LABEL
 from simulation.cloud import checking
 from simulation.cloud.aws import NODE_GROUP
@@ -18,16 +21,8 @@ from simulation.cloud.model import CloudState, Record
 from simulation.cluster.effects import nodes_of_group, nodes_of_pool
 from simulation.placement import node_fits_pod
 from stack.config import parse
+from tests.recording import plain
 from tests.rehearsal.varied_stacks import STACKS
-
-
-def whole(value: Any) -> Any:
-    """Return the value with numbers as the program wrote them. The engine's wire format has only floats."""
-    if isinstance(value, dict):
-        return {key: whole(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [whole(each) for each in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def templates(value: Any) -> Iterator[dict[str, Any]]:
@@ -44,16 +39,27 @@ def templates(value: Any) -> Iterator[dict[str, Any]]:
 
 def as_gke_admits(pod: dict[str, Any]) -> dict[str, Any]:
     """Return a pod with the toleration that GKE adds for the accelerator that the pod requests."""
-    asked = {name for each in pod["spec"]["containers"] for name in (each.get("resources") or {}).get("limits") or {}}
-    added = [{"key": name, "operator": "Exists"} for name in asked if "/" in name]
+    limits = {name for each in pod["spec"]["containers"] for name in (each.get("resources") or {}).get("limits") or {}}
+    added = [{"key": name, "operator": "Exists"} for name in limits if "/" in name]
     return {**pod, "spec": {**pod["spec"], "tolerations": [*(pod["spec"].get("tolerations") or []), *added]}}
 
 
-def as_the_provider_has_it(registered: Registered) -> Record:
-    """Return a resource of the program with the name that the provider gives it."""
-    inputs = checking.with_defaults(registered.type, registered.name, b"", {}, whole(registered.inputs), {})
+def existing_resource(registered: Registered) -> Record:
+    """Return a resource of the program as it exists in the cloud, with the provider's default values."""
+    inputs = checking.with_defaults(registered.type, registered.name, b"", {}, plain(registered.inputs), {})
     id_ = str(registered.outputs["id"])
     return Record(id=id_, type=registered.type, urn=registered.name, inputs=inputs, outputs=inputs)
+
+
+def test_stacks_have_every_machine_family_with_accelerators() -> None:
+    machines = {**GCE_MACHINES, **EC2_MACHINES}
+    pools = [pool for stack in STACKS.values() for pool in stack["platform"]["pools"]]
+    used = {
+        pool.get("machine_type") or tpu_slice(pool["accelerator"], pool.get("topology")).machine_type for pool in pools
+    }
+    expected = {machine.family for machine in machines.values() if machine.accelerators}
+    missing = expected - {machines[name].family for name in used}
+    assert missing == set(), "add a stack with the family to tests/rehearsal/varied_stacks.py"
 
 
 @pytest.mark.parametrize("name", STACKS)
@@ -62,7 +68,7 @@ def test_stack_is_accepted_and_its_pods_fit_nodes(name: str) -> None:
     ensure_operator_objects(config.operators)
     records = record_program(STACKS[name], [])
     clouds = {
-        f"{each.type} {each.name}": as_the_provider_has_it(each)
+        f"{each.type} {each.name}": existing_resource(each)
         for each in records
         if each.type.startswith(("gcp:", "aws:")) and "/" in each.type
     }
@@ -78,7 +84,7 @@ def test_stack_is_accepted_and_its_pods_fit_nodes(name: str) -> None:
         pod
         for each in records
         if each.type.startswith("kubernetes:") and (each.inputs["metadata"].get("labels") or {}).get(JOB_LABEL) in jobs
-        for pod in templates(whole(each.inputs))
+        for pod in templates(plain(each.inputs))
     ]
     assert len(pods) >= len(jobs)
     for pod in pods:

@@ -1,4 +1,4 @@
-"""Many different stacks, written only from docs/config.md: every accelerator, capacity and kind of job."""
+"""Different stacks, written only from docs/config.md: all accelerators, capacities and kinds of jobs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ BLOCK = "capacity-block:cr-0123456789abcdef0"
 
 
 def pool(name: str, machine_type: str, nodes: int = 2, **keys: Any) -> dict[str, Any]:
+    """Return a pool of a machine type."""
     return {"name": name, "machine_type": machine_type, "nodes": nodes, **keys}
 
 
 def job(accelerator: str | None = None, gpus: int | None = None, hosts: int = 1, **keys: Any) -> dict[str, Any]:
-    """Return a job that requests for each host two CPUs per GPU, or four CPUs."""
+    """Return a job whose hosts each request two CPUs per GPU, or four CPUs without a GPU."""
     found = {"name": "train", "recipe": "digits", "resources": {"cpu": 2 * (gpus or 2), "memory": "8Gi"}, **keys}
     if "script" in keys:
         del found["recipe"]
@@ -25,16 +26,19 @@ def job(accelerator: str | None = None, gpus: int | None = None, hosts: int = 1,
 
 
 def gke(zone: str, pools: list[dict[str, Any]], *jobs: dict[str, Any], **keys: Any) -> Stack:
+    """Return a stack on GKE."""
     platform = {"kind": "gke", "project": "some-project", "zone": zone, "name": "varied", "pools": pools, **keys}
     return {"platform": platform, "jobs": list(jobs)}
 
 
 def eks(region: str, pools: list[dict[str, Any]], *jobs: dict[str, Any], **keys: Any) -> Stack:
+    """Return a stack on EKS."""
     platform = {"kind": "eks", "region": region, "name": "varied", "pools": pools, **keys}
     return {"platform": platform, "jobs": list(jobs)}
 
 
 def slices(accelerator: str, **keys: Any) -> dict[str, Any]:
+    """Return a pool of TPU slices."""
     return {"name": "tpu", "accelerator": accelerator, **keys}
 
 
@@ -109,27 +113,43 @@ STACKS: dict[str, Stack] = {
     ),
     "v7x": gke("us-central1-c", [slices("v7x", topology="2x2x2")], job("v7x", topology="2x2x2")),
     "two slices of v4": gke("us-central2-b", [slices("v4-16", slices=2)], job("v4-16", slices=2, kind="jobset")),
-    "P4d": eks("us-west-2", [pool("p4d", "p4d.24xlarge")], job("nvidia-tesla-a100", 8, 2)),
+    "P4d and P4de": eks(
+        "us-west-2",
+        [pool("p4d", "p4d.24xlarge"), pool("p4de", "p4de.24xlarge")],
+        job("nvidia-tesla-a100", 8, 2),
+        job("nvidia-a100-80gb", 8, 2, name="second"),
+    ),
     "a block of P5": eks(
         "us-west-2",
         [pool("p5", "p5.48xlarge", capacity=BLOCK, zones=["us-west-2c"])],
         job("nvidia-h100-80gb", 8, 2, kind="mpi-job", image=IMAGE),
     ),
-    "G5 and G6": eks(
+    "G4dn, G5 and G6": eks(
         "us-west-2",
-        [pool("g5", "g5.12xlarge", capacity="spot"), pool("g6", "g6.2xlarge", 1)],
+        [
+            pool("g4dn", "g4dn.12xlarge"),
+            pool("g5", "g5.12xlarge", capacity="spot"),
+            pool("g6", "g6.2xlarge", 1),
+        ],
+        job("nvidia-tesla-t4", 4, 2, name="first"),
         job("nvidia-a10g", 4, 2),
         job("nvidia-l4", 1, name="second", kind="train-job", resources={"cpu": 4, "memory": "8Gi"}),
     ),
     "G6e": eks("us-west-2", [pool("g6e", "g6e.24xlarge")], job("nvidia-l40s", 4, 2)),
     "G7e": eks("us-east-2", [pool("g7e", "g7e.48xlarge")], job("nvidia-rtx-pro-6000", 8, 2)),
-    "P3": eks(
+    "P3 and P3dn": eks(
         "us-west-2",
-        [pool("p3", "p3.8xlarge", zones=["us-west-2b"])],
+        [pool("p3", "p3.8xlarge", zones=["us-west-2b"]), pool("p3dn", "p3dn.24xlarge", 1)],
         job("nvidia-tesla-v100", 4, kind="jobset"),
         job("nvidia-tesla-v100", 4, kind="pytorch-job", name="second"),
+        job("nvidia-tesla-v100", 8, name="third"),
     ),
-    "P5en": eks("us-east-2", [pool("p5en", "p5en.48xlarge")], job("nvidia-h200-141gb", 8, 2)),
+    "P5e and P5en": eks(
+        "us-east-2",
+        [pool("p5e", "p5e.48xlarge"), pool("p5en", "p5en.48xlarge")],
+        job("nvidia-h200-141gb", 8, 2),
+        job("nvidia-h200-141gb", 8, 2, name="second"),
+    ),
     "a block of P6": eks(
         "us-west-2",
         [pool("p6", "p6-b200.48xlarge", capacity=BLOCK, zones=["us-west-2a"])],
@@ -140,4 +160,4 @@ STACKS: dict[str, Stack] = {
         "us-west-2", [pool("cpu", "c7i.8xlarge")], job(hosts=2), zones=["us-west-2a", "us-west-2b"]
     ),
 }
-"""Stacks by the feature that they show."""
+"""Feature of each stack -> its settings."""

@@ -1,4 +1,4 @@
-"""Debian packages: those whose program is missing, and a C compiler only if runc is not built."""
+"""Debian packages that set-up installs: those with a missing program, and a C compiler only on request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from setup.steps import C_PACKAGES, PACKAGES, missing_packages
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the only folder with programs."""
+    """Return the only folder on PATH. It is empty."""
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 
@@ -23,11 +23,11 @@ def test_missing_packages_without_programs_names_all() -> None:
 
 
 @pytest.mark.usefixtures("programs")
-def test_missing_packages_without_compiler_asked_for_names_none() -> None:
+def test_missing_packages_without_compiler_names_no_c_package() -> None:
     assert not {*C_PACKAGES.values()} & set(missing_packages())
 
 
-def test_missing_packages_with_programs_names_none_of_theirs(programs: Path) -> None:
+def test_missing_packages_with_programs_names_none_of_their_packages(programs: Path) -> None:
     for name in (*PACKAGES, *C_PACKAGES, "buildah"):
         (programs / name).touch(mode=0o755)
     assert not {*PACKAGES.values(), *C_PACKAGES.values(), "buildah"} & set(missing_packages(compiler=True))

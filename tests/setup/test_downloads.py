@@ -1,4 +1,4 @@
-"""Downloads from the test's own server: right and wrong checksums, half a file, no answer."""
+"""Downloads from the test's server: checksums, half a file, no answer; and checksums in published lists."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import hashlib
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from setup.releases import DownloadError, Downloads, listed_digest
+from tests.setup.servers import Quiet, serving
 
 CONTENT = b"release" * 1000
 DIGEST = hashlib.sha512(CONTENT).hexdigest()
 
 
-class Releases(BaseHTTPRequestHandler):
-    """Handler that serves /release completely, /half to its middle, /stalls until the test ends, and no other path."""
+class Releases(Quiet):
+    """Handler for /release, /half (ends in the middle), /stalls (pauses in the middle) and /missing (404)."""
 
     def do_GET(self) -> None:
         """Answer one request."""
@@ -32,10 +33,7 @@ class Releases(BaseHTTPRequestHandler):
         if self.path == "/stalls":
             self.wfile.flush()
             assert isinstance(self.server, Server)
-            self.server.over.wait(60)
-
-    def log_message(self, *_words: object) -> None:
-        """Print nothing."""
+            self.server.test_ended.wait(60)
 
 
 class Server(ThreadingHTTPServer):
@@ -43,20 +41,16 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Releases)
-        self.over = threading.Event()
+        self.test_ended = threading.Event()
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
     """Yield the address of a server of releases."""
     server = Server()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.over.set()
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(server) as found:
+        yield found
+        server.test_ended.set()
 
 
 @pytest.fixture
@@ -110,7 +104,7 @@ def test_silent_servers_share_one_timeout(silent: str, url: str, tmp_path: Path)
     assert_no_file(tmp_path)
 
 
-def test_refused_connection_leaves_time_for_the_next(url: str, tmp_path: Path) -> None:
+def test_refused_connection_leaves_time_for_the_next_download(url: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         closed = f"http://127.0.0.1:{listener.getsockname()[1]}/release"
     downloads = Downloads()
@@ -148,7 +142,7 @@ SUMS = "{other}  runc.arm64\n{digest}  runc.amd64\n{other} *runc.amd64.asc\n"
     ("text", "name"),
     [(CHANGELOG, "(https://example.com/v1/kubernetes-server-linux-amd64.tar.gz)"), (SUMS, "runc.amd64")],
 )
-def test_listed_digest_is_that_of_the_file(text: str, name: str, digest: str) -> None:
+def test_listed_digest_belongs_to_the_named_file(text: str, name: str, digest: str) -> None:
     assert listed_digest(text.format(digest=digest, other="0" * len(digest)), name) == digest
 
 

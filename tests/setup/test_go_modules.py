@@ -1,22 +1,20 @@
-"""Files of Go modules come from the user's proxy, and only if go.sum contains them."""
+"""Files of Go modules: download from the user's proxy, verified by the checksum in go.sum."""
 
 from __future__ import annotations
 
 import io
-import threading
 import zipfile
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from setup.operators import proxy, read_files
+from tests.setup.servers import file_server, serving
 
 MODULE, VERSION = "example.com/Made/up", "v1.2.3"
 CHECKSUM = "h1:gBdmIL0oLieFHAlGvuHIBPKeRU19RofZ/Li0HlvmPss="
-"""Checksum that golang.org/x/mod/sumdb/dirhash computes for the archive."""
+"""Checksum that golang.org/x/mod/sumdb/dirhash computes for the archive whose `b.yaml` is `b: 2`."""
 
 
 def archive(content: str) -> bytes:
@@ -28,26 +26,14 @@ def archive(content: str) -> bytes:
     return packed.getvalue()
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    """File server without output."""
-
-    def log_message(self, *_words: object) -> None:
-        """Print nothing."""
-
-
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yield the archive's file on the test's own proxy."""
+    """Yield the path at which the test's module proxy serves the archive. The file does not exist yet."""
     file = tmp_path / "example.com" / "!made" / "up" / "@v" / f"{VERSION}.zip"
     file.parent.mkdir(parents=True)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    monkeypatch.setenv("GOPROXY", f"http://127.0.0.1:{server.server_port}/,direct")
-    yield file
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(file_server(tmp_path)) as url:
+        monkeypatch.setenv("GOPROXY", f"{url}/,direct")
+        yield file
 
 
 @pytest.fixture
@@ -76,7 +62,7 @@ def test_read_files_without_a_checksum_sends_no_request(go_sum: Path) -> None:
 
 
 @pytest.mark.usefixtures("served")
-def test_read_files_without_a_proxy_names_the_remedy(go_sum: Path) -> None:
+def test_read_files_of_a_module_that_the_proxy_lacks_names_the_remedy(go_sum: Path) -> None:
     with pytest.raises(RuntimeError, match=r"404.*set GOPROXY"):
         read_files(MODULE, VERSION, go_sum, ["b.yaml"])
 
@@ -90,6 +76,6 @@ def test_read_files_without_a_proxy_names_the_remedy(go_sum: Path) -> None:
         ("off|https://a.example.com", "https://a.example.com"),
     ],
 )
-def test_proxy_is_the_users(monkeypatch: pytest.MonkeyPatch, value: str, url: str) -> None:
+def test_proxy_is_the_first_url_of_goproxy(monkeypatch: pytest.MonkeyPatch, value: str, url: str) -> None:
     monkeypatch.setenv("GOPROXY", value)
     assert proxy() == url

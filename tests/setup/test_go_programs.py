@@ -1,4 +1,4 @@
-"""Programs from Go modules: the standard library is compiled once for all, and no other build output is kept."""
+"""Builds of Go programs with a fake compiler: one standard library for all, kept objects, tags, memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PROGRAMS = [GoProgram(module=name, package=".", binary=name) for name in ("pause
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the recorded calls of a compiler that compiles nothing, with a separate cache."""
+    """Return the file with the calls of a fake compiler. The cache is empty."""
     program = tmp_path / "bin" / "go"
     program.parent.mkdir()
     program.write_text(COMPILER, encoding="ascii")
@@ -41,7 +41,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "calls"
 
 
-def test_the_standard_library_is_compiled_once_for_all_programs(calls: Path) -> None:
+def test_standard_library_is_compiled_once_for_all_programs(calls: Path) -> None:
     for program in PROGRAMS:
         build_all([program])
     assert [line.split()[-1] for line in calls.read_text().splitlines()] == ["std", ".", "."]
@@ -67,7 +67,7 @@ def test_remove_objects_while_another_process_builds_removes_nothing() -> None:
     assert (cache_folder() / "go-build").is_dir()
 
 
-def test_embedded_files_of_another_module_lie_next_to_the_main_package(calls: Path) -> None:
+def test_embedded_files_of_another_module_are_overlaid_on_the_main_package(calls: Path) -> None:
     files = EmbeddedFiles(module="example.com/m", folder="cmd/x", names=("a.json", "b.json"))
     program = GoProgram(module="pause", package=".", binary="pause", embedded=files)
     build_all([program])
@@ -82,9 +82,7 @@ def test_embedded_files_of_another_module_lie_next_to_the_main_package(calls: Pa
     assert program.sources != PROGRAMS[0].sources
 
 
-def test_a_standard_library_that_was_not_compiled_to_its_end_is_compiled_again(
-    calls: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_standard_library_of_a_failed_build_is_compiled_again(calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATUS", "1")
     with pytest.raises(RuntimeError, match="building Go's standard library failed"):
         build_all(PROGRAMS)
@@ -101,14 +99,14 @@ def test_program_with_parts_in_c_is_compiled_with_cgo_and_its_tags(calls: Path) 
     assert "-tags seccomp,other " in with_c
 
 
-def test_program_with_other_tags_is_not_built() -> None:
+def test_program_with_other_tags_has_other_sources() -> None:
     before, after = (GoProgram(module="runc", package=".", binary="runc", c_tags=tags) for tags in ((), ("seccomp",)))
     assert before.sources != after.sources
 
 
 @pytest.mark.usefixtures("calls")
 @pytest.mark.parametrize(("gigabytes", "processors", "mebibytes"), [(24, 2, 2600), (16, 16, 512), (4, 4, 512)])
-def test_compilers_that_run_at_once_leave_half_of_the_memory(
+def test_concurrent_compilers_leave_half_of_the_memory(
     gigabytes: int, processors: int, mebibytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = {"SC_PHYS_PAGES": gigabytes << 18, "SC_PAGE_SIZE": 4096}

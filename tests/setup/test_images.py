@@ -1,4 +1,4 @@
-"""Image archives without layers that nodes have, and image names that depend on their sources."""
+"""Images of the local cluster: archives without layers that nodes have, names by sources, removal of old images."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def layout(tmp_path: Path) -> Path:
 
 
 def names_in_archive(layout: Path) -> set[str]:
-    """Return the files of the archive that is written from the layout."""
+    """Return the names of the files in the layout's archive."""
     stream = io.BytesIO()
     image_builder.write_archive(layout, REFERENCE, stream)
     stream.seek(0)
@@ -54,7 +54,7 @@ def names_in_archive(layout: Path) -> set[str]:
         return set(archive.getnames())
 
 
-def test_a_first_archive_is_whole(layout: Path) -> None:
+def test_first_archive_has_every_blob(layout: Path) -> None:
     blobs = {str(path.relative_to(layout)) for path in (layout / "blobs" / "sha256").iterdir()}
     assert names_in_archive(layout) == blobs | {"oci-layout", "index.json"}
 
@@ -70,7 +70,7 @@ def test_archive_omits_layers_that_nodes_have(layout: Path) -> None:
     assert image_builder.empty_large_layers(layout, REFERENCE) == []
 
 
-def test_a_node_without_the_layers_left_out_is_recognised(layout: Path) -> None:
+def test_omitted_chains_name_the_layers_that_an_archive_omits(layout: Path) -> None:
     assert image_builder.omitted_chains(layout, REFERENCE) == set()
     image_builder.empty_large_layers(layout, REFERENCE)
     # The first layer's chain has the name of the layer's content.
@@ -83,7 +83,7 @@ def test_missing_image_is_named_in_the_error(layout: Path) -> None:
         image_builder.manifest_of(layout, "trainyard.local/other:1")
 
 
-def test_the_image_is_named_by_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trainer_image_name_depends_on_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = tmp_path / "trainer"
     sources.mkdir()
     (sources / "uv.txt").touch()
@@ -98,7 +98,7 @@ def test_the_image_is_named_by_its_sources(tmp_path: Path, monkeypatch: pytest.M
     assert trainer_image.trainer_image_reference() != first
 
 
-def test_an_image_of_our_own_is_named_by_its_folder_and_the_installer(
+def test_builtin_image_name_depends_on_its_folder_and_the_installer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "trainer").mkdir()
@@ -114,8 +114,8 @@ def test_an_image_of_our_own_is_named_by_its_folder_and_the_installer(
     assert all(name.startswith("trainyard.local/horovod:") for name in names)
 
 
-def test_a_changed_file_changes_the_image() -> None:
-    # buildah 1.28 reuses a cached step even if the content of a file that it mounts has changed.
+def test_dockerfiles_bind_no_file_that_buildah_would_cache() -> None:
+    # buildah 1.28 reuses a cached step even if the content of a bind-mounted file has changed.
     files = sorted(CHECKOUT.glob("*/Dockerfile*")) + sorted(CHECKOUT.glob("images/*/Docker*"))
     assert len(files) >= 2
     for file in files:
@@ -123,7 +123,7 @@ def test_a_changed_file_changes_the_image() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("buildah"), reason="buildah is not installed: another engine builds images here")
-def test_images_removed_from_the_store_leave_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forget_stale_removes_images_that_the_store_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
     builder = BuildahBuilder()
@@ -142,4 +142,5 @@ def test_images_removed_from_the_store_leave_the_builder(tmp_path: Path, monkeyp
     monkeypatch.setattr(trainer_image, "stored_references", lambda: ["trainyard.local/test:2"])
     trainer_image.forget_stale(builder, "trainyard.local/test")
     assert sorted(builder.images()) == ["trainyard.local/test:2", "trainyard.local/tests:1"]
+    # A second call finds nothing to remove and does not fail.
     trainer_image.forget_stale(builder, "trainyard.local/test")

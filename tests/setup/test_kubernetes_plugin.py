@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def program(path: Path) -> Path:
-    """Return an executable file."""
+    """Create an executable file. Return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(0o755)
     return path
@@ -31,7 +31,7 @@ def program(path: Path) -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Simulate a user with an empty home and no programs on PATH."""
+    """Simulate a user with an empty home and no programs on PATH. Return the folder of all."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -40,12 +40,12 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_version_is_that_of_the_python_package() -> None:
+def test_plugin_version_equals_the_python_package() -> None:
     """Pulumi accepts no other version of the plugin."""
     assert metadata.version("pulumi-kubernetes") == KUBERNETES_PLUGIN_VERSION
 
 
-def test_module_is_the_commit_of_that_version() -> None:
+def test_go_module_is_the_commit_of_the_plugin_version() -> None:
     pinned = (ROOT / "setup" / "go" / "pulumi-kubernetes" / "go.mod").read_text(encoding="ascii")
     # git rev-parse v4.25.0 in https://github.com/pulumi/pulumi-kubernetes
     assert re.findall(rf"{re.escape(pulumi_cli.KUBERNETES_PLUGIN_MODULE)} (\S+)", pinned) == [
@@ -54,7 +54,7 @@ def test_module_is_the_commit_of_that_version() -> None:
     assert KUBERNETES_PLUGIN_VERSION == "4.25.0"
 
 
-def test_built_plugin_is_in_a_home_of_the_checkout_and_not_in_the_users(bare: Path) -> None:
+def test_built_plugin_is_in_the_home_of_the_checkout_only(bare: Path) -> None:
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     home = home_with_build(bare / "checkout")
     assert home == (bare / "checkout").joinpath(*BUILT_PLUGIN_HOME)
@@ -63,7 +63,7 @@ def test_built_plugin_is_in_a_home_of_the_checkout_and_not_in_the_users(bare: Pa
     assert not (bare / "home").exists()
 
 
-def test_users_other_plugins_are_in_that_home_too(bare: Path) -> None:
+def test_home_of_the_checkout_has_other_plugins_of_the_user(bare: Path) -> None:
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     others = program(bare / "home" / ".pulumi" / "plugins" / "resource-gcp-v1.0.0" / "pulumi-resource-gcp")
     home = home_with_build(bare)
@@ -72,13 +72,13 @@ def test_users_other_plugins_are_in_that_home_too(bare: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["bin/pulumi-resource-kubernetes", f"home/.pulumi/{PLUGIN}"])
-def test_plugin_of_the_user_wins(bare: Path, where: str) -> None:
+def test_plugin_of_the_user_takes_precedence(bare: Path, where: str) -> None:
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     program(bare / where)
     assert home_with_build(bare) is None
 
 
-def test_plugin_of_another_version_does_not_win(bare: Path) -> None:
+def test_plugin_of_another_version_does_not_take_precedence(bare: Path) -> None:
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     program(bare / "home" / ".pulumi" / "plugins" / "resource-kubernetes-v4.0.0" / KUBERNETES_PLUGIN_NAME)
     assert home_with_build(bare)
@@ -92,7 +92,7 @@ def test_shell_of_the_checkout_keeps_its_home(bare: Path, monkeypatch: pytest.Mo
     assert pulumi_cli.credentials_folder() is None
 
 
-def test_logins_of_the_user_stay_in_use(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_of_the_user_stay_in_use(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "PROJECT", bare)
     program(KUBERNETES_PLUGIN.folder / KUBERNETES_PLUGIN_NAME)
     assert "PULUMI_CREDENTIALS_PATH" not in environment.stack_environment()

@@ -77,7 +77,7 @@ def files(*resources: str) -> dict[str, bytes]:
     return {name: f"---\n{yaml.safe_dump(document)}".encode() for name, document in documents.items()}
 
 
-def test_definitions_keep_the_schema_of_the_stored_version_and_lose_descriptions_and_conversion() -> None:
+def test_definitions_keep_only_the_stored_version_without_descriptions_and_conversion() -> None:
     (definition,) = operators.objects_of(RELEASE, files()).definitions
     assert definition["metadata"] == {"name": "jobs.example.com", "annotations": {"made-by": "generator"}}
     assert set(definition) == {"metadata", "spec"}
@@ -96,7 +96,7 @@ def test_rules_omit_resources_that_are_not_installed() -> None:
 
 
 def test_rules_name_the_webhook_configurations_that_are_installed() -> None:
-    """In the manifests, the prefix of these names is left to the installer."""
+    """The manifests leave the prefix of these names to the installer."""
     rule = {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["validatingwebhookconfigurations"],
@@ -104,9 +104,20 @@ def test_rules_name_the_webhook_configurations_that_are_installed() -> None:
         "verbs": ["update"],
     }
     unnamed = {key: value for key, value in rule.items() if key != "resourceNames"}
-    role = {"kind": "ClusterRole", "rules": [rule, unnamed]}
+    jobs = {"apiGroups": ["example.com"], "resources": ["jobs"], "verbs": ["get"]}
+    role = {"kind": "ClusterRole", "rules": [rule, unnamed, jobs]}
     objects = operators.objects_of(RELEASE, {**files(), "role.yaml": yaml.safe_dump(role).encode()})
-    assert objects.rules == [{**rule, "resourceNames": ["validator"]}, unnamed]
+    assert objects.rules == [{**rule, "resourceNames": ["validator"]}, unnamed, jobs]
+
+
+def test_rules_are_those_of_the_cluster_role_for_the_definitions() -> None:
+    urls = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    other = {"kind": "ClusterRole", "rules": [urls, {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
+    both = yaml.safe_dump_all([other, ROLE]).encode()
+    objects = operators.objects_of(RELEASE, {**files(), "role.yaml": both})
+    assert objects.rules == [{"apiGroups": ["example.com"], "resources": ["jobs"], "verbs": ["get"]}]
+    with pytest.raises(ValueError, match=r"role.yaml of made-up has no ClusterRole with rules for jobs"):
+        operators.objects_of(RELEASE, {**files(), "role.yaml": yaml.safe_dump(other).encode()})
 
 
 def test_objects_without_webhooks_have_none() -> None:
@@ -158,7 +169,7 @@ def test_program_image_has_only_the_program(tmp_path: Path) -> None:
         assert (entry.name, entry.mode) == ("jobset", 0o755)
 
 
-def test_an_image_is_named_by_the_sources_of_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_image_name_depends_on_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "jobset").mkdir()
     (tmp_path / "jobset" / "go.mod").write_text("module a\n", encoding="ascii")
     monkeypatch.setattr(image_store, "MODULES", tmp_path)
@@ -168,7 +179,7 @@ def test_an_image_is_named_by_the_sources_of_its_program(tmp_path: Path, monkeyp
     assert image_store.program_reference("jobset") != first
 
 
-def test_an_image_that_is_not_set_up_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_image_without_set_up_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(RuntimeError, match="is not set up; run `make up`, or"):
         image_store.stored_writer(image_store.program_reference(JOBSET.name))

@@ -1,4 +1,4 @@
-"""Set-up steps: they run if not done, resume after an interruption, and show durations or a bar."""
+"""Run of set-up steps: skipped if done, resumed after a failure, concurrent; with durations or a progress bar."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from infra.local.settings import cache_folder
 from setup.progress import BAR_WIDTH, Board, LiveLine, Step, run_steps, time_left
+from tests.terminal import Terminal
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,7 @@ def test_run_steps_shows_the_last_duration(capsys: pytest.CaptureFixture[str]) -
     assert "last time" in capsys.readouterr().out
 
 
-def test_run_steps_ignores_durations_that_an_interrupt_cut_off(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_steps_ignores_a_truncated_file_of_durations(capsys: pytest.CaptureFixture[str]) -> None:
     cache_folder().mkdir(parents=True, exist_ok=True)
     (cache_folder() / "durations.json").write_text('{"a": 1', encoding="utf-8")
     run_steps([step("a", set())])
@@ -72,7 +73,7 @@ def test_first_run_shows_the_estimated_duration(capsys: pytest.CaptureFixture[st
     assert "last time" in capsys.readouterr().out
 
 
-def test_step_without_its_result_raises() -> None:
+def test_run_steps_raises_if_a_step_has_no_result() -> None:
     with pytest.raises(RuntimeError, match="bug in setup"):
         run_steps([Step(name="a", is_done=lambda: False, do=lambda _say: None)])
 
@@ -102,16 +103,16 @@ def test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other(
         failed.set()
         raise RuntimeError("no network")
 
-    def go_on(_say: Callable[[str], None]) -> None:
+    def finish(_say: Callable[[str], None]) -> None:
         assert failed.wait(30)
         done.add("b")
 
-    begun = [
+    concurrent = [
         Step(name="a", is_done=lambda: False, do=fail),
-        Step(name="b", is_done=lambda: "b" in done, do=go_on, after=[]),
+        Step(name="b", is_done=lambda: "b" in done, do=finish, after=[]),
     ]
     with pytest.raises(RuntimeError, match="no network"):
-        run_steps([*begun, step("c", done)])
+        run_steps([*concurrent, step("c", done)])
     assert done == {"b"}
     assert "setup 3/3" not in capsys.readouterr().out
 
@@ -130,7 +131,7 @@ def test_failed_step_prints_the_end_of_its_error_while_the_concurrent_one_runs(m
         lines = [f"line {number}" for number in range(99)]
         raise RuntimeError("\n".join(["buildah failed with 125:", *lines, "no space left"]))
 
-    def go_on(_say: Callable[[str], None]) -> None:
+    def finish(_say: Callable[[str], None]) -> None:
         started.set()
         if shown.wait(10):
             done.add("b")
@@ -139,7 +140,7 @@ def test_failed_step_prints_the_end_of_its_error_while_the_concurrent_one_runs(m
     monkeypatch.setattr("sys.stdout", output)
     steps = [
         Step(name="a", is_done=lambda: False, do=fail),
-        Step(name="b", is_done=lambda: "b" in done, do=go_on, after=[]),
+        Step(name="b", is_done=lambda: "b" in done, do=finish, after=[]),
     ]
     with pytest.raises(RuntimeError, match="buildah failed with 125"):
         run_steps(steps)
@@ -148,13 +149,6 @@ def test_failed_step_prints_the_end_of_its_error_while_the_concurrent_one_runs(m
     assert "a failed; waiting for b to end\n" in printed
     assert "    line 98\n    no space left\n" in printed
     assert "line 50" not in printed
-
-
-class Terminal(io.StringIO):
-    """Output that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -171,7 +165,7 @@ def planned(name: str, after: list[str] | None = None, minutes: float | None = N
 
 
 PLAN = [planned("a"), planned("b", ["a"]), planned("c", ["a"]), planned("d")]
-"""Steps of which the second and the third run at the same time."""
+"""Steps: `b` and `c` run at the same time."""
 DURATIONS = {"a": 10.0, "b": 60.0, "c": 100.0, "d": 5.0}
 
 

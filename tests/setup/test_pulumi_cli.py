@@ -1,11 +1,10 @@
-"""Pulumi CLI and hosts of a stack: the machine's own take precedence, stand-ins come last."""
+"""Pulumi CLI and hosts of a stack: programs on PATH take precedence over installed ones, stand-ins come last."""
 
 from __future__ import annotations
 
-import http.server
 import socket
-import threading
 from collections.abc import Iterator
+from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,11 @@ import pytest
 from setup import pulumi_cli
 from setup.go_programs import GoProgram
 from setup.releases import DownloadError, Downloads
+from tests.setup.servers import Quiet, serving
 
 
 def program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
-    """Return an executable file."""
+    """Write an executable file. Return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     path.write_text(text, encoding="ascii")
@@ -26,7 +26,7 @@ def program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Simulate a machine with empty caches and no programs on PATH."""
+    """Simulate a machine with empty caches and no programs on PATH. Return the folder of all."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "pulumi"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -39,13 +39,13 @@ def test_hosts_on_a_bare_machine_are_stand_ins() -> None:
     assert pulumi_cli.missing_hosts() == ["language", "dynamic"]
 
 
-def test_host_on_path_wins(bare: Path) -> None:
+def test_host_on_path_takes_precedence(bare: Path) -> None:
     program(bare / "bin", "pulumi-language-python")
     assert pulumi_cli.missing_hosts() == ["dynamic"]
 
 
 @pytest.mark.usefixtures("bare")
-def test_release_brings_its_own_hosts() -> None:
+def test_release_has_its_own_hosts() -> None:
     for name in ("pulumi", "pulumi-language-python", "pulumi-resource-pulumi-python"):
         program(pulumi_cli.release_folder(), name)
     assert pulumi_cli.has_cli()
@@ -53,7 +53,7 @@ def test_release_brings_its_own_hosts() -> None:
     assert pulumi_cli.missing_hosts() == []
 
 
-def test_cli_on_path_wins_over_installed_ones(bare: Path) -> None:
+def test_cli_on_path_takes_precedence_over_installed_ones(bare: Path) -> None:
     program(pulumi_cli.release_folder(), "pulumi")
     program(bare / "bin", "pulumi")
     assert pulumi_cli.cli_folders() == []
@@ -61,7 +61,7 @@ def test_cli_on_path_wins_over_installed_ones(bare: Path) -> None:
     assert pulumi_cli.path_folders(bare) == ([], hosts)
 
 
-def test_built_cli_has_the_hosts_next_to_it_that_a_release_has(bare: Path) -> None:
+def test_built_cli_has_the_hosts_of_a_release_next_to_it(bare: Path) -> None:
     program(pulumi_cli.BUILT_CLI.folder, "pulumi")
     cli = bare / "checkout" / ".trainyard" / "cli"
     assert pulumi_cli.path_folders(bare / "checkout") == ([cli], [])
@@ -72,7 +72,7 @@ def test_built_cli_has_the_hosts_next_to_it_that_a_release_has(bare: Path) -> No
     assert {path.name for path in cli.iterdir()} == {"pulumi", "pulumi-resource-pulumi-python"}
 
 
-def test_bundle_replaces_an_older_cli(bare: Path) -> None:
+def test_path_folders_replaces_an_older_cli(bare: Path) -> None:
     for content in ("old", "new"):
         built = program(pulumi_cli.BUILT_CLI.folder, "pulumi")
         draft = built.with_name("draft")
@@ -95,7 +95,7 @@ def test_stand_in_on_path_is_not_a_host(monkeypatch: pytest.MonkeyPatch) -> None
     assert "language" in pulumi_cli.missing_hosts()
 
 
-class Host(http.server.BaseHTTPRequestHandler):
+class Host(Quiet):
     """Handler that answers each request with a file that is not the release."""
 
     def do_GET(self) -> None:
@@ -104,18 +104,13 @@ class Host(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b"not the release")
 
-    def log_message(self, *_words: object) -> None:
-        """Print nothing."""
-
 
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Provide a server instead of Pulumi's, which answers."""
-    with http.server.HTTPServer(("127.0.0.1", 0), Host) as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
-        monkeypatch.setattr(pulumi_cli, "RELEASE_URL", f"http://127.0.0.1:{found.server_port}")
+    """Replace Pulumi's server by one that answers with other files."""
+    with serving(HTTPServer(("127.0.0.1", 0), Host)) as url:
+        monkeypatch.setattr(pulumi_cli, "RELEASE_URL", url)
         yield
-        found.shutdown()
 
 
 @pytest.mark.usefixtures("bare", "host")
@@ -127,7 +122,7 @@ def test_release_with_another_digest_is_rejected() -> None:
 
 @pytest.fixture
 def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the progress lines of a set-up with instant builds, when the official host refuses connections."""
+    """Return the progress lines of a set-up. Its builds are instant, and Pulumi's server refuses connections."""
 
     def build(programs: list[GoProgram]) -> None:
         for each in programs:
@@ -150,7 +145,7 @@ def test_get_pulumi_without_downloads_builds_after_one_message(lines: list[str])
     assert line.endswith("building from Go modules")
 
 
-def test_get_pulumi_with_an_own_cli_builds_only_the_plugin(bare: Path, lines: list[str]) -> None:
+def test_get_pulumi_with_a_cli_on_path_builds_only_the_plugin(bare: Path, lines: list[str]) -> None:
     program(bare / "bin", "pulumi")
     pulumi_cli.get_pulumi(Downloads(), lines.append)
     assert pulumi_cli.KUBERNETES_PLUGIN.is_built()

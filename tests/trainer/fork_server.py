@@ -31,7 +31,8 @@ class ForkedProcess:
 
     def __init__(self, program: Sequence[str], cwd: str, environment: Mapping[str, str]) -> None:
         sys.audit("subprocess.Popen", program[0], program, cwd, environment)
-        self._status, status = socket.socketpair()
+        # Packets keep the id and the exit status apart if the process ends before the id is read.
+        self._status, status = socket.socketpair(type=socket.SOCK_SEQPACKET)
         read_end, write_end = os.pipe()
         request = json.dumps({"program": list(program), "cwd": cwd, "environment": dict(environment)}).encode()
         with status:

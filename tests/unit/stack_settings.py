@@ -1,4 +1,4 @@
-"""Settings of stacks for tests: valid ones, functions that change them, and their error lines."""
+"""Valid settings of stacks, functions that change them, and their error lines."""
 
 from __future__ import annotations
 
@@ -31,48 +31,48 @@ def code_ids(cases: Iterable[tuple[object, str, str]]) -> list[str]:
 
 
 def job(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with one job that differs from a valid one."""
+    """Return a configuration with `JOB` and these changes on platform `local`."""
     return {"platform": PLATFORM, "jobs": [{**JOB, **changes}]}
 
 
 def platform(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with a platform that differs from a valid one."""
+    """Return a configuration with `PLATFORM` and these changes."""
     return {"platform": {**PLATFORM, **changes}, "jobs": [JOB]}
 
 
 def cluster(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with an existing cluster that differs from a valid one."""
+    """Return a configuration with `CLUSTER` and these changes. Its kubeconfig is the default."""
     return {"platform": {**CLUSTER, **changes}, "jobs": [JOB]}
 
 
 def cloud(**changes: Any) -> dict[str, Any]:
-    """Return a configuration with one job on an existing cluster, which may have accelerators."""
+    """Return a configuration with `JOB` and these changes on an existing cluster, which may have accelerators."""
     return {"platform": {**CLUSTER, "kubeconfig": str(KUBECONFIG)}, "jobs": [{**JOB, **changes}]}
 
 
 def without(key: str) -> dict[str, Any]:
-    """Return a configuration whose job lacks a key."""
+    """Return a configuration whose job lacks one key."""
     return {"platform": PLATFORM, "jobs": [{name: value for name, value in JOB.items() if name != key}]}
 
 
 def gke(**changes: Any) -> dict[str, Any]:
-    """Return a GKE platform that differs from the default."""
+    """Return a GKE platform with these settings."""
     return {"kind": "gke", "project": "some-project", **changes}
 
 
 def pool(**keys: Any) -> dict[str, Any]:
-    """Return a GKE platform with one pool."""
+    """Return a GKE platform with one pool. Keys that begin with `platform_` are those of the platform."""
     platform = {key.removeprefix("platform_"): keys.pop(key) for key in list(keys) if key.startswith("platform_")}
     return gke(pools=[{"name": "a", **keys}], **platform)
 
 
 def tpu(accelerator: str, zone: str, **keys: Any) -> dict[str, Any]:
-    """Return a GKE platform with one pool of TPUs in its zone."""
+    """Return a GKE platform with one pool of TPUs in this zone."""
     return pool(accelerator=accelerator, platform_zone=zone, **keys)
 
 
 def eks(**changes: Any) -> dict[str, Any]:
-    """Return an EKS platform that differs from the default."""
+    """Return an EKS platform with these settings."""
     return {"kind": "eks", **changes}
 
 

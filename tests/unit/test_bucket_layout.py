@@ -1,4 +1,4 @@
-"""Lifecycle rules of buckets and run records use the folders in which the trainer writes."""
+"""Lifecycle rules of buckets and run records name the folders in which the trainer writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stack(**job: object) -> StackConfig:
 
 def test_bucket_lifecycle_prefixes_match_trainer_folders() -> None:
     rules = lifecycle(EksBucketConfig(name="bucket", prefix="runs", profile_days=3, checkpoint_days=5))
-    prefixes = [rule.filter.prefix for rule in rules if rule.expiration]  # type: ignore[union-attr]  # plain here
+    prefixes = [rule.filter.prefix for rule in rules if rule.expiration]  # type: ignore[union-attr]  # plain values
     bucket = Folder(f"{BUCKET}/runs")
     folders = (profiles_folder(bucket, "any"), checkpoints_folder(bucket, "any"))
     for prefix, folder in zip(prefixes, folders, strict=True):
@@ -42,5 +42,5 @@ def test_run_record_has_checkpoint_and_profile_folders(job: dict[str, object], f
 
 
 def test_shared_folders_are_parents_of_job_folders() -> None:
-    places = [place(Folder(BUCKET), "job").url for place in (checkpoints_folder, profiles_folder)]
-    assert places == [f"{BUCKET}/{name}/job" for name in SHARED_FOLDERS]
+    folders = [folder(Folder(BUCKET), "job").url for folder in (checkpoints_folder, profiles_folder)]
+    assert folders == [f"{BUCKET}/{name}/job" for name in SHARED_FOLDERS]

@@ -1,4 +1,4 @@
-"""Builtin images: an image that says it shares the trainer image's layers has the same first steps and versions."""
+"""Builtin images that share layers with the trainer image have its first build steps and its package versions."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def steps(dockerfile: str) -> list[str]:
 
 
 def pins(requirements: Path) -> set[str]:
+    """Return the packages of a requirements file with their versions."""
     return set(re.findall(r"^\S+==\S+", requirements.read_text(encoding="utf-8"), re.M))
 
 

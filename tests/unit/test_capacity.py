@@ -1,4 +1,4 @@
-"""Capacity of a cloud platform's nodes for jobs, and the node selectors of their pods."""
+"""Capacity planning on clouds: jobs that fit, the pool of each job, the capacity of queues, and scheduling."""
 
 from __future__ import annotations
 
@@ -13,19 +13,15 @@ from settings.problems import ConfigError
 from stack.config import StackConfig, parse
 from stack.placement import advice, pools_of_jobs, queue_capacity
 from tests.problems import problems_of
+from tests.unit.stack_settings import CLUSTER, KUBECONFIG
 
 GKE = {"kind": "gke", "project": "some-project"}
 T4 = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2, "hosts": 2}
 V4 = {"accelerator": "v4-32", "kind": "jobset"}
-TPUS = {
-    **GKE,
-    "zone": "us-central2-b",
-    "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}],
-}
+TPUS = {**GKE, "zone": "us-central2-b", "pools": [{"name": "v4", "accelerator": "v4-32", "slices": 2}]}
 P5: dict[str, Any] = {"kind": "eks", "pools": [{"name": "p5", "machine_type": "p5.48xlarge"}]}
 H100 = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8, "hosts": 2}
 QUEUED = {**GKE, "pools": [{"name": "a3", "machine_type": "a3-highgpu-8g", "capacity": "queued"}]}
-
 C7 = [{"name": "cpus", "machine_type": "c7i.2xlarge", "nodes": 2}]
 MX: dict[str, Any] = {
     "kind": "mx-job",
@@ -44,7 +40,7 @@ def stack_values(platform: dict[str, Any], *jobs: dict[str, Any]) -> dict[str, A
 
 
 def stack(platform: dict[str, Any], *jobs: dict[str, Any]) -> StackConfig:
-    """Return a stack with these jobs."""
+    """Return the parsed stack with these jobs."""
     return parse(stack_values(platform, *jobs))
 
 
@@ -132,7 +128,7 @@ def test_jobs_beyond_capacity_are_rejected_with_code_and_path(
 
 
 def hosts(accelerator: str | None = None, accelerators: int = 1, *, tpu: TpuSlice | None = None) -> PodGroup:
-    """Return the hosts of a job."""
+    """Return one host of a job as a pod group."""
     capacity = Capacity(millicores=1000, memory=2**30)
     return PodGroup(count=1, per_pod=capacity, accelerator=accelerator, accelerators=accelerators, tpu=tpu)
 
@@ -155,10 +151,7 @@ def test_scheduling_with_fallback_order_selects_compute_class() -> None:
     pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "spot"]}
     found = stack({**GKE, "pools": [pool]}).cloud.scheduling(hosts("nvidia-h100-80gb"))
     assert found.node_selector["cloud.google.com/compute-class"] == "h100"
-    assert {each["key"] for each in found.tolerations} == {
-        "nvidia.com/gpu",
-        "cloud.google.com/compute-class",
-    }
+    assert {each["key"] for each in found.tolerations} == {"nvidia.com/gpu", "cloud.google.com/compute-class"}
 
 
 def test_scheduling_on_queued_pool_tolerates_its_taint() -> None:
@@ -172,7 +165,7 @@ def test_scheduling_on_efa_nodes_requests_all_adapters() -> None:
 
 
 def test_scheduling_on_part_of_a_node_requests_same_part_of_adapters() -> None:
-    """Otherwise two jobs that share a node's GPUs would both request its only adapter."""
+    """If each job requested all adapters, two jobs could not share a node's GPUs."""
     quarter = stack(P5).cloud.scheduling(hosts("nvidia-h100-80gb", 2))
     assert quarter.devices == {"vpc.amazonaws.com/efa": "8"}
     assert stack({"kind": "eks"}).cloud.scheduling(hosts("nvidia-tesla-t4", 2)).devices == {}
@@ -242,10 +235,8 @@ def test_scheduling_with_pool_selects_that_pool() -> None:
     assert stack(TWO_POOLS).cloud.scheduling(hosts(), "system").node_selector == {"trainyard.dev/pool": "system"}
 
 
-def test_scheduling_on_existing_cluster_selects_only_tpu_topology(tmp_path: Any) -> None:
-    file = tmp_path / "kubeconfig"
-    file.write_text("contexts: [{name: a}]", encoding="utf-8")
-    cloud = stack({"kind": "kubeconfig", "context": "a", "kubeconfig": str(file), "image": "x"}).cloud
+def test_scheduling_on_existing_cluster_selects_only_tpu_topology() -> None:
+    cloud = stack({**CLUSTER, "kubeconfig": str(KUBECONFIG)}).cloud
     assert cloud.scheduling(hosts("nvidia-l4")).node_selector == {}
     found = cloud.scheduling(hosts("v6e-16", tpu=tpu_slice("v6e-16")))
     assert found.node_selector["cloud.google.com/gke-tpu-topology"] == "4x4"
@@ -293,6 +284,6 @@ def test_advice_names_zones_of_a_job_and_idle_pools(
     assert all(each.startswith(start) for each, start in zip(found, expected, strict=True))
 
 
-def test_requests_of_agents_reduce_what_a_node_offers() -> None:
+def test_requests_of_daemons_reduce_capacity_of_node() -> None:
     node, agents = Capacity(millicores=4000, memory=16 * 2**30), Capacity(millicores=450, memory=2**30)
     assert without_daemon_requests(node, agents) == Capacity(millicores=3550, memory=15 * 2**30)

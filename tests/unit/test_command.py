@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 from hypothesis import given
@@ -33,6 +33,9 @@ from workloads.objects import FINAL_EXIT_CODES, LOST_EXIT_CODES, PREEMPTED_EXIT_
 from workloads.spec import JobSpec, Recipe
 from workloads.validation.conflicts import conflicts
 
+if TYPE_CHECKING:
+    from torch.distributed.launcher.api import LaunchConfig
+
 
 def command(**changes: Any) -> Command:
     """Return the command of a small job."""
@@ -41,8 +44,10 @@ def command(**changes: Any) -> Command:
 
 
 def expanded(text: str, variables: dict[str, str]) -> str:
-    """Return a value as Kubernetes expands it:
-    https://pkg.go.dev/k8s.io/kubernetes/third_party/forked/golang/expansion."""
+    """Return a value as Kubernetes expands it.
+
+    https://pkg.go.dev/k8s.io/kubernetes/third_party/forked/golang/expansion
+    """
 
     def one(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -83,18 +88,27 @@ def test_process_layout_threads_fill_the_cpus(hosts: int, processes: int, cpus: 
     spec = JobSpec.model_validate(
         {"name": "a", "recipe": "digits", "hosts": hosts, "processes_per_host": processes, "resources": {"cpu": cpus}}
     )
-    shape = process_layout(spec)
-    assert shape.world_size == hosts * processes
-    assert shape.threads_per_process >= 1
-    assert shape.threads_per_process == 1 or shape.threads_per_process * processes <= cpus
-    assert (shape.threads_per_process + 1) * processes > cpus
+    layout = process_layout(spec)
+    assert layout.world_size == hosts * processes
+    assert layout.threads_per_process >= 1
+    assert layout.threads_per_process == 1 or layout.threads_per_process * processes <= cpus
+    assert (layout.threads_per_process + 1) * processes > cpus
+
+
+def torchrun_config(found: Command) -> tuple[LaunchConfig, list[str]]:
+    """Return the configuration and the arguments of the program that torchrun reads from a command.
+
+    The environment must have the command's variables.
+    """
+    # Import torch here, because it takes seconds and most tests of this file do not need it.
+    from torch.distributed.run import config_from_args, get_args_parser
+
+    config, _, arguments = config_from_args(get_args_parser().parse_args(list(found.argv[len(LAUNCHER) :])))
+    return config, arguments
 
 
 def test_torchrun_parser_accepts_host_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # Import torch here: it takes seconds, and no other test in this file needs it.
-    from torch.distributed.run import config_from_args, get_args_parser
-
-    # config_from_args leaves a folder for logs.
+    # torchrun leaves a folder for logs.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = command(hosts=4, processes_per_host=2, flags={"epochs": 5, "fake": True}, grace_seconds=60)
     pod = {"metadata.namespace": "training", "spec.nodeName": "node-0"}
@@ -106,7 +120,7 @@ def test_torchrun_parser_accepts_host_command(monkeypatch: pytest.MonkeyPatch, t
             variables[name] = expanded(value, variables)
         monkeypatch.setenv(name, variables[name])
     assert found.argv[: len(LAUNCHER)] == LAUNCHER
-    config, _, arguments = config_from_args(get_args_parser().parse_args(list(found.argv[len(LAUNCHER) :])))
+    config, arguments = torchrun_config(found)
     assert (config.min_nodes, config.max_nodes, config.nproc_per_node) == (4, 4, 2)
     assert config.rdzv_backend == "static"
     assert config.rdzv_endpoint == "digits-0.digits.training.svc:29500"
@@ -133,13 +147,13 @@ def test_recipes_equal_those_of_trainer() -> None:
 
 
 def test_final_exit_codes_equal_those_of_trainer() -> None:
-    stays = (exit_codes.DIVERGED, exit_codes.DATA_ERROR, exit_codes.SLOW_LINK, exit_codes.BAD_CONFIGURATION)
-    assert stays == FINAL_EXIT_CODES
+    final = (exit_codes.DIVERGED, exit_codes.DATA_ERROR, exit_codes.SLOW_LINK, exit_codes.BAD_CONFIGURATION)
+    assert final == FINAL_EXIT_CODES
     assert PREEMPTED_EXIT_CODE == exit_codes.PREEMPTED
 
 
 def test_final_exit_codes_equal_those_of_launcher() -> None:
-    # Import here: the trainer imports torch, which takes seconds, and no other test in this file needs it.
+    # Import this module here, because it imports torch, which takes seconds.
     from trainer.restarts import agent
 
     assert frozenset(FINAL_EXIT_CODES) == agent.FINAL_EXIT_CODES
@@ -147,8 +161,8 @@ def test_final_exit_codes_equal_those_of_launcher() -> None:
 
 def test_lost_exit_codes_exclude_codes_of_failed_ranks() -> None:
     own = {exit_codes.DIVERGED, exit_codes.HANG, exit_codes.RESTARTS_USED, exit_codes.STORAGE_ERROR, 1}
-    # Ranks that end with SIGABRT, SIGBUS, SIGKILL, SIGSEGV or SIGTERM.
-    assert not (own | {256 - signal for signal in (6, 7, 9, 11, 15)}) & set(LOST_EXIT_CODES)
+    signals = (signal.SIGABRT, signal.SIGBUS, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM)
+    assert not (own | {256 - number for number in signals}) & set(LOST_EXIT_CODES)
     assert PREEMPTED_EXIT_CODE in LOST_EXIT_CODES
 
 
@@ -162,7 +176,7 @@ def test_lost_exit_codes_exclude_codes_of_failed_ranks() -> None:
         ({"elastic": {"min_hosts": 1, "max_hosts": 2}}, False),
         ({"recipe": None, "script": "train.py"}, True),
         ({"recipe": None, "script": "train.py", "torchrun": False}, False),
-        # torchrun of the user's own image.
+        # The user's own image has torchrun instead of Trainyard's launcher.
         ({"recipe": None, "script": "train.py", "image": "example.com/own:1"}, False),
         *(({"kind": kind}, False) for kind in ("pytorch-job", "mpi-job", "jobset", "train-job")),
     ],
@@ -243,17 +257,14 @@ def test_idle_command_waits_until_sigterm() -> None:
 
 
 def test_torchrun_parser_accepts_elastic_host_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # Import torch here: it takes seconds, and no other test in this file needs it.
-    from torch.distributed.run import config_from_args, get_args_parser
-
-    # config_from_args leaves a folder for logs.
+    # torchrun leaves a folder for logs.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = command(elastic={"min_hosts": 1, "max_hosts": 3}, restarts=5)
     variables: dict[str, str] = {"TRAINYARD_NAMESPACE": "training"}
     for name, value in found.environment.items():
         if isinstance(value, str):
             monkeypatch.setenv(name, expanded(value, variables))
-    config, _, _ = config_from_args(get_args_parser().parse_args(list(found.argv[len(LAUNCHER) :])))
+    config, _ = torchrun_config(found)
     assert (config.min_nodes, config.max_nodes, config.max_restarts) == (1, 3, 5)
     assert config.rdzv_backend == "c10d"
     assert found.environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] == "1"

@@ -28,6 +28,7 @@ from tests.unit.test_eks_rules import EKS_PROBLEMS
 from tests.unit.test_gke_rules import GKE_PROBLEMS
 from trainer.config import parse as parse_flags
 from workloads.command import program
+from workloads.kinds import KINDS
 from workloads.spec import EXAMPLES_FOLDER, JobSpec, example_jobs, example_names, yaml_blocks
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -50,6 +51,17 @@ SMALLEST = Capacity(millicores=2000, memory=8 * 2**30)
 @pytest.mark.parametrize("name", PAGES)
 def test_generated_page_is_current(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name], "run `python -m docs.references`"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_pages_about_kinds_have_a_row_of_every_kind(name: str) -> None:
+    pages = ["kinds.md", "operators.md"] if KINDS[name].operators else ["kinds.md"]
+    for page in pages:
+        assert f"\n| `{name}` |" in (DOCS / page).read_text(encoding="utf-8"), f"add {name} to docs/{page}"
+    resource = KINDS[name].resource
+    (row,) = re.findall(r"^\| kinds of job \|(.*?)\|", (PROJECT / "README.md").read_text(encoding="utf-8"), re.M)
+    names = row.strip().split(", ")
+    assert (resource.kind if resource else "Indexed Job") in names, f"add {name} to the comparison of README.md"
 
 
 def test_stack_pages_are_those_of_existing_stacks() -> None:
@@ -82,8 +94,8 @@ def test_versions_page_lists_go_programs() -> None:
     assert pins - without_modules - development == listed, "add the module to docs/versions_reference.py"
 
 
-def section(title: str) -> list[list[str]]:
-    """Return the cells of the rows of a section's table, without its header."""
+def table_rows(title: str) -> list[list[str]]:
+    """Return the rows of the table in a section of docs/clouds.md, without its header, each as its cells."""
     body = CLOUDS_PAGE.partition(f"## {title}\n")[2].partition("\n## ")[0]
     rows = [line.strip("|").split("|") for line in body.splitlines() if line.startswith("|")]
     assert len(rows) > 2, title
@@ -93,7 +105,7 @@ def section(title: str) -> list[list[str]]:
 def test_clouds_page_traps_name_existing_tests() -> None:
     paths = list((PROJECT / "tests").rglob("test_*.py"))
     sources, files = "\n".join(path.read_text(encoding="utf-8") for path in paths), {path.stem for path in paths}
-    rows = section("Traps that are handled")
+    rows = table_rows("Traps that are handled")
     for _trap, _done, tests in rows:
         named = re.findall(r"`([^`]+)`", tests)
         assert named
@@ -103,14 +115,14 @@ def test_clouds_page_traps_name_existing_tests() -> None:
 
 def test_clouds_page_tutorial_options_name_existing_keys() -> None:
     reference = (PROJECT / "docs" / "config.md").read_text(encoding="utf-8")
-    rows = section("The tutorial's options")
+    rows = table_rows("The tutorial's options")
     for _option, keys, _default in rows:
         for key in re.findall(r"`([^`]+)`", keys):
             assert key == "jobs[]" or f"| `{key.rpartition('.')[2]}` |" in reference
 
 
 def blocks(page: str) -> list[dict[str, Any]]:
-    """Return the YAML blocks of a page, as settings of stacks."""
+    """Return the YAML blocks of a page as settings of stacks, without the prefix `trainyard:` of keys."""
     text = (PROJECT / page).read_text(encoding="utf-8")
     found = [yaml.safe_load(textwrap.dedent(each)) for each in re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)]
     return [
@@ -159,7 +171,7 @@ def test_page_links_lead_to_existing_places(page: Path) -> None:
 
 
 def upgraded(header: str) -> list[list[str]]:
-    """Return the rows of the table in docs/upgrading.md with this header."""
+    """Return the rows of the table in docs/upgrading.md with this header, each as its words in backticks."""
     text = (DOCS / "upgrading.md").read_text(encoding="utf-8")
     rows = text.partition(f"\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
     assert rows
@@ -195,7 +207,7 @@ def test_upgrading_page_new_commands_exist() -> None:
 
 
 def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a platform with the jobs' accelerators. With accelerators, its bucket is an object store."""
+    """Return a platform with the jobs' accelerators."""
     first = jobs[0]
     if "accelerator" not in first:
         return {"kind": "local"}
@@ -206,7 +218,7 @@ def platform_of(jobs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def checked(jobs: list[dict[str, Any]]) -> tuple[JobSpec, ...]:
-    """Return the validated jobs, on this machine or on a platform with accelerators."""
+    """Return the jobs of an example, which must be valid on the platform of `platform_of`."""
     config = StackConfig.model_validate_json(json.dumps({"platform": platform_of(jobs), "jobs": jobs}))
     assert configuration_conflicts(config.cloud, config.jobs) == []
     return config.jobs
@@ -222,7 +234,7 @@ def test_examples_index_lists_every_page() -> None:
 
 @pytest.mark.parametrize(("name", "place"), BLOCKS)
 def test_example_block_is_valid_job(name: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Every pod has this variable.
+    # Trainyard sets this variable in every pod.
     monkeypatch.setenv("TRAINYARD_BUCKET", "file:///bucket")
     for spec in checked(yaml.safe_load(yaml_blocks(name)[place])):
         if spec.recipe:

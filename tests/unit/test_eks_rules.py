@@ -127,34 +127,35 @@ def test_eks_valid_settings_are_accepted(platform: dict[str, Any]) -> None:
 
 
 def test_eks_up_problems_reject_documentation_ranges() -> None:
-    config = parse({"platform": eks(authorized_networks=["8.8.8.8/32", "203.0.113.128/25"]), "jobs": []})
-    [line] = config.cloud.up_problems("/checkout", "eks")
-    assert "203.0.113.128/25" in line
-    assert (
-        parse({"platform": eks(authorized_networks=["8.8.8.8/32"]), "jobs": []}).cloud.up_problems("/checkout", "eks")
-        == []
-    )
+    public, documentation = "8.8.8.8/32", "203.0.113.128/25"
+    found = [
+        parse({"platform": eks(authorized_networks=networks), "jobs": []}).cloud.up_problems("/checkout", "eks")
+        for networks in ([public], [public, documentation])
+    ]
+    assert found[0] == []
+    (line,) = found[1]
+    assert documentation in line
 
 
-def after(**changes: Any) -> EksConfig:
-    """Return settings of an existing cluster with version 1.34."""
+def cluster_settings(**changes: Any) -> EksConfig:
+    """Return the settings of a cluster with version 1.34 and these changes."""
     return eks_config("train", **{"kubernetes_version": "1.34", "check_availability": False, **changes})
 
 
-CLUSTER = deployed_cluster(after())
+CLUSTER = deployed_cluster(cluster_settings())
 UNSUPPORTED_CHANGES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
-    "a zone less": ({"zones": ["us-west-2a", "us-west-2b"]}, ("eks.zones.fixed", "platform.zones")),
+    "one zone fewer": ({"zones": ["us-west-2a", "us-west-2b"]}, ("eks.zones.fixed", "platform.zones")),
     "other zones": ({"zones": ["us-west-2b", "us-west-2c"]}, ("eks.zones.fixed", "platform.zones")),
     "zones in another order": (
         {"zones": ["us-west-2b", "us-west-2a", "us-west-2c"]},
         ("eks.zones.fixed", "platform.zones"),
     ),
-    "another VPC": ({"network": {"vpc": "10.1.0.0/16"}}, ("eks.network.vpc_fixed", "platform.network.vpc")),
-    "a version skipped": (
+    "another network": ({"network": {"vpc": "10.1.0.0/16"}}, ("eks.network.vpc_fixed", "platform.network.vpc")),
+    "a skipped version": (
         {"kubernetes_version": "1.36"},
         ("eks.kubernetes_version.skipped", "platform.kubernetes_version"),
     ),
-    "a version down": (
+    "an older version": (
         {"kubernetes_version": "1.33"},
         ("eks.kubernetes_version.downgrade", "platform.kubernetes_version"),
     ),
@@ -164,9 +165,8 @@ UNSUPPORTED_CHANGES: dict[str, tuple[dict[str, Any], tuple[str, str]]] = {
 @pytest.mark.parametrize("name", UNSUPPORTED_CHANGES)
 def test_update_problems_of_unsupported_change_have_code_and_path(name: str) -> None:
     changes, problem = UNSUPPORTED_CHANGES[name]
-    assert [(each.code, ".".join(map(str, each.path))) for each in update_problems(CLUSTER, after(**changes))] == [
-        problem
-    ]
+    found = update_problems(CLUSTER, cluster_settings(**changes))
+    assert [(each.code, ".".join(map(str, each.path))) for each in found] == [problem]
 
 
 @pytest.mark.parametrize(
@@ -177,18 +177,19 @@ def test_update_problems_of_unsupported_change_have_code_and_path(name: str) -> 
         {"network": {"services": "172.21.0.0/16"}},
         {"region": "eu-west-1", "network": {"vpc": "10.1.0.0/16"}},
     ],
+    ids=str,
 )
 def test_update_problems_of_supported_change_are_empty(changes: dict[str, Any]) -> None:
-    assert update_problems(CLUSTER, after(**changes)) == []
+    assert update_problems(CLUSTER, cluster_settings(**changes)) == []
 
 
 def resource(kind: str, name: str, **outputs: Any) -> dict[str, Any]:
-    """Return a resource of a state."""
+    """Return a resource as Pulumi's state has it."""
     return {"urn": f"urn:pulumi:s::p::a$aws:{kind}::{name}", "type": f"aws:{kind}", "id": name, "outputs": outputs}
 
 
 def subnet(kind: str, zone: str, network: str) -> dict[str, Any]:
-    """Return a subnet of a state."""
+    """Return a subnet as Pulumi's state has it."""
     return resource("ec2/subnet:Subnet", f"network-{kind}-{zone}", availabilityZone=zone, cidrBlock=network)
 
 

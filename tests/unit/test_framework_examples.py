@@ -1,4 +1,4 @@
-"""Pages of other projects' trainers: the difference between the stack's file and the job that each page shows."""
+"""Examples with trainers of other projects: the change of the stack file on their pages, and their commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STACK = "Pulumi.local.yaml"
 
 
 def difference(name: str) -> list[str]:
-    """Return the lines of the page's difference to the stack's file."""
+    """Return the lines of the `diff` block of an example's page."""
     page = (EXAMPLES_FOLDER / f"{name}.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^```diff\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return str(block).splitlines()

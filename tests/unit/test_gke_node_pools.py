@@ -1,4 +1,4 @@
-"""All accepted settings of a pool result in GKE node pools that GKE accepts."""
+"""Every pool that the settings accept results in node pools within GKE's limits."""
 
 from __future__ import annotations
 

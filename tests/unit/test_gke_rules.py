@@ -1,4 +1,4 @@
-"""Rules between the settings of a GKE platform: invalid ones by code and path, valid ones, defaults."""
+"""Rules between the settings of a GKE platform, accepted settings, and defaults."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_gke_problems_are_reported_together() -> None:
 
 
 def test_gke_defaults_equal_those_of_tutorial() -> None:
-    """Compare with `--help` of the script in the Weights & Biases distributed-training tutorial for GKE."""
+    """The values are from `--help` of the GKE script in the Weights & Biases distributed-training tutorial."""
     config = parse({"platform": {"kind": "gke", "project": "some-project"}, "jobs": []}).platform
     assert config.kind == "gke"
     (found,) = config.pools

@@ -1,4 +1,4 @@
-"""Tables of machine types, GPUs and TPU slices: relations between the rows, and hardware that does not exist."""
+"""Tables of machine types, GPUs and TPU slices: consistent rows, documented values, and errors for unknown hardware."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.gcp.pools import FABRICS
+from infra.gcp.pools import FABRICS, machine_fabric
 from infra.hardware.ec2 import AWS_ZONES, EC2_FAMILIES, EC2_MACHINES, Ec2Family, Ec2Machine, ec2_machine
 from infra.hardware.gce import GCE_FAMILIES, GCE_MACHINES, GceFamily, gce_machine, gpus_on
 from infra.hardware.gpus import GCP_ZONES, GPUS, TPU_FLEX_START_ZONES, TPU_ZONES, Gpu
@@ -55,6 +55,13 @@ def test_gce_family_is_consistent(name: str) -> None:
     assert has_accelerators or not family.flex_start
     assert family.fabric is None or family.fabric in FABRICS
     assert family.flex_start or not family.compact_flex_start
+
+
+@pytest.mark.parametrize("name", [name for name, family in GCE_FAMILIES.items() if family.fabric])
+def test_gce_family_fabric_connects_its_whole_hosts_only(name: str) -> None:
+    machines = GCE_FAMILIES[name].machines
+    connected = [machine.gpus for machine in machines if machine_fabric(machine)]
+    assert connected == [max(machine.gpus for machine in machines)]
 
 
 @pytest.mark.parametrize("name", EC2_FAMILIES)
@@ -160,8 +167,8 @@ def test_unknown_machine_type_suggests_similar_types() -> None:
         gce_machine("zzz")
 
 
-DOCUMENTED = [
-    # accelerator type, topology, machine type, hosts, chips per host:
+DOCUMENTED_SLICES = [
+    # Accelerator type, topology, machine type, hosts, chips per host:
     # https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus
     ("v4-8", "2x2x1", "ct4p-hightpu-4t", 1, 4),
     ("v4-16", "2x2x2", "ct4p-hightpu-4t", 2, 4),
@@ -188,7 +195,7 @@ DOCUMENTED = [
 ]
 
 
-@pytest.mark.parametrize(("accelerator", "topology", "machine", "hosts", "chips_per_host"), DOCUMENTED)
+@pytest.mark.parametrize(("accelerator", "topology", "machine", "hosts", "chips_per_host"), DOCUMENTED_SLICES)
 def test_tpu_slice_equals_documentation(
     accelerator: str, topology: str, machine: str, hosts: int, chips_per_host: int
 ) -> None:
@@ -226,3 +233,9 @@ def test_is_tpu_recognizes_tpu_types() -> None:
 def test_tpu_zones_cover_every_generation() -> None:
     assert set(TPU_ZONES) == set(GENERATIONS)
     assert all(zones <= TPU_ZONES[generation] for generation, zones in TPU_FLEX_START_ZONES.items())
+
+
+def test_gpu_memory_equals_that_in_its_name() -> None:
+    for name, gpu in GPUS.items():
+        size = name.rpartition("-")[2]
+        assert not size.endswith("gb") or gpu.memory_gib == int(size.removesuffix("gb"))

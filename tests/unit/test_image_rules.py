@@ -1,4 +1,4 @@
-"""Rules between a job, its image, its script and the folders that its pods have."""
+"""Rules between a job, its image, its script and the folders in its pods."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from tests.problems import problems_of
 from tests.unit.stack_settings import CLUSTER, KUBECONFIG, cloud, code_ids, error_lines, job
 from workloads.validation.images import IMAGE_SOFTWARE, data_folders, python_files
 
-MPI_JOB = {"recipe": None, "script": "/opt/train.py", "kind": "mpi-job"}
-MXNET_JOB = {**MPI_JOB, "kind": "mx-job"}
 SCRIPT_JOB = {"recipe": None, "script": "/opt/train.py"}
+MPI_JOB = {**SCRIPT_JOB, "kind": "mpi-job"}
+MXNET_JOB = {**SCRIPT_JOB, "kind": "mx-job"}
 NETWORK_CHECK_JOB = {"recipe": None, "script": "/opt/trainyard/network_check.py"}
 RAY_JOB = {
-    **{"recipe": None, "script": "/opt/train.py", "kind": "ray-job"},
-    **{"resources": {"cpu": "500m", "memory": "1Gi"}, "shared_memory": "256Mi"},
+    **SCRIPT_JOB,
+    "kind": "ray-job",
+    "resources": {"cpu": "500m", "memory": "1Gi"},
+    "shared_memory": "256Mi",
 }
 HOROVOD_JOB = {"script": "/opt/trainyard/recipes/mxnet_horovod.py", "image": "horovod"}
 STORES_JOB = {"recipe": None, "script": "/opt/trainyard/serve.py", "image": "stores"}
@@ -37,7 +39,7 @@ def on(platform: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def imagenet(**flags: Any) -> dict[str, Any]:
-    """Return a configuration with a job that reads images."""
+    """Return a configuration with a job that trains on images of `data_dir`."""
     return job(**IMAGENET, flags={"fake_data": False, **flags})
 
 
@@ -134,8 +136,8 @@ def test_dockerfile_copies_declared_sources_and_data(name: str) -> None:
     }
     data = {f"COPY {name} {name}" for name in image.data & {"digits", "sotu"}}
     assert copied == {f"COPY {source} {target}" for source, target in image.sources.items()} | data
-    made = {line.rpartition(" ")[2] for line in lines if line.startswith("RUN python made_images.py ")}
-    assert made == image.data - {"digits", "sotu"}
+    generated = {line.rpartition(" ")[2] for line in lines if line.startswith("RUN python made_images.py ")}
+    assert generated == image.data - {"digits", "sotu"}
     assert f"WORKDIR {WORK_FOLDER}" in lines or name == "etcd"
 
 
@@ -157,13 +159,9 @@ def test_prebuilt_image_without_xla_is_rejected_for_tpus() -> None:
     assert [each.code for each in configuration_conflicts(config.cloud, config.jobs)] == ["job.image.not_built"]
 
 
-ELASTIC = {"min_hosts": 1, "max_hosts": 2}
-
-
 def cached(folder: str) -> dict[str, Any]:
     """Return a configuration with a job that caches decoded images."""
-    data = "/opt/trainyard/tiny-imagenet"
-    return job(recipe="imagenet", flags={"fake_data": False, "data_dir": data, "cache_dir": folder})
+    return imagenet(data_dir="/opt/trainyard/tiny-imagenet", cache_dir=folder)
 
 
 def bucket(url: str, **changes: Any) -> dict[str, Any]:
@@ -177,7 +175,11 @@ FOLDER_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (cached("/cache"), "job.cache_dir.read_only", "jobs.0.flags.cache_dir"),
     (cached("s3://team/cache"), "job.cache_dir.read_only", "jobs.0.flags.cache_dir"),
     (bucket("file:///tmp/ck", hosts=2), "job.bucket.of_each_host", "jobs.0.flags.bucket"),
-    (bucket("file:///dev/shm/ck", elastic=ELASTIC), "job.bucket.of_each_host", "jobs.0.flags.bucket"),
+    (
+        bucket("file:///dev/shm/ck", elastic={"min_hosts": 1, "max_hosts": 2}),
+        "job.bucket.of_each_host",
+        "jobs.0.flags.bucket",
+    ),
 ]
 """Configurations with the code and path of their problem."""
 
@@ -269,7 +271,7 @@ def test_script_of_image_is_accepted(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["./llama", "meta-llama/Llama-3.2-1B"])
-def test_weights_that_pods_lack_name_the_bucket_of_the_platform(path: str) -> None:
+def test_missing_weights_have_message_with_the_platforms_bucket(path: str) -> None:
     (line,) = error_lines(job(recipe="language", flags={"init_from": path}))
     assert (
         "copy it into the folder that `pulumi stack output bucket_url` names, and write its path below /bucket" in line

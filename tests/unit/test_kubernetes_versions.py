@@ -1,4 +1,4 @@
-"""Tables of EKS and GKE versions: those accepted on a day, and the age of the tables."""
+"""Tables of EKS and GKE versions: the versions that are accepted on a day, and the age of the tables."""
 
 from __future__ import annotations
 
@@ -41,20 +41,14 @@ def test_eks_version_outside_table_has_code_and_offered_versions() -> None:
 def test_eks_versions_are_sorted_by_end_of_support() -> None:
     ends = [each.standard_ends for each in EKS_VERSIONS.values()]
     assert ends == sorted(set(ends))
-    assert all(each.extended_ends == each.standard_ends.replace(year=each.standard_ends.year + 1)
-               for each in EKS_VERSIONS.values())  # fmt: skip
+    for each in EKS_VERSIONS.values():
+        assert each.extended_ends == each.standard_ends.replace(year=each.standard_ends.year + 1)
 
 
 def test_eks_default_version_is_newest_with_three_months_of_support() -> None:
     assert list(EKS_VERSIONS)[-1] == DEFAULT_EKS_VERSION
     left = EKS_VERSIONS[DEFAULT_EKS_VERSION].standard_ends - TODAY
     assert left > timedelta(days=90), "add the newer versions of EKS to infra/hardware/versions.py"
-
-
-def test_eks_versions_were_checked_within_four_months() -> None:
-    # EKS adds a version about once in four months.
-    age = TODAY - EKS_VERSIONS_CHECKED
-    assert age < timedelta(days=130), "compare infra/hardware/versions.py with AWS's table and set the day"
 
 
 @pytest.mark.parametrize("version", ["1.34", "1.35.2-gke.100"])
@@ -93,7 +87,12 @@ def test_gke_versions_newest_end_of_support_is_three_months_away() -> None:
     assert left > timedelta(days=90), "add the dates of GKE's release schedule to infra/hardware/versions.py"
 
 
-def test_gke_versions_were_checked_within_four_months() -> None:
-    # GKE adds a version about once in four months.
-    age = TODAY - GKE_VERSIONS_CHECKED
-    assert age < timedelta(days=130), "compare infra/hardware/versions.py with GKE's release schedule and set the day"
+@pytest.mark.parametrize(
+    ("checked", "source"),
+    [(EKS_VERSIONS_CHECKED, "AWS's table"), (GKE_VERSIONS_CHECKED, "GKE's release schedule")],
+    ids=["eks", "gke"],
+)
+def test_versions_were_checked_within_four_months(checked: date, source: str) -> None:
+    # EKS and GKE each add a version about once in four months.
+    age = TODAY - checked
+    assert age < timedelta(days=130), f"compare infra/hardware/versions.py with {source} and set the day"

@@ -1,4 +1,4 @@
-"""Wrong settings of a language model are rejected when a stack's settings are read: sizes, groups, memory, texts."""
+"""Rules of the recipe `language`: sizes of the model, groups of ranks, memory of the devices, and texts."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from workloads.validation.conflicts import conflicts
 
 
 def spec(*, hosts: int = 2, processes: int = 2, **values: Any) -> JobSpec:
-    """Return a job on CPUs."""
+    """Return a job with recipe `language`, by default on CPUs with unlimited memory."""
     flags = values.pop("flags", {})
     settings = {"name": "a", "recipe": "language", "hosts": hosts, "processes_per_host": processes, "flags": flags}
     return JobSpec.model_validate({**settings, "resources": {"cpu": 1, "memory": "500Ti"}, **values})
 
 
-def found(job: JobSpec) -> list[tuple[str, str]]:
-    """Return code and flag of each problem."""
+def code_and_path(job: JobSpec) -> list[tuple[str, str]]:
+    """Return code and path of each problem of a job."""
     return [(problem.code, ".".join(map(str, problem.path))) for problem in conflicts(job)]
 
 
-ALLOWED: list[dict[str, Any]] = [
+ACCEPTED_FLAGS: list[dict[str, Any]] = [
     {},
     {"preset": "70b", "parallelism": "shard=auto"},
     {"parallelism": "data=2,shard=2"},
@@ -47,7 +47,7 @@ ALLOWED: list[dict[str, Any]] = [
     {"lora_rank": "0"},
     {"tokenizer": "s3://team/llama/tokenizer.json", "init_from": "s3://team/llama", "lora_rank": 8, "rope_factor": 32},
 ]
-REJECTED: list[tuple[dict[str, Any], str, str]] = [
+REJECTED_FLAGS: list[tuple[dict[str, Any], str, str]] = [
     ({"preset": "9b"}, "job.flags.wrong_value", "preset"),
     ({"parallelism": "shard:4"}, "job.flags.wrong_value", "parallelism"),
     ({"width": 100}, "job.width.uneven", "width"),
@@ -74,32 +74,34 @@ REJECTED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("flags", ALLOWED)
-def test_sizes_that_fit_are_accepted(flags: dict[str, Any]) -> None:
-    assert found(spec(flags=flags)) == []
+@pytest.mark.parametrize("flags", ACCEPTED_FLAGS, ids=str)
+def test_language_flags_within_the_rules_are_accepted(flags: dict[str, Any]) -> None:
+    assert code_and_path(spec(flags=flags)) == []
 
 
-def test_mapping_of_groups_is_their_text() -> None:
+def test_mapping_of_groups_becomes_text() -> None:
     groups = {"data": "auto", "tensor": 2}
     assert spec(flags={"parallelism": groups}).flags["parallelism"] == "data=auto,tensor=2"
 
 
-@pytest.mark.parametrize(("flags", "code", "flag"), REJECTED)
-def test_wrong_sizes_are_rejected(flags: dict[str, Any], code: str, flag: str) -> None:
-    assert (code, f"flags.{flag}") in [(code, path.replace("-", "_")) for code, path in found(spec(flags=flags))]
+@pytest.mark.parametrize(("flags", "code", "flag"), REJECTED_FLAGS)
+def test_language_flags_that_break_a_rule_are_rejected(flags: dict[str, Any], code: str, flag: str) -> None:
+    assert (code, f"flags.{flag}") in [
+        (code, path.replace("-", "_")) for code, path in code_and_path(spec(flags=flags))
+    ]
 
 
-def test_groups_of_an_elastic_job_fit_into_a_host() -> None:
+def test_groups_of_an_elastic_job_must_fit_a_host() -> None:
     elastic = {"min_hosts": 1, "max_hosts": 3}
-    assert found(spec(hosts=3, elastic=elastic, flags={"parallelism": "shard=2"})) == []
+    assert code_and_path(spec(hosts=3, elastic=elastic, flags={"parallelism": "shard=2"})) == []
     for text in ("shard=6", "data=3,shard=2"):
         job = spec(hosts=3, elastic=elastic, flags={"parallelism": text})
-        assert found(job) == [("job.parallelism.elastic", "flags.parallelism")]
+        assert code_and_path(job) == [("job.parallelism.elastic", "flags.parallelism")]
 
 
 def on_tpus(flags: dict[str, Any], **keys: Any) -> list[tuple[str, str]]:
-    """Return the problems of a job on a v5p slice of four hosts with four chips each."""
-    return found(spec(hosts=4, processes=1, accelerator="v5p-32", flags=flags, **keys))
+    """Return code and path of each problem of a job on a v5p slice of four hosts with four chips each."""
+    return code_and_path(spec(hosts=4, processes=1, accelerator="v5p-32", flags=flags, **keys))
 
 
 @pytest.mark.parametrize(
@@ -112,8 +114,9 @@ def on_tpus(flags: dict[str, Any], **keys: Any) -> list[tuple[str, str]]:
         {"preset": "8b", "parallelism": "shard=16", "activation_checkpointing": "full", "amp": True},
         {"parallelism": "shard=8", "lora_rank": 8, "init_from": "gs://team/llama"},
     ],
+    ids=str,
 )
-def test_chips_of_a_slice_share_a_model(flags: dict[str, Any]) -> None:
+def test_groups_of_tpu_chips_are_accepted(flags: dict[str, Any]) -> None:
     assert on_tpus(flags) == []
 
 
@@ -133,15 +136,15 @@ def test_groups_that_xla_cannot_form_are_rejected(flags: dict[str, Any], code: s
 
 def test_shards_with_a_process_for_each_chip_are_rejected() -> None:
     job = spec(hosts=4, processes=4, accelerator="v5p-32", flags={"parallelism": "shard=16"})
-    assert ("job.parallelism.shard_on_xla", "flags.parallelism") in found(job)
-    assert found(spec(hosts=4, processes=4, accelerator="v5p-32")) == []
+    assert ("job.parallelism.shard_on_xla", "flags.parallelism") in code_and_path(job)
+    assert code_and_path(spec(hosts=4, processes=4, accelerator="v5p-32")) == []
 
 
 def test_virtual_devices_of_a_cpu_count_as_devices() -> None:
     keys = {"runtime": "xla", "environment": {"CPU_NUM_DEVICES": "8"}, "flags": {"parallelism": "shard=8"}}
-    assert found(spec(hosts=1, processes=1, **keys)) == []
+    assert code_and_path(spec(hosts=1, processes=1, **keys)) == []
     keys["environment"] = {}
-    assert found(spec(hosts=1, processes=1, **keys)) == [("job.parallelism.product", "flags.parallelism")]
+    assert code_and_path(spec(hosts=1, processes=1, **keys)) == [("job.parallelism.product", "flags.parallelism")]
 
 
 def test_model_that_exceeds_the_memory_of_chips_is_rejected_with_flags_that_fit() -> None:
@@ -176,8 +179,8 @@ def test_attention_on_xla_keeps_a_score_for_each_pair_of_tokens() -> None:
     assert least_memory(training).activations == 2 * 83_968 * 32 * 8192
 
 
-def test_sizes_of_users_image_are_not_checked() -> None:
-    assert found(spec(flags={"parallelism": "shard=3"}, image="example.com/mine:1")) == []
+def test_flags_of_a_users_image_are_not_checked() -> None:
+    assert code_and_path(spec(flags={"parallelism": "shard=3"}, image="example.com/mine:1")) == []
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -193,13 +196,13 @@ def test_stack_and_trainer_accept_the_same_tensor_sizes(preset: Any, tensor: int
         expected = []
     except ConfigurationError:
         expected = [("job.parallelism.tensor", "flags.parallelism")]
-    assert [problem for problem in found(job) if "parallelism" in problem[0]] == expected
+    assert [problem for problem in code_and_path(job) if "parallelism" in problem[0]] == expected
 
 
 LLAMA: dict[str, Any] = {"preset": "8b", "context": 8192, "amp": True, "batch_size": 1, "parallelism": "shard=8"}
 H100S: dict[str, Any] = {"accelerator": "nvidia-h100-80gb", "accelerators_per_host": 8}
 T4S: dict[str, Any] = {"accelerator": "nvidia-tesla-t4", "accelerators_per_host": 8}
-TOO_LARGE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+TOO_LARGE_TRAININGS: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({**LLAMA, "parallelism": ""}, H100S, "preset", "parallelism: shard=4"),
     ({**LLAMA, "parallelism": "data=8,shard=2", "context": 512}, T4S, "parallelism", "parallelism: shard=16"),
     ({**LLAMA, "preset": "70b", "context": 256}, T4S, "parallelism", "preset: 8b"),
@@ -209,10 +212,10 @@ TOO_LARGE: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"context": 1_000_000}, {"resources": {"cpu": 1, "memory": "2Gi"}}, "context", "context: "),
     ({"preset": "1b", "context": 2}, {"resources": {"cpu": 1, "memory": "2Gi"}}, "preset", "preset: "),
 ]
-"""Flags, the job's other keys, the flag of the problem, and a part of the advice."""
+"""Flags, the job's other keys, the flag of the problem, and a part of the advice in the message."""
 
 
-@pytest.mark.parametrize(("flags", "keys", "flag", "advice"), TOO_LARGE)
+@pytest.mark.parametrize(("flags", "keys", "flag", "advice"), TOO_LARGE_TRAININGS)
 def test_training_that_cannot_fit_is_rejected_with_flags_that_fit(
     flags: dict[str, Any], keys: dict[str, Any], flag: str, advice: str
 ) -> None:
@@ -222,7 +225,7 @@ def test_training_that_cannot_fit_is_rejected_with_flags_that_fit(
     assert (problem.code, problem.path) == (f"job.{flag}.memory", ("flags", flag))
     assert advice in problem.message
     changes = yaml.safe_load("\n".join(re.findall("`([^`]+)`", problem.message)))
-    assert found(spec(hosts=2, processes=gpus, flags={**flags, **changes}, **keys)) == []
+    assert code_and_path(spec(hosts=2, processes=gpus, flags={**flags, **changes}, **keys)) == []
 
 
 @pytest.mark.parametrize("accelerator", [None, *GPUS])
@@ -230,8 +233,10 @@ def test_float8_is_rejected_on_hardware_without_it(accelerator: str | None) -> N
     keys: dict[str, Any] = {"accelerator": accelerator, "accelerators_per_host": 2} if accelerator else {}
     has_float8 = accelerator is not None and GPUS[accelerator].has_float8
     flags = {"float8": "rowwise", "amp": True}
-    assert found(spec(flags=flags, **keys)) == ([] if has_float8 else [("job.float8.no_hardware", "flags.float8")])
-    assert found(spec(flags={**flags, "float8": "none"}, **keys)) == []
+    assert code_and_path(spec(flags=flags, **keys)) == (
+        [] if has_float8 else [("job.float8.no_hardware", "flags.float8")]
+    )
+    assert code_and_path(spec(flags={**flags, "float8": "none"}, **keys)) == []
 
 
 @pytest.mark.parametrize(
@@ -245,7 +250,7 @@ def test_float8_is_rejected_on_hardware_without_it(accelerator: str | None) -> N
 )
 def test_stack_and_trainer_reject_the_same_flags_with_float8(flags: dict[str, Any], code: str) -> None:
     both = {"float8": "tensorwise", "amp": True, **flags}
-    assert found(spec(processes=8, flags=both, **H100S)) == [(code, "flags.float8")]
+    assert code_and_path(spec(processes=8, flags=both, **H100S)) == [(code, "flags.float8")]
     words = [f"--{key.replace('_', '-')}={value}" for key, value in both.items() if key != "amp"]
     with pytest.raises(ConfigurationError):
         parse_trainer(["language", *words, "--amp" if both["amp"] else "--no-amp"])
@@ -253,7 +258,7 @@ def test_stack_and_trainer_reject_the_same_flags_with_float8(flags: dict[str, An
 
 def test_advice_has_sizes_that_the_tensor_group_divides() -> None:
     keys = {"resources": {"cpu": 1, "memory": "4Gi"}}
-    # The 4 heads of keys of 100m would fit, but cannot be divided by 8.
+    # The preset 100m would fit, but its 4 heads of keys cannot be divided by 8.
     flags: dict[str, Any] = {"preset": "70b", "context": 8, "batch_size": 1, "parallelism": "tensor=8"}
     (problem,) = conflicts(spec(hosts=1, processes=8, flags=flags, **keys))
     assert problem.message.endswith("; use devices with more memory, or more hosts")
@@ -270,7 +275,7 @@ def test_published_weights_get_no_advice_of_another_preset() -> None:
     assert problem.message.endswith("; use devices with more memory, or more hosts")
 
 
-def test_block_that_is_computed_again_and_scores_do_not_exist_at_the_same_time() -> None:
+def test_least_memory_counts_the_larger_of_recomputed_block_and_logits() -> None:
     flags = {**LLAMA, "activation_checkpointing": "full", "batch_size": 8, "vocabulary": 128_256}
     many, few = (
         least_memory(language_training(spec(hosts=1, processes=8, flags={**flags, "vocabulary": size})))
@@ -281,7 +286,7 @@ def test_block_that_is_computed_again_and_scores_do_not_exist_at_the_same_time()
     assert (few.activations, few.logits) == (inputs + 2 * 8 * 8192 * 83_968, 0)
 
 
-def test_adapters_take_a_third_less_operations_than_weights() -> None:
+def test_lora_needs_two_thirds_of_the_operations() -> None:
     flags = {"preset": "1b", "context": 4, "init_from": "gs://team/llama"}
     whole, adapted = (language_training(spec(flags={**flags, "lora_rank": rank})) for rank in (0, 8))
     assert adapted.flops_per_token / whole.flops_per_token == pytest.approx(2 / 3, rel=1e-3)
@@ -303,6 +308,7 @@ def test_training_that_fits_no_device_gets_no_flags() -> None:
         {"parallelism": "shard=2,tensor=2", "accumulate": 4},
         {"optimizer": "sgd", "context": 1024, "vocabulary": 32768},
     ],
+    ids=str,
 )
 def test_least_memory_is_at_most_estimate(preset: str, flags: dict[str, Any]) -> None:
     training = language_training(spec(flags={"preset": preset, **flags}))
@@ -312,8 +318,8 @@ def test_least_memory_is_at_most_estimate(preset: str, flags: dict[str, Any]) ->
         assert size <= vars(estimate)[name], name
 
 
-def test_estimate_of_eight_billion_weights_is_that_of_literature() -> None:
-    """16 bytes of state for each weight, https://arxiv.org/abs/1910.02054, section 3.1, and 168 KB a token."""
+def test_memory_of_eight_billion_weights_equals_published_estimate() -> None:
+    """Each weight has 16 bytes of state (https://arxiv.org/abs/1910.02054, section 3.1). A token needs 168 KB."""
     memory = estimated_memory(language_training(spec(hosts=1, processes=8, flags={**LLAMA, "vocabulary": 128_256})))
     state = memory.weights + memory.gradients + memory.optimizer
     assert state == pytest.approx(16 * 8.03e9 / 8, rel=0.001)
@@ -334,6 +340,9 @@ def test_stack_and_trainer_count_the_same_weights_and_operations(preset: Any, ou
     assert model.weights == sizes.matrix_weights(1000) + lookup
 
 
+LANGUAGE_JOB = {"recipe": "language", "resources": {"cpu": "1m", "memory": "2Gi"}}
+
+
 @pytest.mark.parametrize(
     ("folder", "code"),
     [
@@ -344,17 +353,11 @@ def test_stack_and_trainer_count_the_same_weights_and_operations(preset: Any, ou
     ],
 )
 def test_folder_without_texts_is_rejected(folder: str, code: str) -> None:
-    language = {"recipe": "language", "resources": {"cpu": "1m", "memory": "2Gi"}, "flags": {"data_dir": folder}}
-    assert problems_of(job(**language)) == [(f"job.data_dir.{code}", "jobs.0.flags.data_dir")]
+    assert problems_of(job(**LANGUAGE_JOB, flags={"data_dir": folder})) == [
+        (f"job.data_dir.{code}", "jobs.0.flags.data_dir")
+    ]
 
 
 @pytest.mark.parametrize("folder", ["/bucket/texts", "file:///bucket/texts", "sotu", "s3://team/texts"])
 def test_folder_that_may_have_texts_is_accepted(folder: str) -> None:
-    language = {"recipe": "language", "resources": {"cpu": "1m", "memory": "2Gi"}, "flags": {"data_dir": folder}}
-    assert parse(job(**language)).jobs[0].flags == {"data_dir": folder}
-
-
-def test_memory_of_gpus_is_at_least_that_of_their_name() -> None:
-    for name, gpu in GPUS.items():
-        size = name.rpartition("-")[2]
-        assert not size.endswith("gb") or gpu.memory_gib == int(size.removesuffix("gb"))
+    assert parse(job(**LANGUAGE_JOB, flags={"data_dir": folder})).jobs[0].flags == {"data_dir": folder}

@@ -1,4 +1,4 @@
-"""Jobs that request more than this machine's nodes have are rejected, with the capacity that fits."""
+"""Jobs that request more than the local nodes have are rejected, with the capacity that fits."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.unit.stack_settings import job
 
 
 def local_problems(*jobs: dict[str, Any], nodes: int = 2) -> list[Problem]:
-    """Return the problems of jobs on two CPUs and 8 GiB."""
+    """Return the problems of jobs on a machine with two CPUs and 8 GiB."""
     config = StackConfig.model_validate({"platform": {"kind": "local", "nodes": nodes}, "jobs": jobs}, strict=False)
     assert config.platform.kind == "local"
     return local_capacity_problems(config.jobs, config.cloud.nodes_here, Capacity(millicores=2000, memory=8 * 2**30))
 
 
 def codes(*jobs: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return code and path of the problems."""
+    """Return code and path of the problems of jobs on that machine."""
     return [(each.code, dotted(each.path)) for each in local_problems(*jobs)]
 
 
 def job_with(name: str, hosts: int, cpu: str) -> dict[str, Any]:
-    """Return a job with these requests."""
+    """Return a job whose hosts each request these CPUs and 1 GiB."""
     return {"name": name, "recipe": "digits", "hosts": hosts, "resources": {"cpu": cpu, "memory": "1Gi"}}
 
 
@@ -44,7 +44,7 @@ def test_local_capacity_host_larger_than_node_is_rejected() -> None:
     assert local_problems(job_with("a", 1, "2"), nodes=1) == []
 
 
-def test_local_capacity_second_job_without_room_is_rejected() -> None:
+def test_local_capacity_second_job_beyond_capacity_is_rejected() -> None:
     assert codes(job_with("a", 2, "500m"), job_with("b", 2, "600m")) == [
         ("capacity.local.no_capacity_left", "jobs[1].hosts")
     ]

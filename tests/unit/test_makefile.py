@@ -1,4 +1,4 @@
-"""Targets of the Makefile that need no set-up: the list of commands, and the removal of environments."""
+"""Makefile: the variables of answers, and the targets that need no set-up (`help`, `clean`)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ KEPT = ("Pulumi.local.yaml", ".trainyard/pulumi/state", "cache/trainyard/bin/kub
 
 
 def make(target: str, folder: Path) -> str:
-    """Return the output of a target, run as if from a shell."""
+    """Return the output of a target, run without the variables of the `make` that runs the tests."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
     environment["XDG_CACHE_HOME"] = str(folder / "cache")
     done = subprocess.run(["make", target], cwd=folder, env=environment, capture_output=True, text=True, check=True)
     return done.stdout
 
 
-def test_answers_count_only_on_the_command_line() -> None:
+def test_answer_variables_count_only_on_the_command_line() -> None:
     show = ["make", "--silent", "--eval=show: ; @echo answers=$$YES$$FRESH", "show"]
     found = [
         subprocess.run(

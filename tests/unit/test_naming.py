@@ -1,4 +1,4 @@
-"""Names and labels satisfy Kubernetes' limits."""
+"""Names and labels are within Kubernetes' limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from settings.kubernetes_values import check_label
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 """https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set"""
 
-labels = st.from_regex(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True)
+DNS_LABEL = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
+labels = st.from_regex(DNS_LABEL, fullmatch=True)
 
 
 @given(labels)
@@ -22,7 +23,7 @@ def test_check_label_accepts_every_dns_label(value: str) -> None:
     assert check_label(value) == value
 
 
-@given(st.text(max_size=70).filter(lambda text: not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", text)))
+@given(st.text(max_size=70).filter(lambda text: not re.fullmatch(DNS_LABEL, text)))
 def test_check_label_rejects_all_other_text(value: str) -> None:
     with pytest.raises(ValueError, match="DNS label"):
         check_label(value)

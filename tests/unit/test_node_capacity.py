@@ -1,4 +1,4 @@
-"""Computed capacity of EKS and GKE nodes, compared with values that real nodes reported."""
+"""Computed capacity of EKS and GKE nodes, compared with the values of real nodes."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from infra.hardware.node_capacity import (
 from simulation.cluster.effects import gke_nodes
 from tests.rehearsal.good_inputs import T4_POOL
 
-MEBIBYTE = 2**20
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
 REPORTED_CAPACITY = [
     # Type, bytes that a node reported, source.
-    ("g5.8xlarge", 130461372 * 1024, "aws/aws-k8s-tester pull request 471"),
+    ("g5.8xlarge", 130461372 * KIB, "aws/aws-k8s-tester pull request 471"),
     ("r7i.xlarge", 33089273856, "2i2c-org/infrastructure 63cd17e node-capacity-info.json"),
     ("r7i.4xlarge", 132918992896, "2i2c-org/infrastructure 63cd17e node-capacity-info.json"),
-    ("p5.48xlarge", 2097112716 * 1024, "aws-samples/aws-do-eks"),
+    ("p5.48xlarge", 2097112716 * KIB, "aws-samples/aws-do-eks"),
 ]
 REPORTED_ALLOCATABLE = [
-    # Type, True if it had EFA's huge pages, bytes, source.
-    ("g5.8xlarge", False, 127462076 * 1024, "aws/aws-k8s-tester pull request 471"),
+    # Type, True if it had EFA's huge pages, bytes that a node reported, source.
+    ("g5.8xlarge", False, 127462076 * KIB, "aws/aws-k8s-tester pull request 471"),
     ("r7i.xlarge", False, 32048037888, "2i2c-org/infrastructure 63cd17e node-capacity-info.json"),
     ("r7i.4xlarge", False, 129847705600, "2i2c-org/infrastructure 63cd17e node-capacity-info.json"),
-    ("g6.4xlarge", False, 58981 * MEBIBYTE, "pytorch/ci-infra pull request 1082"),
-    ("p4de.24xlarge", True, 1146004920 * 1024, "aws-samples/aws-do-eks"),
+    ("g6.4xlarge", False, 58981 * MIB, "pytorch/ci-infra pull request 1082"),
+    ("p4de.24xlarge", True, 1146004920 * KIB, "aws-samples/aws-do-eks"),
 ]
 
 
@@ -57,7 +58,7 @@ def test_eks_allocatable_reserves_memory_for_pods_of_interfaces(name: str, pods:
     machine = ec2_machine(name)
     assert interface_pods(machine) == pods
     kept = eks_capacity(machine).memory - eks_allocatable(machine).memory
-    assert kept == (255 + 11 * pods + 100) * MEBIBYTE
+    assert kept == (255 + 11 * pods + 100) * MIB
 
 
 def test_eks_allocatable_is_below_capacity_for_every_type() -> None:
@@ -70,12 +71,10 @@ def test_eks_allocatable_is_below_capacity_for_every_type() -> None:
 def test_eks_allocatable_with_fabric_excludes_huge_pages() -> None:
     machine = ec2_machine("p5.48xlarge")
     huge_pages = eks_allocatable(machine).memory - eks_allocatable(machine, fabric=True).memory
-    assert huge_pages == 42242 * MEBIBYTE
+    assert huge_pages == 42242 * MIB
 
 
-KIB, GIB = 2**10, 2**30
-
-MEASURED = [
+REPORTED_GKE_ALLOCATABLE = [
     # Machine, allocatable millicores and bytes that a node reported.
     # GKE v1.36.3-gke.1767000, Container-Optimized OS, kernel 6.12: `kubectl describe node`, October 2026.
     (gce_machine("n2-standard-4"), 3920, 13_591_652 * KIB),
@@ -89,7 +88,8 @@ MEASURED = [
 
 
 @pytest.mark.parametrize(
-    ("machine", "millicores", "memory"), [pytest.param(*row, id=f"{row[0].name}-{row[2]}") for row in MEASURED]
+    ("machine", "millicores", "memory"),
+    [pytest.param(*row, id=f"{row[0].name}-{row[2]}") for row in REPORTED_GKE_ALLOCATABLE],
 )
 def test_gke_allocatable_is_at_most_one_percent_below_a_real_node(
     machine: MachineType, millicores: int, memory: int

@@ -1,4 +1,4 @@
-"""Operators and their dependencies, at the versions pinned in their Go modules, and their capacity on nodes."""
+"""Releases of operators: order, Kueue's configuration, versions in Go modules, and the capacity that they leave."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from workloads.kinds import KINDS
 from workloads.spec import JobSpec
 
 GO_MODULES = Path(__file__).parents[2] / "setup" / "go"
-GIBIBYTE = 2**30
+GIB = 2**30
 machines = st.builds(
     Capacity,
     millicores=st.integers(min_value=1000, max_value=256_000),
-    memory=st.integers(min_value=4 * GIBIBYTE, max_value=1024 * GIBIBYTE),
+    memory=st.integers(min_value=4 * GIB, max_value=1024 * GIB),
 )
 
 
@@ -48,18 +48,19 @@ def kueue_configuration() -> dict[str, Any]:
 
 
 def test_kueue_frameworks_equal_queueable_kinds() -> None:
-    """Kueue would leave a job of an unsupported kind suspended."""
+    """A job of a kind that Kueue does not support would stay suspended."""
     frameworks = {each.partition("/")[2] for each in kueue_configuration()["integrations"]["frameworks"]}
-    kinds = {kind.replace("-", "").removeprefix("indexed") for kind in KINDS if KINDS[kind].is_queueable}
+    resources = [kind.resource for kind in KINDS.values() if kind.is_queueable]
+    kinds = {each.kind.lower() if each else "job" for each in resources}
     assert frameworks == kinds, "add the kind to QUEUED_KINDS, or set its `is_queueable = False`"
     webhooks = RELEASES["kueue"].webhooks
     assert webhooks is not None
-    assert {f"{each}s" for each in frameworks} == webhooks.others
+    assert {each.plural if each else "jobs" for each in resources} == webhooks.others
     assert kueue_configuration()["manageJobsWithoutQueueName"] is False
 
 
 def test_kueue_timeout_covers_longest_deadline() -> None:
-    """By default Kueue evicts a job after 30 minutes, even while a failed host is replaced."""
+    """By default, Kueue evicts a job whose pods are not ready after 30 minutes, even if a host is being replaced."""
     waits = kueue_configuration()["waitForPodsReady"]
     deadline = JobSpec.model_json_schema()["properties"]["deadline_seconds"]
     (longest,) = (each["maximum"] for each in deadline["anyOf"] if "maximum" in each)
@@ -90,14 +91,14 @@ def test_operator_program_has_version_of_its_objects(name: str) -> None:
 
 
 def test_left_for_jobs_on_two_nodes_is_whole_share() -> None:
-    machine = Capacity(millicores=2000, memory=8 * GIBIBYTE)
+    machine = Capacity(millicores=2000, memory=8 * GIB)
     assert left_for_jobs(machine, 2, len(RELEASES)) == node_share(machine, 2)
     offered = machine.millicores - system_reserved(machine, 2).millicores
     assert offered >= 1000 + len(RELEASES) * REQUEST.millicores
 
 
 def test_left_for_jobs_on_one_node_excludes_operators() -> None:
-    machine = Capacity(millicores=2000, memory=8 * GIBIBYTE)
+    machine = Capacity(millicores=2000, memory=8 * GIB)
     assert left_for_jobs(machine, 1, 0) == node_share(machine, 1)
     assert left_for_jobs(machine, 1, 2).millicores == 2000 - 2 * REQUEST.millicores
 

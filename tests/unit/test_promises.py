@@ -1,4 +1,4 @@
-"""Table of promises: each quotation is in its document, and each named test exists."""
+"""Tables that name tests: each promise quotes its document, and each test of promises and lanes exists."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import ast
 import functools
 from pathlib import Path
 
-import pytest
-
+from tests.lanes import read_brief, read_table
 from tests.promises import PAGE, PROJECT, PROMISES, README, core, page
 
 LONG = "pytest.mark.long"
@@ -15,7 +14,7 @@ LONG = "pytest.mark.long"
 
 @functools.cache
 def text_of(document: str) -> str:
-    """Return the text of a document, with each run of blanks and line ends as one blank."""
+    """Return the text of a document on one line, with single blanks."""
     return " ".join((PROJECT / document).read_text(encoding="utf-8").split())
 
 
@@ -77,13 +76,16 @@ def test_promises_name_parameters_only_of_parametrized_tests() -> None:
 
 def test_core_has_a_short_test_of_each_promise_of_readme() -> None:
     promises = [promise for promise in PROMISES if promise.document == README]
-    assert core() >= {test for promise in promises for test in promise.tests}
     assert [promise for promise in promises if all(LONG in marks(test) for test in promise.tests)] == []
 
 
-@pytest.mark.parametrize("document", sorted({promise.document for promise in PROMISES}))
-def test_promised_document_exists(document: str) -> None:
-    assert (PROJECT / document).is_file()
+def test_lanes_table_names_existing_tests() -> None:
+    wrong = [
+        name
+        for name in sorted({*read_table(), *read_brief()})
+        if not (function_of(name) if "::" in name else (PROJECT / name).is_file())
+    ]
+    assert wrong == [], "remove these names from tests/lanes.json, or write the new ones"
 
 
 def test_promises_page_is_current() -> None:

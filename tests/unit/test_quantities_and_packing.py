@@ -9,20 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from infra.hardware import (
-    Capacity,
-    PodGroup,
-    first_that_does_not_fit,
-    hosts_that_fit,
-    node_share,
-)
+from infra.hardware import Capacity, PodGroup, first_that_does_not_fit, hosts_that_fit, node_share
 from settings.kubernetes_values import format_cpu, format_memory, parse_cpu, parse_memory
 
-GIBIBYTE = 2**30
+GIB = 2**30
 
 
 def kubernetes_reads(text: str) -> Decimal:
-    """Return the number that the official Kubernetes client reads."""
+    """Return the number that the official Kubernetes client reads from a quantity."""
     return Decimal(parse_quantity(text))  # type: ignore[no-untyped-call]  # the client has no types
 
 
@@ -61,14 +55,14 @@ def test_parse_memory_rejects_invalid_text(text: str) -> None:
 
 
 def test_node_share_is_equal_and_reserves_memory_for_kubelet() -> None:
-    share = node_share(Capacity(millicores=2000, memory=8 * GIBIBYTE), 2)
-    assert share == Capacity(millicores=1000, memory=4 * GIBIBYTE - 100 * 2**20)
+    share = node_share(Capacity(millicores=2000, memory=8 * GIB), 2)
+    assert share == Capacity(millicores=1000, memory=4 * GIB - 100 * 2**20)
 
 
 def test_hosts_that_fit_is_limited_by_scarcer_resource() -> None:
-    node = Capacity(millicores=4000, memory=4 * GIBIBYTE)
-    assert hosts_that_fit(Capacity(millicores=1000, memory=GIBIBYTE), node) == 4
-    assert hosts_that_fit(Capacity(millicores=1000, memory=3 * GIBIBYTE), node) == 1
+    node = Capacity(millicores=4000, memory=4 * GIB)
+    assert hosts_that_fit(Capacity(millicores=1000, memory=GIB), node) == 4
+    assert hosts_that_fit(Capacity(millicores=1000, memory=3 * GIB), node) == 1
     assert hosts_that_fit(Capacity(millicores=5000, memory=1), node) == 0
 
 
@@ -80,14 +74,14 @@ def test_hosts_that_fit_is_limited_by_scarcer_resource() -> None:
 def test_first_that_does_not_fit_one_group_agrees_with_hosts_that_fit(
     num_nodes: int, num_hosts: int, millicores: int
 ) -> None:
-    node = Capacity(millicores=4000, memory=4 * GIBIBYTE)
+    node = Capacity(millicores=4000, memory=4 * GIB)
     group = PodGroup(count=num_hosts, per_pod=Capacity(millicores=millicores, memory=1))
     fits = num_hosts <= hosts_that_fit(group.per_pod, node) * num_nodes
     assert (first_that_does_not_fit([group], node, num_nodes) is None) == fits
 
 
 def test_first_that_does_not_fit_several_groups_share_nodes() -> None:
-    node = Capacity(millicores=1000, memory=4 * GIBIBYTE)
-    half = PodGroup(count=2, per_pod=Capacity(millicores=500, memory=GIBIBYTE))
+    node = Capacity(millicores=1000, memory=4 * GIB)
+    half = PodGroup(count=2, per_pod=Capacity(millicores=500, memory=GIB))
     assert first_that_does_not_fit([half, half], node, 2) is None
     assert first_that_does_not_fit([half, half, half], node, 2) == 2

@@ -1,4 +1,4 @@
-"""Quota that a platform needs, by the clouds' own names."""
+"""Quota that a platform needs, by the names that the clouds use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stack.config import parse
 
 
 def needed(platform: dict[str, Any]) -> dict[str, int]:
-    """Return the amount of each quota by its name."""
+    """Return the amount of each quota that a platform needs, by its name."""
     return {each.name: each.amount for each in parse({"platform": platform, "jobs": []}).cloud.quota()}
 
 
@@ -70,8 +70,6 @@ def test_quota_of_eks_stack_counts_vcpus() -> None:
 @pytest.mark.parametrize("name", [name for name, machine in GCE_MACHINES.items() if not machine.tpu_chips])
 def test_quota_exists_for_every_gce_type(name: str) -> None:
     pool = {"machine_type": name, "check_zones": False, "nodes": 1}
-    if name.startswith("c4"):
-        pool["disk_type"] = "hyperdisk-balanced"
     assert gke(pool)
 
 

@@ -1,12 +1,14 @@
-"""README.md: its stacks are as in the table, its smallest machine and job are enough, its folder is the cache."""
+"""Promises of README.md: its table of stacks, its smallest machine, its shortest job and its cache folder."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from infra.local.settings import cache_folder
 from infra.project import PROJECT_VARIABLE
@@ -16,7 +18,7 @@ from tests.unit.test_docs import PROJECT, SMALLEST
 
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 Job = tuple[str, str | None, int, str | None, int | None]
-"""Kind, recipe, hosts, accelerator and accelerators of each host of a job."""
+"""Kind, recipe, hosts, accelerator and accelerators per host of a job."""
 STACKS: dict[str, tuple[str, list[Job]]] = {
     "local": (
         "a convolutional network on 10,000 real handwritten digits, two hosts, DDP over gloo",
@@ -42,17 +44,17 @@ STACKS: dict[str, tuple[str, list[Job]]] = {
         ],
     ),
 }
-"""Stack -> its text in README.md, and its jobs."""
+"""Name of each stack -> its text in README.md, and its jobs."""
 
 
 @pytest.fixture(autouse=True)
 def smallest_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Simulate the machine that README.md requires."""
+    """Make the settings believe that this machine is the smallest that README.md allows."""
     monkeypatch.setattr(validation, "this_machine", lambda: SMALLEST)
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_stack_file_is_what_readme_says(name: str) -> None:
+def test_stack_file_has_the_jobs_of_readme(name: str) -> None:
     text, jobs = STACKS[name]
     assert re.search(rf"(?m)^\| `Pulumi\.{name}\.yaml` \| .* \| {re.escape(text)} \|$", README)
     config = load_file(PROJECT / f"Pulumi.{name}.yaml")
@@ -68,7 +70,16 @@ def test_stack_file_is_what_readme_says(name: str) -> None:
 
 
 def test_every_stack_file_is_in_readme() -> None:
-    assert sorted(re.findall(r"(?m)^\| `Pulumi\.([\w-]+)\.yaml` \|", README)) == sorted(STACKS)
+    words = ["git", "ls-files", "--", "Pulumi.*.yaml"]
+    files = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.split()
+    assert sorted(re.findall(r"(?m)^\| `(Pulumi\.[\w-]+\.yaml)` \|", README)) == sorted(files)
+    assert sorted(files) == sorted(f"Pulumi.{name}.yaml" for name in STACKS)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_stack_file_has_no_passphrase_salt(name: str) -> None:
+    # A salt fits the state of one checkout only. A killed `pulumi` can leave one.
+    assert "encryptionsalt" not in yaml.safe_load((PROJECT / f"Pulumi.{name}.yaml").read_text(encoding="utf-8"))
 
 
 def test_default_stack_is_valid_on_smallest_machine() -> None:

@@ -1,4 +1,4 @@
-"""Packages and data of a job: requirements file, layer over its image, folder or bucket, and their rules."""
+"""Packages and data of a job: rules of `requirements` and `data`, and the layer over the job's image."""
 
 from __future__ import annotations
 
@@ -32,8 +32,15 @@ from tests.problems import problems_of
 from tests.unit.stack_settings import CLUSTER, KUBECONFIG, error_lines, job
 from workloads.command import program
 from workloads.spec import JobSpec
-from workloads.user_files import DATA_PATH, HIDDEN_FOLDERS, MAX_REQUIREMENTS_BYTES, USER, DataSource, read_requirements
-from workloads.user_files import MAX_SCRIPT_BYTES as SCRIPT_BYTES
+from workloads.user_files import (
+    DATA_PATH,
+    HIDDEN_FOLDERS,
+    MAX_REQUIREMENTS_BYTES,
+    MAX_SCRIPT_BYTES,
+    USER,
+    DataSource,
+    read_requirements,
+)
 
 GKE = {"kind": "gke", "project": "some-project", "pools": [{"name": "cpu", "machine_type": "n2-standard-8"}]}
 PREBUILT = {**GKE, "image": {"prebuilt": f"example.com/a@sha256:{'1' * 64}"}}
@@ -58,7 +65,7 @@ def on(platform: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return {**job(**changes), "platform": platform}
 
 
-def test_requirements_of_every_platform_that_builds_images_are_accepted(project: Path) -> None:
+def test_requirements_on_platforms_that_build_images_are_accepted(project: Path) -> None:
     for platform in ({"kind": "local"}, GKE):
         config = parse(on(platform, requirements="requirements.txt"))
         layer = config.job_layers["digits"]
@@ -103,7 +110,7 @@ def test_requirements_file_that_cannot_be_installed_has_code(project: Path, text
         ("latin.txt", "requirements_not_utf8"),
     ],
 )
-def test_path_of_requirements_that_is_no_text_of_the_project_has_code(project: Path, path: str, code: str) -> None:
+def test_requirements_path_outside_project_or_not_text_has_code(project: Path, path: str, code: str) -> None:
     (project / "latin.txt").write_bytes(b"caf\xe9\n")
     with pytest.raises(Invalid) as caught:
         read_requirements(path, project)
@@ -111,10 +118,7 @@ def test_path_of_requirements_that_is_no_text_of_the_project_has_code(project: P
 
 
 def test_requirements_may_name_urls_versions_and_markers(project: Path) -> None:
-    text = (
-        "./\n".replace("./\n", "")
-        + "cowsay[all]>=6,<7; python_version > '3'\nmine @ https://example.com/m.whl\n-i https://example.com\n"
-    )
+    text = "cowsay[all]>=6,<7; python_version > '3'\nmine @ https://example.com/m.whl\n-i https://example.com\n"
     (project / "requirements.txt").write_text(text, encoding="utf-8")
     assert read_requirements("./requirements.txt", project) == text
 
@@ -132,7 +136,7 @@ def test_requirements_may_name_urls_versions_and_markers(project: Path) -> None:
         (on(ON_CLAIM), "not_built"),
     ],
 )
-def test_requirements_over_an_image_that_takes_no_packages_have_code(values: dict[str, Any], code: str) -> None:
+def test_requirements_with_an_image_that_cannot_get_packages_have_code(values: dict[str, Any], code: str) -> None:
     values["jobs"][0]["requirements"] = "requirements.txt"
     assert problems_of(values) == [(f"job.requirements.{code}", "jobs.0.requirements")]
 
@@ -154,7 +158,7 @@ def test_tag_of_an_image_with_packages_has_the_digest_of_the_file() -> None:
     assert one.startswith("trainyard.local/layer:trainer-")
     assert one.endswith(f"-{hashlib.sha256(first.requirements.encode()).hexdigest()[:12]}")
     assert one != two
-    assert one.rpartition("-")[0] == two.rpartition("-")[0], "the images below are equal"
+    assert one.rpartition("-")[0] == two.rpartition("-")[0], "both layers are over the same image"
 
 
 def test_build_context_of_packages_has_the_file_and_the_installer(tmp_path: Path) -> None:
@@ -173,11 +177,11 @@ def test_source_files_of_a_layer_are_in_a_folder_instead_of_the_state(
     layer = JobLayer(base="trainer", requirements="cowsay\n", files=files)
     inputs = layer_inputs(layer)
     assert "B = 1" not in str(inputs)
-    assert layer_inputs(layer) == inputs, "an equal folder stays"
+    assert layer_inputs(layer) == inputs, "an existing folder is used again"
     other = layer_inputs(JobLayer(base="trainer", files=(("train.py", ""),)))["files"]
     os.utime(inputs["files"], (0, 0))
     layer_inputs(JobLayer(base="trainer", files=(("train.py", ""),)))
-    assert [path.name for path in Path(other).parent.iterdir()] == [Path(other).name], "an unused folder goes"
+    assert [path.name for path in Path(other).parent.iterdir()] == [Path(other).name], "an old folder is removed"
     assert layer_inputs(layer) == inputs
     assert layer_of_inputs(inputs) == layer
     packages = JobLayer(base="trainer", requirements="cowsay\n")
@@ -189,7 +193,7 @@ def test_source_files_of_a_layer_are_in_a_folder_instead_of_the_state(
 def test_script_too_large_for_a_config_map_is_in_the_image(project: Path, platform: dict[str, Any]) -> None:
     (project / "requirements.txt").unlink()
     (project / "train.py").write_text("print(1)\n", encoding="utf-8")
-    (project / "big.json").write_text("1" * SCRIPT_BYTES, encoding="utf-8")
+    (project / "big.json").write_text("1" * MAX_SCRIPT_BYTES, encoding="utf-8")
     config = parse(on(platform, recipe=None, script="./train.py"))
     layer = config.job_layers["digits"]
     assert (layer.requirements, [path for path, _ in layer.files]) == ("", ["big.json", "train.py"])
@@ -199,12 +203,12 @@ def test_script_too_large_for_a_config_map_is_in_the_image(project: Path, platfo
 
 @pytest.mark.parametrize("platform", [ON_CLAIM, PREBUILT])
 @pytest.mark.parametrize(("names", "code"), [(["big.json"], "folder_too_large"), ([], "too_large")])
-def test_large_script_of_a_platform_that_builds_no_images_has_code(
+def test_large_script_on_a_platform_that_builds_no_images_has_code(
     project: Path, platform: dict[str, Any], names: list[str], code: str
 ) -> None:
-    (project / "train.py").write_text("#" if names else "#" * (SCRIPT_BYTES + 1), encoding="utf-8")
+    (project / "train.py").write_text("#" if names else "#" * (MAX_SCRIPT_BYTES + 1), encoding="utf-8")
     for name in names:
-        (project / name).write_text("1" * SCRIPT_BYTES, encoding="utf-8")
+        (project / name).write_text("1" * MAX_SCRIPT_BYTES, encoding="utf-8")
     values = on(platform, recipe=None, script="./train.py")
     assert problems_of(values) == [(f"job.script.{code}", "jobs.0.script")]
 
@@ -240,12 +244,10 @@ def test_conflict_in_the_provider_is_reported_without_a_traceback(monkeypatch: p
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
     monkeypatch.setattr(provider, "load_images", fail)
     properties = {"owner": "/a", "stack": "a", "name": "a", "nodes": 1.0, "port": 0.0, "images": []}
-    try:
+    with pytest.raises(RuntimeError) as caught:
         provider.NodeImagesProvider().create(properties)
-    except RuntimeError:
-        assert traceback.format_exc() == "RuntimeError: requirements: numpy: the file needs 1\n"
-    else:
-        pytest.fail("no error")
+    # `tracebacklimit` applies to the traceback that Python prints.
+    assert "".join(traceback.format_exception(caught.value)) == "RuntimeError: requirements: numpy: the file needs 1\n"
 
 
 @pytest.mark.parametrize("prefix", ["", "#7 1.203 ", "1.203 "])
@@ -276,7 +278,7 @@ def test_data_in_a_bucket_has_location(platform: dict[str, Any], data: str, loca
     assert data_source(config.cloud, config.jobs[0]) == DataSource(location=location)
 
 
-def test_data_on_this_machine_is_a_folder_of_the_project_or_any_other(project: Path, tmp_path: Path) -> None:
+def test_data_folder_on_this_machine_is_mounted(project: Path, tmp_path: Path) -> None:
     for data in ("data", "./data", str(tmp_path / "data")):
         config = parse(job(data=data))
         assert data_source(config.cloud, config.jobs[0]) == DataSource(location=DATA_PATH, folder=project / "data")
@@ -309,7 +311,7 @@ def test_data_that_the_user_of_pods_cannot_read_is_rejected(project: Path) -> No
     assert found == ([] if (project / "data").stat().st_uid == USER else [("job.data.data_unreadable", "jobs.0.data")])
 
 
-def test_folder_in_a_cloud_is_told_what_to_write() -> None:
+def test_data_folder_on_a_cloud_has_message_with_remedy() -> None:
     (line,) = error_lines(on(GKE, **IMAGENET, data="~/sets/flowers"))
     assert "copy it into the stack's bucket (docs/data.md) and write its path there, `data: flowers`" in line
 

@@ -1,4 +1,4 @@
-"""Conventions of the source: registries of clouds and kinds, codes of problems, make commands in messages."""
+"""Conventions of the source: registries of clouds and kinds, codes of problems, commands in messages."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from infra.hardware.ec2 import EC2_FAMILIES
+from infra.hardware.gce import GCE_FAMILIES
 from infra.make_command import make_command
 from infra.operator_releases import RELEASES
 from settings.problem import dotted, path_of
@@ -20,6 +22,12 @@ from workloads.kinds import DEFAULT, KINDS
 from workloads.spec import JobKind, JobSpec
 
 PROJECT = Path(__file__).resolve().parents[2]
+
+
+def source_files(*excluded: str) -> list[str]:
+    """Return the tracked Python files outside tests/, without those of the given pathspecs."""
+    words = ["git", "ls-files", "--", "*.py", ":!tests", *excluded]
+    return subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.split()
 
 
 def test_cloud_registry_has_every_platform_kind() -> None:
@@ -47,15 +55,14 @@ def test_settings_import_does_not_load_pulumi() -> None:
 
 
 def test_source_outside_stack_config_reads_no_pulumi_config() -> None:
-    folders = ("infra", "workloads", "commands", "setup")
-    files = [PROJECT / "__main__.py", *(path for folder in folders for path in (PROJECT / folder).rglob("*.py"))]
-    readers = [
-        path.relative_to(PROJECT).as_posix()
-        for path in files
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    # bench/handwritten is a program without Trainyard, to compare with.
+    readers = {
+        name
+        for name in source_files(":!bench/handwritten")
+        for node in ast.walk(ast.parse((PROJECT / name).read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute) and node.attr == "Config" and ast.unparse(node.value) == "pulumi"
-    ]
-    assert readers == []
+    }
+    assert readers == {"stack/config.py"}
 
 
 def test_kind_registry_has_every_job_kind() -> None:
@@ -71,14 +78,15 @@ def test_kind_registry_refers_to_existing_operators_and_keys() -> None:
         assert set(kind.own_keys) <= JobSpec.model_fields.keys()
 
 
-def test_kind_registry_resources_differ_in_kind() -> None:
-    """Commands find the job kind of an object by the object's kind alone."""
-    found = ["Job", *(kind.resource.kind for kind in KINDS.values() if kind.resource)]
-    assert len(found) == len(set(found)), f"two job kinds have resources of the same kind: {found}"
+def test_kind_registry_resources_differ() -> None:
+    """Commands find the job kind of an object by the version and kind of the API."""
+    resources = [kind.resource for kind in KINDS.values() if kind.resource]
+    found = [("batch/v1", "Job"), *((each.api_version, each.kind) for each in resources)]
+    assert len(found) == len(set(found)), f"two job kinds have the same resource: {found}"
 
 
-def lines_with_names(tree: ast.AST) -> Iterator[int]:
-    """Yield the lines that compare a value with a kind's name, or use it as a key of a table."""
+def lines_with_names(tree: ast.AST, names: Collection[str]) -> Iterator[int]:
+    """Yield the lines that compare a value with one of the names, or use it as a key of a table."""
     for node in ast.walk(tree):
         values: list[ast.expr | None] = []
         if isinstance(node, ast.Compare):
@@ -86,13 +94,22 @@ def lines_with_names(tree: ast.AST) -> Iterator[int]:
         elif isinstance(node, ast.Dict):
             values = list(node.keys)
         parts = [part for value in values if value for part in ast.walk(value)]
-        yield from (part.lineno for part in parts if isinstance(part, ast.Constant) and part.value in KINDS)
+        yield from (part.lineno for part in parts if isinstance(part, ast.Constant) and part.value in names)
 
 
-def test_source_outside_kinds_folder_compares_no_kind_name() -> None:
-    words = ["git", "ls-files", "--", "*.py", ":!tests", ":!workloads/kinds"]
-    files = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=True).stdout.split()
-    found = {name: list(lines_with_names(ast.parse((PROJECT / name).read_text(encoding="utf-8")))) for name in files}
+@pytest.mark.parametrize(
+    ("names", "without"),
+    [
+        (KINDS, ("workloads/kinds",)),
+        ({*GCE_FAMILIES, *EC2_FAMILIES}, ("infra/hardware", "infra/cost.py")),
+    ],
+    ids=["job kinds", "machine families"],
+)
+def test_source_outside_its_own_folder_compares_no_name(names: Collection[str], without: Sequence[str]) -> None:
+    found = {
+        name: list(lines_with_names(ast.parse((PROJECT / name).read_text(encoding="utf-8")), names))
+        for name in source_files(*(f":!{path}" for path in without))
+    }
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
@@ -100,11 +117,11 @@ CODE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+){2}")
 MAKERS = ("Problem", "_problem", "problem")
 """Names of the functions that create a problem with a code."""
 PART_MAKERS = ("Invalid", "HardwareError", "coded", "matched")
-"""Names of the functions that get the last part of a code."""
+"""Names of the functions that create a problem with only the last part of its code."""
 
 
 def first_texts(*makers: str) -> Iterator[str]:
-    """Yield the first text that each call of these functions in the source has."""
+    """Yield the first argument of each call of these functions in the source, if it is a string."""
     for file in (
         file
         for folder in ("infra", "settings", "stack", "workloads", "policy")
@@ -118,12 +135,14 @@ def first_texts(*makers: str) -> Iterator[str]:
 
 def test_problem_codes_are_unique_and_well_formed() -> None:
     found = [each for each in first_texts(*MAKERS) if "." in each and " " not in each]
+    assert found
     assert [each for each in found if not CODE.fullmatch(each)] == []
     assert sorted({each for each in found if found.count(each) > 1}) == []
 
 
 def test_invalid_value_codes_are_unique_and_well_formed() -> None:
     found = list(first_texts(*PART_MAKERS))
+    assert found
     assert [each for each in found if not re.fullmatch(r"[a-z][a-z0-9_]*", each)] == []
     assert sorted({each for each in found if found.count(each) > 1}) == []
 
@@ -134,7 +153,7 @@ def test_dotted_path_round_trips(text: str) -> None:
 
 
 STACK_COMMAND = re.compile(r"`make (up|down|logs|status|exec|tensorboard|shell)`")
-"""Commands of a stack that do not name one."""
+"""Commands that need a stack but do not name one."""
 
 
 @pytest.mark.parametrize(

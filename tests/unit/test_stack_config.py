@@ -1,4 +1,4 @@
-"""Reading of a stack's file: accepted settings, speed, and the command line's output."""
+"""Reading of a stack file: accepted and rejected content, and the output of `python -m stack.config`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from infra.local.cloud import LocalConfig
 from settings.problems import ConfigError
-from stack.config import StackConfig, load_file, main, parse, with_examples
+from stack.config import load_file, main, parse, with_examples
 from workloads.spec import example_jobs, example_names
 
 PROJECT = Path(__file__).parents[2]
@@ -20,31 +18,10 @@ GKE = {"kind": "gke", "project": "some-project"}
 
 
 def write(folder: Path, text: str) -> Path:
-    """Return a stack's file."""
+    """Write a stack file and return its path."""
     path = folder / "Pulumi.test.yaml"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def test_load_file_default_stack_has_two_nodes_and_digits() -> None:
-    config = load_file(PROJECT / "Pulumi.local.yaml")
-    assert isinstance(config.platform, LocalConfig)
-    assert config.platform.nodes == 2
-    (job,) = config.jobs
-    assert (job.name, job.hosts, job.processes_per_host) == ("digits", 2, 1)
-
-
-@pytest.mark.parametrize("path", sorted(PROJECT.glob("Pulumi.*.yaml")), ids=lambda path: path.name)
-def test_stack_file_of_repository_is_valid(path: Path) -> None:
-    settings = yaml.safe_load(path.read_text(encoding="utf-8"))["config"]
-    values = {key.partition(":")[2]: value for key, value in settings.items() if key.startswith("trainyard:")}
-    StackConfig.model_validate(values, strict=False)
-
-
-@pytest.mark.parametrize("path", sorted(PROJECT.glob("Pulumi.*.yaml")), ids=lambda path: path.name)
-def test_stack_file_of_repository_has_no_passphrase_salt(path: Path) -> None:
-    # A salt fits the state of one checkout only. A killed `pulumi` can leave one.
-    assert "encryptionsalt" not in yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def test_load_file_keys_without_namespace_are_accepted(tmp_path: Path) -> None:
@@ -108,27 +85,21 @@ def test_stack_config_command_reports_problems(tmp_path: Path) -> None:
     ],
 )
 def test_load_file_ignored_settings_are_rejected(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "Pulumi.strange.yaml"
-    file.write_text(text)
     with pytest.raises(ValueError, match=message):
-        load_file(file)
+        load_file(write(tmp_path, text))
 
 
 def test_load_file_numbers_as_text_are_accepted(tmp_path: Path) -> None:
-    """`pulumi config set trainyard:budget 30` writes them as text."""
-    file = tmp_path / "Pulumi.text.yaml"
-    text = 'config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: []\n  trainyard:budget: "30"\n'
-    file.write_text(text + '  trainyard:ttl_hours: "1.5"\n', encoding="utf-8")
-    config = load_file(file)
+    """`pulumi config set trainyard:budget 30` writes the number as text."""
+    config = load_file(write(tmp_path, "config: {platform: {kind: local}, jobs: [], budget: '30', ttl_hours: '1.5'}"))
     assert (config.budget, config.ttl_hours) == (30, 1.5)
 
 
 def test_load_file_duplicate_key_is_rejected(tmp_path: Path) -> None:
-    """YAML readers would silently use the last one."""
-    file = tmp_path / "Pulumi.twice.yaml"
-    file.write_text("config:\n  trainyard:jobs: []\n  trainyard:platform: {kind: local, nodes: 1, nodes: 2}\n")
+    """Most YAML readers silently use the last value."""
+    text = "config:\n  trainyard:jobs: []\n  trainyard:platform: {kind: local, nodes: 1, nodes: 2}\n"
     with pytest.raises(ValueError, match="lines 3 and 3"):
-        load_file(file)
+        load_file(write(tmp_path, text))
 
 
 def test_load_file_key_with_and_without_namespace_is_rejected(tmp_path: Path) -> None:
@@ -145,7 +116,7 @@ def test_main_folder_or_binary_file_is_rejected(tmp_path: Path, capsys: pytest.C
     assert text == "Pulumi.bytes.yaml: is not UTF-8 text; save it as UTF-8"
 
 
-def test_main_problem_of_job_variable_names_it(
+def test_main_problem_with_job_variable_has_its_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("JOB", "typo")
@@ -162,7 +133,7 @@ def test_load_file_secret_must_be_encrypted(tmp_path: Path) -> None:
         load_file(write(tmp_path, text.replace("{secure: v1:abc}", "abc")))
 
 
-def test_load_file_unused_secret_in_clear_is_rejected(tmp_path: Path) -> None:
+def test_load_file_unused_secret_in_plain_text_is_rejected(tmp_path: Path) -> None:
     text = "config: {platform: {kind: local}, jobs: [], 'secrets:wandb': hunter2, 'secrets:hub': {secure: v1:abc}}"
     with pytest.raises(ConfigError) as caught:
         load_file(write(tmp_path, text))
@@ -171,7 +142,7 @@ def test_load_file_unused_secret_in_clear_is_rejected(tmp_path: Path) -> None:
     assert load_file(write(tmp_path, text.replace("hunter2", "{secure: v1:def}"))).jobs == ()
 
 
-def test_load_file_provider_secret_in_clear_is_rejected(tmp_path: Path) -> None:
+def test_load_file_provider_secret_in_plain_text_is_rejected(tmp_path: Path) -> None:
     text = "config: {platform: {kind: local}, jobs: [], 'aws:region': us-west-2, 'gcp:credentials': hunter2}"
     with pytest.raises(ConfigError) as caught:
         load_file(write(tmp_path, text))

@@ -1,4 +1,4 @@
-"""A folder of this machine that recipe `language` cannot train on is rejected when a stack's settings are read."""
+"""Folders of this machine as data of recipe `language`: those with usable text are accepted, all others rejected."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ GOOD: dict[str, dict[str, str]] = {
     "lines": {"train/a.jsonl": f"\n{DOCUMENT}", "test/b/c.jsonl": DOCUMENT},
     "one of several has text": {"train/a.txt": "", "train/b.txt": "text", "train/c.md": "", "test/a.jsonl": DOCUMENT},
 }
-"""Folders with text: path of each file -> its content."""
+"""Folders with usable text, each as path of a file -> its content."""
 WRONG: dict[str, tuple[dict[str, str], str]] = {
     "nothing": ({}, "has no folder train; allowed are train/ and test/, each with *.txt, *.jsonl, *.parquet, *.npy"),
     "files without splits": ({"a.txt": "text"}, "has no folder train;"),
-    "a file train": ({"train": "text", "test/a.txt": "text"}, "has no folder train;"),
+    "a file named train": ({"train": "text", "test/a.txt": "text"}, "has no folder train;"),
     "no test": ({"train/a.txt": "text"}, "has no folder test;"),
     "other endings": ({"train/a.md": "text", "train/b.TXT": "text"}, "has no file of text in train;"),
     "empty files": (
@@ -42,16 +42,16 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         'has only empty files of text in train, such as "train/a.txt"; allowed are train/',
     ),
     "empty test": ({"train/a.txt": "text", "test/a.txt": ""}, "has only empty files of text in test, such as"),
-    "no JSON": (
+    "lines that are not JSON": (
         {"train/a.jsonl": "text", "test/a.txt": "text"},
         '"train/a.jsonl", line 1 is not a document; allowed is {"text": "..."} in each line; create the file again',
     ),
-    "no text in JSON": (
+    "JSON without text": (
         {"train/a.txt": "text", "test/a.jsonl": '\n{"content": "text"}\n'},
         '"test/a.jsonl", line 2 is not a document;',
     ),
 }
-"""Folders without usable text, each with a part of its error."""
+"""Folders without usable text, each with a part of its error line."""
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -81,7 +81,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_folder_with_text_is_accepted_as_by_the_trainer(name: str, project: Path) -> None:
+def test_folder_with_text_is_accepted_by_settings_and_trainer(name: str, project: Path) -> None:
     folder = write(project / "texts", GOOD[name])
     parse(on_folder())
     Texts(LanguageConfig(data_dir=str(folder)), ReaderRank())
@@ -96,7 +96,7 @@ def test_folder_without_usable_text_is_rejected_with_key_folder_and_remedy(name:
     assert message in line
 
 
-@pytest.mark.parametrize("name", [name for name in WRONG if name != "a file train"])
+@pytest.mark.parametrize("name", [name for name in WRONG if name != "a file named train"])
 def test_rejected_folder_is_rejected_by_the_trainer_too(name: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "texts", WRONG[name][0])
     with pytest.raises(DataError):
@@ -137,7 +137,7 @@ def test_only_first_files_and_first_lines_are_read(tmp_path: Path, monkeypatch: 
     check_texts(spec(), folder)
 
 
-def test_links_count_by_their_targets_and_no_pipe_is_opened(tmp_path: Path) -> None:
+def test_links_are_followed_and_pipes_are_skipped(tmp_path: Path) -> None:
     folder = write(tmp_path / "texts", {"test/a.txt": "text", "other/a.txt": "text"})
     (folder / "train").mkdir()
     os.mkfifo(folder / "train" / "b.jsonl")
@@ -148,5 +148,5 @@ def test_links_count_by_their_targets_and_no_pipe_is_opened(tmp_path: Path) -> N
     check_texts(spec(), folder)
 
 
-def test_endings_and_key_are_the_trainers() -> None:
+def test_endings_and_key_equal_those_of_trainer() -> None:
     assert (tuple(ENDINGS.values()), TEXT_KEY) == (TRAINER_ENDINGS, TRAINER_TEXT_KEY)

@@ -1,4 +1,4 @@
-"""Flags of jobs are validated by the table that the trainer generates. Errors contain a remedy."""
+"""Flags of jobs: the stack accepts and rejects the same values as the trainer's own parser."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ FLAG_TEXTS: dict[str, tuple[list[str], list[str]]] = {
     "warmup": (["0", "1"], ["-0.1", "1.1"]),
     "optimizer": (["adamw", "sgd"], ["lion"]),
 }
-"""Flag -> texts that are allowed, and texts that are not."""
-PAIRS = ("--no-fake-data", "--data-dir=/data", "--bucket=file:///bucket")
-"""Flags that other flags require."""
+"""Flag -> texts that are accepted, and texts that are rejected."""
+REQUIRED_FLAGS = ("--no-fake-data", "--data-dir=/data", "--bucket=file:///bucket")
+"""Flags that the flags of `FLAG_TEXTS` require."""
 
 
 @pytest.mark.parametrize("name", FLAG_TEXTS)
-def test_flag_texts_are_accepted_alike_by_stack_and_trainer(name: str) -> None:
+def test_stack_and_trainer_accept_the_same_flag_texts(name: str) -> None:
     right, wrong = FLAG_TEXTS[name]
     assert [text for text in right if flag_messages("imagenet", **{name: text})] == []
     assert [text for text in wrong if not flag_messages("imagenet", **{name: text})] == []
     for text in right:
-        parse(["imagenet", *PAIRS, f"--{name}={text}"] if text else ["imagenet", f"--{name}="])
+        parse(["imagenet", *REQUIRED_FLAGS, f"--{name}={text}"] if text else ["imagenet", f"--{name}="])
     for text in wrong:
         with pytest.raises(ConfigurationError, match=rf"{name} is|{name.replace('_', '-')}"):
-            parse(["imagenet", *PAIRS, f"--{name}={text}"])
+            parse(["imagenet", *REQUIRED_FLAGS, f"--{name}={text}"])
 
 
 def test_flag_data_dir_of_digits_is_local_folder() -> None:
@@ -107,7 +107,7 @@ def test_flag_number_as_text_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("name", ["warmup", "decay"])
-def test_share_of_steps_is_named_in_errors_of_stack_and_trainer(name: str) -> None:
+def test_share_above_one_is_rejected_by_stack_and_trainer(name: str) -> None:
     message = f"{name}: must be a number from 0 to 1, a share of the run's steps"
     assert flag_messages("digits", **{name: 500}) == [message]
     with pytest.raises(ConfigurationError, match="allowed is 0 to 1, a share of the run's steps"):
@@ -123,10 +123,10 @@ def test_share_of_steps_is_named_in_errors_of_stack_and_trainer(name: str) -> No
         ("shard:4", "must be sizes of the groups"),
     ],
 )
-def test_wrong_group_is_named(text: str, problem: str) -> None:
+def test_invalid_parallelism_has_message(text: str, problem: str) -> None:
     (message,) = flag_messages("language", parallelism=text)
     assert message.startswith(f"parallelism: {problem}")
 
 
-def test_groups_in_messages_are_the_trainers() -> None:
+def test_group_names_equal_those_of_trainer() -> None:
     assert set(GROUP_NAMES) == {field.name for field in fields(Parallelism)}

@@ -1,4 +1,4 @@
-"""Reading of a stack's YAML: values are accepted as written, or rejected in a line that shows no secret."""
+"""Reading of a stack's YAML: a value that YAML changes is rejected, in a line that shows no secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JOB = "name: a, recipe: digits, resources: {cpu: 1m, memory: 1Gi}, shared_memory
 
 
 def stack(folder: Path, keys: str, platform: str = "{kind: local}") -> StackConfig:
-    """Return the stack of a job with some more keys."""
+    """Return the stack with a job that has these further keys."""
     path = folder / "Pulumi.test.yaml"
     text = f"config:\n  trainyard:platform: {platform}\n  trainyard:jobs:\n  - {{{JOB}, {keys}}}\n"
     path.write_text(text, encoding="utf-8")
@@ -22,7 +22,7 @@ def stack(folder: Path, keys: str, platform: str = "{kind: local}") -> StackConf
 
 
 def error_line(folder: Path, keys: str, platform: str = "{kind: local}") -> str:
-    """Return the error line of the stack."""
+    """Return the error line of that stack."""
     with pytest.raises(ValueError, match=r"trainyard:|Pulumi\.test\.yaml: ") as caught:
         stack(folder, keys, platform)
     (line,) = str(caught.value).splitlines()
@@ -30,7 +30,7 @@ def error_line(folder: Path, keys: str, platform: str = "{kind: local}") -> str:
 
 
 def problem(folder: Path, keys: str, platform: str = "{kind: local}") -> tuple[str, str]:
-    """Return code and path of the stack's only problem."""
+    """Return code and path of the only problem of that stack."""
     with pytest.raises(ConfigError) as caught:
         stack(folder, keys, platform)
     (found,) = caught.value.problems
@@ -41,7 +41,7 @@ def problem(folder: Path, keys: str, platform: str = "{kind: local}") -> tuple[s
     "text",
     [
         *("3.10", "0022", "0x1F", "1_000", "12:30:45", "1.0e+5", ".nan", "2026-01-02"),
-        # PyYAML reads them as text, Pulumi as numbers and a date.
+        # PyYAML reads these as text, and Pulumi reads them as numbers and a date.
         *("8.0", "08", "1e3", "1e-5", "0o22", "2026-1-2"),
     ],
 )

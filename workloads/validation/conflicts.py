@@ -335,7 +335,7 @@ def _environment(spec: JobSpec) -> Iterator[Problem]:
 
 def _queue(spec: JobSpec) -> Iterator[Problem]:
     if spec.queue and not KINDS[spec.kind].is_queueable:
-        message = f"Kueue no longer supports jobs of kind {spec.kind}, so the job would start at once; remove it"
+        message = f"Kueue does not support jobs of kind {spec.kind}, so the job would start at once; remove it"
         yield Problem("job.queue.kind", ("queue",), message, spec.queue)
     elif spec.queue and spec.suspend:
         message = "Kueue suspends and resumes jobs in a queue; remove `suspend` or `queue`"

@@ -1,4 +1,4 @@
-"""Line breaks in long messages: only on a terminal, and only at blanks."""
+"""Text of messages: counted nouns, and line breaks only on a terminal and only at blanks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ import io
 
 import pytest
 
-from infra.wrapping import wrap, wrap_line
-
-
-class Terminal(io.StringIO):
-    """Output that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
+from settings.text import counted, wrap, wrap_line
+from tests.terminal import Terminal
 
 
 def test_wrap_breaks_only_at_blanks_and_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,3 +34,12 @@ def test_wrap_breaks_only_at_blanks_and_only_on_a_terminal(monkeypatch: pytest.M
 )
 def test_wrap_line_indents_the_rest_of_an_indented_line(line: str, expected: list[str]) -> None:
     assert wrap_line(line, 10) == expected
+
+
+@pytest.mark.parametrize(("number", "expected"), [(0, "0 hosts"), (1, "1 host"), (2, "2 hosts"), (1024, "1,024 hosts")])
+def test_counted_noun_agrees_with_its_number(number: int, expected: str) -> None:
+    assert counted(number, "host") == expected
+
+
+def test_counted_noun_has_the_given_plural() -> None:
+    assert [counted(each, "has", "have") for each in (1, 2)] == ["1 has", "2 have"]

@@ -1,10 +1,15 @@
-"""Line breaks in long sentences, between words, for a terminal."""
+"""Text for people: counted nouns, and line breaks of long sentences on a terminal."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
 from typing import IO
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun: `1 host`, `1,024 hosts`. `plural` is the noun's plural if it is not noun + `s`."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def wrap(text: str, out: IO[str]) -> str:

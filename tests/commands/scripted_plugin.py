@@ -1,4 +1,4 @@
-"""Plugin for tests that rejects, plans, warns and crashes as a file instructs. Arguments: that file, engine address."""
+"""Plugin for tests that rejects, plans, warns and crashes as a file instructs. Arguments: the file, engine address."""
 
 # ruff: noqa: ARG002 - the protocol gives every method a request and a context
 
@@ -18,7 +18,7 @@ from setup.plugin_process import serve
 from simulation.cloud.values import Unknown, from_wire
 
 
-class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
+class ScriptedPlugin(provider_pb2_grpc.ResourceProviderServicer):
     """Plugin that accepts everything and plans updates, except for the resource names in the file."""
 
     def __init__(self, commands: dict[str, Any], engine: engine_pb2_grpc.EngineStub) -> None:
@@ -28,7 +28,7 @@ class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(
         self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ConfigureResponse:
-        """Record the settings and environment for the test."""
+        """Write the settings and the environment to a file for the test."""
         seen = {"variables": dict(request.variables), "environment": dict(os.environ)}
         Path(self._commands["seen"]).write_text(json.dumps(seen), encoding="utf-8")
         if "warn" in self._commands:
@@ -37,7 +37,7 @@ class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
         """Reject a resource that the file names."""
-        wrong = self._commands.get("refuse", {}).get(request.name)
+        wrong = self._commands.get("reject", {}).get(request.name)
         failures = [provider_pb2.CheckFailure(property=wrong[0], reason=wrong[1])] if wrong else []
         return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
 
@@ -70,5 +70,5 @@ class PluginOnCommand(provider_pb2_grpc.ResourceProviderServicer):
 
 if __name__ == "__main__":
     stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(sys.argv[2]))
-    servicer = PluginOnCommand(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), stub)
+    servicer = ScriptedPlugin(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), stub)
     serve(lambda server: provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server))
