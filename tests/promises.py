@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,11 +16,13 @@ from tests.promise_rows import architecture, clouds, faults, guides, jobs, readm
 PROJECT = Path(__file__).resolve().parents[1]
 PAGE = PROJECT / "docs" / "promises.md"
 README = "README.md"
+MARKDOWN_LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 INTRODUCTION = """\
 # Promises
 
 Each row quotes a promise of a document and names the tests that fail if it breaks. `python -m tests.promises` generates
-this page from `tests/promise_rows/`. The tests of README.md are the core of `make test`.
+this page from `tests/promise_rows/`. A vertical bar separates the cells of a quoted table. The tests of README.md are
+the core of `make test`.
 
 The traps of GKE and EKS have their tests in a table of [clouds.md](clouds.md).
 """
@@ -62,8 +65,8 @@ CORE = (
     "tests/rehearsal/test_rehearsal.py::test_a_v4_32_slice_is_four_pods_of_four_chips",
     "tests/trainer/test_faults.py::test_randomly_killed_ranks_end_with_the_same_result[0]",
     "tests/trainer/test_language.py::test_two_ranks_have_the_losses_of_one",
-    "tests/trainer/test_launch.py::test_launcher_exit_code_is_the_first_failed_ranks",
-    "tests/trainer/test_restarts.py::test_killed_ranks_restart_while_all_launchers_stay[digits-2-kills0]",
+    "tests/trainer/test_launch.py::test_launcher_exits_with_the_code_of_the_first_failed_rank",
+    "tests/trainer/test_restarts.py::test_killed_ranks_restart_while_all_launchers_stay[digits-2]",
     "tests/trainer/test_training.py::test_killed_and_preempted_run_ends_with_the_same_result",
     "tests/trainer/test_training.py::test_ranks_evaluate_the_whole_test_set",
     "tests/trainer/test_training.py::test_two_ranks_equal_one_on_the_same_samples",
@@ -78,11 +81,16 @@ def core() -> frozenset[str]:
     return frozenset(test for promise in PROMISES if promise.document == README for test in promise.tests).union(CORE)
 
 
+def cell(sentence: str) -> str:
+    """Return a quotation as a cell of a table: links as their texts, because they are relative to another page."""
+    return MARKDOWN_LINK.sub(r"\1", sentence).replace("|", "\\|")
+
+
 def page() -> str:
     """Return the text of docs/promises.md."""
     parts = [INTRODUCTION]
     for document, promises in groupby(PROMISES, key=lambda promise: promise.document):
-        rows = [f"| {each.sentence} | {', '.join(f'`{test}`' for test in each.tests)} |" for each in promises]
+        rows = [f"| {cell(each.sentence)} | {', '.join(f'`{test}`' for test in each.tests)} |" for each in promises]
         parts.append("\n".join([f"## {document}", "", "| promise | test |", "|---|---|", *rows, ""]))
     return "\n".join(parts)
 

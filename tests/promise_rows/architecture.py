@@ -5,7 +5,8 @@ from __future__ import annotations
 ROWS = {
     "docs/architecture.md": (
         (
-            "This one creates nothing on the host, so a crash can leave nothing there",
+            "The first design put network namespaces with mounts and interfaces on the host. This one creates nothing "
+            "on the host, so a crash can leave nothing there",
             "tests/local/test_cluster.py::test_cluster_start_keeps_network_and_mounts_of_host",
             "tests/local/test_cluster.py::test_cluster_killed_restarts_with_its_data",
         ),
@@ -19,7 +20,8 @@ ROWS = {
             "tests/local/test_cluster.py::test_cluster_killed_program_restarts_and_pods_keep_running",
         ),
         (
-            "the next `pulumi up` treats the dead cluster as a change and starts it again with its data",
+            "If process 1 itself is killed, the next `pulumi up` treats the dead cluster as a change and starts it "
+            "again with its data.",
             "tests/local/test_cluster.py::test_cluster_killed_restarts_with_its_data",
         ),
         (
@@ -28,7 +30,8 @@ ROWS = {
             "tests/local/test_node_recovery.py::test_repair_step_for_node_state",
         ),
         (
-            "`make down` finds it without state, settings or the folder",
+            "These two determine its folder, lock, cgroup and the mark of its processes, so `make down` finds it "
+            "without state, settings or the folder.",
             "tests/unit/test_local_clusters.py::test_stop_without_folder_ends_processes",
             "tests/end_to_end/test_stacks.py::test_damaged_stack_recovers_and_others_are_unaffected",
         ),
@@ -38,11 +41,12 @@ ROWS = {
             "tests/local/test_cluster.py::test_cluster_with_fewer_nodes_keeps_data_and_removes_nodes",
         ),
         (
-            "a free one that the cluster keeps unless another program uses it",
+            "**One entry point**, a port on 127.0.0.1 (`api_proxy.py`): the one in the settings, or a free one that "
+            "the cluster keeps unless another program uses it.",
             "tests/unit/test_local_clusters.py::test_start_without_port_keeps_last_port_unless_in_use",
         ),
         (
-            "a port in use is an error at once",
+            "Its listening socket is opened on the host first, so a port in use is an error at once.",
             "tests/unit/test_local_clusters.py::test_port_of_another_cluster_is_rejected_with_stack_and_checkout",
             "tests/unit/test_local_clusters.py::test_port_of_another_program_is_rejected_with_command_to_find_it",
         ),
@@ -51,7 +55,8 @@ ROWS = {
             "tests/local/test_cluster.py::test_cluster_keys_are_private_and_anonymous_calls_rejected",
         ),
         (
-            "no packet to a pod or service address can leave it",
+            "The cluster's network namespace has no interface to the machine's network, so no packet to a pod or "
+            "service address can leave it.",
             "tests/local/test_cluster.py::test_cluster_network_has_no_way_out",
         ),
         (
@@ -59,7 +64,8 @@ ROWS = {
             "tests/local/test_images.py::test_clone_store_links_layers_and_copies_databases",
         ),
         (
-            "an edit of the trainer writes its small layer, not the five gigabytes of libraries below it",
+            "With buildah only the layers that nodes lack are written and transferred: an edit of the trainer writes "
+            "its small layer, not the five gigabytes of libraries below it.",
             "tests/setup/test_images.py::test_archive_omits_layers_that_nodes_have",
             "tests/local/test_images.py::test_import_without_forgotten_layer_uses_unpacked_copy",
         ),
@@ -68,11 +74,12 @@ ROWS = {
             "tests/local/test_cluster.py::test_cluster_two_nodes_share_cpus_equally",
         ),
         (
-            "`make up` destroys the stack's resources in the state and starts a new cluster",
+            "If the data is deleted, `make up` destroys the stack's resources in the state and starts a new cluster",
             "tests/end_to_end/test_stacks.py::test_damaged_stack_recovers_and_others_are_unaffected",
         ),
         (
-            "`pulumi up` stops and refers to `make up`",
+            "The engine cannot replace the cluster ([pulumi#14650](https://github.com/pulumi/pulumi/issues/14650)), "
+            "so `pulumi up` stops and refers to `make up`.",
             "tests/unit/test_local_clusters.py::test_provider_lost_data_or_moved_checkout_names_remedy",
         ),
         (
@@ -91,7 +98,8 @@ ROWS = {
             "tests/unit/test_local_clusters.py::test_engine_check_without_pulumi_raises",
         ),
         (
-            "Each has a quick check and an action that can be repeated after any interruption.",
+            "`setup/steps.py` is a list of steps. Each has a quick check and an action that can be repeated after any "
+            "interruption.",
             "tests/setup/test_progress.py::test_run_steps_skips_finished_steps",
             "tests/setup/test_progress.py::test_run_steps_continues_after_a_failure",
         ),
@@ -100,6 +108,7 @@ ROWS = {
             "tests/setup/test_progress.py::test_failed_step_lets_the_concurrent_one_finish_and_starts_no_other",
         ),
         (
+            "Set-up downloads Kubernetes, etcd, CoreDNS, containerd and runc from their projects' releases, and "
             "builds them only if a host does not answer",
             "tests/setup/test_steps.py::test_unreleased_programs_are_built_and_reported_once",
             "tests/setup/test_releases.py::test_install_replaces_builds_with_released_programs",
@@ -120,16 +129,17 @@ ROWS = {
             "tests/setup/test_kubernetes_plugin.py::test_plugin_of_the_user_takes_precedence",
         ),
         (
-            "set-up downloads the official release by its checksum",
+            "If it answers, set-up downloads the official release by its checksum",
             "tests/setup/test_pulumi_cli.py::test_release_with_another_digest_is_rejected",
         ),
         (
-            "checks that the three are equal",
+            "`tests/setup/test_kubernetes_plugin.py` checks that the three are equal.",
             "tests/setup/test_kubernetes_plugin.py::test_plugin_version_equals_the_python_package",
             "tests/setup/test_kubernetes_plugin.py::test_go_module_is_the_commit_of_the_plugin_version",
         ),
         (
-            "with links to the user's other plugins",
+            "The built plugin is therefore in a Pulumi home of the checkout, `.trainyard/pulumi-home`, with links to "
+            "the user's other plugins.",
             "tests/setup/test_kubernetes_plugin.py::test_home_of_the_checkout_has_other_plugins_of_the_user",
         ),
         (
@@ -141,7 +151,8 @@ ROWS = {
             "tests/unit/test_job_rules.py::test_job_conflict_has_code_and_path",
         ),
         (
-            "A test sends every golden manifest to a real API server",
+            "A test sends every golden manifest to a real API server with the operators' CRDs, which accepts each "
+            "without a warning.",
             "tests/local/test_admission.py::test_api_server_accepts_golden_manifests",
         ),
         (
@@ -150,7 +161,7 @@ ROWS = {
             "tests/components/test_training_job.py::test_operator_job_is_replaced_on_change",
         ),
         (
-            "A TrainJob has its own TrainingRuntime, which gets a new name at each change:",
+            "A TrainJob has its own TrainingRuntime, which gets a new name at each change",
             "tests/components/test_training_job.py::test_train_job_runtime_is_replaced_before_deletion",
         ),
         (
@@ -162,8 +173,7 @@ ROWS = {
         (
             "An `up` does not wait for training, but the replacement of a job waits for the end of the old one.",
             "tests/components/test_training_job.py::test_job_update_does_not_wait_for_completion",
-            "tests/plugins/test_lifecycle.py"
-            "::test_job_that_is_ready_when_created_is_deleted_before_its_replacement_is_created",
+            "tests/plugins/test_lifecycle.py::test_job_that_is_ready_when_created_is_deleted_before_its_replacement_is_created",
         ),
         (
             "An edit changes the pod template and so replaces the job",
@@ -175,17 +185,20 @@ ROWS = {
             "tests/components/test_platforms.py::test_program_has_same_outputs_on_every_platform",
         ),
         (
-            "They check inputs against tables of facts from the providers' source",
+            "Only the providers are Trainyard's, first on PATH for that run. They check inputs against tables of "
+            "facts from the providers' source",
             "tests/rehearsal/test_facts.py::test_check_rejects_what_the_real_provider_rejects",
         ),
         (
-            "This also excludes a stack whose name has the same beginning.",
+            "`make verify-empty` identifies the stack's resources by this label, then by their network, then by the "
+            "names that the program gives for the settings (`commands/cloud_inventory.py`). This also excludes a "
+            "stack whose name has the same beginning.",
             "tests/commands/test_verify_empty.py"
             "::test_verify_reports_each_leak_but_no_resource_of_a_stack_with_longer_name",
         ),
         (
-            "finds them by the same label and their `Name`. It finds resources without tags by the resources that they "
-            "connect.",
+            "AWS alone knows the ids of resources from a dead update. `commands/cloud_inventory.py` finds them by the "
+            "same label and their `Name`. It finds resources without tags by the resources that they connect.",
             "tests/rehearsal/test_recovery.py::test_find_in_cloud_finds_a_resource_by_its_tags",
             "tests/rehearsal/test_recovery.py::test_find_in_cloud_finds_a_resource_without_tags_by_its_parts",
         ),

@@ -30,12 +30,12 @@ ROWS = {
             "tests/unit/test_requirements_and_data.py::test_tag_of_an_image_with_packages_has_the_digest_of_the_file",
         ),
         (
-            "More, up to 50 MB, become a layer of the job's image",
+            "Up to 900 kB are sent without an image build. More, up to 50 MB, become a layer of the job's image",
             "tests/end_to_end/test_own_project.py::test_job_of_a_project_gets_its_packages_and_data_on_each_host",
             "tests/unit/test_requirements_and_data.py::test_script_too_large_for_a_config_map_is_in_the_image",
         ),
         (
-            "`up` stops and reports the package with both versions",
+            "If the file needs another version, `up` stops and reports the package with both versions",
             "tests/end_to_end/test_own_project.py::test_job_of_a_project_gets_its_packages_and_data_on_each_host",
             "tests/unit/test_requirements_and_data.py::test_conflict_with_the_image_names_package_and_both_versions",
         ),
@@ -50,8 +50,7 @@ ROWS = {
         ),
         (
             "An existing cluster (`kubeconfig`) and a stack with `image.prebuilt` build no image.",
-            "tests/unit/test_requirements_and_data.py"
-            "::test_requirements_with_an_image_that_cannot_get_packages_have_code",
+            "tests/unit/test_requirements_and_data.py::test_requirements_with_an_image_that_cannot_get_packages_have_code",
         ),
         (
             "`trainyard init` adds `requirements: requirements.txt` if the folder has that file.",
@@ -63,7 +62,7 @@ ROWS = {
             "tests/unit/test_command.py::test_host_command_script_runs_under_launcher_of_its_image",
         ),
         (
-            "nodes of platform `local` cannot pull from a registry",
+            "This needs an existing cluster or a cloud, because nodes of platform `local` cannot pull from a registry.",
             "tests/local/test_cluster.py::test_cluster_image_pull_from_registry_fails_fast",
         ),
         (
@@ -85,14 +84,14 @@ ROWS = {
             "tests/trainer/test_script_restarts.py::test_killed_ranks_of_a_script_restart_on_all_hosts",
         ),
         (
-            "stores it encrypted in the stack's file. The job contains only its name.",
+            "Pulumi asks for the value and stores it encrypted in the stack's file. The job contains only its name.",
             "tests/rehearsal/test_canary.py::test_settings_and_preview_have_no_secret",
             "tests/rehearsal/test_canary.py::test_pod_refers_to_the_secret",
         ),
     ),
     "docs/config.md": (
         (
-            "checks a file; `make up` and `pulumi up` check it first",
+            "`python -m stack.config Pulumi.<stack>.yaml` checks a file; `make up` and `pulumi up` check it first.",
             "tests/unit/test_stack_config.py::test_stack_config_command_reports_problems",
             "tests/end_to_end/test_local_stack.py::test_up_with_invalid_setting_changes_nothing",
             "tests/components/test_program.py::test_program_invalid_settings_are_rejected_together",
@@ -103,16 +102,17 @@ ROWS = {
             "tests/unit/test_setting_rules.py::test_unknown_key_suggests_intended_key",
         ),
         (
-            "An entry of `trainyard:jobs` is a job, or the name of one of the",
+            "An entry of `trainyard:jobs` is a job, or the name of one of the [examples](recipes/README.md).",
             "tests/unit/test_stack_config.py::test_jobs_may_be_names_of_examples",
         ),
         (
-            "`make preview` fails if the cost is higher or an item has no price",
+            "Maximum cost in US dollars an hour; `make preview` fails if the cost is higher or an item has no price.",
             "tests/commands/test_report.py::test_report_cost_above_budget_fails",
             "tests/unit/test_cost.py::test_over_budget_rejects_higher_and_unknown_prices",
         ),
         (
-            "until the scheduled workflow `destroy` destroys the stack; by default never",
+            "Hours after the first `make up` until the scheduled workflow `destroy` destroys the stack; by default "
+            "never.",
             "tests/commands/test_ttl.py::test_is_expired_only_after_ttl_and_never_without_one",
         ),
         (
@@ -120,15 +120,17 @@ ROWS = {
             "tests/local/test_cluster.py::test_cluster_two_nodes_share_cpus_equally",
         ),
         (
-            "by default a free port, which the cluster keeps",
+            "Port of the API server on 127.0.0.1; by default a free port, which the cluster keeps.",
             "tests/unit/test_local_clusters.py::test_start_without_port_keeps_last_port_unless_in_use",
         ),
         (
-            "`false` uses an existing namespace and keeps its labels and other objects",
+            "Create the namespace, and delete it with all its objects when the stack is destroyed; `false` uses an "
+            "existing namespace and keeps its labels and other objects.",
             "tests/components/test_program.py::test_program_existing_namespace_is_not_created",
         ),
         (
-            "`present` uses the operators of the cluster",
+            "`install` installs the operators that the jobs need, at Trainyard's versions (docs/operators.md). "
+            "`present` uses the operators of the cluster.",
             "tests/components/test_program.py::test_program_present_operators_are_not_installed",
         ),
         (
@@ -142,29 +144,31 @@ ROWS = {
             "tests/unit/test_gke_rules.py::test_gke_valid_settings_are_accepted",
         ),
         (
-            "Cloud KMS key that additionally encrypts Kubernetes Secrets",
+            "`secrets_key` | string | none | Cloud KMS key that additionally encrypts Kubernetes Secrets",
             "tests/components/test_gke.py::test_gke_secrets_are_encrypted_with_given_key",
         ),
         (
-            "by default the API server has no public address, and clients use its DNS name with IAM",
+            "Address ranges with access to the API server's public address; by default the API server has no public "
+            "address, and clients use its DNS name with IAM.",
             "tests/components/test_gke.py::test_gke_api_server_is_limited_to_dns_endpoint_or_authorized_networks",
         ),
         (
-            "Id of the only AWS account that the stack may change",
+            "Id of the only AWS account that the stack may change; by default the account of the credentials.",
             "tests/components/test_eks.py::test_eks_account_limits_provider",
         ),
         (
-            "an existing cluster upgrades one minor version at a time",
+            "Minor version of Kubernetes of the control plane and all nodes; an existing cluster upgrades one minor "
+            "version at a time.",
             "tests/unit/test_eks_rules.py::test_update_problems_of_unsupported_change_have_code_and_path",
             "tests/unit/test_eks_rules.py::test_update_problems_of_supported_change_are_empty",
         ),
         (
-            "by default there is no public endpoint",
+            "Address ranges with access to the API server from outside the VPC; by default there is no public endpoint",
             "tests/components/test_eks.py::test_eks_control_plane_is_private_encrypted_and_logged",
             "tests/components/test_eks.py::test_eks_public_endpoint_is_limited_to_authorized_networks",
         ),
         (
-            "jobs can access only objects with this prefix",
+            "Prefix of the jobs' objects; jobs can access only objects with this prefix.",
             "tests/components/test_eks.py::test_eks_job_role_is_limited_to_bucket_prefix",
         ),
         (
@@ -173,11 +177,12 @@ ROWS = {
             "tests/components/test_training_job.py::test_job_backoff_limit_is_restarts_times_hosts",
         ),
         (
-            "`batch_size: 64` becomes `--batch-size=64`, `amp: true` becomes `--amp`",
+            "Flags of the trainer: `batch_size: 64` becomes `--batch-size=64`, `amp: true` becomes `--amp`",
             "tests/unit/test_command.py::test_host_command_flags_become_arguments",
         ),
         (
-            "reads the secret that `pulumi config set --secret secrets:wandb` stored",
+            "Environment variables with secret values: `WANDB_API_KEY: wandb` reads the secret that `pulumi config "
+            "set --secret secrets:wandb` stored.",
             "tests/unit/test_stack_config.py::test_load_file_secret_must_be_encrypted",
             "tests/components/test_training_job.py::test_job_secrets_are_only_in_its_secret",
         ),
@@ -187,37 +192,41 @@ ROWS = {
             "tests/trainer/test_network_check.py::test_good_links_are_printed_and_training_runs",
         ),
         (
-            "Creates the job without starting it, or stops its hosts",
+            "`suspend` | boolean | `false` | Creates the job without starting it, or stops its hosts",
             "tests/components/test_training_job.py::test_job_queue_deadline_and_suspension_apply_to_every_kind",
         ),
         (
-            "Starts the hosts idle, for training by hand.",
+            "`interactive` | boolean | `false` | Starts the hosts idle, for training by hand.",
             "tests/unit/test_command.py::test_idle_command_waits_until_sigterm",
             "tests/components/test_training_job.py::test_interactive_job_differs_in_arguments_only",
         ),
         (
             "The flags of each recipe.",
             "tests/unit/test_trainer_flags.py::test_stack_and_trainer_accept_the_same_flag_texts",
-            "tests/trainer/test_config.py::test_command_line_is_frozen",
+            "tests/trainer/test_config.py::test_flags_equal_the_recorded_table",
         ),
     ),
     "docs/extending.md": (
         (
-            "Facts have no defaults",
+            "Facts have no defaults, so mypy and the import of the module fail if one is missing.",
             "tests/unit/test_hardware_tables.py::test_hardware_table_row_has_no_defaults",
         ),
         (
-            "compares the two",
+            "Add the class's instance to `KINDS` (`workloads/kinds/__init__.py`) and its name to `JobKind` "
+            "(`workloads/spec.py`), both at the same position; `tests/unit/test_source_conventions.py` compares the "
+            "two.",
             "tests/unit/test_source_conventions.py::test_kind_registry_has_every_job_kind",
         ),
         (
-            "each with a fixture that satisfies it and one that breaks it",
+            "Add rules for its types to `policy/catalogue.py`, each with a fixture that satisfies it and one that "
+            "breaks it.",
             "tests/policy/test_rules.py::test_policy_rules_all_have_fixtures",
         ),
     ),
     "docs/tour.md": (
         (
-            "checks credentials, budget and quota, shows what it creates and what that costs an hour, a day and a",
+            "**`make up STACK=mine`** checks credentials, budget and quota, shows what it creates and what that costs "
+            "an hour, a day and a month, and asks.",
             "tests/commands/test_price_question.py::test_ask_shows_plan_price_and_quota_before_the_question",
             "tests/commands/test_price_question.py::test_check_account_of_an_unusable_account_is_an_error",
         ),
@@ -227,13 +236,14 @@ ROWS = {
             "tests/components/test_training_job.py::test_user_script_is_mounted_in_every_pod",
         ),
         (
-            "first reports the problems of the settings, each with the allowed values and the remedy",
+            "`make preview STACK=mine` first reports the problems of the settings, each with the allowed values and "
+            "the remedy.",
             "tests/commands/test_pull_requests.py::test_preview_invalid_topology_is_rejected_with_path",
             "tests/unit/test_setting_rules.py::test_invalid_setting_has_message",
         ),
         (
-            "shows the resources, the price per hour, the quota to request, the broken policy rules and your job's "
-            "command",
+            "`make preview STACK=mine` shows the resources, the price per hour, the quota to request, the broken "
+            "policy rules and your job's command.",
             "tests/commands/test_pull_requests.py::test_report_grown_pool_shows_update_quota_and_cost",
             "tests/commands/test_pull_requests.py::test_report_added_job_shows_command_of_only_that_job",
         ),
@@ -243,25 +253,27 @@ ROWS = {
             "tests/unit/test_cost.py::test_cost_estimate_names_unpriced_machines",
         ),
         (
-            "fails the preview of a stack that costs more than 20 $ an hour",
+            "`trainyard:budget: 20` fails the preview of a stack that costs more than 20 $ an hour.",
             "tests/commands/test_report.py::test_report_cost_above_budget_fails",
         ),
         (
-            "every pod must find a node, and `destroy` must leave nothing",
+            "`make rehearse STACK=mine` creates, runs and destroys the stack in a simulated cloud: every pod must "
+            "find a node, and `destroy` must leave nothing.",
             "tests/rehearsal/test_rehearsal.py::test_pod_that_no_node_fits_fails_the_rehearsal",
             "tests/rehearsal/test_report.py::test_report_with_leftovers_does_not_pass",
         ),
         (
-            "ends the jobs, destroys the other resources and prints the bucket that is kept",
+            "**`make down STACK=mine`** ends the jobs, destroys the other resources and prints the bucket that is kept",
             "tests/commands/test_down.py::test_down_ends_jobs_first_and_prints_kept_bucket",
         ),
         (
-            "writes a receipt to `.trainyard/receipts/`, and fails if there are any",
+            "`make verify-empty STACK=mine` lists leftovers through the cloud's own API, writes a receipt to "
+            "`.trainyard/receipts/`, and fails if there are any.",
             "tests/commands/test_verify_empty.py::test_verify_empty_writes_receipt_below_state_folder",
             "tests/commands/test_verify_empty.py::test_verify_empty_leaked_router_fails",
         ),
         (
-            "the scheduled workflow destroys a forgotten stack",
+            "With `trainyard:ttl_hours: 8` the scheduled workflow destroys a forgotten stack.",
             "tests/commands/test_ttl.py::test_is_expired_only_after_ttl_and_never_without_one",
             "tests/commands/test_ttl.py::test_first_up_is_the_first_success_after_the_last_destroy",
         ),
@@ -285,8 +297,8 @@ ROWS = {
             "tests/trainer/test_stores.py::test_run_in_a_bucket_saves_resumes_and_cleans_up",
         ),
         (
-            "| network check | `/opt/trainyard/trainer/links.py`, `/opt/trainyard/trainer/network_check.py` | "
-            "`/opt/trainyard/network_check.py` |",
+            "network check | `/opt/trainyard/trainer/links.py`, `/opt/trainyard/trainer/network_check.py` | "
+            "`/opt/trainyard/network_check.py`",
             "tests/unit/test_image_rules.py::test_python_files_and_data_folders_of_images",
         ),
         (
@@ -308,7 +320,7 @@ ROWS = {
     ),
     "docs/versions.md": (
         (
-            "Each part that Trainyard pins, generated from the pins",
+            "Each part that Trainyard pins, generated from the pins by `python -m docs.references`.",
             "tests/unit/test_docs.py::test_generated_page_is_current[versions.md]",
             "tests/unit/test_docs.py::test_versions_page_lists_python_packages",
             "tests/unit/test_docs.py::test_versions_page_lists_go_programs",

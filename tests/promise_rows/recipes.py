@@ -13,7 +13,7 @@ FRAMEWORKS = "tests/trainer/test_frameworks.py"
 ROWS = {
     "docs/recipes/README.md": (
         (
-            "runs it instead of the stack's jobs",
+            "`make up JOB=NAME` runs it instead of the stack's jobs",
             "tests/unit/test_stack_config.py::test_jobs_may_be_names_of_examples",
         ),
         (
@@ -25,7 +25,8 @@ ROWS = {
     "docs/recipes/digits-jobset.md": (("Two hosts train as a JobSet.", f"{EVERY_RANK}[digits-jobset]"),),
     "docs/recipes/digits-ray.md": (
         (
-            "the operator recreates it, and all ranks continue from the last checkpoint",
+            "Delete a host's pod while it trains: the operator recreates it, and all ranks continue from the last "
+            "checkpoint.",
             "tests/end_to_end/test_ray_job.py::test_digits_ray_with_a_lost_pod_trains_to_the_end[worker]",
         ),
     ),
@@ -34,7 +35,8 @@ ROWS = {
     ),
     "docs/recipes/elastic-lightning.md": (
         (
-            "the others form a new group within seconds and continue from the last checkpoint, at the same sample",
+            "When a host is killed during an epoch, the others form a new group within seconds and continue from the "
+            "last checkpoint, at the same sample.",
             "tests/trainer/test_lightning.py::test_remaining_hosts_continue_and_accept_a_returning_host",
             "tests/trainer/test_lightning.py::test_another_number_of_ranks_takes_the_rest_of_the_epoch",
             f"{ELASTIC}::test_lightning_continues_without_host_and_readmits_it",
@@ -44,7 +46,8 @@ ROWS = {
             "tests/trainer/test_lightning.py::test_remaining_hosts_continue_and_accept_a_returning_host",
         ),
         (
-            "the job also survives the loss of host 0",
+            "With `rendezvous: etcd`, it is in an etcd that belongs to the job, and the job also survives the loss of "
+            "host 0",
             f"{ELASTIC}::test_lightning_with_etcd_continues_without_host_0",
         ),
         (
@@ -60,14 +63,15 @@ ROWS = {
     ),
     "docs/recipes/deepspeed.md": (
         (
-            "with one more argument: DeepSpeed's configuration.",
+            "This job runs the script of [hf-trainer](hf-trainer.md) with one more argument: DeepSpeed's "
+            "configuration.",
             f"{FRAMEWORKS}::test_framework_trains_on_two_ranks_and_saves_the_model[deepspeed]",
             f"{OTHER_TRAINER}[deepspeed]",
         ),
     ),
     "docs/recipes/hf-trainer.md": (
         (
-            "the script continues from the newest complete checkpoint",
+            "When a rank or a host is lost, the script continues from the newest complete checkpoint.",
             f"{FRAMEWORKS}::test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses",
         ),
         (
@@ -84,7 +88,7 @@ ROWS = {
     ),
     "docs/recipes/interactive.md": (
         (
-            "open a shell on each host",
+            "`make exec RANK=0` and `make exec RANK=1` open a shell on each host.",
             f"{EXAMPLES}::test_example_interactive_hosts_train_by_hand",
         ),
     ),
@@ -99,7 +103,7 @@ ROWS = {
             "tests/trainer/test_xla.py::test_sharded_language_model_has_losses_norms_and_sample_of_one_process",
         ),
         (
-            "13 of its 95 GiB by the estimate",
+            "A chip needs 13 of its 95 GiB by the estimate.",
             "tests/unit/test_language_rules.py::test_example_fits_a_v5p_slice_by_the_estimate",
         ),
     ),
@@ -115,7 +119,7 @@ ROWS = {
     ),
     "docs/recipes/mnist-xla-ddp.md": (
         (
-            "all average their gradients",
+            "Each process has its own model, and all average their gradients.",
             f"{EXAMPLES}::test_example_mnist_xla_ddp_averages_gradients",
             "tests/trainer/test_xla.py::test_replicas_average_their_gradients",
         ),
@@ -123,7 +127,9 @@ ROWS = {
     "docs/recipes/mxnet-horovod.md": (
         ("Each worker prints its loss, rate and accuracy after every epoch.", f"{MXNET}[mxnet-horovod]"),
     ),
-    "docs/recipes/mxnet-ps.md": (("An MXJob with a scheduler, one parameter server", f"{MXNET}[mxnet-ps]"),),
+    "docs/recipes/mxnet-ps.md": (
+        ("An MXJob with a scheduler, one parameter server and two workers.", f"{MXNET}[mxnet-ps]"),
+    ),
     "docs/recipes/nccl-check.md": (
         (
             "It prints the bandwidth of each link, one way, in gigabits per second.",
@@ -136,21 +142,27 @@ ROWS = {
         ),
     ),
     "docs/recipes/pytorch-gloo.md": (
-        ("runs one Master and two Workers, which train on handwritten digits over gloo", f"{EVERY_RANK}[pytorch-gloo]"),
+        (
+            "Kubeflow's training-operator runs one Master and two Workers, which train on handwritten digits over "
+            "gloo.",
+            f"{EVERY_RANK}[pytorch-gloo]",
+        ),
     ),
     "docs/recipes/resnet-fake.md": (
         ("Every rank prints step, loss, its rate, and the rate of all ranks.", f"{EVERY_RANK}[resnet-fake]"),
     ),
     "docs/recipes/s3-data.md": (
         (
-            "each image is read once per epoch, with any number of ranks and also after a restart",
+            "Each rank reads its own share, and each image is read once per epoch, with any number of ranks and also "
+            "after a restart.",
             "tests/trainer/test_bucket_images.py::test_bucket_images_are_read_once_an_epoch",
             f"{EXAMPLES}::test_example_s3_data_reads_each_sample_once_per_epoch",
         ),
     ),
     "docs/recipes/tf-horovod.md": (
         (
-            "Rank 0 prints the images per second of both.",
+            "A launcher runs `mpirun` on two workers, which train a ResNet-50 on generated images. Horovod averages "
+            "their gradients over MPI. Rank 0 prints the images per second of both.",
             f"{EXAMPLES}::test_example_tf_horovod_averages_gradients",
         ),
     ),
@@ -161,7 +173,8 @@ ROWS = {
             f"{EXAMPLES}::test_example_wandb_writes_runs_and_keeps_key_secret",
         ),
         (
-            "Pulumi stores it encrypted, and the cluster in a Secret that only the job's pods read",
+            "Store the API key once per stack. Pulumi stores it encrypted, and the cluster in a Secret that only the "
+            "job's pods read",
             "tests/components/test_program.py::test_program_secret_is_only_in_secret_of_job",
             f"{EXAMPLES}::test_example_wandb_writes_runs_and_keeps_key_secret",
         ),

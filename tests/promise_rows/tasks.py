@@ -27,14 +27,14 @@ ROWS = {
             "::test_dashboard_with_an_open_page_ends_when_its_last_stack_is_gone",
         ),
         (
-            "steps that were repeated after a restart, and the time until the processes ran again",
+            "lost | steps that were repeated after a restart, and the time until the processes ran again",
             "tests/commands/test_run_times.py"
             "::test_restart_loses_steps_after_the_checkpoint_and_the_time_until_it_runs",
         ),
     ),
     "docs/data.md": (
         (
-            "each node mounts the folder itself, read-only",
+            "`data: ./my-images` needs no copy: each node mounts the folder itself, read-only.",
             "tests/end_to_end/test_own_project.py::test_job_of_a_project_gets_its_packages_and_data_on_each_host",
         ),
         (
@@ -42,7 +42,7 @@ ROWS = {
             "tests/end_to_end/test_local_stack.py::test_up_writes_metrics_and_checkpoints_to_bucket",
         ),
         (
-            "reading the settings rejects a folder without texts in `train/` or `test/`",
+            "For recipe `language`, reading the settings rejects a folder without texts in `train/` or `test/`",
             "tests/unit/test_text_folder.py::test_folder_without_usable_text_is_rejected_with_key_folder_and_remedy",
         ),
         (
@@ -50,7 +50,7 @@ ROWS = {
             "tests/unit/test_requirements_and_data.py::test_recipe_gets_its_data_as_flags",
         ),
         (
-            "a path such as `./my-images` is an error",
+            "Their nodes cannot mount a folder of this machine, so a path such as `./my-images` is an error.",
             "tests/unit/test_requirements_and_data.py::test_data_that_pods_cannot_reach_has_code",
         ),
         (
@@ -68,7 +68,8 @@ ROWS = {
             "tests/unit/test_eks_rules.py::test_eks_up_problems_reject_documentation_ranges",
         ),
         (
-            "shows the plan with its price, and asks before it creates anything in the cloud",
+            "`make up` checks the credentials and the quota, shows the plan with its price, and asks before it "
+            "creates anything in the cloud.",
             "tests/commands/test_price_question.py::test_ask_shows_plan_price_and_quota_before_the_question",
             "tests/commands/test_price_question.py::test_ask_without_a_yes_stops_before_the_update",
         ),
@@ -79,7 +80,8 @@ ROWS = {
             "tests/setup/test_disk.py::test_files_of_an_interrupted_set_up_reduce_the_need",
         ),
         (
-            "`make doctor` shows how much.",
+            "After Ctrl-C, `make up` continues and needs less, because existing files count; `make doctor` shows how "
+            "much.",
             "tests/setup/test_disk.py::test_doctor_reports_the_need_and_the_steps_of_set_up",
         ),
         (
@@ -93,7 +95,8 @@ ROWS = {
             "tests/commands/test_screen.py::test_screen_readable_shows_rank_0_with_main_fields_and_errors_of_others",
         ),
         (
-            "shows all output of Pulumi, the lines of all ranks with all fields",
+            "`make up VERBOSE=1` or `trainyard up --verbose` shows all output of Pulumi, the lines of all ranks with "
+            "all fields",
             "tests/commands/test_screen.py::test_screen_all_shows_every_rank_of_many_with_all_fields",
             "tests/commands/test_up.py::test_print_outputs_prints_one_line_each_without_empty_values",
         ),
@@ -114,20 +117,22 @@ ROWS = {
     ),
     "docs/gke.md": (
         (
-            "shows the plan with its price, and asks before it creates anything in the cloud",
+            "`make up` checks the credentials and the quota, shows the plan with its price, and asks before it "
+            "creates anything in the cloud.",
             "tests/commands/test_price_question.py::test_ask_shows_plan_price_and_quota_before_the_question",
             "tests/commands/test_price_question.py::test_ask_without_a_yes_stops_before_the_update",
         ),
     ),
     "docs/hardware.md": (
         (
-            "The machines with GPUs and TPUs that Trainyard knows, generated from `infra/hardware`",
+            "The machines with GPUs and TPUs that Trainyard knows, generated from `infra/hardware` and "
+            "`infra/cost.py` by `python -m docs.references`.",
             "tests/unit/test_docs.py::test_generated_page_is_current[hardware.md]",
         ),
     ),
     "docs/profile.md": (
         (
-            "then records the optimizer steps 10 to 15 of each rank",
+            "`make up` then records the optimizer steps 10 to 15 of each rank.",
             "tests/trainer/test_faults.py::test_profile_contains_requested_steps",
         ),
         (
@@ -137,16 +142,17 @@ ROWS = {
     ),
     "docs/results.md": (
         (
-            "copies the newest checkpoint, the metrics and the run record out of the bucket",
+            "`make fetch JOB=digits TO=results` copies the newest checkpoint, the metrics and the run record out of "
+            "the bucket.",
             "tests/commands/test_bucket.py::test_copy_results_copies_newest_checkpoint_and_metrics",
         ),
         (
-            "writes one HTML page next to the run record",
+            "`make report JOB=digits` writes one HTML page next to the run record",
             "tests/commands/test_report_of_job.py::test_page_shows_result_attempts_price_and_settings",
             "tests/commands/test_report_of_job.py::test_default_file_is_next_to_the_run_record_on_this_machine",
         ),
         (
-            "The page loads nothing from a",
+            "The page loads nothing from a network",
             "tests/commands/test_report_of_job.py::test_page_is_well_formed_and_loads_nothing",
         ),
         (
@@ -160,7 +166,7 @@ ROWS = {
             "tests/commands/test_jobs.py::test_stop_saves_and_ends_the_pods_until_the_job_is_resumed",
         ),
         (
-            "which asks before it deletes the checkpoints",
+            "`make rerun JOB=digits FRESH=1`, which asks before it deletes the checkpoints",
             "tests/commands/test_jobs.py::test_rerun_question_names_what_is_lost",
         ),
     ),
@@ -172,7 +178,7 @@ ROWS = {
     ),
     "docs/wandb.md": (
         (
-            "training continues and the run stays in the bucket",
+            "If the service does not answer or rejects the key, training continues and the run stays in the bucket.",
             "tests/trainer/test_faults.py::test_wandb_does_not_delay_training",
             "tests/trainer/test_records.py::test_wandb_without_key_is_kept_in_the_folder",
         ),

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from tests.promise_rows.trainer_faults import FAULT_ROWS
+
 ROWS = {
     "docs/trainer.md": (
         (
-            "trains on two ranks (the launcher has torchrun's flags)",
+            "`python -m trainer.launch --nproc-per-node=2 -m trainer RECIPE --flags` trains on two ranks (the "
+            "launcher has torchrun's flags).",
             "tests/trainer/test_training.py::test_two_hosts_learn",
             "tests/trainer/test_launch.py::test_flags_that_torchrun_rejects_are_bad_configuration",
         ),
         (
-            "lists every flag with its default",
+            "`python -m trainer RECIPE --help` lists every flag with its default.",
             "tests/trainer/test_config.py::test_help_describes_every_setting",
         ),
         (
-            "any classifier of torchvision or timm (`--arch`)",
+            "`imagenet` | any classifier of torchvision or timm (`--arch`)",
             "tests/trainer/test_training.py::test_models_of_both_libraries_train_on_generated_images",
         ),
         (
@@ -24,18 +27,19 @@ ROWS = {
         (
             "A token attends to earlier tokens of its own document only.",
             "tests/trainer/test_decoder.py::test_documents_of_a_sample_do_not_see_each_other",
-            "tests/trainer/test_decoder.py::test_token_depends_on_earlier_tokens_alone",
+            "tests/trainer/test_decoder.py::test_token_depends_only_on_earlier_tokens",
         ),
         (
             "The gradient is clipped to `--clip-norm`.",
             "tests/trainer/test_decoder.py::test_clipping_returns_the_norm_and_shortens_long_gradients",
         ),
         (
-            "Reading a stack's settings checks both.",
+            "`tensor` must divide the heads, the heads of keys and values, `--hidden`, `--context` and "
+            "`--vocabulary`. Reading a stack's settings checks both.",
             "tests/unit/test_language_rules.py::test_language_flags_that_break_a_rule_are_rejected",
         ),
         (
-            "Any number and grouping of ranks can resume from it.",
+            "Checkpoints of a sharded model have the same format. Any number and grouping of ranks can resume from it.",
             "tests/trainer/test_sharding.py::test_checkpoints_are_resumed_by_other_groups_of_ranks",
         ),
         (
@@ -44,34 +48,38 @@ ROWS = {
             "tests/trainer/test_sharding.py::test_groups_of_ranks_have_the_losses_of_one_process",
         ),
         (
-            "a resumed run reads them there",
+            "With `--tokenizer=bpe` rank 0 learns pairs of bytes from the first 256 MiB of the training texts, as "
+            "many as `--vocabulary`, and saves them as `checkpoints/JOB/tokenizer.json`; a resumed run reads them "
+            "there.",
             "tests/trainer/test_coder.py::test_resumed_run_keeps_the_learnt_tokens",
         ),
         (
-            "The gradients are the same to the bit.",
-            "tests/trainer/test_decoder.py::test_activation_checkpointing_computes_the_same_again",
+            "`selective` keeps the results of matrix products and attention, and computes the rest again. The "
+            "gradients are the same to the bit.",
+            "tests/trainer/test_decoder.py::test_activation_checkpointing_gives_equal_gradients",
         ),
         (
-            "Weights, gradients, checkpoints and exports keep their types",
+            "Weights, gradients, checkpoints and exports keep their types, so a run can resume with or without float8.",
             "tests/trainer/test_float8.py::test_export_has_plain_weights_that_run_without_float8",
             "tests/trainer/test_float8.py::test_checkpoint_is_resumed_without_float8",
         ),
         (
-            "a run checks its own GPU (78)",
+            "Reading a stack's settings checks all of these, and a run checks its own GPU (78).",
             "tests/trainer/test_float8.py::test_device_without_float8_is_rejected",
             "tests/unit/test_language_rules.py::test_float8_is_rejected_on_hardware_without_it",
         ),
         (
-            "in Hugging Face's format for LlamaForCausalLM",
+            "`python -m trainer export --checkpoint FOLDER --to FOLDER` writes a checkpoint, or the newest one of a "
+            "job, in Hugging Face's format for LlamaForCausalLM, in 32 or 16 bits (`--dtype`).",
             "tests/trainer/test_export.py::test_transformers_gives_the_same_logits",
-            "tests/trainer/test_export.py::test_weights_come_back_exactly_from_several_files",
+            "tests/trainer/test_export.py::test_weights_loaded_from_several_files_equal_the_written_ones",
         ),
         (
-            "each rank reads the rows that it needs",
+            "`--init-from` starts a run from such a folder: each rank reads the rows that it needs.",
             "tests/trainer/test_export.py::test_exported_run_has_the_loss_of_its_evaluation",
         ),
         (
-            "trains only them",
+            "`--lora-rank` adds adapters to all linear layers of the blocks and trains only them",
             "tests/trainer/test_export.py::test_adapters_are_trained_saved_and_merged",
         ),
         (
@@ -80,67 +88,77 @@ ROWS = {
         ),
         (
             "A preempted run ends the text early.",
-            "tests/trainer/test_preemption.py::test_preempted_run_writes_no_more_text",
+            "tests/trainer/test_preemption.py::test_preempted_run_stops_generating_text",
         ),
         (
-            "so a killed run that resumes has a line of each step",
+            "On a disk, the lines of a step are written before its checkpoint, so a killed run that resumes has a "
+            "line of each step.",
             "tests/trainer/test_records.py::test_save_waits_for_the_lines_of_its_steps",
             "tests/trainer/test_language.py::test_killed_run_resumes_to_the_bit",
         ),
-        ("training is complete", "tests/trainer/test_training.py::test_two_hosts_learn"),
+        ("0 | training is complete", "tests/trainer/test_training.py::test_two_hosts_learn"),
         (
-            "out of memory although earlier steps had enough",
+            "1 | out of memory although earlier steps had enough, or a defect of the trainer, with its traceback",
             "tests/trainer/test_faults.py::test_memory_that_runs_out_after_the_first_steps_ends_run",
             "tests/trainer/test_cpu.py::test_translate_errors_after_first_step_allows_a_restart",
+            "tests/trainer/test_faults.py::test_defect_ends_run_with_its_traceback",
         ),
         (
-            "diverged: the loss or a weight is not finite",
+            "65 | diverged: the loss or a weight is not finite",
             "tests/trainer/test_training.py::test_loss_that_is_not_finite_ends_training",
             "tests/trainer/test_training.py::test_weights_that_are_not_finite_are_not_saved",
         ),
         (
-            "data or checkpoints missing or broken",
+            "66 | data or checkpoints missing or broken",
             "tests/trainer/test_training.py::test_missing_digits_end_run",
             "tests/trainer/test_checkpoint.py::test_resume_with_only_broken_checkpoints_raises",
         ),
         (
-            "hang: a rank did not answer within `--process-group-timeout`",
+            "70 | hang: a rank did not answer within `--process-group-timeout`",
             "tests/trainer/test_watchdog.py::test_sleeping_rank_makes_all_ranks_print_stacks_and_exit",
         ),
         (
-            "a host was lost or preempted, and the job has no restarts left",
+            "71 | a host was lost or preempted, and the job has no restarts left",
             "tests/trainer/test_script_restarts.py::test_lost_host_without_remaining_restarts_ends_job",
         ),
         (
-            "disk or bucket full, read-only or failing",
+            "74 | disk or bucket full, read-only or failing",
             "tests/trainer/test_faults.py::test_full_disk_ends_run_with_its_path",
             "tests/trainer/test_faults.py::test_disk_filled_by_events_ends_run",
             "tests/trainer/test_faults.py::test_read_only_disk_ends_run",
         ),
         (
-            "this rank was preempted (SIGTERM, Ctrl-C), and saved its current step if there was one; or another rank "
-            "is gone",
+            "75 | this rank was preempted (SIGTERM, Ctrl-C), and saved its current step if there was one; or another "
+            "rank is gone",
             "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
             "tests/trainer/test_preemption.py::test_ctrl_c_saves_like_sigterm",
         ),
         (
-            "an invalid flag, such as a batch that never fits into memory, two conflicting flags",
+            "78 | an invalid flag, such as a batch that never fits into memory, two conflicting flags, or a later run "
+            "of the same job",
             "tests/trainer/test_config.py::test_invalid_flag_ends_process_with_its_exit_code",
             "tests/trainer/test_cpu.py::test_batch_beyond_memory_ends_run_with_one_line",
+            "tests/trainer/test_run_lease.py::test_newer_of_two_runs_continues",
         ),
         (
-            "`trainer.launch` exits with the code of the rank that failed first",
-            "tests/trainer/test_launch.py::test_launcher_exit_code_is_the_first_failed_ranks",
-            "tests/trainer/test_preemption.py::test_launcher_exit_code_is_that_of_the_killed_rank",
+            "`trainer.launch` exits with the code of the rank that failed first; ranks that lose another rank then "
+            "exit with 75.",
+            "tests/trainer/test_launch.py::test_launcher_exits_with_the_code_of_the_first_failed_rank",
+            "tests/trainer/test_preemption.py::test_launcher_exits_with_the_code_of_the_killed_rank",
         ),
-        ("247 is SIGKILL", "tests/trainer/test_restarts.py::test_rank_killed_beyond_restarts_ends_job"),
+        (
+            "If a launcher that restarts ranks has no restart left, it reports a rank that died by a signal as 256 "
+            "minus the signal's number: 247 is SIGKILL.",
+            "tests/trainer/test_restarts.py::test_rank_killed_beyond_restarts_ends_job",
+        ),
         (
             "`--bucket` is a URL: `file:///...`, `gs://...` or `s3://...`",
             "tests/trainer/test_stores.py::test_run_in_a_bucket_saves_resumes_and_cleans_up",
-            "tests/trainer/test_training.py::test_metrics_are_written_for_tools",
+            "tests/trainer/test_training.py::test_metrics_and_curves_are_written_to_the_bucket",
         ),
         (
-            "The folder in the bucket is the job's name: at most 255 bytes",
+            "The folder in the bucket is the job's name: at most 255 bytes, without `/\\*?[]#%` and `::`, without a "
+            "leading `.`, without a space at either end, and not `checkpoints` or `profiles`.",
             "tests/trainer/test_config.py::test_invalid_flags_are_rejected_with_allowed_values",
         ),
         (
@@ -148,36 +166,43 @@ ROWS = {
             "tests/trainer/test_config.py::test_invalid_flags_are_rejected_with_allowed_values",
         ),
         (
-            "If a bucket answers 429 or 503, slowly, or incompletely, the client retries for seconds",
+            "If a bucket answers 429 or 503, slowly, or incompletely, the client retries for seconds, and then the "
+            "trainer retries.",
             "tests/trainer/test_stores.py::test_store_with_temporary_failures_loses_nothing",
+            "tests/trainer/test_stores.py::test_silent_bucket_is_not_retried",
         ),
         (
             "A bucket that keeps failing, or without write permission, ends the run (74).",
             "tests/trainer/test_stores.py::test_store_with_permanent_failure_ends_run",
         ),
         (
-            "and is not retried",
-            "tests/trainer/test_stores.py::test_silent_bucket_is_not_asked_again",
+            "A bucket that never answers blocks the client for three minutes and is not retried.",
+            "tests/trainer/test_stores.py::test_silent_bucket_is_not_retried",
         ),
         (
-            "`checkpoint.json`, which is written last and completes it",
+            "`checkpoints/JOB/step-000000100/` | `rank-N-XXXXXXXX.tensors`, each rank's share under a new name for "
+            "each save, and `checkpoint.json`, which is written last and completes it",
             "tests/trainer/test_run_lease.py::test_save_that_loses_the_lease_is_not_sealed",
             "tests/trainer/test_checkpoint.py::test_process_killed_during_save_leaves_complete_checkpoint",
             "tests/trainer/test_faults.py::test_ranks_killed_inside_saves_end_with_the_same_result",
         ),
         (
-            "every event as a line of JSON, with NaN and infinity as null",
-            "tests/trainer/test_training.py::test_metrics_are_written_for_tools",
+            "`JOB/metrics/rank-N.jsonl` | every event as a line of JSON, with NaN and infinity as null",
+            "tests/trainer/test_training.py::test_metrics_and_curves_are_written_to_the_bucket",
             "tests/trainer/test_records.py::test_number_that_is_not_finite_becomes_null",
         ),
-        ("curves of rank 0", "tests/trainer/test_training.py::test_metrics_are_written_for_tools"),
         (
-            "which `wandb sync` can upload later if there was no network or no key",
+            "`JOB/tensorboard/` | curves of rank 0",
+            "tests/trainer/test_training.py::test_metrics_and_curves_are_written_to_the_bucket",
+        ),
+        (
+            "`JOB/wandb/` | with `--wandb`: the run, which `wandb sync` can upload later if there was no network or "
+            "no key",
             "tests/trainer/test_faults.py::test_wandb_does_not_delay_training",
             "tests/trainer/test_records.py::test_wandb_without_key_is_kept_in_the_folder",
         ),
         (
-            "a trace of torch.profiler for",
+            "`profiles/JOB/rank-N/` | with `--profile-steps=10-15`: a trace of torch.profiler",
             "tests/trainer/test_faults.py::test_profile_contains_requested_steps",
         ),
         (
@@ -190,7 +215,7 @@ ROWS = {
             "tests/trainer/test_faults.py::test_profile_outside_of_run_prints_warning",
         ),
         (
-            "writes checkpoints in the background while training continues",
+            "`torch.distributed.checkpoint` writes checkpoints in the background while training continues.",
             "tests/trainer/test_checkpoint.py::test_save_in_background_allows_training_to_continue",
         ),
         (
@@ -231,11 +256,13 @@ ROWS = {
             "tests/trainer/test_stores.py::test_bucket_checkpoints_are_kept_by_number_and_age",
         ),
         (
-            "a checkpoint that was damaged meanwhile does not count",
-            "tests/trainer/test_checkpoint_history.py::test_retention_checkpoint_damaged_after_resume_is_not_counted",
+            "Each save reads the manifests and file sizes again, so a checkpoint that was damaged meanwhile does not "
+            "count.",
+            "tests/trainer/test_checkpoint.py::test_retention_does_not_count_damaged_checkpoint",
         ),
         (
-            "its old files stay until the new manifest is written",
+            "If a step is saved again, for example at the end of an epoch, its old files stay until the new manifest "
+            "is written.",
             "tests/trainer/test_checkpoint.py::test_save_of_same_step_keeps_old_checkpoint_until_sealed",
         ),
         (
@@ -243,7 +270,8 @@ ROWS = {
             "tests/trainer/test_checkpoint_places.py::test_tensor_file_on_another_disk_prevents_the_seal",
         ),
         (
-            "the launchers of all hosts restart the job's ranks together, each in its own pod",
+            "With `--max-restarts` and a static rendezvous, as in an `indexed-job`, the launchers of all hosts "
+            "restart the job's ranks together, each in its own pod",
             "tests/trainer/test_restarts.py::test_killed_ranks_restart_while_all_launchers_stay",
             "tests/end_to_end/test_local_stack.py::test_killed_rank_restarts_in_place_and_resumes",
         ),
@@ -257,7 +285,7 @@ ROWS = {
             "tests/trainer/test_restarts.py::test_launchers_wait_for_a_lost_host",
         ),
         (
-            "unless the host was preempted (SIGTERM) and could notify the others",
+            "This counts as a restart, unless the host was preempted (SIGTERM) and could notify the others.",
             "tests/trainer/test_rounds.py::test_preempted_host_costs_no_restart",
             "tests/trainer/test_restarts.py::test_preempted_host_costs_no_restart",
         ),
@@ -280,7 +308,8 @@ ROWS = {
             "tests/trainer/test_run_lease.py::test_newer_of_two_runs_continues",
         ),
         (
-            "A run that finds another name there before a save changes nothing and exits (78).",
+            "At its start a run writes its name into `owner`. A run that finds another name there before a save "
+            "changes nothing and exits (78).",
             "tests/trainer/test_run_lease.py::test_run_without_lease_saves_nothing",
             "tests/trainer/test_run_lease.py::test_newer_of_two_runs_continues",
         ),
@@ -289,7 +318,8 @@ ROWS = {
             "tests/trainer/test_training.py::test_killed_and_preempted_run_ends_with_the_same_result",
         ),
         (
-            "every rank prints the stacks of all its threads and exits with 70",
+            "If a rank makes no progress for `--process-group-timeout` seconds (at least five minutes until its first "
+            "step), every rank prints the stacks of all its threads and exits with 70.",
             "tests/trainer/test_watchdog.py::test_sleeping_rank_makes_all_ranks_print_stacks_and_exit",
         ),
         (
@@ -298,26 +328,30 @@ ROWS = {
             "tests/trainer/test_watchdog.py::test_stopped_process_is_reported",
         ),
         (
-            "An event `straggler` reports a rank",
+            "An event `straggler` reports a rank whose own part of the steps takes 1.5 times the median of the "
+            "others' in three windows of at least five seconds.",
             "tests/trainer/test_watchdog.py::test_stragglers_report_rank_that_stays_slow",
             "tests/trainer/test_watchdog.py::test_rank_that_is_three_times_as_slow_is_reported",
-            "tests/trainer/test_watchdog.py::test_run_without_faults_raises_no_alarm",
+            "tests/trainer/test_watchdog.py::test_run_without_faults_reports_no_straggler",
         ),
         (
-            "samples per second: of this rank since the last event; of all ranks since the start",
+            "`rate`, `global_rate` | samples per second: of this rank since the last event; of all ranks since the "
+            "start",
             "tests/trainer/test_training.py::test_every_rank_reports_itself_and_its_rate",
         ),
         (
-            "percent of the steps' time that the rank's device waited for data",
+            "`data_wait` | percent of the steps' time that the rank's device waited for data",
             "tests/trainer/test_step_log.py::test_step_time_is_split_into_data_wait_and_useful_time",
             "tests/trainer/test_step_log.py::test_device_with_work_left_does_not_wait_for_data",
         ),
         (
-            "missing if shapes alone do not determine the model's operations",
+            "`teraflops`, `mfu` | 10^12 operations per second (missing if shapes alone do not determine the model's "
+            "operations)",
             "tests/trainer/test_step_log.py::test_flops_of_value_dependent_model_are_none",
         ),
         (
-            "(percent of samples whose class is among the model's first five) of the whole test set",
+            "`test` events have the `accuracy` and `top5` (percent of samples whose class is among the model's first "
+            "five) of the whole test set",
             "tests/trainer/test_evaluation.py::test_scores_ignore_samples_without_class",
             "tests/trainer/test_training.py::test_ranks_evaluate_the_whole_test_set",
         ),
@@ -326,7 +360,7 @@ ROWS = {
             "tests/trainer/test_training.py::test_different_data_on_another_host_is_rejected",
         ),
         (
-            "is a folder, on a disk or in a bucket (`gs://`, `s3://`), in one of these layouts",
+            "`--data-dir` is a folder, on a disk or in a bucket (`gs://`, `s3://`), in one of these layouts",
             "tests/trainer/test_images.py::test_layouts_give_the_same_images",
             "tests/trainer/test_bucket_images.py::test_bucket_layouts_give_the_same_images_as_a_disk",
         ),
@@ -336,7 +370,8 @@ ROWS = {
             "tests/trainer/test_image_folders.py::test_links_to_classes_and_images_are_followed",
         ),
         (
-            "A warning counts hidden files",
+            "A warning counts hidden files (whose name, or a folder's above, begins with a dot) and files whose "
+            "suffixes are not those of images.",
             "tests/trainer/test_image_folders.py::test_files_that_are_not_images_are_counted",
             "tests/trainer/test_image_folders.py::test_hidden_files_are_neither_classes_nor_images",
         ),
@@ -357,20 +392,23 @@ ROWS = {
         ),
         (
             "A tenth of the disk stays free; if less is free, 99 % of the free space stays free.",
-            "tests/trainer/test_image_cache.py::test_cache_on_full_disk_must_be_small",
+            "tests/trainer/test_image_cache.py::test_cache_on_nearly_full_disk_may_use_a_hundredth_of_the_free_space",
         ),
         (
             "Images that cannot be decoded are skipped and counted, and the first ten are listed.",
             "tests/trainer/test_images.py::test_broken_images_are_counted_and_reported",
+            "tests/trainer/test_images.py::test_first_ten_broken_images_are_listed",
             "tests/trainer/test_images.py::test_data_set_of_mostly_broken_images_is_rejected",
         ),
         (
-            "It also rejects models that do not output one score per class",
+            "It also rejects models that do not output one score per class (detection, segmentation, optical flow, "
+            "video, quantized), and an `--image-size` that a fixed-size model does not support.",
             "tests/trainer/test_models.py::test_model_that_is_not_a_classifier_is_rejected",
             "tests/trainer/test_models.py::test_image_size_that_a_model_rejects_is_bad_configuration",
         ),
         (
-            "timm's models are built for the requested size",
+            "torchvision's `vit_*` and timm's models are built for the requested size, `inception_v3` and `googlenet` "
+            "without their auxiliary losses.",
             "tests/trainer/test_models.py::test_models_accept_the_image_size_and_give_one_score_per_class",
         ),
         (
@@ -378,7 +416,7 @@ ROWS = {
             "tests/trainer/test_bucket_images.py::test_bucket_images_on_two_ranks_equal_disk_images",
         ),
         (
-            "one rank reads each shard once at the start",
+            "To find the samples of a bucket's shards, one rank reads each shard once at the start.",
             "tests/trainer/test_bucket_images.py::test_bucket_shards_are_each_listed_by_one_rank",
         ),
         (
@@ -391,11 +429,12 @@ ROWS = {
             "tests/trainer/test_evaluation.py::test_evaluation_does_not_count_unreadable_image",
         ),
         (
-            "lists the image's Python packages",
+            "`/opt/trainyard/sbom.cdx.json` lists the image's Python packages with their versions",
             "tests/end_to_end/test_examples.py::test_example_interactive_hosts_train_by_hand",
         ),
         (
-            "In a user's image without them, such a run ends with 78.",
+            "`--compile` needs Debian's `g++` and Python's headers, which are included: torch compiles its kernels "
+            "with them, also for a GPU. In a user's image without them, such a run ends with 78.",
             "tests/trainer/test_training.py::test_compile_without_compiler_is_rejected",
         ),
         (
@@ -403,109 +442,15 @@ ROWS = {
             "tests/trainer/test_gpu.py::test_trainer_torch_has_kernels_for_every_gpu_that_runs_it",
         ),
         (
-            "Stacks build it for jobs on V100s",
+            "The build argument `TORCH=-cuda12` builds the image with torch 2.10 on CUDA 12.8 "
+            "(`trainer/requirements-cuda12.txt`), for V100s and older drivers. Stacks build it for jobs on V100s",
             "tests/components/test_gke.py::test_gke_job_on_v100_runs_cuda12_image",
         ),
         (
             "the digits recipe reaches 98.5 %",
             "tests/trainer/test_training.py::test_digits_recipe_with_defaults_reaches_documented_accuracy",
         ),
-        (
-            "final weights identical to the bit to those of an undisturbed run with the same seed",
-            "tests/trainer/test_faults.py::test_randomly_killed_ranks_end_with_the_same_result",
-        ),
-        (
-            "each start resumes the newest complete checkpoint, and the weights at the end are those of an undisturbed "
-            "run to the bit",
-            "tests/trainer/test_faults.py::test_ranks_killed_inside_saves_end_with_the_same_result",
-        ),
-        (
-            "all launchers stay, and no complete checkpoint is lost",
-            "tests/trainer/test_restarts.py::test_killed_ranks_restart_while_all_launchers_stay",
-        ),
-        (
-            "the run has the final weights of an undisturbed one",
-            "tests/trainer/test_restarts.py::test_restarts_in_place_end_with_the_same_result",
-        ),
-        (
-            "the other launcher waits for the new one, and the run ends with 0",
-            "tests/trainer/test_restarts.py::test_launchers_wait_for_a_lost_host",
-        ),
-        (
-            "the ranks save the step and exit with 75",
-            "tests/trainer/test_launch.py::test_ranks_with_killed_launcher_save_and_stop",
-        ),
-        (
-            "20 checkpoints of the last trained step",
-            "tests/trainer/test_faults.py::test_preempted_run_saves_current_step",
-        ),
-        (
-            "a checkpoint of the last trained step",
-            "tests/trainer/test_preemption.py::test_rank_preempted_in_its_first_step_saves",
-        ),
-        (
-            "exit code 75 before the first step",
-            "tests/trainer/test_preemption.py::test_preempted_rank_that_reads_its_data_stops_at_once",
-        ),
-        (
-            "the next start repeats the evaluation",
-            "tests/trainer/test_preemption.py::test_preempted_evaluation_is_repeated_after_restart",
-        ),
-        (
-            "the step is saved as after SIGTERM",
-            "tests/trainer/test_preemption.py::test_ctrl_c_saves_like_sigterm",
-        ),
-        (
-            "stack traces, the rank at fault, exit code 70; a launcher with restarts replaces the rank",
-            "tests/trainer/test_watchdog.py::test_sleeping_rank_makes_all_ranks_print_stacks_and_exit",
-            "tests/trainer/test_watchdog.py::test_stopped_process_is_reported",
-            "tests/trainer/test_restarts.py::test_stopped_rank_is_replaced_on_its_host",
-        ),
-        (
-            "a straggler event with the rank",
-            "tests/trainer/test_watchdog.py::test_rank_that_is_three_times_as_slow_is_reported",
-        ),
-        (
-            "no straggler event",
-            "tests/trainer/test_watchdog.py::test_run_without_faults_raises_no_alarm",
-        ),
-        (
-            "exit code 65; no such weights are saved",
-            "tests/trainer/test_training.py::test_loss_that_is_not_finite_ends_training",
-            "tests/trainer/test_training.py::test_weights_that_are_not_finite_are_not_saved",
-        ),
-        (
-            "exit code 1 with the flags to change",
-            "tests/trainer/test_faults.py::test_memory_that_runs_out_after_the_first_steps_ends_run",
-        ),
-        ("exit code 1 with the traceback", "tests/trainer/test_faults.py::test_defect_ends_run_with_its_traceback"),
-        (
-            "exit code 78 with the flags to change",
-            "tests/trainer/test_cpu.py::test_batch_beyond_memory_ends_run_with_one_line",
-        ),
-        (
-            "disk filled by a checkpoint, by the lines of JSON, by TensorBoard",
-            "tests/trainer/test_faults.py::test_full_disk_ends_run_with_its_path",
-            "tests/trainer/test_faults.py::test_disk_filled_by_events_ends_run",
-        ),
-        ("| read-only disk |", "tests/trainer/test_faults.py::test_read_only_disk_ends_run"),
-        (
-            "each is skipped with its reason, and the final weights are identical to the bit",
-            "tests/trainer/test_faults.py::test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result",
-        ),
-        (
-            "100 successful resumes",
-            "tests/trainer/test_checkpoint.py::test_process_killed_during_save_leaves_complete_checkpoint",
-        ),
-        (
-            "every sample of all epochs was trained on once",
-            "tests/trainer/test_faults.py::test_restarts_with_two_one_two_ranks_take_every_sample_once",
-        ),
-        (
-            "the first one ends with 78, the second continues",
-            "tests/trainer/test_run_lease.py::test_newer_of_two_runs_continues",
-        ),
-        ("its local run has every logged number", "tests/trainer/test_faults.py::test_wandb_does_not_delay_training"),
+        *FAULT_ROWS,
     ),
 }
 """Document -> rows of a quotation and the node ids of its tests."""

@@ -1,4 +1,4 @@
-"""Two ranks with different batch statistics evaluate and save: `python -m tests.trainer.buffer_sync digits`."""
+"""Evaluate and save on two ranks with different batch statistics: `python -m tests.trainer.buffer_sync digits`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainer.tasks import evaluate
 
 
 def main() -> None:
-    """Print the statistics that each rank has, evaluates with and saves."""
+    """Print the mean that each rank starts with, evaluates with and saves."""
     config = DigitsConfig(device="cpu")
     runtime = start_runtime(config)
     model = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(28 * 28, 10))

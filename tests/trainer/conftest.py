@@ -1,4 +1,4 @@
-"""Fixtures of the trainer's tests: digits, and buckets behind a proxy."""
+"""Fixtures of the trainer's tests: data, recipes, buckets behind a proxy, and a runtime of one rank."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from trainer.config import parse
 from trainer.runtime import Runtime, start_runtime
 
 SEEDS, PREEMPTIONS, CLEAN_RUNS = (20, 20, 10) if ALL else (2, 4, 1)
-"""Numbers of runs with killed ranks, with preempted ranks, and without faults."""
+"""Numbers of runs with killed ranks, with a preemption, and without faults."""
 KILLS = 2
-"""Number of kills in such a run."""
+"""Number of kills in each run with killed ranks."""
 DATA = Path(__file__).parent / "data"
-NUMBERS = count()
+BUCKET_NUMBERS = count()
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +47,7 @@ def both_recipes(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 @pytest.fixture(params=["digits", "language"])
 def recipe(request: pytest.FixtureRequest, both_recipes: dict[str, Recipe]) -> Recipe:
-    """Return a recipe. A test that asks for it runs once with each."""
+    """Return each recipe in turn: a test that uses this fixture runs once with each."""
     return both_recipes[request.param]
 
 
@@ -65,6 +65,8 @@ def store() -> Iterator[int]:
                 break
             except ConnectionRefusedError:
                 time.sleep(0.1)
+        else:
+            pytest.fail("the S3 server did not start within a minute")
         yield port
     finally:
         server.kill()
@@ -93,7 +95,7 @@ def proxy(store: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 @pytest.fixture(params=["s3", "gs"])
 def bucket(request: pytest.FixtureRequest, proxy: Proxy) -> str:
     """Return the URL of a new bucket."""
-    name = f"bucket-{next(NUMBERS)}"
+    name = f"bucket-{next(BUCKET_NUMBERS)}"
     connection = http.client.HTTPConnection(proxy.url.removeprefix("http://"))
     connection.request("PUT", f"/{name}")
     assert connection.getresponse().status == 200

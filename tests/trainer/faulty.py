@@ -23,25 +23,26 @@ from trainer.data.texts import Texts
 from trainer.loop import Training
 from trainer.runtime import Runtime
 
-FIRST_STEP = 20
+FIRST_STEPS = 20
 """Number of steps before the fault."""
 KILLS_IN_A_SAVE = (("check_tensor", 0, 1), ("check_tensor", 1, 4), ("verify_lease", 0, 2), ("sealed", 0, 1))
-"""Hook of a save, rank, and the call of the hook at which that rank dies, of each start.
+"""For each start: the hook of a save, the rank that dies in it, and the number of the call at which it dies.
 
-The hooks run before each tensor of a rank, at the start and before the manifest, and after the manifest.
+`check_tensor` runs before each tensor of a rank, `verify_lease` at the start and before the manifest, and `sealed`
+after the manifest.
 """
 
 
 def after_first_steps(fault: Callable[[], object]) -> None:
-    """Run the fault when the rank takes the data of a step after the first ones."""
+    """Run the fault when the rank fetches the data of a step after the first ones."""
 
     def replaced(batch: Callable[..., Any]) -> Callable[..., Any]:
-        taken = 0
+        steps = 0
 
         def faulty(*words: Any, **more: Any) -> Any:
-            nonlocal taken
-            taken += 1
-            if taken > FIRST_STEP:
+            nonlocal steps
+            steps += 1
+            if steps > FIRST_STEPS:
                 fault()
             return batch(*words, **more)
 
@@ -67,7 +68,7 @@ def defective() -> None:
 
 
 def killed_in_save() -> None:
-    """Die by SIGKILL in the second save of this start, at the place that KILLS_IN_A_SAVE has for it, if any."""
+    """Die by SIGKILL in the second save of this start, if KILLS_IN_A_SAVE has an entry for this start and rank."""
     start = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     for name, rank, call in KILLS_IN_A_SAVE[start : start + 1]:
         if rank == int(os.environ["RANK"]):
@@ -75,7 +76,7 @@ def killed_in_save() -> None:
 
 
 def die_in(name: str, call: int) -> None:
-    """Die at this call of a hook in the second save."""
+    """Die by SIGKILL at this call of a hook in the second save."""
     hook, calls = getattr(RunCheckpoints, name), dict[int, int]()
 
     def dying(self: RunCheckpoints, *words: Any) -> None:
@@ -88,7 +89,7 @@ def die_in(name: str, call: int) -> None:
 
 
 def slow() -> None:
-    """Make all of this rank's own work take three times as long."""
+    """Make each step of this rank take three times as long."""
     step = Training.step
     took = 0.02
 
@@ -114,7 +115,7 @@ def slow() -> None:
 
 
 def endless() -> None:
-    """Evaluate without end, and print a line when every rank has begun."""
+    """Evaluate without end, and print a line after the first pass over the test set."""
 
     def repeated(batches: Callable[..., Iterable[Any]]) -> Callable[..., Any]:
         def endlessly(*words: Any, **more: Any) -> Iterator[Any]:
@@ -130,7 +131,7 @@ def endless() -> None:
 
 
 def preempted() -> None:
-    """Receive SIGTERM in the first step once the gradients are exchanged, when other ranks may have finished it."""
+    """Receive SIGTERM in the first step, after the exchange of gradients: other ranks may have finished the step."""
     sync = Runtime.sync_gradients
 
     def signalled(self: Runtime, model: nn.Module) -> None:

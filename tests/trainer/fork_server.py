@@ -1,4 +1,4 @@
-"""Start of trainer processes by fork from a process that has imported torch: a second less each than a new Python.
+"""Start trainer processes by fork from a process that has imported torch, which saves a second each.
 
 `python -m tests.trainer.fork_server FD` is the server. It forks a waiter for each request on the socket FD. The waiter
 forks the requested process, and reports its id and its exit status on the request's own socket.
@@ -128,7 +128,7 @@ def _run(request: dict[str, object], output: int) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    # Unbuffered streams, as of `python -u`. The server's own streams may be files, which a pipe cannot replace.
+    # Unbuffered streams, as with `python -u`. The server's own streams may be files, which a pipe cannot replace.
     sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", 0, closefd=False), write_through=True)
     sys.stderr = io.TextIOWrapper(os.fdopen(2, "wb", 0, closefd=False), write_through=True)
     environment, program = request["environment"], request["program"]
@@ -154,7 +154,7 @@ def _run(request: dict[str, object], output: int) -> None:
 
 
 def _fork_code(_path: bytes, words: Any, descriptors: Sequence[int]) -> int:
-    """Fork a process for `python -c CODE`, as which `multiprocessing` starts its fork server."""
+    """Fork a process for `python -c CODE`, the command with which `multiprocessing` starts its fork server."""
     if pid := os.fork():
         return pid
     for each in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:

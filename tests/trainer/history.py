@@ -61,7 +61,7 @@ class Run(Protocol):
 
 
 class HookedCheckpoints(Checkpoints):
-    """Checkpoints whose hooks are a run's."""
+    """Checkpoints that call the hooks of a run."""
 
     def __init__(self, run: InProcess, url: str, keep: int, runtime: Runtime) -> None:
         super().__init__(Folder(url).child("checkpoints"), runtime, keep=keep)
@@ -135,7 +135,7 @@ class InProcess:
 
 
 class TwoRanks:
-    """A run on two ranks, in processes that outlive it."""
+    """A run on two ranks, in processes that later runs use too."""
 
     def __init__(self, pipes: list[Connection], url: str, keep: int) -> None:
         self._pipes = pipes

@@ -1,8 +1,11 @@
-"""Small sets of images in each layout, and a rank that reads them without a process group."""
+"""Small sets of images in each layout, tar files, and a rank that reads images without a process group."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import tarfile
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,12 +17,27 @@ from trainer.runtime import Runtime
 Value = TypeVar("Value")
 CLASSES, TRAIN, TESTS, SIDE = 3, 7, 2, 32
 """Numbers of classes, of training and test images in each class, and of pixels along an edge."""
-LAYOUTS: dict[str, Callable[[Path], None]] = {
-    "imagenet": lambda folder: imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
-    "tiny-imagenet": lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
-    "webdataset": lambda folder: shards(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE, per_shard=8),
-}
-"""Layout -> function that writes such a set into a folder."""
+
+
+def layouts(train: int, tests: int, per_shard: int) -> dict[str, Callable[[Path], None]]:
+    """Return functions that write a set of images into a folder, by layout."""
+    return {
+        "imagenet": partial(imagenet, classes=CLASSES, train=train, tests=tests, side=SIDE),
+        "tiny-imagenet": partial(tiny_imagenet, classes=CLASSES, train=train, tests=tests, side=SIDE),
+        "webdataset": partial(shards, classes=CLASSES, train=train, tests=tests, side=SIDE, per_shard=per_shard),
+    }
+
+
+LAYOUTS = layouts(TRAIN, TESTS, per_shard=8)
+
+
+def write_tar(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
+    """Write a tar file with these members."""
+    with tarfile.open(path, "w") as archive:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
 
 
 class ReaderRank(Runtime):
@@ -31,9 +49,8 @@ class ReaderRank(Runtime):
         self.heartbeat = lambda: None
 
     def gather(self, value: Value) -> list[Value]:
-        """Return the own value alone."""
+        """Return only this rank's value."""
         return [value]
 
 
-HERE = ReaderRank()
-"""The only rank."""
+ONLY_RANK = ReaderRank()

@@ -48,7 +48,7 @@ def write_texts(folder: Path, *, steps: int = STEPS) -> Path:
 
 
 def train(data: Path, bucket: Path, *flags: str, ranks: int = 1, shares: int = 1, program: str = "trainer") -> Ended:
-    """Train with GLOBAL_BATCH samples a step, which are divided into `shares`."""
+    """Train to the end with GLOBAL_BATCH samples a step, divided into `shares` batches."""
     words = (*FLAGS, f"--batch-size={GLOBAL_BATCH // shares}", f"--bucket=file://{bucket}", *flags)
     ended = run(*words, recipe="language", processes=ranks if ranks > 1 else 0, data=data, program=program)
     assert ended.codes == [DONE], ended.output

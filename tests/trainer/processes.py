@@ -21,6 +21,7 @@ from tests.trainer.fork_server import ForkedProcess
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
+"""Longest wait for a line, and for the end of a host whose output has ended."""
 Process = ForkedProcess | subprocess.Popen[str]
 IMPORT_VARIABLES = {"CXX"}
 """Variables that torch reads when it is imported, which the fork server has done already."""
@@ -115,7 +116,7 @@ class Running:
         return self._printed[0].lines[: self._seen]
 
     def rank_process(self, rank: int) -> int:
-        """Return the process id of a rank below a launcher."""
+        """Return the process id of a rank that a launcher started."""
         for host in self.hosts:
             for process in descendants(host.pid):
                 with suppress(OSError):  # the process has ended meanwhile

@@ -33,7 +33,7 @@ class Fault(Enum):
 
 
 class Proxy:
-    """Address of a store for one test. `fault` decides the fate of each request (method, path)."""
+    """Proxy of one test in front of a store. `fault` returns the fault of a request (method, path), or None."""
 
     def __init__(self, store: int) -> None:
         self.store = store
@@ -59,7 +59,7 @@ class Proxy:
 
 
 def at_first(kind: Fault) -> Callable[[str, str], Fault | None]:
-    """Return a function that gives the first request of each kind for each object this fault."""
+    """Return a function that returns this fault for the first request of each method and path, and then None."""
     seen = set[tuple[str, str]]()
     lock = threading.Lock()
 
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def answer(self) -> None:
-        """Pass a request on, or apply the test's fault to it."""
+        """Forward a request, or apply the test's fault to it."""
         fault = self.server.proxy.fault(self.command, urlsplit(self.path).path)
         self.server.proxy.requests.append((self.command, self.path, fault))
         size = int(self.headers.get("Content-Length", 0))

@@ -1,4 +1,4 @@
-"""The recipes with which faults are tested, each with small data of 25 steps of 16 samples an epoch."""
+"""Recipes of the fault tests, each with small data: 25 steps of 16 samples per epoch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def digits_recipe(data: Path) -> Recipe:
 
 
 def language_recipe(folder: Path) -> Recipe:
-    """Return the language recipe with texts in this folder, which are written."""
+    """Write texts into this folder, and return the language recipe with them."""
     flags = (*MODEL, "--sample-tokens=0", "--parallelism=shard=auto")
     large = ("--preset=1m", "--context=32", "--parallelism=shard=auto")
     return Recipe("language", write_texts(folder / "texts"), flags, large, "bits_per_byte", 0.05)

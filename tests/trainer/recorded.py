@@ -20,27 +20,27 @@ from trainer.loop import Training
 
 
 def record(path: Path) -> None:
-    """Intercept the data and the steps."""
+    """Make each finished step append its samples to the file."""
     step = Training.step
-    asked: list[Share] = []
+    fetched: list[Share] = []
 
     def recorded(batch: Callable[..., Any]) -> Callable[..., Any]:
         def fetch(self: object, share: Share, **more: Any) -> Any:
-            asked.append(share)
+            fetched.append(share)
             return batch(self, share, **more)
 
         return fetch
 
-    def note(self: Training, of_step: Batch) -> None:
-        step(self, of_step)
-        share = asked.pop()
-        assert not asked, "one step takes one batch"
+    def step_and_record(self: Training, batch: Batch) -> None:
+        step(self, batch)
+        share = fetched.pop()
+        assert not fetched, "a step must fetch one batch"
         with path.open("a", encoding="ascii") as file:
             file.writelines(json.dumps([share.epoch, sample]) + "\n" for sample in share.indices.tolist())
 
     for data in (Digits, Texts):
-        data.batch = recorded(data.batch)  # type: ignore[method-assign]  # listens in
-    Training.step = note  # type: ignore[method-assign,assignment]  # listens in
+        data.batch = recorded(data.batch)  # type: ignore[method-assign]  # wraps the method
+    Training.step = step_and_record  # type: ignore[method-assign]  # wraps the method
 
 
 if __name__ == "__main__":

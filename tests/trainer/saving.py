@@ -1,7 +1,4 @@
-"""Helpers that save and load checkpoints of a small state.
-
-One saves in a loop until the test kills its process.
-"""
+"""Helpers that save and load checkpoints of a small state, and a process that saves until it is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run steps that must not make the host wait: `python -m tests.trainer.steps_on_device RECIPE --flags`."""
+"""Run steps that must not synchronize with the device: `python -m tests.trainer.steps_on_device RECIPE --flags`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main() -> None:
     if runtime.device.type == "cuda":
         torch.cuda.set_sync_debug_mode("default")
     for images in torch.stack(sums).tolist():
-        print(f"taken images={images}", flush=True)
+        print(f"step images={images}", flush=True)
 
 
 if __name__ == "__main__":

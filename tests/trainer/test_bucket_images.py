@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
 
-from images.trainer.made_images import imagenet, shards, tiny_imagenet
-from tests.trainer.image_sets import CLASSES, HERE, SIDE
+from images.trainer.made_images import imagenet
+from tests.trainer.image_sets import CLASSES, ONLY_RANK, layouts
 from tests.trainer.processes import Ended, run
 from tests.trainer.proxy import Fault, Proxy, at_first
 from trainer.config import ImagenetConfig
@@ -22,19 +21,22 @@ from trainer.exit_codes import DATA_ERROR, DONE
 from trainer.storage import Folder
 
 TRAIN, TESTS, EPOCHS = 16, 4, 2
-LAYOUTS: dict[str, Callable[[Path], None]] = {
-    "imagenet": lambda folder: imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
-    "tiny-imagenet": lambda folder: tiny_imagenet(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE),
-    "webdataset": lambda folder: shards(folder, classes=CLASSES, train=TRAIN, tests=TESTS, side=SIDE, per_shard=20),
-}
+LAYOUTS = layouts(TRAIN, TESTS, per_shard=20)
 MODEL = ("--no-fake-data", "--arch=resnet18", "--image-size=32", f"--num-classes={CLASSES}", "--batch-size=8")
 
 
 def upload(local: Path, url: str) -> None:
-    """Put a folder's files into a bucket."""
+    """Upload a folder's files to a bucket."""
     folder = Folder(url)
     for path in sorted(path for path in local.rglob("*") if path.is_file()):
         folder.write(str(path.relative_to(local)), path.read_bytes())
+
+
+def write_set(layout: str, bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+    """Write a set of images to `data/` of the folder and of the bucket, and forget the requests."""
+    LAYOUTS[layout](tmp_path / "data")
+    upload(tmp_path / "data", f"{bucket}/data")
+    proxy.requests.clear()
 
 
 def train(url: str, folder: Path, *flags: str) -> Ended:
@@ -58,7 +60,7 @@ def test_bucket_images_on_two_ranks_equal_disk_images(bucket: str, proxy: Proxy,
         config = ImagenetConfig(
             fake_data=False, data_dir=folder, image_size=24, batch_size=4, epochs=EPOCHS, stream=True
         )
-        return FolderImages(config, HERE)
+        return FolderImages(config, ONLY_RANK)
 
     ranks, whole = [load(bucket) for _ in range(2)], load(str(tmp_path))
     assert (whole.num_samples, whole.num_tests, whole.classes) == (21, 6, 3)
@@ -80,26 +82,23 @@ def test_bucket_images_on_two_ranks_equal_disk_images(bucket: str, proxy: Proxy,
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_bucket_layouts_give_the_same_images_as_a_disk(layout: str, bucket: str, tmp_path: Path) -> None:
-    LAYOUTS[layout](tmp_path / "data")
-    upload(tmp_path / "data", f"{bucket}/data")
-    disk, there = Folder(f"{tmp_path}/data"), Folder(f"{bucket}/data")
+def test_bucket_layouts_give_the_same_images_as_a_disk(layout: str, bucket: str, proxy: Proxy, tmp_path: Path) -> None:
+    write_set(layout, bucket, proxy, tmp_path)
+    disk, remote = Folder(f"{tmp_path}/data"), Folder(f"{bucket}/data")
     for split in ("train", "val"):
-        found, expected = find_images(there, split, HERE), find_images(disk, split, HERE)
+        found, expected = find_images(remote, split, ONLY_RANK), find_images(disk, split, ONLY_RANK)
         assert found[1] == expected[1] == CLASSES
         assert [(one.file, one.start, one.label) for one in found[0]] == [
             (one.file, one.start, one.label) for one in expected[0]
         ]
         in_bucket, on_disk = found[0][-1], expected[0][-1]
-        assert there.read_part(in_bucket.file, in_bucket.start, in_bucket.size) == disk.read_part(
+        assert remote.read_part(in_bucket.file, in_bucket.start, in_bucket.size) == disk.read_part(
             on_disk.file, on_disk.start, on_disk.size
         )
 
 
 def test_bucket_images_are_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
-    LAYOUTS["imagenet"](tmp_path / "data")
-    upload(tmp_path / "data", f"{bucket}/data")
-    proxy.requests.clear()
+    write_set("imagenet", bucket, proxy, tmp_path)
     ended = train(f"{bucket}/data", tmp_path, "--stream")
     assert ended.codes == [DONE], ended.output
     found = reads(proxy)
@@ -110,9 +109,7 @@ def test_bucket_images_are_read_once_an_epoch(bucket: str, proxy: Proxy, tmp_pat
 
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 def test_bucket_images_are_decoded_once_into_the_cache(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
-    LAYOUTS["imagenet"](tmp_path / "data")
-    upload(tmp_path / "data", f"{bucket}/data")
-    proxy.requests.clear()
+    write_set("imagenet", bucket, proxy, tmp_path)
     ended = train(f"{bucket}/data", tmp_path)
     assert ended.codes == [DONE], ended.output
     assert set(reads(proxy).values()) == {1}
@@ -120,20 +117,17 @@ def test_bucket_images_are_decoded_once_into_the_cache(bucket: str, proxy: Proxy
 
 @pytest.mark.parametrize("bucket", ["s3"], indirect=True)
 def test_bucket_shards_are_each_listed_by_one_rank(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
-    LAYOUTS["webdataset"](tmp_path / "data")
-    upload(tmp_path / "data", f"{bucket}/data")
-    proxy.requests.clear()
+    write_set("webdataset", bucket, proxy, tmp_path)
     ended = train(f"{bucket}/data", tmp_path, "--stream")
     assert ended.codes == [DONE], ended.output
-    # To find its images, each shard was read completely once.
+    # One rank reads each shard once to find its images.
     expected = {"train-000000.tar": 20, "train-000001.tar": 20, "train-000002.tar": 8, "val-000000.tar": 12}
     found = {path.rpartition("/")[2]: count for path, count in reads(proxy).items()}
     assert found == {name: 1 + EPOCHS * images for name, images in expected.items()}
 
 
 def test_bucket_with_temporary_failures_and_broken_image_trains(bucket: str, proxy: Proxy, tmp_path: Path) -> None:
-    LAYOUTS["imagenet"](tmp_path / "data")
-    upload(tmp_path / "data", f"{bucket}/data")
+    write_set("imagenet", bucket, proxy, tmp_path)
     broken = next((tmp_path / "data" / "train").rglob("*.JPEG")).relative_to(tmp_path)
     Folder(bucket).write(str(broken), b"no image")
     proxy.fault = at_first(Fault.UNAVAILABLE)

@@ -41,14 +41,14 @@ def other_facts(folder: Path, **changes: object) -> None:
     reseal(folder, facts={**unseal((folder / MANIFEST).read_bytes())["facts"], **changes})
 
 
-def fold(path: Path) -> None:
+def replace_by_folder(path: Path) -> None:
     """Replace a file by a folder."""
     path.unlink()
     path.mkdir()
 
 
 def without_checksum(folder: Path) -> None:
-    """Write a manifest that no trainer ever wrote."""
+    """Write a manifest without a checksum."""
     (folder / MANIFEST).write_bytes(json.dumps({"format": 2}).encode())
 
 
@@ -59,7 +59,10 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "manifest of something else": (without_checksum, "checksum of checkpoint"),
     "newer format": (lambda folder: reseal(folder, format=3), "format is 3"),
     "tensors missing": (lambda folder: tensor_file(folder).unlink(), "tensors cannot be read"),
-    "a folder for tensors": (lambda folder: fold(tensor_file(folder)), "tensors cannot be read: Is a directory"),
+    "a folder for tensors": (
+        lambda folder: replace_by_folder(tensor_file(folder)),
+        "tensors cannot be read: Is a directory",
+    ),
     "tensors empty": (lambda folder: tensor_file(folder).write_bytes(b""), "too short"),
     "tensors cut short": (lambda folder: change(tensor_file(folder), lambda file: file[: len(file) // 2]), "too short"),
     "one bit": (
@@ -73,7 +76,7 @@ BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.fixture
 def checkpoints(tmp_path: Path, runtime: Runtime) -> Checkpoints:
-    """Three checkpoints on a disk."""
+    """Return three checkpoints on a disk."""
     found = Checkpoints(Folder(f"file://{tmp_path}/run"), runtime, keep=3)
     save(found, 1, 2, 3)
     return found
@@ -90,16 +93,16 @@ def test_load_newest_returns_the_saved_state(checkpoints: Checkpoints) -> None:
         assert torch.equal(found.tensors[name], tensor)
 
 
-def test_thread_that_writes_a_checkpoint_is_nicer_than_training(tmp_path: Path, runtime: Runtime) -> None:
+def test_writer_thread_has_a_higher_niceness_than_training(tmp_path: Path, runtime: Runtime) -> None:
     found: list[int] = []
 
-    class Noting(Checkpoints):
+    class RecordingCheckpoints(Checkpoints):
         def check_tensor(self, name: str, tensor: torch.Tensor) -> None:
             del name, tensor
             found.append(os.getpriority(os.PRIO_PROCESS, 0))
 
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    save(Noting(Folder(f"file://{tmp_path}"), runtime, keep=1), 1)
+    save(RecordingCheckpoints(Folder(f"file://{tmp_path}"), runtime, keep=1), 1)
     assert set(found) == {min(19, own + WRITER_NICE)}
     assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
@@ -114,7 +117,7 @@ def test_load_in_pieces_needs_less_memory_than_the_files_and_sends_heartbeats(
     checkpoints.wait()
     heartbeats: list[bool] = []
     monkeypatch.setattr(runtime, "heartbeat", lambda: heartbeats.append(True))
-    # Python's memory only: torch owns the tensors that are loaded into.
+    # Measure only Python's memory, because torch allocates the loaded tensors.
     tracemalloc.start()
     found, _ = newest(checkpoints)
     _, peak = tracemalloc.get_traced_memory()
@@ -138,7 +141,7 @@ def test_save_in_background_allows_training_to_continue(tmp_path: Path, runtime:
         assert set(found.tensors["weights"].tolist()) == {step}
 
 
-def test_save_is_not_changed_by_a_forward_pass(runtime: Runtime) -> None:
+def test_captured_state_is_not_changed_by_a_forward_pass(runtime: Runtime) -> None:
     state = small_state()
     captured = state.capture(runtime).tensors
     before = {name: tensor.clone() for name, tensor in captured.items()}
@@ -181,29 +184,53 @@ def test_retention_deletes_checkpoints_beyond_number_and_age(
     assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (3, 4, 5)]
 
 
-def test_retention_does_not_count_unfinished_checkpoint(tmp_path: Path, runtime: Runtime) -> None:
+@pytest.mark.parametrize("kind", ["never finished", "manifest cut short", "tensors cut short"])
+def test_retention_does_not_count_damaged_checkpoint(kind: str, tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
-    save(checkpoints, 1, 2, 3)
-    assert checkpoints.folder.names() == ["step-000000002", "step-000000003"]
-    (tmp_path / "step-000000003" / MANIFEST).unlink()
-    save(checkpoints, 4)
-    assert checkpoints.folder.names() == ["step-000000002", "step-000000004"]
+    save(checkpoints, 1, 2)
+    damage, _ = BREAKS[kind]
+    damage(tmp_path / "step-000000002")
+    save(checkpoints, 3)
+    assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
 
 
 def test_retention_does_not_count_rejected_checkpoint(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
     save(checkpoints, 1, 2)
-    change(tensor_file(tmp_path / "step-000000002"), lambda file: file[:-1])
+    damage, _ = BREAKS["one bit"]
+    damage(tmp_path / "step-000000002")
+    # A clock that is ahead must not make the checkpoint too new to delete.
     os.utime(tmp_path / "step-000000002" / MANIFEST, (time.time() + 9999,) * 2)
     newest(checkpoints)
     save(checkpoints, 3)
     assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
 
 
-def test_retention_deletes_unfinished_checkpoint_of_killed_run(checkpoints: Checkpoints, tmp_path: Path) -> None:
-    (tmp_path / "run" / "step-000000003" / MANIFEST).unlink()
-    save(checkpoints, 4)
-    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (1, 2, 4)]
+def test_retention_keeps_step_that_was_rejected_and_saved_again(
+    checkpoints: Checkpoints, tmp_path: Path, runtime: Runtime
+) -> None:
+    damage, _ = BREAKS["tensors cut short"]
+    damage(tmp_path / "run" / "step-000000003")
+    resumed = Checkpoints(checkpoints.folder, runtime, keep=3)
+    newest(resumed)
+    save(resumed, 3, 4)
+    assert resumed.folder.names() == [f"step-{step:09d}" for step in (2, 3, 4)]
+    assert newest(Checkpoints(resumed.folder, runtime, keep=3))[1] == []
+
+
+def test_retention_with_lagging_listing_deletes_no_complete_checkpoint(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
+    save(checkpoints, 1, 2)
+    names = Folder.names
+    # Simulate a listing that lacks the files of the steps.
+    monkeypatch.setattr(Folder, "names", lambda folder: [name for name in names(folder) if name.startswith("step-")])
+    save(checkpoints, 3)
+    found, skipped = newest(checkpoints)
+    assert found
+    assert (found.facts["step"], skipped) == (3, [])
+    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (1, 2, 3)]
 
 
 def test_resume_without_checkpoints_starts_from_scratch(tmp_path: Path, runtime: Runtime) -> None:
@@ -280,7 +307,7 @@ def test_save_of_same_step_keeps_old_checkpoint_until_sealed(
 def test_process_killed_during_save_leaves_complete_checkpoint(tmp_path: Path, runtime: Runtime) -> None:
     chance = random.Random(0)
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
-    # Fork from a process with torch and nothing else, because an import takes longer than a hundred saves.
+    # Fork from a process that has imported torch, because the import takes longer than a hundred saves.
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(
         ["tests.trainer.saving", "torch.distributed.checkpoint", "trainer.checkpoints.tensor_files"]
@@ -303,7 +330,7 @@ def test_process_killed_during_save_leaves_complete_checkpoint(tmp_path: Path, r
         unfinished += bool(skipped)
         for end in (here, there):
             end.close()
-    assert unfinished, "no process was killed while it wrote: the test proves nothing"
+    assert unfinished, "no process was killed during a save, so the test proves nothing"
 
 
 def test_copies_keep_values_and_reuse_memory() -> None:

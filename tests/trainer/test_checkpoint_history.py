@@ -14,70 +14,21 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tests.conftest import SOAK
 from tests.trainer.history import WRITING, CrashError, InProcess, Run, Store, TwoRanks, two_ranks
-from tests.trainer.saving import newest, save, tensor_file
-from trainer.checkpoints.checkpoint import Checkpoints
 from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import ConfigurationError, DataError, StorageError
 from trainer.runtime import Runtime
-from trainer.storage import Folder
-
-
-def truncate(path: Path) -> None:
-    """Remove the last byte of a file."""
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def test_retention_step_broken_at_resume_and_saved_again_is_kept(tmp_path: Path, runtime: Runtime) -> None:
-    save(Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3), 1, 2, 3)
-    truncate(tensor_file(tmp_path / "step-000000003"))
-    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
-    newest(checkpoints)
-    save(checkpoints, 3, 4)
-    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (2, 3, 4)]
-    assert newest(Checkpoints(checkpoints.folder, runtime, keep=3))[1] == []
-
-
-def test_retention_checkpoint_damaged_after_resume_is_not_counted(tmp_path: Path, runtime: Runtime) -> None:
-    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
-    save(checkpoints, 1, 2)
-    truncate(tensor_file(tmp_path / "step-000000002"))
-    save(checkpoints, 3)
-    assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
-
-
-def test_retention_checkpoint_with_a_damaged_manifest_is_not_counted(tmp_path: Path, runtime: Runtime) -> None:
-    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=2)
-    save(checkpoints, 1, 2)
-    truncate(tmp_path / "step-000000002" / MANIFEST)
-    save(checkpoints, 3)
-    assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
-
-
-def test_retention_with_lagging_listing_deletes_no_complete_checkpoint(
-    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=3)
-    save(checkpoints, 1, 2)
-    names = Folder.names
-    # Simulate a lagging listing: the files exist, and only the steps are listed.
-    monkeypatch.setattr(Folder, "names", lambda folder: [name for name in names(folder) if name.startswith("step-")])
-    save(checkpoints, 3)
-    found, skipped = newest(checkpoints)
-    assert found
-    assert (found.facts["step"], skipped) == (3, [])
-    assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (1, 2, 3)]
 
 
 def flip(store: Store, step: int) -> None:
-    """Change one byte of the tensors, which only a resume can detect."""
+    """Change one byte of the weights, which only a resume can detect."""
     path = store.tensor_file(step)
     content = store.files.cat_file(path)
     store.edit(path, content[:-1] + bytes([content[-1] ^ 1]))
 
 
-def cut(store: Store, path: str, *, left: int = -1) -> None:
-    """Remove the end of a file."""
-    store.edit(path, store.files.cat_file(path)[:left])
+def cut(store: Store, path: str, *, size: int = -1) -> None:
+    """Keep only the first bytes of a file: all but the last one, by default."""
+    store.edit(path, store.files.cat_file(path)[:size])
 
 
 def copy_to_next(store: Store, step: int) -> None:
@@ -92,7 +43,7 @@ def copy_to_next(store: Store, step: int) -> None:
 DAMAGE: dict[str, Callable[[Store, int], None]] = {
     "flipped byte": flip,
     "tensors cut short": lambda store, step: cut(store, store.tensor_file(step)),
-    "tensors empty": lambda store, step: cut(store, store.tensor_file(step), left=0),
+    "tensors empty": lambda store, step: cut(store, store.tensor_file(step), size=0),
     "tensors missing": lambda store, step: store.remove(store.tensor_file(step)),
     "manifest cut short": lambda store, step: cut(store, f"{store.place(step)}/{MANIFEST}"),
     "manifest missing": lambda store, step: store.remove(f"{store.place(step)}/{MANIFEST}"),
@@ -128,7 +79,7 @@ class Histories(RuleBasedStateMachine):
         resumes=st.booleans(),
     )
     def damage_newest(self, kinds: list[str], world: int, keep: int, saves: int, *, resumes: bool) -> None:
-        """Damage the newest checkpoints, perhaps resume, and save from there."""
+        """Damage one or two of the newest checkpoints, resume if requested, and save."""
         for kind in kinds:
             if whole := self._store.whole():
                 self.damage_step(max(whole), kind)
@@ -139,7 +90,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(world=st.sampled_from([1, 2]), keep=st.integers(1, 4))
     def resume(self, world: int, keep: int) -> None:
-        """Start another run of the job. A previous run that still lives loses the lease."""
+        """Start another run of the job. A previous run that has not ended loses the lease."""
         if self._run:
             self._former.append(self._run)
         whole, contents = self._store.whole(), self._store.contents()
@@ -149,11 +100,11 @@ class Histories(RuleBasedStateMachine):
             found = self._run.resume()
         except DataError:
             assert not whole
-            # A user moves them away, as the error advises.
+            # Delete them, as a user would after this error.
             self._store.remove(self._store.path)
             found = None
         else:
-            assert self._store.contents() == contents, "resume changes nothing"
+            assert self._store.contents() == contents, "a resume must not change any file"
         if found:
             assert (found.step, found.value) == (max(whole), whole[found.step])
             later = [step for step in self._store.steps() if step > found.step]
@@ -166,7 +117,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self._run)
     @rule(steps=st.integers(0, 2), crash=st.none() | st.integers(WRITING, 4))
     def save_or_crash(self, steps: int, crash: int | None) -> None:
-        """Crash in the middle of a save."""
+        """Save, and crash in the middle of the save if requested."""
         self.save(steps, crash)
 
     @precondition(lambda self: self._run)
@@ -179,7 +130,7 @@ class Histories(RuleBasedStateMachine):
         self._run = None
 
     def teardown(self) -> None:
-        """Let every held save end, even after a failure."""
+        """Continue every held save, also after a failure."""
         for run in (*self._former, *([self._run] if self._run else [])):
             run.release()
 
@@ -205,7 +156,7 @@ class Histories(RuleBasedStateMachine):
         return saving
 
     def _check(self, saving: Saving, end: Callable[[], bool | None]) -> None:
-        """Check that a save deletes only broken or old checkpoints."""
+        """Wait for a save, and check that it deletes only broken or old checkpoints."""
         is_done = end() is not False
         step, after = saving.step, self._store.whole()
         is_sealed = after.get(step) == saving.value
@@ -233,11 +184,11 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self._run)
     @rule(keep=st.integers(1, 4), steps=st.integers(0, 2), same=st.booleans())
     def take_over_during_save(self, keep: int, steps: int, *, same: bool) -> None:
-        """Start another run while one writes. The first one may not seal, delete or overwrite anything."""
+        """Start another run during a save. The first run must not seal, delete or overwrite anything."""
         former = self._run
         assert former
         saving = self._begin_save(former, steps, held=True)
-        # In the same two processes both would communicate through one group.
+        # Use another number of ranks: in the same two processes both runs would share one process group.
         self.resume(1 if self._world == 2 else 2, keep)
         if same:
             self.save(max(0, saving.step - self._step))
@@ -285,7 +236,7 @@ class Saving(NamedTuple):
 
 @pytest.fixture(scope="module")
 def start(runtime: Runtime) -> Iterator[Callable[[int, str, int], Run]]:
-    """Start a run on one rank in this process, or on two ranks in separate processes."""
+    """Return a function that starts a run: on one rank in this process, or on two ranks in separate processes."""
     with two_ranks() as pipes:
 
         def start(world: int, url: str, keep: int) -> Run:

@@ -64,7 +64,7 @@ def test_tensor_file_on_another_disk_prevents_the_seal(tmp_path: Path, runtime: 
 
     class LosingCheckpoints(Checkpoints):
         def verify_lease(self) -> None:
-            # Files that another host wrote to its own disk are missing as well.
+            # Simulate the files of another host, which are on its own disk.
             for file in place.glob("*.tensors"):
                 file.unlink()
 

@@ -1,4 +1,4 @@
-"""Tokens of texts: byte pairs are learnt once, their texts come back whole, and bits per byte stay comparable."""
+"""Tokens of texts: a run learns byte pairs once, decoding returns the text, and bits per byte count its bytes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def coder(text: str) -> FileCoder:
 
 @pytest.fixture(scope="module")
 def learnt() -> FileCoder:
-    """Return byte pairs that are learnt from words."""
+    """Return a coder of byte pairs learnt from words."""
     return coder(learn([TEXT], 300).to_str())
 
 
 @given(st.text(max_size=30))
-def test_text_comes_back_from_learnt_tokens(learnt: FileCoder, text: str) -> None:
+def test_decode_of_learnt_tokens_returns_the_text(learnt: FileCoder, text: str) -> None:
     (tokens,) = learnt.encode([text.encode()])
     assert learnt.decode(tokens.tolist()) == text
 
@@ -46,7 +46,7 @@ def test_learnt_tokens_are_fewer_than_bytes(learnt: FileCoder) -> None:
 
 
 @given(st.text(max_size=30))
-def test_tokenizer_of_bytes_has_the_same_tokens(text: str) -> None:
+def test_byte_tokenizer_file_gives_the_tokens_of_the_byte_coder(text: str) -> None:
     written = coder(byte_tokenizer().to_str())
     assert (written.size, written.separator) == (Coder.size, SEPARATOR)
     (tokens,), (expected,) = written.encode([text.encode()]), Coder().encode([text.encode()])
@@ -83,7 +83,7 @@ def test_broken_tokenizer_is_not_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_numbers_of_tokens_can_have_gaps() -> None:
+def test_size_of_tokenizer_with_gaps_in_its_ids_is_the_highest_plus_one() -> None:
     content = json.loads(learn([TEXT], 300).to_str())
     content["model"]["vocab"]["peace"] = 1000
     assert coder(json.dumps(content)).size == 1001

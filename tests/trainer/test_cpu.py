@@ -1,4 +1,4 @@
-"""Freed memory of a step is reused by the next one, and running out of memory is reported."""
+"""Memory on a CPU: steps reuse freed memory, and errors name the limit that was reached."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ for prepare in (lambda: None, keep_freed_memory):
 """
 
 
-def test_freed_memory_is_reused_without_clearing_pages() -> None:
+def test_freed_memory_is_reused_without_page_faults() -> None:
     done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
     by_default, kept = map(int, done.stdout.split())
     pages = 2 * 8 * 16 * 2**20 // 4096
-    # The position in the heap is random: perhaps only one of a step's sixteen tensors goes back to the kernel.
+    # The heap's layout is random: perhaps only one of a step's sixteen tensors is returned to the kernel.
     assert by_default > pages / 20, "this C library keeps memory by itself: remove keep_freed_memory"
     assert kept < pages / 100
 
 
 def fail(error: Exception) -> Callable[[], None]:
-    """Raise this."""
+    """Return a function that raises this error."""
 
-    def do() -> None:
+    def raise_error() -> None:
         raise error
 
-    return do
+    return raise_error
 
 
 NCCL = "NCCL error in: NCCLUtils.cpp:94, unhandled cuda error, NCCL version 2.28.9\nLast error:\n"
@@ -64,7 +64,7 @@ GPU_LIMIT = BATCH + r"the accelerator ran out of memory \({}.*\); .* lower flags
 
 
 @pytest.mark.parametrize(
-    ("ask", "limit"),
+    ("allocate", "message"),
     [
         (lambda: torch.empty(2**60), HOST_LIMIT.format(".*can't allocate memory: you tried to allocate")),
         (fail(MemoryError()), HOST_LIMIT.format("MemoryError")),
@@ -94,10 +94,10 @@ GPU_LIMIT = BATCH + r"the accelerator ran out of memory \({}.*\); .* lower flags
     ids=["host", "Python", "GPU", "pinned", "cuBLAS", "NCCL", "shared"],
 )
 def test_translate_errors_before_first_step_names_the_memory_limit(
-    ask: Callable[[], object], limit: str, runtime: Runtime
+    allocate: Callable[[], object], message: str, runtime: Runtime
 ) -> None:
-    with pytest.raises(ConfigurationError, match=limit), runtime.translate_errors():
-        ask()
+    with pytest.raises(ConfigurationError, match=message), runtime.translate_errors():
+        allocate()
 
 
 def test_translate_errors_keeps_errors_other_than_out_of_memory(runtime: Runtime) -> None:
@@ -117,9 +117,10 @@ def test_translate_errors_after_first_step_allows_a_restart() -> None:
     ("name", "flags"),
     [
         ("imagenet", ("--arch=resnet18", "--steps-per-epoch=1", "--image-size=1000")),
-        # A batch has at most the texts of an epoch, so the model is too large.
+        # The batch cannot exceed the texts of an epoch, so use a model that is too large.
         ("language", (*MODEL, "--hidden=1000000000", "--width=1000000")),
     ],
+    ids=["imagenet", "language"],
 )
 def test_batch_beyond_memory_ends_run_with_one_line(
     name: str, flags: Sequence[str], both_recipes: dict[str, Recipe]

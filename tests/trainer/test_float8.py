@@ -1,7 +1,8 @@
-"""float8 without a GPU: torchao's emulation rounds like tensor cores do, and multiplies in more bits."""
+"""float8 without a GPU: torchao's emulation rounds as tensor cores do, and multiplies in higher precision."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,20 +25,22 @@ TOLERANCE = 1e-2
 """Largest relative difference between a step's loss with float8 and without it, for the small models here."""
 SIZES = Sizes(layers=2, width=64, heads=4, kv_heads=2, hidden=96)
 CPU = torch.device("cpu")
-ALL = {"qkv", "out", "gate", "up", "down"}
+LAYERS = {"qkv", "out", "gate", "up", "down"}
+"""Names of the linear layers of a block."""
 
 
 def decoder(sizes: Sizes = SIZES, *, checkpointing: str = "none") -> Decoder:
-    """Return a model without values."""
+    """Return a model without memory for its weights."""
     with torch.device("meta"):
         return Decoder(sizes, vocabulary=320, rope_base=1e4, checkpointing=checkpointing)
 
 
 @pytest.mark.parametrize(
     ("hidden", "tensor", "converted"),
-    [(96, 1, ALL), (100, 1, ALL - {"gate", "up", "down"}), (96, 2, ALL), (96, 4, ALL - {"gate", "up", "down"})],
+    [(96, 1, LAYERS), (100, 1, {"qkv", "out"}), (96, 2, LAYERS), (96, 4, {"qkv", "out"})],
+    ids=["all", "hidden", "two ranks", "four ranks"],
 )
-def test_layers_of_blocks_with_divisible_sizes_are_converted(hidden: int, tensor: int, converted: set[str]) -> None:
+def test_float8_converts_block_layers_with_divisible_sizes(hidden: int, tensor: int, converted: set[str]) -> None:
     model = decoder(Sizes(layers=2, width=64, heads=4, kv_heads=2, hidden=hidden))
     before = {name: (weight.shape, weight.dtype) for name, weight in model.named_parameters()}
     use_float8(model, "tensorwise", CPU, tensor=tensor, emulate=True)
@@ -68,21 +71,21 @@ def test_gradients_do_not_depend_on_checkpointing(recipe: str) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts of 20 steps."""
+    """Return texts of 20 steps."""
     return write_texts(tmp_path_factory.mktemp("texts"), steps=20)
 
 
 @pytest.fixture(scope="module")
-def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """Return the losses without float8."""
+def plain(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the bucket of a run without float8."""
     bucket = tmp_path_factory.mktemp("plain")
     train(data, bucket, "--amp")
-    return losses(bucket, 1)
+    return bucket
 
 
 @pytest.fixture(scope="module")
 def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the bucket of a run of two epochs."""
+    """Return the bucket of a run of two epochs with float8."""
     bucket = tmp_path_factory.mktemp("whole")
     train(data, bucket, "--amp", "--float8=tensorwise", "--epochs=2", program=EMULATED)
     return bucket
@@ -99,13 +102,13 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_losses_are_close_to_those_without_float8(
-    recipe: str, text: str, ranks: int, shares: int, data: Path, plain: list[float], tmp_path: Path
+    recipe: str, text: str, ranks: int, shares: int, data: Path, plain: Path, tmp_path: Path
 ) -> None:
     flags = ("--amp", f"--float8={recipe}", f"--parallelism={text}")
     train(data, tmp_path, *flags, ranks=ranks, shares=shares, program=EMULATED)
-    found = losses(tmp_path, ranks)
-    assert found == pytest.approx(plain, rel=TOLERANCE)
-    assert found != pytest.approx(plain, rel=1e-6), "nothing was rounded"
+    found, expected = losses(tmp_path, ranks), losses(plain, 1)
+    assert found == pytest.approx(expected, rel=TOLERANCE)
+    assert found != pytest.approx(expected, rel=1e-6), "nothing was rounded"
 
 
 def test_run_resumes_exactly(data: Path, tmp_path: Path) -> None:
@@ -115,25 +118,22 @@ def test_run_resumes_exactly(data: Path, tmp_path: Path) -> None:
     assert losses(tmp_path / "parts", 1) == losses(tmp_path / "whole", 1)
 
 
-def test_export_has_plain_weights_that_run_without_float8(data: Path, whole: Path, tmp_path: Path) -> None:
-    folders = {}
-    for name, bucket in (("float8", whole), ("plain", tmp_path / "without")):
-        if name == "plain":
-            train(data, bucket, "--amp")
-        folders[name] = tmp_path / name
-        words = (f"--checkpoint={bucket}/checkpoints/training", f"--to={folders[name]}")
+def test_export_has_plain_weights_that_run_without_float8(data: Path, plain: Path, whole: Path, tmp_path: Path) -> None:
+    for name, bucket in (("float8", whole), ("plain", plain)):
+        words = (f"--checkpoint={bucket}/checkpoints/training", f"--to={tmp_path / name}")
         assert run(*words, recipe="export", data=data).codes == [DONE]
-    found, expected = (load_file(folder / "model.safetensors") for folder in folders.values())
+    found, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("float8", "plain"))
     assert {name: (weight.shape, weight.dtype) for name, weight in found.items()} == {
         name: (weight.shape, weight.dtype) for name, weight in expected.items()
     }
     still = ("--amp", "--learning-rate=1e-30", "--warmup=0", "--weight-decay=0")
-    train(data, tmp_path / "again", f"--init-from={folders['float8']}", *still)
+    train(data, tmp_path / "again", f"--init-from={tmp_path}/float8", *still)
     assert evaluations(tmp_path / "again")[-1] == pytest.approx(evaluations(whole)[-1], rel=TOLERANCE)
 
 
-def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path) -> None:
-    ended = train(data, whole, "--amp", "--epochs=3")
+def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole, tmp_path / "bucket")
+    ended = train(data, tmp_path / "bucket", "--amp", "--epochs=3")
     assert len(ended.events("resume")) == 1
     assert not ended.events("checkpoint_skipped")
 
@@ -145,6 +145,7 @@ def test_checkpoint_is_resumed_without_float8(data: Path, whole: Path) -> None:
         ({"context": 100}, "context is 100; allowed is a multiple of 16 with float8"),
         ({"lora_rank": 8, "init_from": "/model"}, "lora_rank is 8; allowed is 0 with float8"),
     ],
+    ids=["amp", "context", "lora"],
 )
 def test_settings_that_float8_excludes_are_rejected(values: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):

@@ -26,7 +26,7 @@ LOSS = re.compile(r"\{'loss': '([^']+)'.*'epoch': '([^']+)'")
 
 @contextmanager
 def launched(folder: Path, *words: str) -> Iterator[tuple[Printed, subprocess.Popen[str]]]:
-    """Start two ranks with texts in a folder. They may restart once."""
+    """Write texts into a folder and start two ranks there, which may restart once."""
     texts = folder / "sotu" / "train"
     texts.mkdir(parents=True, exist_ok=True)
     (texts / "a.txt").write_text("The state of the union is strong. " * 4000, encoding="utf-8")
@@ -64,12 +64,6 @@ def words_of(example: str, folder: Path, *words: str) -> list[str]:
     return [str(PROJECT / job["script"]), *arguments, *words]
 
 
-def state(checkpoint: Path) -> dict[str, int]:
-    """Return the state of a checkpoint of transformers.Trainer."""
-    content: dict[str, int] = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    return content
-
-
 def rank_process(launcher: int, rank: int) -> int:
     """Return the process of a rank."""
     variable = f"RANK={rank}".encode()
@@ -97,7 +91,8 @@ def test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses(tmp_path: P
     losses = {epoch: loss for loss, epoch in LOSS.findall(before)}
     repeated = {epoch: loss for loss, epoch in LOSS.findall(after) if epoch in losses}
     assert repeated == {epoch: losses[epoch] for epoch in repeated} != {}
-    assert state(tmp_path / "run" / "checkpoint-16")["global_step"] == 16
+    state = tmp_path / "run" / "checkpoint-16" / "trainer_state.json"
+    assert json.loads(state.read_text(encoding="utf-8"))["global_step"] == 16
     assert (tmp_path / "run" / "model.safetensors").is_file()
 
 

@@ -21,11 +21,11 @@ BLOCK, HEAD, WHOLE, LAST = 32768, 7, 1, 4
 
 
 Record: Any = vars(wandb_internal_pb2)["Record"]
-"""Created at import, which its types do not show."""
+"""Message type that protobuf creates at import, so that type checkers do not know it."""
 
 
 class OneRank:
-    """Runtime of a single rank, with only the methods that the gallery calls."""
+    """Runtime of a single rank, with only the members that the collector uses."""
 
     rank = 0
 
@@ -38,7 +38,7 @@ def test_confusion_has_classes_as_rows_and_predictions_as_columns() -> None:
     collector = Collector(3, torch.device("cpu"))
     logits = torch.eye(3)[[0, 2, 2, 1]]
     collector.add(torch.rand(4, 3, 5, 6), logits, torch.tensor([0, 1, 2, 1]))
-    found = collector.take(OneRank())  # type: ignore[arg-type]  # a partial runtime
+    found = collector.take(OneRank())  # type: ignore[arg-type]  # only the methods that it calls
     assert found.confusion is not None
     assert found.confusion.tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
     assert [(each.label, each.predicted) for each in found.samples] == [(0, 0), (1, 2), (2, 2), (1, 1)]
@@ -47,7 +47,7 @@ def test_confusion_has_classes_as_rows_and_predictions_as_columns() -> None:
     assert (found.samples[0].pixels.min(), found.samples[0].pixels.max()) == (0, 255)
 
 
-def recorded(path: Path) -> list[Any]:
+def wandb_records(path: Path) -> list[Any]:
     """Return the records of an offline run."""
     data, place = path.read_bytes(), HEAD
     found, begun = [], b""
@@ -71,7 +71,7 @@ def test_every_rank_has_a_wandb_run_in_the_group_of_the_job(tmp_path: Path) -> N
     ended = run(*flags, *where, f"--cache-dir={tmp_path}/cache", recipe="imagenet", processes=2, data=tmp_path)
     assert ended.codes == [DONE], ended.output
     runs = sorted((tmp_path / "bucket" / "pictures" / "wandb").rglob("offline-run-*/*.wandb"))
-    records = [recorded(path) for path in runs]
+    records = [wandb_records(path) for path in runs]
     heads = [each.run for found in records for each in found if each.HasField("run")]
     assert {each.display_name for each in heads} == {"pictures-0", "pictures-1"}
     assert {each.run_group for each in heads} == {"pictures"}

@@ -1,7 +1,4 @@
-"""GPUs that torch cannot use are reported before training begins.
-
-The CUDA targets that torch was built for decide which GPUs it can use.
-"""
+"""GPUs of the hardware tables: peak FLOPS, float8, and rejection of those that torch was not built for."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ def test_every_gpu_has_peak_flops() -> None:
 
 
 @pytest.mark.parametrize("name", GPUS)
-def test_gpu_has_float8_from_its_compute_capability_on(name: str) -> None:
+def test_gpu_has_float8_if_its_compute_capability_is_high_enough(name: str) -> None:
     assert GPUS[name].has_float8 is (CAPABILITIES[name] >= CAPABILITY)
 
 
@@ -74,6 +71,7 @@ def test_trainer_torch_has_kernels_for_every_gpu_that_runs_it() -> None:
         (("sm_80", "compute_80"), (12, 0), True),
         (("sm_80", "compute_80"), (7, 5), False),
     ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else None,
 )
 def test_gpu_runs_compatible_targets(built_for: tuple[str, ...], capability: tuple[int, int], runs: bool) -> None:
     assert gpu.has_kernels(built_for, *capability) is runs

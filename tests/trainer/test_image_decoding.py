@@ -36,16 +36,20 @@ def resized_whole(image: Image.Image, side: int) -> Pixels:
     return np.asarray(scaled.crop((left, top, left + side, top + side)))
 
 
-@pytest.mark.parametrize("size", [(36, 36), (64, 64), (500, 375), (375, 500), (20, 31), (333, 36), (36, 40), (7, 5)])
+@pytest.mark.parametrize(
+    "size",
+    [(36, 36), (64, 64), (500, 375), (375, 500), (20, 31), (333, 36), (36, 40), (7, 5)],
+    ids="{0[0]}x{0[1]}".format,
+)
 def test_decode_scales_and_crops_in_the_middle(size: tuple[int, int]) -> None:
-    # Smooth, because the crop may be off by less than a pixel.
+    # Use a smooth image, because the crop may be off by less than a pixel.
     image = Image.linear_gradient("L").resize(size).convert("RGB")
     found, expected = decode(encoded(image), 36), resized_whole(image, 36)
     assert found.shape == (36, 36, 3)
     assert np.abs(found.astype(int) - expected.astype(int)).max() <= 4
 
 
-@pytest.mark.parametrize("size", [(60000, 1), (1, 60000)])
+@pytest.mark.parametrize("size", [(60000, 1), (1, 60000)], ids=["wide", "high"])
 def test_decode_of_thin_image_needs_little_memory(size: tuple[int, int]) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert (decode(encoded(Image.new("RGB", size, (1, 2, 3))), 64) == (1, 2, 3)).all()
@@ -67,7 +71,7 @@ def avif() -> bytes:
 
 
 def dds() -> bytes:
-    """Return a DDS file with an unknown pixel format."""
+    """Return a DDS file of an unknown pixel format."""
     content = bytearray(encoded(noise(8, 8), "DDS"))
     content[80:84] = struct.pack("<I", 4)
     content[84:88] = b"????"

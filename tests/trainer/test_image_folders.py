@@ -1,4 +1,4 @@
-"""Each defect of a data set gives an error with the defect, the allowed values and the remedy."""
+"""Folders and shards of images: links and hidden files, and an error with a remedy for each defect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from images.trainer.made_images import imagenet, jpegs, tiny_imagenet
-from tests.trainer.image_sets import HERE, ReaderRank
+from tests.trainer.image_sets import ONLY_RANK, ReaderRank, write_tar
 from trainer.config import ImagenetConfig
 from trainer.data.image_cache import try_decode
 from trainer.data.image_files import find_images
@@ -29,17 +29,19 @@ PICTURE = next(jpegs(1, 1, 32, 0))[1]
 
 def load(folder: Path, *, stream: bool = True, cache_dir: str = "") -> FolderImages:
     config = ImagenetConfig(fake_data=False, data_dir=str(folder), image_size=24, stream=stream, cache_dir=cache_dir)
-    return FolderImages(config, HERE)
+    return FolderImages(config, ONLY_RANK)
 
 
 def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
     """Write a shard with one picture per label."""
-    with tarfile.open(path, "w") as archive:
-        for number, label in enumerate(labels):
-            for name, content in ((f"{number}.jpg", PICTURE), (f"{number}.{ending}", label)):
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
+    write_tar(
+        path,
+        [
+            member
+            for number, label in enumerate(labels)
+            for member in ((f"{number}.jpg", PICTURE), (f"{number}.{ending}", label))
+        ],
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,14 +64,14 @@ def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
 def test_shard_label_that_is_not_a_class_is_rejected(tmp_path: Path, ending: str, label: bytes) -> None:
     shard(tmp_path / "train-0.tar", [b"0" if ending == "cls" else b'{"label": 0}', label], ending)
     with pytest.raises(DataError, match=rf"train-0.tar:1.{ending} has no class .*; allowed is .*0.*: create the shard"):
-        find_images(Folder(str(tmp_path)), "train", HERE)
+        find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
 def test_shard_label_beyond_class_names_is_rejected(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", [b"0", b"5"])
     (tmp_path / "classes.txt").write_text("cat\ndog\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"train-0.tar:1.jpg has class 5; allowed are 0 to 1, .*classes.txt.*: "):
-        find_images(Folder(str(tmp_path)), "train", HERE)
+        find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
 def test_test_image_of_untrained_class_is_rejected(tmp_path: Path) -> None:
@@ -82,29 +84,29 @@ def test_test_image_of_untrained_class_is_rejected(tmp_path: Path) -> None:
 def test_class_names_have_one_line_each(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", [b"0", b"1"])
     (tmp_path / "classes.txt").write_text("tabby cat\r\n\r\ngolden retriever\nfire truck\n\n", encoding="utf-8")
-    assert find_images(Folder(str(tmp_path)), "train", HERE)[1] == 3
+    assert find_images(Folder(str(tmp_path)), "train", ONLY_RANK)[1] == 3
 
 
 def test_lists_that_are_not_utf_8_are_rejected(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", [b"0"])
     (tmp_path / "classes.txt").write_bytes("caf\u00e9".encode("latin-1"))
     with pytest.raises(DataError, match=r"/classes.txt .*UTF-8"):
-        find_images(Folder(str(tmp_path)), "train", HERE)
+        find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
     tiny_imagenet(tmp_path / "tiny", classes=1, train=1, tests=1, side=32)
     annotations = tmp_path / "tiny" / "val" / "val_annotations.txt"
     annotations.write_bytes(annotations.read_bytes() + b"caf\xe9\tn0\n")
     with pytest.raises(DataError, match=r"/val/val_annotations.txt .*UTF-8"):
-        find_images(Folder(str(tmp_path / "tiny")), "val", HERE)
+        find_images(Folder(str(tmp_path / "tiny")), "val", ONLY_RANK)
 
 
 def test_empty_lines_of_annotations_are_ignored(tmp_path: Path) -> None:
     tiny_imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
     annotations = tmp_path / "val" / "val_annotations.txt"
     annotations.write_bytes(annotations.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
-    assert len(find_images(Folder(str(tmp_path)), "val", HERE)[0]) == 2
+    assert len(find_images(Folder(str(tmp_path)), "val", ONLY_RANK)[0]) == 2
 
 
-def test_link_to_nothing_is_a_broken_image(tmp_path: Path) -> None:
+def test_dangling_link_is_a_broken_image(tmp_path: Path) -> None:
     imagenet(tmp_path / "data", classes=2, train=20, tests=1, side=32)
     missing = tmp_path / "data" / "train" / "n00000000" / "missing.JPEG"
     missing.symlink_to(tmp_path / "nothing")
@@ -133,7 +135,7 @@ def test_images_of_many_formats_are_read(tmp_path: Path, ending: str) -> None:
     with Image.open(io.BytesIO(PICTURE)) as picture:
         picture.save(path)
     source = Folder(str(tmp_path))
-    images, _ = find_images(source, "train", HERE)
+    images, _ = find_images(source, "train", ONLY_RANK)
     assert isinstance(try_decode(source, images[0], 24), np.ndarray)
 
 
@@ -141,7 +143,7 @@ def test_files_that_are_not_images_are_counted(tmp_path: Path, capsys: pytest.Ca
     tiny_imagenet(tmp_path, classes=2, train=2, tests=1, side=32)
     for path in sorted((tmp_path / "train").iterdir()):
         (path / "boxes.txt").touch()  # Tiny-ImageNet has them
-    find_images(Folder(str(tmp_path)), "train", HERE)
+    find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
     assert not capsys.readouterr().err
     for name in ("b.heic", "a.npy"):
         (path / name).touch()
@@ -177,7 +179,7 @@ def test_unreadable_class_folder_raises(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "scandir", fail)
     with pytest.raises(StorageError, match=r"/train/n00000001 cannot be listed: Permission denied"):
-        find_images(Folder(str(tmp_path)), "train", HERE)
+        find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
 def test_images_of_one_class_are_rejected(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_image_outside_of_classes_is_rejected(tmp_path: Path) -> None:
     imagenet(tmp_path, classes=1, train=1, tests=1, side=32)
     (tmp_path / "train" / "preview.png").touch()
     with pytest.raises(DataError, match=r"train/preview.png is not in a class folder: move it into train/CLASS/ or re"):
-        find_images(Folder(str(tmp_path)), "train", HERE)
+        find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
 def test_missing_split_error_names_the_layouts(tmp_path: Path) -> None:
@@ -200,48 +202,39 @@ def test_missing_split_error_names_the_layouts(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def write(path: Path, members: Sequence[tuple[str, bytes]]) -> None:
-    """Write a shard with these members."""
-    with tarfile.open(path, "w") as archive:
-        for name, content in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-
-
 @pytest.mark.parametrize(
-    "harm",
+    "damage",
     [
-        pytest.param(lambda whole, third: whole[:third], id="cut at a member's edge"),
+        pytest.param(lambda whole, third: whole[:third], id="cut between members"),
         pytest.param(lambda whole, third: whole[: third + 100], id="cut in a header"),
         pytest.param(
             lambda whole, third: whole[: third + 5] + bytes([whole[third + 5] ^ 1]) + whole[third + 6 :],
-            id="a byte of a header",
+            id="changed byte of a header",
         ),
     ],
 )
-def test_truncated_shard_is_rejected(tmp_path: Path, harm: Callable[[bytes, int], bytes]) -> None:
+def test_truncated_shard_is_rejected(tmp_path: Path, damage: Callable[[bytes, int], bytes]) -> None:
     path = tmp_path / "train-0.tar"
     shard(path, [b"0", b"1", b"0"])
     with tarfile.open(path) as archive:
         third = archive.getmembers()[4].offset
-    assert len(find_images(Folder(str(tmp_path)), "train", HERE)[0]) == 3
-    path.write_bytes(harm(path.read_bytes(), third))
+    assert len(find_images(Folder(str(tmp_path)), "train", ONLY_RANK)[0]) == 3
+    path.write_bytes(damage(path.read_bytes(), third))
     with pytest.raises(DataError, match=r"train-0.tar is broken .it is truncated.*create it again"):
-        find_images(Folder(str(tmp_path)), "train", HERE)
+        find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
 def test_shard_json_next_to_class_is_ignored(tmp_path: Path) -> None:
     notes = b'{"label": 5, "caption": "a wave"}'
-    write(tmp_path / "train-0.tar", [("a.jpg", PICTURE), ("a.cls", b"1"), ("a.json", notes), ("meta.json", b"{}")])
-    images, classes = find_images(Folder(str(tmp_path)), "train", HERE)
+    write_tar(tmp_path / "train-0.tar", [("a.jpg", PICTURE), ("a.cls", b"1"), ("a.json", notes), ("meta.json", b"{}")])
+    images, classes = find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
     assert [image.label for image in images] == [1]
     assert classes == 2
 
 
 def test_shard_images_with_dots_in_their_names_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     members = [("a.v1.jpg", PICTURE), ("a.v1.cls", b"0"), ("b.jpg", PICTURE), ("b.cls", b"1"), ("b.txt", b"a cat")]
-    write(tmp_path / "train-0.tar", members)
+    write_tar(tmp_path / "train-0.tar", members)
     for rank in (0, 1):
         images, _ = find_images(Folder(str(tmp_path)), "train", ReaderRank(rank=rank, world=2))
         assert [image.label for image in images] == [1]

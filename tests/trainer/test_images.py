@@ -1,39 +1,47 @@
-"""Folders of images: three layouts give the same samples, each once an epoch, and broken ones are reported."""
+"""Folders of images: every layout gives the same samples, each once an epoch, and broken ones are reported."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
 
 from images.trainer.made_images import imagenet, jpegs, tiny_imagenet
-from tests.trainer.image_sets import CLASSES, HERE, LAYOUTS, SIDE, TESTS, TRAIN, ReaderRank
-from tests.trainer.processes import run
+from tests.trainer.image_sets import CLASSES, LAYOUTS, ONLY_RANK, SIDE, TESTS, TRAIN, ReaderRank
+from tests.trainer.processes import Ended, run
 from trainer.config import ImagenetConfig
-from trainer.data.image_cache import load_cached
+from trainer.data.datasets import Data
 from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DATA_ERROR, DONE, DataError
+from trainer.loop import report_unreadable
+from trainer.reporter import Reporter
+from trainer.rules import MAX_COUNT, MAX_SEED
+from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 
 def config(folder: Path, cache: Path, **settings: object) -> ImagenetConfig:
+    """Return the settings of a data set with small images."""
     words = {"fake_data": False, "image_size": 24, "batch_size": 4, **settings}
     return ImagenetConfig(data_dir=str(folder), cache_dir=str(cache), **words)  # type: ignore[arg-type]  # any flags
 
 
 def load(folder: Path, cache: Path, **settings: object) -> FolderImages:
-    return FolderImages(config(folder, cache, **settings), HERE)
+    """Return a data set for the only rank."""
+    return FolderImages(config(folder, cache, **settings), ONLY_RANK)
 
 
 @pytest.fixture(params=LAYOUTS)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """Return a data set in each layout."""
+    """Return a data set in each layout in turn."""
     LAYOUTS[request.param](tmp_path / "data")
     return tmp_path / "data"
 
@@ -41,7 +49,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_layouts_give_the_same_images(folder: Path, tmp_path: Path) -> None:
     source = Folder(str(folder))
     for split, count, seed in (("train", TRAIN, 0), ("val", TESTS, 1)):
-        found, classes = find_images(source, split, HERE)
+        found, classes = find_images(source, split, ONLY_RANK)
         assert classes == CLASSES
         expected = Counter((label, content) for label, content in jpegs(CLASSES, count, SIDE, seed))
         read = ((image.label, source.read_part(image.file, image.start, image.size)) for image in found)
@@ -51,7 +59,7 @@ def test_layouts_give_the_same_images(folder: Path, tmp_path: Path) -> None:
     assert data.broken == []
 
 
-def test_num_classes_unlike_the_folder_is_rejected(folder: Path, tmp_path: Path) -> None:
+def test_num_classes_that_differs_from_the_folder_is_rejected(folder: Path, tmp_path: Path) -> None:
     assert load(folder, tmp_path / "cache", num_classes=CLASSES).classes == CLASSES
     with pytest.raises(
         DataError, match=f"has {CLASSES} classes, and num_classes is {CLASSES + 1}: leave --num-classes"
@@ -81,6 +89,14 @@ def test_crops_are_the_same_for_any_number_of_ranks(folder: Path, tmp_path: Path
         assert torch.equal(left[1], right[1])
     assert one[0][0].shape == (4, 3, 24, 24)
     assert one[0][0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_largest_seed_crops_images(tmp_path: Path) -> None:
+    LAYOUTS["imagenet"](tmp_path / "data")
+    data = load(tmp_path / "data", tmp_path / "cache", seed=MAX_SEED)
+    sampler = EpochSampler(data.num_samples, rank=0, world=1, batch_size=4, seed=MAX_SEED)
+    sampler.epoch = MAX_COUNT
+    assert data.batch(sampler.next(), world=1).inputs.isfinite().all()
 
 
 def test_prefetched_crops_equal_requested_crops(folder: Path, tmp_path: Path) -> None:
@@ -134,15 +150,22 @@ BROKEN: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def test_broken_images_are_counted_and_reported(tmp_path: Path) -> None:
+@pytest.fixture
+def broken(tmp_path: Path) -> list[Path]:
+    """Write a data set of 90 training images to `data/`, and return those that are broken, each in another way."""
     folder = tmp_path / "data"
     imagenet(folder, classes=CLASSES, train=30, tests=TESTS, side=SIDE)
     paths = sorted((folder / "train").rglob("*.JPEG"))[:: len(BROKEN)][: len(BROKEN)]
     for path, damage in zip(paths, BROKEN.values(), strict=True):
         path.write_bytes(damage(path.read_bytes()))
+    return paths
+
+
+def test_broken_images_are_counted_and_reported(broken: list[Path], tmp_path: Path) -> None:
+    folder = tmp_path / "data"
     data = load(folder, tmp_path / "cache")
     assert len(data.broken) == len(BROKEN)
-    assert [text.partition(": ")[0] for text in data.broken] == [str(path) for path in paths]
+    assert [text.partition(": ")[0] for text in data.broken] == [str(path) for path in broken]
     assert all(text.partition(": ")[2] for text in data.broken)
     assert data.num_samples == CLASSES * 30 - len(BROKEN)
     # The second rank reads the first rank's results from the cache.
@@ -150,18 +173,13 @@ def test_broken_images_are_counted_and_reported(tmp_path: Path) -> None:
     assert again.broken == data.broken
 
 
-def test_broken_images_of_a_stream_are_reported_when_read(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    imagenet(folder, classes=CLASSES, train=30, tests=TESTS, side=SIDE)
-    paths = sorted((folder / "train").rglob("*.JPEG"))[:: len(BROKEN)][: len(BROKEN)]
-    for path, damage in zip(paths, BROKEN.values(), strict=True):
-        path.write_bytes(damage(path.read_bytes()))
-    data = load(folder, tmp_path / "cache", stream=True)
+def test_broken_images_of_a_stream_are_reported_when_read(broken: list[Path], tmp_path: Path) -> None:
+    data = load(tmp_path / "data", tmp_path / "cache", stream=True)
     assert not (tmp_path / "cache").exists()
     assert data.broken == []
     sampler = EpochSampler(data.num_samples, rank=0, world=1, batch_size=30, seed=0)
     labels = torch.cat([data.batch(sampler.next(), world=1).labels for _ in range(3)])
-    assert sorted(text.partition(": ")[0] for text in data.broken) == [str(path) for path in paths]
+    assert sorted(text.partition(": ")[0] for text in data.broken) == [str(path) for path in broken]
     assert (labels < 0).sum() == len(BROKEN)
     loss = torch.nn.functional.cross_entropy(torch.zeros(90, CLASSES), labels, reduction="sum", label_smoothing=0.1)
     assert loss.item() == pytest.approx((90 - len(BROKEN)) * np.log(CLASSES), rel=1e-4)
@@ -178,31 +196,42 @@ def test_stream_of_mostly_broken_images_raises(tmp_path: Path) -> None:
         data.batch(sampler.next(), world=1)
 
 
-def test_small_stream_of_broken_images_raises(tmp_path: Path) -> None:
+def test_first_ten_broken_images_are_listed(runtime: Runtime, capsys: pytest.CaptureFixture[str]) -> None:
+    data = SimpleNamespace(broken=[f"image-{number}.JPEG: truncated" for number in range(13)])
+    assert report_unreadable(cast("Data", data), Reporter(runtime, None), reported=2) == 13
+    printed = Ended([], capsys.readouterr().out)
+    samples = [event["sample"] for event in printed.events("broken")]
+    assert samples == [f"image-{number}.JPEG:_truncated" for number in range(2, 12)]
+    assert [event["count"] for event in printed.events("broken_samples")] == ["13"]
+
+
+@pytest.fixture
+def broken_tests(tmp_path: Path) -> Path:
+    """Return a data set whose test images are all broken."""
     folder = tmp_path / "data"
     LAYOUTS["imagenet"](folder)
     for path in (folder / "val").rglob("*.JPEG"):
         path.write_bytes(b"")
-    data = load(folder, tmp_path / "cache", stream=True)
+    return folder
+
+
+def test_small_stream_of_broken_images_raises(broken_tests: Path, tmp_path: Path) -> None:
+    data = load(broken_tests, tmp_path / "cache", stream=True)
     with pytest.raises(DataError, match=r"4 of 4 images are broken, the first: .*JPEG"):
         next(data.test_batches(rank=0, world=1))
 
 
-def test_data_set_of_mostly_broken_images_is_rejected(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    LAYOUTS["imagenet"](folder)
-    for path in (folder / "val").rglob("*.JPEG"):
-        path.write_bytes(b"")
+def test_data_set_of_mostly_broken_images_is_rejected(broken_tests: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="6 of 6 images are broken"):
-        load(folder, tmp_path / "cache")
+        load(broken_tests, tmp_path / "cache")
 
 
 def test_folders_without_data_set_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="--data-dir"):
-        find_images(Folder(str(tmp_path)), "train", HERE)
+        find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
     (tmp_path / "train-000000.tar").write_bytes(b"something else" * 100)
     with pytest.raises(DataError, match=r"train-000000.tar is broken"):
-        find_images(Folder(str(tmp_path)), "train", HERE)
+        find_images(Folder(str(tmp_path)), "train", ONLY_RANK)
 
 
 def test_resnet18_learns_generated_tiny_imagenet(tmp_path: Path) -> None:
@@ -231,15 +260,3 @@ def test_missing_folder_ends_run_with_its_exit_code(tmp_path: Path) -> None:
     ended = run("--no-fake-data", f"--data-dir={tmp_path}/none", data=tmp_path, recipe="imagenet")
     assert ended.codes == [DATA_ERROR], ended.output
     assert f"{tmp_path}/none" in ended.output
-
-
-def test_pixels_equal_the_image(tmp_path: Path) -> None:
-    imagenet(tmp_path / "data", classes=2, train=1, tests=1, side=SIDE)
-    source = Folder(f"{tmp_path}/data")
-    images, _ = find_images(source, "train", HERE)
-    from PIL import Image
-
-    with Image.open(f"{source.path}/{images[0].file}") as image:
-        expected = np.asarray(image.convert("RGB"))
-    found = load_cached(source, images, SIDE, tmp_path / "cache", is_builder=True, heartbeat=lambda: None)
-    assert np.array_equal(found.pixels[0], expected)

@@ -1,4 +1,4 @@
-"""The recipe `language` learns real sentences, reports its measures, and resumes exactly."""
+"""The recipe `language` learns texts, reports its measures, and resumes exactly."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from trainer.storage import Folder
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts of 40 steps."""
+    """Return texts of 40 steps."""
     return write_texts(tmp_path_factory.mktemp("texts"), steps=40)
 
 
 def weights(bucket: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of the newest checkpoint."""
+    """Return the weights and the optimizer state of the newest checkpoint."""
     from torch.distributed.checkpoint.state_dict_loader import load
 
     newest = sorted((bucket / "checkpoints" / "training").iterdir())[-1]
@@ -44,14 +44,14 @@ def curve(bucket: Path) -> dict[tuple[str, int], float]:
     return {(event["event"], event["global_step"]): event["loss"] for event in events if "loss" in event}
 
 
-def test_model_learns_words_and_writes_them(data: Path, tmp_path: Path) -> None:
+def test_language_model_learns_and_generates_text(data: Path, tmp_path: Path) -> None:
     flags = ("--epochs=8", "--sample-tokens=60", "--temperature=0", "--prompt=the ", "--evaluate-steps=30")
     ended = run(*MODEL, *flags, "--device=cpu", f"--bucket=file://{tmp_path}", recipe="language", data=data)
     assert ended.codes == [DONE], ended.output
     events = json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
     first, *_, last = [event for event in events if event["event"] == "test"]
     assert last["bits_per_byte"] < 0.5 * first["bits_per_byte"]
-    assert last["bits_per_byte"] == pytest.approx(last["loss"] / math.log(2) * last_ratio(data), rel=1e-4)
+    assert last["bits_per_byte"] == pytest.approx(last["loss"] / math.log(2) * tokens_per_byte(data), rel=1e-4)
     done = next(event for event in events if event["event"] == "done")
     tested = [event["bits_per_byte"] for event in events if event["event"] == "test"]
     assert (done["test_bits_per_byte"], done["best_bits_per_byte"]) == (tested[-1], min(tested))
@@ -61,7 +61,7 @@ def test_model_learns_words_and_writes_them(data: Path, tmp_path: Path) -> None:
     assert len(samples[-1]) == 64
 
 
-def last_ratio(data: Path) -> float:
+def tokens_per_byte(data: Path) -> float:
     """Return predicted tokens per byte of the test texts."""
     sizes = [path.stat().st_size for path in (data / "test").iterdir()]
     return (sum(sizes) + len(sizes)) / sum(sizes)
@@ -74,9 +74,8 @@ def test_train_line_has_the_measures_of_a_language_model(data: Path) -> None:
     for name in ("loss", "bits_per_byte", "gradient_norm", "rate", "global_rate", "teraflops", "mfu"):
         assert float(line[name]) > 0, name
     assert "accuracy" not in line
-    flops = LanguageConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96).sizes.flops_per_token(
-        context=32, vocabulary=320
-    )
+    sizes = LanguageConfig(layers=2, width=64, heads=4, kv_heads=2, hidden=96).sizes
+    flops = sizes.flops_per_token(context=32, vocabulary=320)
     assert float(line["teraflops"]) == pytest.approx(flops * float(line["rate"]) / 1e12, abs=2e-3)
 
 

@@ -1,4 +1,4 @@
-"""A block keeps at least the numbers for its backward pass that a stack's estimate of memory counts."""
+"""A block stores at least the numbers for its backward pass that a stack's estimate of memory counts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SIZES = Sizes(layers=1, width=64, heads=4, kv_heads=2, hidden=192)
 SAMPLES, TOKENS = 2, 16
 
 
-def kept_numbers(block: Block) -> int:
-    """Return the numbers that a forward pass keeps for its backward pass, without weights."""
+def stored_numbers(block: Block) -> int:
+    """Return the count of numbers that a forward pass stores for the backward pass, without weights."""
     weights = {weight.untyped_storage().data_ptr() for weight in block.parameters()}
     kept: dict[int, torch.Tensor] = {}
 
@@ -30,7 +30,7 @@ def kept_numbers(block: Block) -> int:
     return sum(tensor.untyped_storage().nbytes() // 4 for tensor in kept.values())
 
 
-def test_block_keeps_at_least_the_counted_numbers() -> None:
+def test_block_stores_at_least_the_estimated_numbers() -> None:
     model = Model(layers=1, width=64, heads=4, kv_heads=2, hidden=192, vocabulary=320, is_tied=True)
     training = LanguageTraining(
         model=model,
@@ -46,6 +46,6 @@ def test_block_keeps_at_least_the_counted_numbers() -> None:
         shard=1,
         tensor=1,
     )
-    counted = block_numbers(training) * SAMPLES * TOKENS
-    kept = kept_numbers(Block(SIZES, checkpointing="none"))
-    assert counted <= kept <= 1.5 * counted, (counted, kept)
+    estimated = block_numbers(training) * SAMPLES * TOKENS
+    stored = stored_numbers(Block(SIZES, checkpointing="none"))
+    assert estimated <= stored <= 1.5 * estimated, (estimated, stored)

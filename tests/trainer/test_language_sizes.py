@@ -1,4 +1,4 @@
-"""Presets have the published numbers of weights. Groups of ranks divide the ranks and the model, or are rejected."""
+"""Sizes of language models: weights and FLOPs of the presets, and groups that divide ranks and model."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_presets_of_llama_have_its_weights(preset: str) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_preset_is_named_by_its_weights(preset: str) -> None:
+def test_preset_name_is_near_its_number_of_weights(preset: str) -> None:
     named = int(preset[:-1]) * SUFFIXES[preset[-1]]
     assert 0.7 < weights(preset, 320) / named < 1.3
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_matrix_weights_are_those_of_the_model(preset: str) -> None:
+def test_matrix_weights_equal_those_of_the_model(preset: str) -> None:
     sizes = PRESETS[preset]
     others = sizes.width * (2 * sizes.layers + 1) + (0 if sizes.is_tied else 320 * sizes.width)
     assert sizes.matrix_weights(320) + others == weights(preset, 320)
@@ -51,7 +51,7 @@ def test_flops_per_token_of_llama_8b() -> None:
     assert counted == pytest.approx(744e12 / 14_451, rel=0.01)
 
 
-def test_fixed_weights_have_no_operations_for_gradients() -> None:
+def test_flops_per_token_of_frozen_weights_exclude_their_gradients() -> None:
     sizes, adapters = PRESETS["8b"], 21_000_000
     counted = sizes.flops_per_token(context=8192, vocabulary=LLAMA_VOCABULARY, adapters=adapters)
     saved = sizes.flops_per_token(context=8192, vocabulary=LLAMA_VOCABULARY) - counted
@@ -69,6 +69,7 @@ def test_fixed_weights_have_no_operations_for_gradients() -> None:
         ("data=auto,tensor=4", 8, (2, 1, 4)),
         ("tensor=2,data=1,shard=1", 2, (1, 1, 2)),
     ],
+    ids=lambda value: "x".join(map(str, value)) if isinstance(value, tuple) else None,
 )
 def test_divide_ranks(text: str, world: int, expected: tuple[int, int, int]) -> None:
     data, shard, tensor = expected
@@ -98,6 +99,7 @@ def test_divide_ranks_uses_all_ranks_or_raises(world: int, text: str) -> None:
         (["--parallelism=shard=0"], ["parallelism is 'shard=0'"]),
         (["--vocabulary=256"], ["vocabulary is 256", "257 to"]),
     ],
+    ids=" ".join,
 )
 def test_invalid_sizes_are_rejected(flags: list[str], words: list[str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
@@ -105,14 +107,14 @@ def test_invalid_sizes_are_rejected(flags: list[str], words: list[str]) -> None:
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
 
 
-def test_numbers_replace_those_of_the_preset() -> None:
+def test_size_flags_replace_sizes_of_the_preset() -> None:
     config = parse(["language", "--preset=10m", "--layers=2", "--kv-heads=6", "--output=untied"])
     assert isinstance(config, LanguageConfig)
     assert config.sizes == replace(PRESETS["10m"], layers=2, kv_heads=6, is_tied=False)
 
 
 @pytest.mark.parametrize(("preset", "tensor", "name"), [("1m", 4, "kv_heads"), ("10m", 4, "heads"), ("1m", 3, "heads")])
-def test_tensor_size_that_divides_no_heads_is_rejected(preset: str, tensor: int, name: str) -> None:
+def test_tensor_size_that_does_not_divide_the_heads_is_rejected(preset: str, tensor: int, name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"tensor={tensor}, and {name} is \d+; allowed is a divisor"):
         check_tensor_size(PRESETS[preset], tensor, context=256, vocabulary=320)
     check_tensor_size(PRESETS[preset], 2, context=256, vocabulary=320)

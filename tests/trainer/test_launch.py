@@ -1,4 +1,4 @@
-"""The launcher exits with the code of the first failed rank, raised for operators that retry high codes only."""
+"""The launcher: exit codes, invalid flags, and ranks whose launcher is killed."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ from tests.trainer.processes import PROJECT
 from tests.trainer.recipes import Recipe
 
 
-@pytest.mark.parametrize(("code", "offset", "expected"), [(75, "128", 203), (78, "128", 78), (75, "", 75)])
-def test_launcher_exit_code_is_the_first_failed_ranks(tmp_path: Path, code: int, offset: str, expected: int) -> None:
-    script = tmp_path / "ends.py"
-    script.write_text(f"raise SystemExit({code})", encoding="ascii")
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
-    if offset:
-        environment["TRAINYARD_RETRYABLE_OFFSET"] = offset
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer.launch", "--standalone", str(script)],
-        env=environment,
+def run_python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the project on its path."""
+    return subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", **variables},
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
+
+
+@pytest.mark.parametrize(("code", "offset", "expected"), [(75, "128", 203), (78, "128", 78), (75, "", 75)])
+def test_launcher_exits_with_the_code_of_the_first_failed_rank(
+    tmp_path: Path, code: int, offset: str, expected: int
+) -> None:
+    script = tmp_path / "exits.py"
+    script.write_text(f"raise SystemExit({code})", encoding="ascii")
+    variables = {"TRAINYARD_RETRYABLE_OFFSET": offset} if offset else {}
+    done = run_python("-m", "trainer.launch", "--standalone", str(script), TMPDIR=str(tmp_path), **variables)
     assert done.returncode == expected, done.stderr
 
 
-def test_restart_does_not_load_a_compiler_in_the_launcher(tmp_path: Path) -> None:
+def test_failed_rank_does_not_load_a_compiler_in_the_launcher(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("raise SystemExit(70)", encoding="ascii")
     program = """
 import sys
@@ -42,17 +47,10 @@ if __name__ == "__main__":
     sys.exit("loaded" if "torch._dynamo.config" in sys.modules else code)
 """
     (tmp_path / "launches.py").write_text(program, encoding="ascii")
-    done = subprocess.run(
-        [sys.executable, str(tmp_path / "launches.py")],
-        env={**os.environ, "PYTHONPATH": f"{PROJECT}:{tmp_path}", "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_python(str(tmp_path / "launches.py"), PYTHONPATH=f"{PROJECT}:{tmp_path}", TMPDIR=str(tmp_path))
     assert done.returncode == 70, done.stderr
     assert "failed (exitcode: 70)" in done.stderr
-    assert "Traceback" not in done.stderr, "the message of the rank is enough"
+    assert "Traceback" not in done.stderr, "only the rank may print a traceback"
 
 
 @pytest.mark.parametrize(("name", "forked"), [("digits", True), ("digits", False), ("language", True)])
@@ -80,10 +78,10 @@ def test_ranks_with_killed_launcher_save_and_stop(
     with launcher.stdout as output:
         next(line for line in output if "train epoch=1 step=3/" in line)
         launcher.kill()
-        # Read to the end: both ranks have closed the pipe, so they have exited.
+        # The output ends when both ranks have exited, because they hold the pipe.
         rest = output.read()
     launcher.wait()
-    # One rank that sees the loss is enough: its decision stops the other rank, which may not have checked yet.
+    # The first rank that notices stops both, so the other one may not print the error.
     assert rest.count("error: the launcher is gone; this rank stops as if preempted") in {1, 2}, rest
     assert rest.count("exit code 75") == 2, rest
     (step,) = {line.partition("preempted at step ")[2].partition(" ")[0] for line in rest.splitlines()} - {""}
@@ -106,17 +104,10 @@ def test_ranks_with_killed_launcher_save_and_stop(
         (["--nnodes=2:1", "-m", "trainer"], "does not accept its flags: min_nodes must be > 0 and <= max_nodes"),
         (["--max-restarts=-1", "-m", "trainer"], "does not accept its flags: max_restarts must be >= 0"),
     ],
+    ids=["no script", "not a number", "no process", "hosts", "restarts"],
 )
 def test_flags_that_torchrun_rejects_are_bad_configuration(flags: list[str], message: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer.launch", *flags],
-        cwd=PROJECT,
-        env={**os.environ, "TRAINYARD_RETRYABLE_OFFSET": "128"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_python("-m", "trainer.launch", *flags, TRAINYARD_RETRYABLE_OFFSET="128")
     assert done.returncode == 78, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""The Lightning script with real launchers: hosts fail and return, and no sample is lost or repeated."""
+"""The Lightning script under real launchers: hosts fail and return, and no sample is lost or repeated."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def launched(*words: str, data: Path, **variables: str) -> Iterator[Host]:
 
 
 def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextManager[Host]:
-    """Start a launcher that meets the other one at host 0."""
+    """Start the launcher of a host. The rendezvous is at host 0."""
     rendezvous = (f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
     flags = ("--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
     variables = {"TRAINYARD_BUCKET": bucket.as_uri(), "TRAINYARD_JOB": "lightning", "TMPDIR": str(bucket)}
@@ -96,8 +96,7 @@ def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextMan
 def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, digits: Path) -> None:
     port = free_port()
     with host(0, port, tmp_path, digits) as first, host(1, port, tmp_path, digits) as second:
-        # The checkpoint of five steps before is complete. That of this step may not be, and without one there is no
-        # resume.
+        # Each fifth step saves. The checkpoint of five steps before is complete; that of this step may not be.
         together = first.wait_for(r"^train epoch=\d+ step=1[05]/\d+ .* rank=\d/2 ")
         second.kill()
         alone = first.wait_for(r"^resume step=\d+ .* rank=0/1 ", after=together)
@@ -110,7 +109,7 @@ def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, di
             assert [first.end(), third.end()] == [0, 0], "".join(first.lines[-40:] + third.lines[-40:])
     printed = "".join(first.lines + third.lines)
     last = {words for words in re.findall(r"^test epoch=30 (accuracy=\S+ loss=\S+) rank=\d/2 ", printed, re.M)}
-    assert len(last) == 1, "both ranks must report results over both ranks"
+    assert len(last) == 1, "both ranks must report the result over all samples"
     assert float(last.pop().partition(" ")[0].partition("=")[2]) > 80
     assert re.findall(r"^upload .* rank=(\d)/\d ", printed, re.M) == ["0"]
     weights = torch.load(tmp_path / "lightning" / "model.pt")
@@ -124,13 +123,13 @@ def test_another_number_of_ranks_takes_the_rest_of_the_epoch(digits: Path) -> No
         sampler = EpochSampler(data.num_samples, rank=rank, world=world, batch_size=16, seed=0)
         return Steps(data, sampler, lambda: 3)
 
-    taken = [step for rank in range(2) for step in islice(steps(rank, 2), 7)]
+    first = [step for rank in range(2) for step in islice(steps(rank, 2), 7)]
     rest = []
     for rank in range(3):
         later = steps(rank, 3)
-        later.resumed = (3, taken[-1].position)
+        later.resumed = (3, first[-1].position)
         rest += list(later)
-    images = torch.cat([step.images for step in (*taken, *rest)])
+    images = torch.cat([step.images for step in (*first, *rest)])
     whole = torch.cat([step.images for step in steps(0, 1)])
     assert len(images) == len(whole) == data.num_samples
     assert sorted(map(hash_of, images)) == sorted(map(hash_of, whole))
@@ -145,7 +144,7 @@ def test_new_epoch_starts_at_its_beginning(digits: Path) -> None:
 
 
 def hash_of(image: torch.Tensor) -> int:
-    """Return a key that distinguishes images."""
+    """Return a hash that distinguishes images."""
     return hash(image.numpy().tobytes())
 
 
@@ -174,8 +173,9 @@ def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, d
 @pytest.mark.parametrize(
     ("flag", "message"),
     [("--bucket=", "bucket is ''; allowed is file:///"), ("--epochs=0", "epochs is 0; allowed is 1")],
+    ids=["bucket", "epochs"],
 )
-def test_settings_that_lightning_accepts_wrongly_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
+def test_invalid_settings_of_the_lightning_script_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
     words = [sys.executable, SCRIPT, f"--bucket={tmp_path.as_uri()}", flag]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     ended = subprocess.run(words, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The models of a recipe: classifiers of torchvision and timm, for images of the requested size."""
+"""Models of the recipe `imagenet`: classifiers of torchvision and timm, for images of the requested size."""
 
 from __future__ import annotations
 

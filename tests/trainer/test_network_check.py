@@ -1,4 +1,4 @@
-"""The network check measures every pair once, compares the slowest link with a minimum, and runs a program."""
+"""The network check measures every pair of hosts once, requires a minimum bandwidth, and then runs a program."""
 
 from __future__ import annotations
 
@@ -35,17 +35,15 @@ def test_arguments_after_two_dashes_are_the_program() -> None:
     assert options.program == ["-m", "trainer", "digits", "--rounds=3"]
 
 
-def check(least: float, folder: Path) -> Ended:
-    """Run the check with this minimum on two hosts of two ranks, and then training."""
-    after = ("--", "-m", "trainer", "digits", "--epochs=1", f"--bucket=file://{folder}/bucket")
-    words = ("--megabytes=2", "--rounds=2", *after)
+def check(min_bandwidth_gbps: float, digits: Path) -> Ended:
+    """Run the check on two hosts of two ranks, and then training."""
     with started(
-        *words,
-        recipe=f"--min-bandwidth-gbps={least}",
+        *("--megabytes=2", "--rounds=2", "--", "-m", "trainer", "digits", "--epochs=1"),
+        recipe=f"--min-bandwidth-gbps={min_bandwidth_gbps}",
         program="images.trainer.network_check",
         hosts=2,
         processes=2,
-        data=folder,
+        data=digits,
     ) as running:
         return running.end()
 

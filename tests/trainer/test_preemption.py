@@ -1,4 +1,4 @@
-"""Preemption outside steps: while ranks wait for each other, load, or evaluate."""
+"""Preemption outside of steps: while ranks start, load, evaluate or generate text. Ctrl-C and killed ranks."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path, recipe: 
 
 
 @pytest.mark.parametrize("groups", ["shard=2", "data=2"])
-def test_preempted_run_writes_no_more_text(groups: str, tmp_path: Path, both_recipes: dict[str, Recipe]) -> None:
+def test_preempted_run_stops_generating_text(groups: str, tmp_path: Path, both_recipes: dict[str, Recipe]) -> None:
     recipe = both_recipes["language"]
-    # A text that takes an hour on any machine.
+    # A text that takes more than an hour on any machine.
     flags = ("--epochs=1", "--batch-size=8", *recipe.flags, "--sample-tokens=1000000000", f"--parallelism={groups}")
     with started(*flags, f"--bucket=file://{tmp_path}", processes=2, data=recipe.data, recipe=recipe.name) as running:
         running.wait_for("test ")
@@ -70,7 +70,7 @@ def test_rank_preempted_in_its_first_step_saves(tmp_path: Path, recipe: Recipe) 
 
 def test_preempted_rank_that_waits_for_others_stops() -> None:
     port = free_port()
-    # Use rank 1: an earlier test may have named this process rank-0, and a child has its name until it calls exec.
+    # Use rank 1: this process may have the name rank-0 from an earlier test, and a child keeps it until it calls exec.
     environment = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     words = [sys.executable, "-u", "-m", "trainer", "digits", "--device=cpu"]
     rank = subprocess.Popen(words, cwd=PROJECT, env=environment, stderr=subprocess.PIPE, text=True)
@@ -88,7 +88,7 @@ def test_preempted_launcher_before_start_stops(digits: Path) -> None:
     with started(processes=2, data=digits, recipe="digits") as running:
         launcher = running.hosts[0].pid
         until = time.monotonic() + 60
-        # This process loads torch in parallel with another one.
+        # The launcher starts a process that loads torch in parallel.
         while not list(descendants(launcher)):
             assert time.monotonic() < until, "the launcher started no process"
         os.kill(launcher, signal.SIGTERM)
@@ -109,7 +109,7 @@ try:
     print("loading", flush=True)
     {wait}
 except PreemptedError as error:
-    # A terminal signals a rank, and then its launcher does.
+    # After the terminal, the launcher signals the rank too.
     os.kill(os.getpid(), SIGINT)
     raise SystemExit(report_error(error))
 """
@@ -127,7 +127,7 @@ except PreemptedError as error:
     ("name", "file"), [("digits", "digits-images-idx3-ubyte"), ("language", "train/0.txt")], ids=["digits", "language"]
 )
 def test_preempted_rank_that_reads_its_data_stops_at_once(name: str, file: str, tmp_path: Path) -> None:
-    # Nothing writes to this pipe, so that a reader waits for it.
+    # A reader of this pipe waits, because no process writes to it.
     (tmp_path / file).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / file)
     with started(processes=2, data=tmp_path, recipe=name) as running:
@@ -138,7 +138,7 @@ def test_preempted_rank_that_reads_its_data_stops_at_once(name: str, file: str, 
     assert "preempted before the first step; nothing is lost" in ended.output
 
 
-def test_launcher_exit_code_is_that_of_the_killed_rank(tmp_path: Path, recipe: Recipe) -> None:
+def test_launcher_exits_with_the_code_of_the_killed_rank(tmp_path: Path, recipe: Recipe) -> None:
     flags = ("--epochs=1000", "--log-steps=1", *recipe.flags, f"--bucket=file://{tmp_path}")
     with started(*flags, processes=3, data=recipe.data, recipe=recipe.name) as running:
         running.wait_for("train epoch=1 step=3/")

@@ -1,4 +1,4 @@
-"""The process group's variables: from the launcher, or from those of GKE's TPU pods."""
+"""Variables of the process group: set by the launcher, or derived from those of GKE's TPU pods."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ HOSTS = {"TPU_WORKER_HOSTNAMES": "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spm
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, "$MASTER_PORT is ''"),
         ({"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "http"}, "$MASTER_PORT is 'http'"),
     ],
+    ids=["not a rank", "rank too high", "no ranks", "no address", "no port", "not a port"],
 )
 def test_missing_launcher_variables_are_rejected(variables: dict[str, str], words: str) -> None:
     done = subprocess.run(
@@ -46,7 +47,7 @@ def test_single_tpu_host_needs_no_rendezvous() -> None:
     assert rendezvous_environment({"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}) == {}
 
 
-def test_hosts_of_a_slice_meet_at_its_first_host() -> None:
+def test_hosts_of_a_slice_rendezvous_at_its_first_host() -> None:
     assert rendezvous_environment(HOSTS) == {
         "RANK": "2",
         "WORLD_SIZE": "4",

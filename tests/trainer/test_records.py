@@ -1,4 +1,4 @@
-"""Events as lines of JSON, and Weights & Biases without a key."""
+"""Events as lines of JSON, as TensorBoard curves and in Weights & Biases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from trainer.runtime import Runtime, start_runtime
 from trainer.storage import Folder
 
 
-def no_constant(name: str) -> float:
+def reject_constant(name: str) -> float:
+    """Raise for NaN and infinity, which Python's parser accepts."""
     raise AssertionError(f"{name} is not JSON")
 
 
@@ -31,15 +32,15 @@ def test_number_that_is_not_finite_becomes_null(value: float) -> None:
     values: dict[str, str | int | float] = {"loss": value, "accuracy": 1.5, "host": "nan", "rank": 0}
     line = Record(name="train", time=1.0, values=values, global_step=3).line()
     expected = {"event": "train", "time": 1.0, **values, "loss": None, "global_step": 3}
-    assert json.loads(line, parse_constant=no_constant) == expected
+    assert json.loads(line, parse_constant=reject_constant) == expected
     assert line.endswith("\n")
 
 
-def test_continuous_events_are_readable_during_the_run(tmp_path: Path) -> None:
+def test_events_are_flushed_while_more_arrive(tmp_path: Path) -> None:
     writer = Writer(JsonFile(Folder(f"file://{tmp_path}"), "events.jsonl"))
     until = time.monotonic() + 20 * FLUSH_SECONDS
     while not (tmp_path / "events.jsonl").exists() or not json_lines(tmp_path / "events.jsonl"):
-        assert time.monotonic() < until, "nothing is written"
+        assert time.monotonic() < until, "no event was written"
         writer.put(Record(name="train", time=time.time(), values={}, global_step=1))
         time.sleep(FLUSH_SECONDS / 10)
     writer.end()
@@ -47,7 +48,7 @@ def test_continuous_events_are_readable_during_the_run(tmp_path: Path) -> None:
 
 
 class FullDisk(Sink):
-    """A sink that cannot write."""
+    """A sink on a full disk."""
 
     def write(self, record: Record) -> None:
         raise StorageError(f"{record.name}: the disk is full")
@@ -103,8 +104,8 @@ def test_original_error_is_reported_instead_of_cleanup_errors(tmp_path: Path, mo
     (tmp_path / "training" / "tensorboard").write_text("in the way")
     config = parse(["digits", "--device=cpu", f"--bucket=file://{tmp_path}"])
 
-    class Broken:
-        """A training that fails to start."""
+    class FailingTraining:
+        """A training that reports one event and fails."""
 
         def __init__(self, *parts: object) -> None:
             report = parts[2]
@@ -114,13 +115,17 @@ def test_original_error_is_reported_instead_of_cleanup_errors(tmp_path: Path, mo
         def run(self) -> None:
             raise DataError("the original error")
 
-    monkeypatch.setattr(loop, "Training", Broken)
+    monkeypatch.setattr(loop, "Training", FailingTraining)
     with pytest.raises(DataError, match="the original error"):
         loop.train(config, start_runtime(config), lambda: False)
     assert [line["loss"] for line in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")] == [1.0]
 
 
-@pytest.mark.parametrize(("before", "lines"), [(b'{"event": "a"}\n{"ev', 3), (b'{"event": "a"}\n', 2), (b"", 1)])
+@pytest.mark.parametrize(
+    ("before", "lines"),
+    [(b'{"event": "a"}\n{"ev', 3), (b'{"event": "a"}\n', 2), (b"", 1)],
+    ids=["partial", "complete", "empty"],
+)
 def test_partial_line_of_earlier_run_keeps_next_event_intact(tmp_path: Path, before: bytes, lines: int) -> None:
     file = tmp_path / "events.jsonl"
     file.write_bytes(before)
@@ -156,7 +161,7 @@ def test_wandb_without_key_is_kept_in_the_folder(
     assert list((tmp_path / "runs").rglob("offline-run-*/*.wandb"))
 
 
-def test_wandb_run_of_a_resumed_job_is_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_job_continues_its_wandb_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     resume = Record(name="resume", time=0.0, values={"step": 1}, global_step=None)
     for earlier in ([], [resume], []):

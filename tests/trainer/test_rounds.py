@@ -1,4 +1,4 @@
-"""The launchers of all hosts agree on restarts. There are no ranks, each host is a thread, and the store is real."""
+"""The launchers of all hosts agree on restarts. Each host is a thread without ranks; the store is torch's own."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ while True:
     while not rounds.is_superseded:
         time.sleep(0.01)
 """
-"""A host that only follows, in a separate process that can be killed."""
+"""Program of a host that only joins rounds, in a separate process that can be killed."""
 
 
 class Hosts:
     """The launchers of a job."""
 
-    def __init__(self, hosts: int, restarts: int, *, apart: int | None = None) -> None:
+    def __init__(self, hosts: int, restarts: int, *, omitted: int | None = None) -> None:
         self.port, self.number, self.restarts = free_port(), hosts, restarts
         self.pool = ThreadPoolExecutor(hosts)
-        self.all = {host: self.new(host) for host in range(hosts) if host != apart}
+        self.all = {host: self.new(host) for host in range(hosts) if host != omitted}
 
     def new(self, host: int) -> Rounds:
         """Return a launcher of a host that has just been started."""
@@ -59,7 +59,7 @@ class Hosts:
         """Call a function for every host, all in parallel."""
         return [self.pool.submit(act, rounds) for rounds in self.all.values()]
 
-    def meet(self) -> State:
+    def join_round(self) -> State:
         """Wait until all hosts are in the same round, and return its state."""
         for one in self.each(Rounds.next_rendezvous):
             one.result(SECONDS)
@@ -67,7 +67,7 @@ class Hosts:
         return State(round=state[0], restarts=state[1])
 
     def until_superseded(self, *hosts: int) -> None:
-        """Wait until these hosts know that another round begins, or that host 0 is lost."""
+        """Wait until these hosts know of a newer round, or of the loss of host 0."""
         self.until(lambda: all(self.all[host].is_superseded for host in hosts))
 
     def has_joined(self, host: int) -> bool:
@@ -87,8 +87,9 @@ class Hosts:
 
 
 @contextmanager
-def job(hosts: int, restarts: int, *, apart: int | None = None) -> Iterator[Hosts]:
-    found = Hosts(hosts, restarts, apart=apart)
+def job(hosts: int, restarts: int, *, omitted: int | None = None) -> Iterator[Hosts]:
+    """Start the launchers of a job, except that of an omitted host."""
+    found = Hosts(hosts, restarts, omitted=omitted)
     yield found
     for rounds in found.all.values():
         rounds.shutdown()
@@ -97,6 +98,7 @@ def job(hosts: int, restarts: int, *, apart: int | None = None) -> Iterator[Host
 
 @contextmanager
 def process_of(host: int, hosts: Hosts) -> Iterator[subprocess.Popen[str]]:
+    """Run a host in a separate process."""
     words = [sys.executable, "-c", HOST, str(host), str(hosts.port), str(hosts.number), str(hosts.restarts)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
@@ -109,27 +111,27 @@ def process_of(host: int, hosts: Hosts) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("number", [1, 2, 8, 64])
 def test_failure_on_one_host_restarts_all_hosts_and_counts_once(number: int) -> None:
     with job(number, restarts=3) as hosts:
-        assert hosts.meet() == State(round=0)
+        assert hosts.join_round() == State(round=0)
         for restart in (1, 2, 3):
             hosts.all[number - 1].restart("rank ended", can_help=True, is_own=True)
             hosts.until_superseded(*hosts.all)
-            assert hosts.meet() == State(round=restart, restarts=restart)
+            assert hosts.join_round() == State(round=restart, restarts=restart)
 
 
 @pytest.mark.parametrize("number", [2, 64])
 def test_failures_of_all_hosts_count_once(number: int) -> None:
     with job(number, restarts=1) as hosts:
-        hosts.meet()
+        hosts.join_round()
         for one in hosts.each(lambda rounds: rounds.restart("rank ended", can_help=True, is_own=True)):
             assert one.result(SECONDS) == State(round=1, restarts=1)
-        assert hosts.meet() == State(round=1, restarts=1)
+        assert hosts.join_round() == State(round=1, restarts=1)
 
 
 def test_job_ends_on_every_host_when_restarts_are_used_up() -> None:
     with job(4, restarts=1) as hosts:
-        hosts.meet()
+        hosts.join_round()
         hosts.all[1].restart("rank 1 ended", can_help=True, is_own=True)
-        hosts.meet()
+        hosts.join_round()
         with pytest.raises(JobEnded, match="rank 2 ended; all 1 restarts of the job are used up") as ended:
             hosts.all[2].restart("rank 2 ended", can_help=True, is_own=True)
         assert ended.value.is_mine
@@ -142,9 +144,9 @@ def test_job_ends_on_every_host_when_restarts_are_used_up() -> None:
 
 def test_host_that_lost_peers_reports_the_first_failure() -> None:
     with job(2, restarts=1) as hosts:
-        hosts.meet()
+        hosts.join_round()
         hosts.all[1].restart("first", can_help=True, is_own=True)
-        hosts.meet()
+        hosts.join_round()
         peer = hosts.pool.submit(hosts.all[0].restart, "its peer left", can_help=True, is_own=False)
         with pytest.raises(JobEnded) as ended:
             hosts.all[1].restart("rank 1 ended with signal 9", can_help=True, is_own=True)
@@ -155,7 +157,7 @@ def test_host_that_lost_peers_reports_the_first_failure() -> None:
 
 def test_final_failure_ends_job_even_after_a_new_round() -> None:
     with job(2, restarts=3) as hosts:
-        hosts.meet()
+        hosts.join_round()
         hosts.all[0].restart("its peer left", can_help=True, is_own=False)
         with pytest.raises(JobEnded, match="diverged"):
             hosts.all[1].restart("diverged", can_help=False, is_own=True)
@@ -165,16 +167,16 @@ def test_final_failure_ends_job_even_after_a_new_round() -> None:
 
 def test_preempted_host_costs_no_restart() -> None:
     with job(3, restarts=1) as hosts:
-        hosts.meet()
+        hosts.join_round()
         hosts.all[2].announce_preemption()
         hosts.all[0].restart("its peer left", can_help=True, is_own=False)
         hosts.all[2] = hosts.new(2)
-        assert hosts.meet() == State(round=1, restarts=0)
+        assert hosts.join_round() == State(round=1, restarts=0)
 
 
 def test_preempted_host_0_waits_until_others_know() -> None:
     with job(3, restarts=1) as hosts:
-        hosts.meet()
+        hosts.join_round()
         hosts.all[0].announce_preemption()
         hosts.all[0].shutdown()
         for host in (1, 2):
@@ -184,7 +186,7 @@ def test_preempted_host_0_waits_until_others_know() -> None:
 
 def test_new_launcher_of_a_host_starts_a_round() -> None:
     with job(3, restarts=2) as hosts:
-        hosts.meet()
+        hosts.join_round()
         hosts.all[1] = hosts.new(1)
         new = hosts.pool.submit(hosts.all[1].next_rendezvous)
         hosts.until_superseded(0, 2)
@@ -195,14 +197,14 @@ def test_new_launcher_of_a_host_starts_a_round() -> None:
 
 
 def test_launcher_lost_before_start_costs_no_restart() -> None:
-    with job(3, restarts=1, apart=1) as hosts:
+    with job(3, restarts=1, omitted=1) as hosts:
         first = hosts.pool.submit(hosts.all[0].next_rendezvous)
         with process_of(1, hosts) as lost:
             hosts.until(lambda: hosts.has_joined(1))
             lost.kill()
         hosts.all[1] = hosts.new(1)
         second = hosts.pool.submit(hosts.all[1].next_rendezvous)
-        # Otherwise the first round would look complete to host 2.
+        # Wait for the next round, or the first one would look complete to host 2.
         hosts.until(lambda: hosts.all[1].joined.round == 1)
         for one in (first, second, hosts.pool.submit(hosts.all[2].next_rendezvous)):
             one.result(SECONDS)
@@ -210,25 +212,25 @@ def test_launcher_lost_before_start_costs_no_restart() -> None:
 
 
 def test_new_host_0_gets_round_and_count_from_the_others() -> None:
-    with job(3, restarts=3, apart=0) as hosts:
+    with job(3, restarts=3, omitted=0) as hosts:
         with process_of(0, hosts) as first:
-            assert hosts.meet() == State(round=0)
+            assert hosts.join_round() == State(round=0)
             hosts.all[1].restart("rank ended", can_help=True, is_own=True)
-            assert hosts.meet() == State(round=1, restarts=1)
+            assert hosts.join_round() == State(round=1, restarts=1)
             first.kill()
             hosts.until_superseded(1, 2)
         with process_of(0, hosts) as second:
-            assert hosts.meet() == State(round=2, restarts=2)
+            assert hosts.join_round() == State(round=2, restarts=2)
             assert second.stdout
             assert [second.stdout.readline().strip() for _ in range(2)] == ["up", "2 2"]
 
 
 def test_lost_host_0_ends_job_without_restarts() -> None:
-    with job(2, restarts=1, apart=0) as hosts:
+    with job(2, restarts=1, omitted=0) as hosts:
         with process_of(0, hosts) as first:
-            hosts.meet()
+            hosts.join_round()
             hosts.all[1].restart("rank ended", can_help=True, is_own=True)
-            hosts.meet()
+            hosts.join_round()
             first.kill()
             hosts.until_superseded(1)
         with pytest.raises(JobEnded, match="host 0 was lost; all 1 restarts") as ended:
@@ -238,17 +240,17 @@ def test_lost_host_0_ends_job_without_restarts() -> None:
 
 def test_finished_hosts_wait_and_rejoin_after_a_failure() -> None:
     with job(2, restarts=1) as hosts:
-        hosts.meet()
+        hosts.join_round()
         done = hosts.pool.submit(hosts.all[0].finish)
         hosts.all[1].restart("rank ended", can_help=True, is_own=True)
         assert done.result(SECONDS) is False
-        assert hosts.meet() == State(round=1, restarts=1)
+        assert hosts.join_round() == State(round=1, restarts=1)
         assert [one.result(SECONDS) for one in hosts.each(Rounds.finish)] == [True, True]
 
 
 def test_threads_of_finished_hosts_have_ended() -> None:
     with job(3, restarts=1) as hosts:
-        hosts.meet()
+        hosts.join_round()
         polling = [rounds._connection._polling for rounds in hosts.all.values() if rounds._connection]
         assert [one.result(SECONDS) for one in hosts.each(Rounds.finish)] == [True, True, True]
         assert [thread.is_alive() for thread in polling] == [False, False, False]

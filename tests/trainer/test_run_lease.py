@@ -1,4 +1,4 @@
-"""Two runs of one job at once: the newer one continues, and the older one ends without harming it."""
+"""Two runs of one job at once: the newer one continues, and the older one ends without changing its files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer.storage import Folder
 
 
 class LeasedCheckpoints(Checkpoints):
-    """The checkpoints that a run with this lease saves."""
+    """Checkpoints of a run with this lease."""
 
     def __init__(self, folder: Folder, lease: RunLease, runtime: Runtime) -> None:
         super().__init__(folder.child("checkpoints"), runtime, keep=3)
@@ -30,7 +30,7 @@ class LeasedCheckpoints(Checkpoints):
         self._lease.verify()
 
 
-def taken_over(url: str, runtime: Runtime) -> None:
+def check_takeover(url: str, runtime: Runtime) -> None:
     """Check that the first run cannot change the second run's checkpoints."""
     folder = Folder(url)
     first, second = RunLease(folder, "node-1"), RunLease(folder, "node-2")
@@ -49,11 +49,11 @@ def taken_over(url: str, runtime: Runtime) -> None:
 
 
 def test_run_without_lease_saves_nothing(tmp_path: Path, runtime: Runtime) -> None:
-    taken_over(f"file://{tmp_path}/job", runtime)
+    check_takeover(f"file://{tmp_path}/job", runtime)
 
 
 def test_run_without_lease_saves_nothing_in_a_bucket(bucket: str, runtime: Runtime) -> None:
-    taken_over(f"{bucket}/job", runtime)
+    check_takeover(f"{bucket}/job", runtime)
 
 
 def test_save_that_loses_the_lease_is_not_sealed(tmp_path: Path, runtime: Runtime) -> None:

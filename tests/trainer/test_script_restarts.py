@@ -1,4 +1,4 @@
-"""A script without restart code runs under the launchers of several hosts, and its ranks do not communicate."""
+"""A script without code for restarts, under the launchers of several hosts. Its ranks do not communicate."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ class Job:
 
 @contextmanager
 def job(folder: Path, hosts: int, restarts: int) -> Iterator[Job]:
+    """Start a job, and end its ranks and launchers afterwards."""
     found = Job(folder, hosts, restarts)
     try:
         yield found
@@ -86,7 +87,7 @@ def job(folder: Path, hosts: int, restarts: int) -> Iterator[Job]:
             launcher.wait()
 
 
-@pytest.mark.parametrize(("hosts", "kills"), [(2, ([1], [0])), (4, ([3], [1, 2]))])
+@pytest.mark.parametrize(("hosts", "kills"), [(2, ([1], [0])), (4, ([3], [1, 2]))], ids=["2", "4"])
 def test_killed_ranks_of_a_script_restart_on_all_hosts(
     hosts: int, kills: Sequence[Sequence[int]], tmp_path: Path
 ) -> None:
@@ -96,7 +97,7 @@ def test_killed_ranks_of_a_script_restart_on_all_hosts(
             for rank in ranks:
                 os.kill(before[rank], signal.SIGKILL)
             after = found.until_started(number)
-            # No earlier rank runs at the same time.
+            # No rank of an earlier start still runs.
             assert not [process for process in before.values() if Path(f"/proc/{process}").exists()]
             before = after
         assert [launcher.poll() for launcher in found.hosts] == [None] * hosts
@@ -128,7 +129,7 @@ def test_preempted_host_costs_no_restart(host: int, tmp_path: Path) -> None:
         found.hosts[host].terminate()
         assert found.hosts[host].wait(SECONDS) == PREEMPTED
         found.hosts[host] = found.launch(host)
-        # The only restart is not used up.
+        # The only restart is still left.
         os.kill(found.until_started(1)[1], signal.SIGKILL)
         found.until_started(2)
         assert found.end() == [DONE, DONE], found.output()

@@ -1,4 +1,4 @@
-"""Ranks that share a model in any way learn what one process learns, and resume from each other's checkpoints."""
+"""Any grouping of ranks has the losses of one process, and resumes from checkpoints of other groupings."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ GROUPS = {
     "fsdp-tensor": ("shard=2,tensor=2", 4, 2),
     "copies-tensor": ("data=2,tensor=2", 4, 2),
 }
-"""Sizes of the groups, ranks, and shares of each step's samples."""
+"""`--parallelism`, number of ranks, and number of batches that form a step, by name."""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts of 50 steps."""
+    """Return texts of 50 steps."""
     return write_texts(tmp_path_factory.mktemp("texts"))
 
 
@@ -41,7 +41,7 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(trained: Path) -> list[float]:
-    """Return the loss of each step of one process, which learns."""
+    """Return the loss of each step of one process, after checking that it learns."""
     found = losses(trained, 1)
     assert len(found) == STEPS
     assert found[-1] < 0.8 * found[0]
@@ -66,7 +66,7 @@ def test_groups_of_ranks_have_the_losses_of_one_process(
     assert losses(tmp_path, ranks) == pytest.approx(alone, rel=TOLERANCE)
 
 
-def test_accumulated_gradients_of_shards_are_those_of_whole_batches(
+def test_accumulated_gradients_of_shards_equal_those_of_whole_batches(
     data: Path, alone: list[float], tmp_path: Path
 ) -> None:
     train(data, tmp_path, "--parallelism=shard=2", "--accumulate=2", ranks=2, shares=2)
@@ -74,7 +74,7 @@ def test_accumulated_gradients_of_shards_are_those_of_whole_batches(
 
 
 @pytest.mark.parametrize(("name", "kind"), [("fsdp", "full"), ("fsdp-tensor", "selective"), ("ddp", "selective")])
-def test_groups_that_compute_activations_again_have_the_losses_of_one_process(
+def test_groups_with_activation_checkpointing_have_the_losses_of_one_process(
     name: str, kind: str, data: Path, alone: list[float], tmp_path: Path
 ) -> None:
     text, ranks, shares = GROUPS[name]
@@ -93,8 +93,8 @@ def test_groups_of_ranks_train_adapters_as_one_process(data: Path, adapters: tup
         assert losses(tmp_path / name, ranks) == pytest.approx(alone, rel=TOLERANCE), name
 
 
-def test_untied_model_with_uneven_shards(data: Path, tmp_path: Path) -> None:
-    # Three ranks do not divide the 64 rows of a matrix evenly.
+def test_untied_model_with_uneven_shards_has_the_losses_of_one_process(data: Path, tmp_path: Path) -> None:
+    # 64 rows of a matrix are not divisible by three ranks.
     flags = ("--output=untied", "--vocabulary=257")
     train(data, tmp_path / "one", "--batch-size=6", *flags)
     train(data, tmp_path / "three", "--batch-size=2", "--parallelism=shard=3", *flags, ranks=3)
@@ -105,7 +105,9 @@ WHOLE_CHAIN = ["fsdp", "fsdp-2", "fsdp", "tensor", "one", "fsdp-tensor", "ddp"]
 ADAPTER_CHAIN = ["tensor", "one", "tensor", "fsdp-tensor", "tensor", "one"]
 
 
-@pytest.mark.parametrize(("names", "is_adapted"), [(WHOLE_CHAIN, False), (ADAPTER_CHAIN, True)])
+@pytest.mark.parametrize(
+    ("names", "is_adapted"), [(WHOLE_CHAIN, False), (ADAPTER_CHAIN, True)], ids=["weights", "adapters"]
+)
 def test_checkpoints_are_resumed_by_other_groups_of_ranks(
     names: list[str], is_adapted: bool, adapters: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -144,5 +146,5 @@ def test_compiled_shards_have_the_losses_of_one_process(
     train(data, tmp_path / "one")
     words = f"--compile --parallelism={flags}".split()
     train(data, tmp_path / "shards", *words, ranks=2, shares=1 if "tensor" in flags else 2)
-    assert list((tmp_path / "kernels").rglob("*.so")), "no kernel was made"
+    assert list((tmp_path / "kernels").rglob("*.so")), "no kernel was compiled"
     assert losses(tmp_path / "shards", 2) == pytest.approx(losses(tmp_path / "one", 1), rel=TOLERANCE)

@@ -1,4 +1,4 @@
-"""Meters, FLOPs and times of the steps: every batch is counted once, on the CPU and on an asynchronous device."""
+"""Meters, FLOPs and times of steps, on the CPU and on an asynchronous device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WAIT, WORK = 0.02, 0.05
 
 
 def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Return batches of uneven sizes: the sum of losses, logits and labels of each."""
+    """Return batches of different sizes: the sum of losses, the logits and the labels of each."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for number in range(count):
@@ -87,7 +87,7 @@ def test_flops_of_a_step_are_three_forward_passes(arch: str) -> None:
     model = build_model(ImagenetConfig(arch=arch), classes=1000, channels=3)
     counted = flops_per_sample(model, (3, 224, 224))
     assert counted is not None
-    # The images need no gradient, which would be part of the first layer.
+    # The first layer computes no gradient of the images.
     assert 0.94 < counted / (6 * GIGA * PUBLISHED[arch]) < 1.001
 
 
@@ -99,7 +99,7 @@ def test_flops_of_grouped_convolutions_are_lower_in_backward_pass(layer: type[nn
         found, first = flops_per_sample(model, (3, 9, 9)), flops_per_sample(model[:1], (3, 9, 9))
         assert found is not None
         assert first is not None
-        # Only the first layer's weights need a gradient.
+        # Subtract the first layer, which computes no gradient of its input.
         counted[groups] = found - first
     assert counted[1] == 4 * counted[4]
 
@@ -116,14 +116,14 @@ def test_flops_count_leaves_model_unchanged() -> None:
 
 
 def test_flops_of_value_dependent_model_are_none() -> None:
-    class Looks(nn.Linear):
+    class ValueDependent(nn.Linear):
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return super().forward(images) if images.sum() > 0 else images
 
-    assert flops_per_sample(Looks(3, 3), (3,)) is None
+    assert flops_per_sample(ValueDependent(3, 3), (3,)) is None
 
 
-def a_step(clock: StepClock) -> None:
+def run_step(clock: StepClock) -> None:
     """Run a step that waits for its data, and then works."""
     clock.begin()
     time.sleep(WAIT)
@@ -136,7 +136,7 @@ def a_step(clock: StepClock) -> None:
 def test_step_time_is_split_into_data_wait_and_useful_time() -> None:
     clock = StepClock(nn.Linear(1, 1), torch.device("cpu"), world=1)
     for _ in range(2):
-        a_step(clock)
+        run_step(clock)
     times = clock.take()
     assert times.steps == 2
     assert 2 * WAIT <= times.data < times.total - 2 * WORK + 0.001
@@ -188,4 +188,4 @@ def test_device_with_work_left_does_not_wait_for_data(monkeypatch: pytest.Monkey
     times = clock.take()
     assert times.data == pytest.approx(WAIT), "the device must wait for data at the first step only"
     assert times.total == pytest.approx(WAIT + 10 * WORK)
-    assert queue.host == pytest.approx(times.total), "the numbers were read once the device was done"
+    assert queue.host == pytest.approx(times.total), "the host must read the numbers only after the device is done"

@@ -1,7 +1,7 @@
 """Buckets: runs save, resume and clean up, and stores fail temporarily or permanently.
 
-The store is moto's S3 server. Google's client uses it too, because both have the same XML API. The proxy translates
-batch deletion, which S3 does not have in that form. Neither client has been tested against the clouds here.
+The store is moto's S3 server. Google's client uses it too, because Google's XML API is S3's. The proxy translates batch
+deletion, which S3 does not have in that form. Not yet tested: real clouds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from trainer.runtime import Runtime
 from trainer.storage import Folder
 
 
-def test_bucket_folder_behaves_like_a_folder(bucket: str, proxy: Proxy) -> None:
+def test_bucket_folder_writes_lists_reads_and_deletes(bucket: str, proxy: Proxy) -> None:
     folder = Folder(bucket).child("run")
     assert folder.names() == []
     folder.write("one", b"1")
-    # More than a client sends at once.
+    # More than a client sends in one request.
     content = os.urandom(25 * 2**20)
     with folder.child("inner").writing("large") as file:
         file.write(content)
@@ -80,7 +80,7 @@ def test_bucket_checkpoints_are_kept_by_number_and_age(bucket: str, runtime: Run
     assert folder.names() == ["step-000000002", "step-000000003"]
     save(Checkpoints(folder, runtime, keep=1, keep_hours=1), 4)
     assert folder.names() == [f"step-{step:09d}" for step in (2, 3, 4)]
-    time.sleep(3)  # a store's clock has whole seconds
+    time.sleep(3)  # the store's times have whole seconds
     save(Checkpoints(folder, runtime, keep=1, keep_hours=2 / 3600), 5)
     assert folder.names() == ["step-000000005"]
 
@@ -128,23 +128,23 @@ def test_store_with_permanent_failure_ends_run(
     assert str(fault.value) in ended.output
 
 
-@pytest.mark.parametrize(("takes", "asked"), [(5, 3), (180, 1)])
-def test_silent_bucket_is_not_asked_again(
-    takes: float, asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("seconds", "tries"), [(5, 3), (180, 1)])
+def test_silent_bucket_is_not_retried(
+    seconds: float, tries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = itertools.accumulate(itertools.repeat(takes))
+    clock = itertools.accumulate(itertools.repeat(seconds))
     monkeypatch.setattr("trainer.storage.time.monotonic", lambda: next(clock))
     monkeypatch.setattr("trainer.storage.time.sleep", lambda _seconds: None)
-    folder, tries = Folder(f"file://{tmp_path}"), []
+    folder, requests = Folder(f"file://{tmp_path}"), []
     folder.is_local = False
 
-    def ask() -> None:
-        tries.append(1)
+    def send() -> None:
+        requests.append(1)
         raise OSError("it does not answer")
 
     with pytest.raises(OSError, match="it does not answer"):
-        folder._retry(ask)
-    assert len(tries) == asked
+        folder._retry(send)
+    assert len(requests) == tries
 
 
 class NoCredentials(BaseHTTPRequestHandler):
@@ -173,10 +173,10 @@ def test_bucket_without_credentials_error_names_the_variables(
         monkeypatch.delenv(name)
     with ThreadingHTTPServer(("127.0.0.1", 0), NoCredentials) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        where = f"127.0.0.1:{server.server_port}"
-        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://{where}")
-        monkeypatch.setenv("GCE_METADATA_HOST", where)
-        monkeypatch.setenv("GCE_METADATA_IP", where)
+        address = f"127.0.0.1:{server.server_port}"
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://{address}")
+        monkeypatch.setenv("GCE_METADATA_HOST", address)
+        monkeypatch.setenv("GCE_METADATA_IP", address)
         with pytest.raises(StorageError, match=f"no credentials: set {names}, or give this pod's service account"):
             Folder(url).write("one", b"1")
         server.shutdown()

@@ -1,4 +1,4 @@
-"""Each token of the texts is predicted once an epoch by any number of ranks, also if that number changes."""
+"""Texts: any number of ranks predicts each token once an epoch, and invalid files are rejected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def row_of(documents: list[bytes]) -> list[int]:
 
 
 def row_file(documents: list[bytes]) -> TokenRow:
-    """Return the row of tokens that a file of these documents has."""
+    """Return the row of tokens of a file with these documents."""
     return TokenRow(np.array(row_of(documents)[:-1], dtype=np.uint16), "row.npy")
 
 
@@ -70,7 +70,7 @@ def texts(folder: Path, *, batch_size: int = 3, context: int = 8, tokenizer: str
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with texts in every format."""
+    """Return a folder with texts in every format."""
     folder = tmp_path_factory.mktemp("texts")
     for split in ("train", "test"):
         (folder / split).mkdir()
@@ -101,7 +101,7 @@ def test_row_on_disk_is_mapped_into_memory(folder: Path) -> None:
 def test_row_in_bucket_is_read_whole(folder: Path) -> None:
     place = Folder(str(folder))
     on_disk = [part for part in read_parts(place, "train", ReaderRank()) if isinstance(part, TokenRow)]
-    # fsspec's memory has the interface of a bucket.
+    # fsspec's filesystem in memory has the interface of a bucket.
     remote = Folder(f"memory://{folder.name}")
     for path in (folder / "train").iterdir():
         remote.write(f"train/{path.name}", path.read_bytes())
@@ -110,7 +110,7 @@ def test_row_in_bucket_is_read_whole(folder: Path) -> None:
     assert [row.tokens.tolist() for row in in_memory] == [row.tokens.tolist() for row in on_disk]
 
 
-@pytest.mark.parametrize("worlds", [[1], [2], [3, 1, 2], [5]])
+@pytest.mark.parametrize("worlds", [[1], [2], [3, 1, 2], [5]], ids=str)
 def test_epoch_predicts_every_token_once_over_changing_ranks(worlds: list[int], folder: Path) -> None:
     data = texts(folder)
     place: dict[str, int] | None = None
@@ -157,7 +157,7 @@ def test_ranks_evaluate_every_token_once_in_equally_many_batches(world: int, fol
 
 
 @pytest.mark.parametrize("line", ["{}", "[]", '{"text": 3}', "{", '"text"'])
-def test_line_that_is_no_document_is_rejected(line: str, tmp_path: Path) -> None:
+def test_line_that_is_not_a_document_is_rejected(line: str, tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "a.jsonl").write_text(f'{{"text": "a"}}\n{line}\n', encoding="utf-8")
     with pytest.raises(DataError, match=r"train/a\.jsonl, line 2: not a document; allowed is"):
@@ -234,7 +234,7 @@ BROKEN_ROWS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN_ROWS)
-def test_file_that_is_no_row_of_tokens_is_rejected(name: str, tmp_path: Path) -> None:
+def test_file_that_is_not_a_row_of_tokens_is_rejected(name: str, tmp_path: Path) -> None:
     change, message = BROKEN_ROWS[name]
     for split in ("test", "train"):
         (tmp_path / split).mkdir()
@@ -254,7 +254,7 @@ def test_unknown_token_beyond_the_counted_ones_is_rejected_by_its_batch(monkeypa
         tokens.batch(np.arange(120, 125), 5)
 
 
-def test_row_without_tokens_is_no_text(tmp_path: Path) -> None:
+def test_row_without_tokens_is_not_a_text(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     np.save(tmp_path / "train" / "a.npy", np.zeros(0, np.uint16))
     with pytest.raises(DataError, match="has no text of train"):
@@ -276,7 +276,7 @@ BROKEN_TABLES: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN_TABLES)
-def test_file_that_is_no_table_of_documents_is_rejected(name: str, tmp_path: Path) -> None:
+def test_file_that_is_not_a_table_of_documents_is_rejected(name: str, tmp_path: Path) -> None:
     change, message = BROKEN_TABLES[name]
     (tmp_path / "train").mkdir()
     change(tmp_path / "train" / "a.parquet")
@@ -292,7 +292,7 @@ def test_table_without_pyarrow_is_rejected(folder: Path, monkeypatch: pytest.Mon
         texts(folder)
 
 
-def test_lengths_of_tokens_are_their_bytes_of_text() -> None:
+def test_token_lengths_are_their_bytes_of_text() -> None:
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
     tokenizer = Tokenizer(models.BPE(vocab={"▁größe": 0, "<0x0A>": 1, "a": 2}, merges=[], byte_fallback=True))

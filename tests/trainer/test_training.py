@@ -1,4 +1,4 @@
-"""Real training: hosts are separate processes that are killed, stopped and preempted."""
+"""Whole runs in separate processes: results, resumes, reports, exit codes and torch.compile."""
 
 from __future__ import annotations
 
@@ -31,12 +31,9 @@ STEPS_PER_EPOCH = 25
 LENGTH = (f"--epochs={EPOCHS}", "--checkpoint-steps=10", "--keep-checkpoints=1000", "--log-steps=10")
 TWO_RANKS = (*LENGTH, "--batch-size=8")
 LAST = EPOCHS * STEPS_PER_EPOCH
-TRAIN_VALUES = {"epoch", "step", "loss", "accuracy", "rate", "global_rate", "rank", "host", "time"} | {
-    "data_wait",
-    "all_reduce",
-    "memory_mib",
-    "goodput",
-    "global_step",
+TRAIN_VALUES = {
+    *("epoch", "step", "global_step", "loss", "accuracy", "rate", "global_rate", "rank", "host", "time"),
+    *("data_wait", "all_reduce", "memory_mib", "goodput"),
 }
 FLAGS = ("--epochs=1", "--log-steps=1000")
 PROMISED_ACCURACY = 98.5
@@ -113,10 +110,10 @@ def test_ranks_evaluate_the_whole_test_set(undisturbed: tuple[Path, Ended]) -> N
     assert [len(events) for events in by_rank] == [EPOCHS, EPOCHS]
     for one, other in zip(*by_rank, strict=True):
         assert (one["accuracy"], one["loss"]) == (other["accuracy"], other["loss"])
-        assert float(one["accuracy"]) == int(float(one["accuracy"])), "100 test samples give whole percents"
+        assert float(one["accuracy"]) == int(float(one["accuracy"])), "100 test samples must give whole percents"
 
 
-def test_metrics_are_written_for_tools(undisturbed: tuple[Path, Ended]) -> None:
+def test_metrics_and_curves_are_written_to_the_bucket(undisturbed: tuple[Path, Ended]) -> None:
     bucket, ended = undisturbed
     for rank in (0, 1):
         records = json_lines(bucket / "training" / "metrics" / f"rank-{rank}.jsonl")
@@ -185,7 +182,7 @@ class Client:
     def __del__(self, abort=os.abort):
         abort()
 client = Client()
-atexit.register(print, "what is to run at the end has run")
+atexit.register(print, "the exit function ran")
 sys.argv[0] = "trainer"
 runpy.run_module("trainer", run_name="__main__")
 """
@@ -195,7 +192,7 @@ runpy.run_module("trainer", run_name="__main__")
         words, env=environment, cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == DONE, ended
-    assert ended.stdout.splitlines()[-1] == "what is to run at the end has run"
+    assert ended.stdout.splitlines()[-1] == "the exit function ran"
 
 
 def test_loss_that_is_not_finite_ends_training(tmp_path: Path, recipe: Recipe) -> None:
@@ -210,7 +207,7 @@ def test_loss_that_is_not_finite_ends_training(tmp_path: Path, recipe: Recipe) -
 
 @pytest.mark.parametrize("when", ["--checkpoint-steps=1", "--batch-size=400"])
 def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, recipe: Recipe, when: str) -> None:
-    # The first loss is finite, and the weights after it are not.
+    # The first loss is finite, but the weights after the first step are not.
     broken = ("--learning-rate=1e37", "--weight-decay=1e37", "--warmup=0", "--batch-size=200", "--epochs=2")
     words = (*broken, when, *recipe.flags, f"--bucket=file://{tmp_path}")
     ended = run(*words, data=recipe.data, recipe=recipe.name)
@@ -265,7 +262,7 @@ def test_compile_on_ranks_learns_like_eager_mode(digits: Path, tmp_path: Path, m
     assert not list(tmp_path.rglob("*.so"))
     compiled = run(*FLAGS, "--compile", recipe="digits", processes=2, data=digits)
     assert not any(plain.codes + compiled.codes), compiled.output
-    assert list(tmp_path.rglob("*.so")), "no kernel was made"
+    assert list(tmp_path.rglob("*.so")), "no kernel was compiled"
     ours, theirs = (float(ended.events("test")[0]["loss"]) for ended in (compiled, plain))
     assert ours == pytest.approx(theirs, rel=0.02)
 

@@ -1,16 +1,18 @@
-"""Hanging ranks end the job with stack traces and the rank at fault. Slow ranks are reported."""
+"""Hanging ranks end the job with stack traces and the number of the rank at fault. Slow ranks are reported."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
+from contextlib import AbstractContextManager
 
 import pytest
 
 from tests.trainer.conftest import CLEAN_RUNS
 from tests.trainer.language import MODEL
-from tests.trainer.processes import started
+from tests.trainer.processes import Running, started
 from tests.trainer.recipes import Recipe
 from trainer.exit_codes import HANG, PREEMPTED
 from trainer.watchdog import SLOW_RATIO, SLOW_WINDOWS, WINDOW_SECONDS, Heartbeat, Stragglers
@@ -21,16 +23,14 @@ SHORT_WINDOW = f"trainer.watchdog.WINDOW_SECONDS={WINDOW_SECONDS / SPEEDUP}"
 """Setting of `tests.trainer.faulty` that shortens the windows in which ranks are compared."""
 
 
+def two_hosts(recipe: Recipe, *flags: str, program: str = "trainer") -> AbstractContextManager[Running]:
+    """Start two hosts with one rank each."""
+    words = (*flags, *recipe.flags)
+    return started(*words, hosts=2, processes=1, data=recipe.data, recipe=recipe.name, program=program)
+
+
 def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(recipe: Recipe) -> None:
-    with started(
-        *FLAGS,
-        *recipe.flags,
-        hosts=2,
-        processes=1,
-        data=recipe.data,
-        recipe=recipe.name,
-        program="tests.trainer.faulty sleep 1",
-    ) as running:
+    with two_hosts(recipe, *FLAGS, program="tests.trainer.faulty sleep 1") as running:
         running.wait_for("train epoch=1 step=20/")
         ended = running.end()
     assert ended.codes == [HANG, HANG], ended.output
@@ -41,16 +41,8 @@ def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(recipe: Recipe) -> 
 
 
 def test_sleeping_rank_without_store_exits(recipe: Recipe) -> None:
-    with started(
-        *FLAGS,
-        *recipe.flags,
-        hosts=2,
-        processes=1,
-        data=recipe.data,
-        recipe=recipe.name,
-        program="tests.trainer.faulty sleep 1",
-    ) as running:
-        for host in (0, 1):  # otherwise rank 1 may notice its peer's end in a step instead of asleep
+    with two_hosts(recipe, *FLAGS, program="tests.trainer.faulty sleep 1") as running:
+        for host in (0, 1):  # otherwise rank 1 may lose its peer in a step before it sleeps
             running.wait_for_host(host, "train epoch=1 step=20/")
         os.killpg(running.hosts[0].pid, signal.SIGKILL)
         ended = running.end()
@@ -60,7 +52,7 @@ def test_sleeping_rank_without_store_exits(recipe: Recipe) -> None:
 
 
 def test_stopped_process_is_reported(recipe: Recipe) -> None:
-    with started(*FLAGS, *recipe.flags, hosts=2, processes=1, data=recipe.data, recipe=recipe.name) as running:
+    with two_hosts(recipe, *FLAGS) as running:
         running.wait_for("train epoch=2")
         rank = running.rank_process(1)
         os.kill(rank, signal.SIGSTOP)
@@ -73,13 +65,13 @@ def test_stopped_process_is_reported(recipe: Recipe) -> None:
 
 
 RESNET = ("imagenet", "--arch=resnet18", "--image-size=32", "--batch-size=8", "--steps-per-epoch=1000")
-"""A model whose batch statistics the ranks could wait for at each step."""
-
-
+"""A model with batch statistics, for which ranks could wait at each step."""
 LANGUAGE = ("language", *MODEL, "--sample-tokens=0", "--batch-size=8")
 
 
-@pytest.mark.parametrize(("rank", "words"), [(1, ("digits",)), (0, RESNET), (1, LANGUAGE)])
+@pytest.mark.parametrize(
+    ("rank", "words"), [(1, ("digits",)), (0, RESNET), (1, LANGUAGE)], ids=["digits", "imagenet", "language"]
+)
 def test_rank_that_is_three_times_as_slow_is_reported(
     rank: int, words: tuple[str, ...], both_recipes: dict[str, Recipe]
 ) -> None:
@@ -92,17 +84,16 @@ def test_rank_that_is_three_times_as_slow_is_reported(
         recipe=recipe,
         program=f"tests.trainer.faulty slow {rank} {SHORT_WINDOW}",
     ) as running:
-        named = running.wait_for("straggler")
-    assert f"slow_rank={rank} " in named
+        line = running.wait_for("straggler")
+    assert f"slow_rank={rank} " in line
 
 
-@pytest.mark.parametrize("run", range(CLEAN_RUNS))
-def test_run_without_faults_raises_no_alarm(run: int, recipe: Recipe) -> None:
-    flags = ("--epochs=1000", "--log-steps=5", f"--seed={run}", *recipe.flags)
-    program = f"tests.trainer.faulty none 0 {SHORT_WINDOW}"
-    with started(*flags, hosts=2, processes=1, data=recipe.data, recipe=recipe.name, program=program) as running:
+@pytest.mark.parametrize("seed", range(CLEAN_RUNS))
+def test_run_without_faults_reports_no_straggler(seed: int, recipe: Recipe) -> None:
+    flags = ("--epochs=1000", "--log-steps=5", f"--seed={seed}")
+    with two_hosts(recipe, *flags, program=f"tests.trainer.faulty none 0 {SHORT_WINDOW}") as running:
         running.wait_for("train ")
-        # Long enough for a slow rank to be reported, and then some more.
+        # Run longer than the report of a slow rank takes.
         until = time.monotonic() + (SLOW_WINDOWS + 2) * WINDOW_SECONDS / SPEEDUP
         while time.monotonic() < until:
             running.wait_for("test ")
@@ -114,6 +105,7 @@ def test_run_without_faults_raises_no_alarm(run: int, recipe: Recipe) -> None:
 
 
 def heartbeats(steps: int, *seconds: float) -> list[Heartbeat]:
+    """Return a heartbeat of each rank with its seconds per step."""
     return [Heartbeat(steps=steps, seconds=one * steps) for one in seconds]
 
 
@@ -129,14 +121,12 @@ def test_stragglers_report_rank_that_stays_slow() -> None:
 
 
 def test_stragglers_ignore_noise() -> None:
-    import random
-
     for seed in range(10):
         chance = random.Random(seed)
         stragglers = Stragglers(4)
         sums = [0.0] * 4
         for window in range(1, 200):
-            # Every rank is sometimes twice as slow for a window: a neighbour, a page-out, a checkpoint.
+            # Every rank is sometimes twice as slow for a window, for example because of a checkpoint.
             sums = [one + 10 * chance.gauss(0.1, 0.005) * (2 if chance.random() < 0.05 else 1) for one in sums]
             now = [Heartbeat(steps=10 * window, seconds=one) for one in sums]
             assert stragglers.update(now, window * WINDOW_SECONDS * 1.1) == []

@@ -18,9 +18,9 @@ from tests.trainer.processes import run as run_on_cpu
 
 PYTHON = PROJECT / ".venv-xla" / "bin" / "python"
 SECONDS = 550
-# 400 of the 500 digits are for training: three steps of 128 and less an epoch, every one filled up to the same shape.
+# 400 of the 500 digits are for training: four steps of 100 per epoch, each padded to the batch size.
 FLAGS = ("--epochs=3", "--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` makes it (4 GB)")
+pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="NOT RUN: no .venv-xla; `make xla` creates it (4 GB)")
 
 
 def losses(ended: Ended) -> list[str]:
@@ -37,6 +37,11 @@ def run(
     done = start([*words, recipe, *flags], devices=devices, TRAINYARD_DATA=str(data))
     output, _ = done.communicate(timeout=SECONDS)
     return Ended([done.returncode], output)
+
+
+def two_processes() -> tuple[str, ...]:
+    """Return the command of a launcher with two processes."""
+    return ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", str(free_port()), "-m", "trainer")
 
 
 def start(words: list[str], *, devices: int, **variables: str) -> subprocess.Popen[str]:
@@ -85,7 +90,7 @@ def test_tensors_have_the_shardings_of_the_meshes(sharded: tuple[Ended, Path]) -
 
 
 def sharding_lines(ended: Ended) -> list[dict[str, str]]:
-    """Return the `sharding` events, whose values hold `=` themselves."""
+    """Return the `sharding` events, whose values contain `=`."""
     line = re.compile(r"^sharding tensor=(?P<tensor>\S+) devices=(?P<devices>\S+) ", re.MULTILINE)
     return [match.groupdict() for match in line.finditer(ended.output)]
 
@@ -110,19 +115,6 @@ def test_traces_are_in_the_folder_of_the_process(sharded: tuple[Ended, Path]) ->
     assert b"train_step" in trace.read_bytes()
 
 
-def test_xla_run_resumes_from_its_checkpoint(digits: Path, tmp_path: Path, unsharded: Ended) -> None:
-    flags = (f"--bucket=file://{tmp_path}", "--job=again", "--sharding=model")
-    whole = ("--batch-size=128", "--log-steps=1", "--no-augment", "--seed=3")
-    # The learning rate follows three epochs in both parts: the first part is preempted.
-    first = run_until_saved(digits, *whole, "--epochs=3", *flags)
-    assert first.codes == [75], first.output
-    second = run(digits, *whole, "--epochs=3", *flags, devices=8)
-    assert second.codes == [0], second.output
-    assert second.events("resume")
-    last, wanted = losses(second)[-1], losses(unsharded)[-1]
-    assert math.isclose(float(last), float(wanted), abs_tol=2e-4)
-
-
 PREEMPTED_PROGRAM = """
 import os, signal, sys
 from trainer import loop
@@ -140,16 +132,23 @@ code = main()
 sys.stdout.flush()
 os._exit(code)
 """
+"""Program of a run that receives SIGTERM at step 5."""
 
 
-def run_until_saved(data: Path, *flags: str) -> Ended:
-    """Run on one device and preempt the run in the middle of an epoch, from its own program."""
-    return run(data, *flags, words=("-c", PREEMPTED_PROGRAM))
+def test_xla_run_resumes_from_its_checkpoint(digits: Path, tmp_path: Path, unsharded: Ended) -> None:
+    flags = (f"--bucket=file://{tmp_path}", "--job=again", "--sharding=model")
+    # Preempt the first part in its second epoch, so that both parts have the learning rates of three epochs.
+    first = run(digits, *FLAGS, *flags, words=("-c", PREEMPTED_PROGRAM))
+    assert first.codes == [75], first.output
+    second = run(digits, *FLAGS, *flags, devices=8)
+    assert second.codes == [0], second.output
+    assert second.events("resume")
+    last, wanted = losses(second)[-1], losses(unsharded)[-1]
+    assert math.isclose(float(last), float(wanted), abs_tol=2e-4)
 
 
 def test_replicas_average_their_gradients(digits: Path, unsharded: Ended) -> None:
-    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", str(free_port()), "-m", "trainer")
-    ended = run(digits, "--epochs=3", "--batch-size=64", "--log-steps=1", "--no-augment", "--seed=3", words=words)
+    ended = run(digits, *FLAGS, "--batch-size=64", words=two_processes())
     assert ended.codes == [0], ended.output
     tests = [float(event["loss"]) for event in ended.events("test") if event["rank"] == "0/2"]
     wanted = [float(event["loss"]) for event in unsharded.events("test")]
@@ -158,16 +157,15 @@ def test_replicas_average_their_gradients(digits: Path, unsharded: Ended) -> Non
 
 
 def test_replicas_with_batch_statistics_compile_nothing_in_later_epochs(digits: Path, tmp_path: Path) -> None:
-    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", str(free_port()), "-m", "trainer")
     images = ("--arch=timm/test_resnet", "--image-size=32", "--batch-size=4", "--steps-per-epoch=3", "--test-steps=1")
     flags = (*images, "--epochs=3", "--log-steps=1", f"--bucket=file://{tmp_path}")
-    ended = run(digits, *flags, words=words, recipe="imagenet")
+    ended = run(digits, *flags, words=two_processes(), recipe="imagenet")
     assert ended.codes == [0], ended.output
     compiled = {(event["rank"], event["epoch"]): event["compilations"] for event in ended.events("train")}
     for rank in ("0/2", "1/2"):
         assert len({compiled[rank, epoch] for epoch in "123"}) == 1, compiled
     tests = ended.events("test")
-    assert len({(event["epoch"], event["loss"]) for event in tests}) == 3, "both ranks have the same statistics"
+    assert len({(event["epoch"], event["loss"]) for event in tests}) == 3, "both ranks must have the same statistics"
 
 
 def test_xla_device_without_pytorch_xla_is_rejected(digits: Path) -> None:
@@ -178,7 +176,7 @@ def test_xla_device_without_pytorch_xla_is_rejected(digits: Path) -> None:
     assert "Dockerfile.xla" in ended.output
 
 
-def test_every_event_is_a_line_of_json(sharded: tuple[Ended, Path]) -> None:
+def test_train_events_of_xla_have_compilations_in_json(sharded: tuple[Ended, Path]) -> None:
     lines = (sharded[1] / "spmd" / "metrics" / "rank-0.jsonl").read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["compilations"] for event in events if event["event"] == "train"]
@@ -211,13 +209,13 @@ os._exit(code)
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts of 12 steps."""
+    """Return texts of 12 steps."""
     return write_texts(tmp_path_factory.mktemp("texts"), steps=LANGUAGE_STEPS)
 
 
 @pytest.fixture(scope="module")
 def on_cpu(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ended, Path]:
-    """Return the run of one CPU process of the trainer's own environment, and its bucket."""
+    """Return the run of one CPU process in the environment without PyTorch/XLA, and its bucket."""
     bucket = tmp_path_factory.mktemp("cpu")
     flags = ("--device=cpu", f"--bucket=file://{bucket}", "--sample-tokens=3")
     ended = run_on_cpu(*LANGUAGE, *flags, recipe="language", data=texts)
@@ -312,9 +310,8 @@ def test_checkpoint_of_cpu_resumes_on_xla_with_accumulation_and_activation_check
 def test_language_replicas_have_the_losses_of_one_process(
     on_cpu: tuple[Ended, Path], texts: Path, tmp_path: Path
 ) -> None:
-    words = ("-m", "trainer.launch", "--nproc-per-node=2", "--master-port", str(free_port()), "-m", "trainer")
     flags = (f"--batch-size={GLOBAL_BATCH // 2}", "--sample-tokens=0", f"--bucket=file://{tmp_path}")
-    ended = run(texts, *LANGUAGE, *flags, words=words, recipe="language")
+    ended = run(texts, *LANGUAGE, *flags, words=two_processes(), recipe="language")
     assert ended.codes == [0], ended.output
     tests = {place: loss for place, loss in curve(tmp_path).items() if place[0] == "test"}
     assert tests == pytest.approx({place: curve(on_cpu[1])[place] for place in tests}, rel=TOLERANCE)
@@ -328,7 +325,7 @@ def test_language_replicas_have_the_losses_of_one_process(
         ("--activation-checkpointing=selective", "allowed is none or full on XLA"),
     ],
 )
-def test_what_xla_cannot_do_is_rejected(flags: str, words: str, texts: Path) -> None:
+def test_settings_without_support_on_xla_are_rejected(flags: str, words: str, texts: Path) -> None:
     ended = run(texts, *LANGUAGE, *flags.split(), devices=4, recipe="language")
     assert ended.codes == [78], ended.output
     assert words in ended.output

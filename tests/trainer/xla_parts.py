@@ -1,7 +1,7 @@
-"""A host of two that share a decoder on XLA: save the parts of its devices, read them back, and check all values.
+"""One of two hosts that share weights on XLA: save the parts of its devices, load them and check all values.
 
-The two processes stand for hosts. XLA's CPU device spans one process, so each process has all eight devices, of which
-it looks at its own four. Run as `python -m tests.trainer.xla_parts BUCKET` with RANK and WORLD_SIZE.
+The two processes stand for hosts. XLA's CPU device spans one process, so each process has all eight devices, but uses
+only the parts of its own four. Run as `python -m tests.trainer.xla_parts BUCKET` with RANK and WORLD_SIZE.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SHAPES = {"model.down": (WIDTH, 96), "model.up": (96, WIDTH), "model.norm": (WID
 
 
 def main(bucket: str) -> None:
-    """Save and load tensors with known values."""
+    """Save and load tensors with known values, and print the shape of each part."""
     runtime: Any = start_runtime(LanguageConfig(width=WIDTH))
-    # On a slice of 4x4 chips too, a host's devices are not neighbours.
+    # As on a slice of 4x4 chips, the numbers of a host's devices are not consecutive.
     hosts = [[0, 1, 4, 5], [2, 3, 6, 7]]
     runtime.devices = lambda: [device for devices in hosts for device in devices]
     runtime.divide_model(Parallelism(shard=8))
