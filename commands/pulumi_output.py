@@ -17,6 +17,7 @@ from typing import Any, TextIO
 from commands.environment import STATE
 from infra.local.settings import PLAIN_NAMES
 from infra.make_command import VERBOSE_VARIABLE
+from infra.naming import JOB_LABEL
 from settings.text import wrap_line
 from setup.progress import LiveLine, format_duration
 
@@ -60,6 +61,8 @@ TICK_SECONDS = 0.5
 """Seconds between two changes of the live line."""
 MAX_LOGS = 20
 """Number of log files to keep for each stack."""
+MAX_FILES = 5
+"""Number of changed files to name."""
 TAIL_LINES = 20
 """Number of log lines to show if Pulumi fails without a diagnostic."""
 _KNOWN_WARNING = re.compile(
@@ -192,6 +195,8 @@ class FoldedOutput:
             self._unchanged += operation in ("same", "refresh")
             if word := RESULT_WORDS.get(operation):
                 self._counts.setdefault(word, Counter())[_kind(urn)] += 1
+            if operation == "create-replacement" and (reason := _changed_files(found["metadata"])):
+                self._line.print(self._wrapped(f"  {reason}"))
         elif found := event.get("resOpFailedEvent"):
             urn, _ = _urn_and_operation(found)
             self._running.pop(urn, None)
@@ -278,6 +283,20 @@ def _urn_and_operation(event: Mapping[str, Any]) -> tuple[str, str]:
     """Return the URN and the operation of an event about a resource."""
     metadata = event.get("metadata") or {}
     return str(metadata.get("urn", "")), str(metadata.get("op", ""))
+
+
+def _changed_files(metadata: Mapping[str, Any]) -> str:
+    """Return the changed files of a job whose ConfigMap is replaced; empty for another resource."""
+    old, new = ((metadata.get(side) or {}).get("inputs") or {} for side in ("old", "new"))
+    job = ((new.get("metadata") or {}).get("labels") or {}).get(JOB_LABEL)
+    if not job or new.get("kind") != "ConfigMap":
+        return ""
+    before, after = old.get("data") or {}, new.get("data") or {}
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    more = f" and {len(names) - MAX_FILES} more" if len(names) > MAX_FILES else ""
+    return (
+        f"job {job} runs again, because its files have changed: {', '.join(names[:MAX_FILES])}{more}" if names else ""
+    )
 
 
 def _counts_text(counts: Counter[str]) -> str:

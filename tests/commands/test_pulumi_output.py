@@ -81,6 +81,34 @@ def test_folded_output_counts_a_replacement_once(show: Show) -> None:
     assert show(*(step("digits-job", job, each) for each in operations)) == ["  replaced: 1 Job"]
 
 
+def replaced_files(before: dict[str, str], after: dict[str, str]) -> dict[str, Any]:
+    """Return an event about the replaced ConfigMap of job train."""
+    event = step("train-script", "kubernetes:core/v1:ConfigMap", "create-replacement")
+    for side, files in (("old", before), ("new", after)):
+        labels = {"trainyard.dev/job": "train"}
+        inputs = {"kind": "ConfigMap", "data": files, "metadata": {"labels": labels}}
+        event["resOutputsEvent"]["metadata"][side] = {"inputs": inputs}
+    return event
+
+
+def test_folded_output_names_the_changed_files_of_a_job_that_runs_again(show: Show) -> None:
+    before = {"train.py": "1", "same.py": "1", "gone.json": "{}"}
+    after = {"train.py": "2", "same.py": "1", "status.json": "{}"}
+    assert show(replaced_files(before, after)) == [
+        "  job train runs again, because its files have changed: gone.json, status.json, train.py",
+        "  replaced: 1 ConfigMap",
+    ]
+
+
+def test_folded_output_names_at_most_five_changed_files(show: Show) -> None:
+    line, _ = show(replaced_files({}, {f"{number}.py": "" for number in range(9)}))
+    assert line.endswith("changed: 0.py, 1.py, 2.py, 3.py, 4.py and 4 more")
+
+
+def test_folded_output_of_a_configmap_with_the_same_files_names_none(show: Show) -> None:
+    assert show(replaced_files({"train.py": "1"}, {"train.py": "1"})) == ["  replaced: 1 ConfigMap"]
+
+
 def test_folded_output_of_a_failure_has_the_whole_diagnostic_without_colours(show: Show) -> None:
     pool = "gcp:container/nodePool:NodePool"
     assert show(
