@@ -19,6 +19,7 @@ from commands.interrupts import CommandError, ExitStatus
 from commands.stack import ensure_stack, settings_without_salt
 from infra.make_command import DEFAULT_STACK, make_command
 from settings.problems import ConfigError
+from settings.text import counted, wrap
 from stack.config import load_file
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
@@ -215,8 +216,10 @@ def show(*, as_json: bool) -> int:
     try:
         found = load_file(file).model_dump(mode="json")
     except ConfigError as error:
-        problems = [each.message for each in error.problems]
-        print(json.dumps({"file": str(file), "problems": problems}, indent=2) if as_json else f"{file.name}:\n{error}")
+        if as_json:
+            print(json.dumps({"file": str(file), "problems": [each.message for each in error.problems]}, indent=2))
+        else:
+            _print_problems(file, error)
         return 1
     except ValueError as error:
         raise CommandError(str(error)) from error
@@ -225,10 +228,25 @@ def show(*, as_json: bool) -> int:
 
 
 def pulumi_config(words: Sequence[str]) -> int:
-    """Run `pulumi config` for the stack, at this terminal. Return its exit status."""
+    """Run `pulumi config` for the stack, at this terminal. Return its exit status.
+
+    Report settings that are now invalid to stderr. They stay, because another change may make them valid.
+    """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     ensure_stack(stack)
     command = ["pulumi", "config", *words, "--stack", stack]
     sys.stdout.flush()
     with settings_without_salt():
-        return subprocess.run(command, cwd=program_folder(), env=stack_environment(), check=False).returncode
+        status = subprocess.run(command, cwd=program_folder(), env=stack_environment(), check=False).returncode
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    if status == 0 and words[:1] in (["set"], ["rm"]):
+        try:
+            load_file(file)
+        except ConfigError as error:
+            _print_problems(file, error)
+    return status
+
+
+def _print_problems(file: Path, error: ConfigError) -> None:
+    text = f"{file.name}: {counted(len(error.problems), 'problem')}\n{error}"
+    print(wrap(text, sys.stderr), file=sys.stderr)

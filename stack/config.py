@@ -29,7 +29,7 @@ from policy.catalogue import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
 from settings.problems import ConfigError, problems_of
-from settings.text import wrap
+from settings.text import counted, wrap
 from settings.types import Section
 from stack.validation import (
     SECRETS,
@@ -301,7 +301,7 @@ def main(arguments: list[str]) -> int:
         try:
             load_file(Path(name))
         except ConfigError as error:
-            text = f"{name}{selection}: {len(error.problems)} problem(s)\n{error}"
+            text = f"{name}{selection}: {counted(len(error.problems), 'problem')}\n{error}"
             print(wrap(text, sys.stderr), file=sys.stderr)
             status = 1
         except ValueError as error:

@@ -15,6 +15,7 @@ from commands.rehearse.run import Rehearsal, Subject
 from infra.make_command import make_command
 from infra.project import CHECKOUT
 from settings.problems import ConfigError
+from settings.text import counted
 from simulation.cloud import lifecycle
 from stack.config import StackConfig, load_file
 from workloads.kinds import operators_of
@@ -29,7 +30,7 @@ def main(arguments: list[str]) -> int:
         quotas = {name: int(limit) for name, _, limit in (each.rpartition("=") for each in options.quota)}
         config = load_file(file)
     except ConfigError as error:
-        print(f"{file.name}: {len(error.problems)} problem(s)\n{error}", file=sys.stderr)
+        print(f"{file.name}: {counted(len(error.problems), 'problem')}\n{error}", file=sys.stderr)
         return 1
     except ValueError as error:
         print(error, file=sys.stderr)

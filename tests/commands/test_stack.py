@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from commands import stack, stack_files
+from commands import stack, stack_files, stack_settings
 from commands.environment import StackBusy, StateBroken
 from commands.interrupts import Child
 from infra.kubeconfig import PROVIDER_TMPDIR
@@ -172,3 +174,23 @@ def test_pulumi_locked_by_another_machine_names_owner(project: Path) -> None:
     (locks / "a.json").write_text(json.dumps(owner), encoding="utf-8")
     with pytest.raises(StackBusy, match="of ann on elsewhere; wait until it ends; if it is certainly dead"):
         stack.pulumi("refresh", "--yes", "--stack", "one")
+
+
+def test_config_set_of_an_unknown_key_stores_it_and_names_the_problem(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stack_settings, "PROJECT", project)
+    monkeypatch.setattr(stack_settings, "program_folder", lambda: project)
+    monkeypatch.setattr(stack_settings, "settings_without_salt", nullcontext)
+    monkeypatch.setattr(stack_settings, "stack_environment", lambda: dict(os.environ))
+    monkeypatch.setenv("STACK", "mine")
+    settings = project / "Pulumi.mine.yaml"
+    jobs = "  trainyard:jobs:\n  - {name: digits, recipe: digits, hosts: 1}\n"
+    settings.write_text(f"config:\n  trainyard:platform: {{kind: local}}\n{jobs}", encoding="utf-8")
+    assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hots", "3"]) == 0
+    assert "hots" in settings.read_text(encoding="utf-8")
+    problems = capsys.readouterr().err
+    assert problems.startswith("Pulumi.mine.yaml: 1 problem\n")
+    assert "jobs[0].hots" in problems
+    assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].hots"]) == 0
+    assert capsys.readouterr().err == ""

@@ -97,7 +97,7 @@ def test_up_with_invalid_setting_changes_nothing(checkout: Checkout) -> None:
         printed = checkout.run("make", "up", status=2)
     lines = [line for line in printed.splitlines() if not line.startswith(("make", ".venv/bin/trainyard"))]
     file, problem = lines
-    assert file.endswith("Pulumi.local.yaml: 1 problem(s)")
+    assert file.endswith("Pulumi.local.yaml: 1 problem")
     assert problem.startswith("trainyard:jobs[0].hosts = 0")
     assert state.stat().st_mtime_ns == written
 

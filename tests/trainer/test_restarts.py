@@ -100,7 +100,7 @@ def test_rank_killed_beyond_restarts_ends_job(tmp_path: Path, recipe: Recipe) ->
         kill(running, [1])
         ended = running.end()
     assert ended.codes == [PREEMPTED, SIGKILL_EXIT_CODE], ended.output
-    assert "error: rank 1 ended with signal 9; all 1 restarts of the job are used up" in ended.output
+    assert "error: rank 1 ended with signal 9; the job has no restart left (restarts: 1)" in ended.output
     assert "another host ended the job: rank 1 ended with signal 9" in ended.output
 
 

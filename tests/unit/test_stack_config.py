@@ -67,7 +67,7 @@ def test_stack_config_command_reports_problems(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
-        f"{path}: 1 problem(s)",
+        f"{path}: 1 problem",
         "trainyard:platform.node = 1: unknown key; write nodes; allowed here: kind, name, nodes, port, namespace",
     ]
 

@@ -335,7 +335,7 @@ class Rounds(StaticTCPRendezvous):
 
     @property
     def _used_up(self) -> str:
-        return f"all {self.max_restarts} restarts of the job are used up"
+        return f"the job has no restart left (restarts: {self.max_restarts})"
 
     def _change(self, connection: StoreConnection, reason: str, *, can_help: bool) -> State:
         """Start the next round and return its state. Raises JobEnded if the job ends or has ended."""
