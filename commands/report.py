@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from commands.bucket import OUTPUTS, Bucket
+from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
 from commands.dashboard.metrics import last_train_event
 from commands.environment import PROJECT
 from commands.interrupts import CommandError
@@ -61,17 +61,25 @@ class JobReport:
     """Rank -> the state of its host."""
     restarts: int = 0
     """Restarts since the job's last start, as the cluster knows them."""
+    fresh_start: str = ""
+    """Time of the last `rerun --fresh`; empty if there was none or the job then had no curves."""
     written: str = ""
     """Time of the report."""
 
     def curve(self, name: str, key: str) -> list[tuple[float, float]]:
-        """Return step and value of a key in the events of one name, by step. Later runs replace earlier ones."""
-        found: dict[float, float] = {}
+        """Return step and value of a key in the events of one name, by step.
+
+        If a step is not new, drop the points from that step on, because a later run repeats them.
+        """
+        found: list[tuple[float, float]] = []
         for event in self.events:
             step, value = event.get("global_step"), event.get(key)
             if event["event"] == name and step is not None and isinstance(value, int | float):
-                found[float(step)] = float(value)
-        return sorted(found.items())
+                place = float(step)
+                while found and found[-1][0] >= place:
+                    found.pop()
+                found.append((place, float(value)))
+        return found
 
     def life(self, *names: str) -> list[Event]:
         """Return the events of some names, oldest first."""
@@ -113,6 +121,7 @@ class JobReport:
             **self.record,
             "attempts": self.attempts,
             "attempts_since_last_start_only": self.is_partial,
+            "fresh_start": self.fresh_start or None,
             "seconds_by_cause": {cause: round(each, 1) for cause, each in self.times.seconds_by_cause().items()},
             "checkpoints_saved": len(self.life("checkpoint")),
             "last": train[-1] if train else None,
@@ -185,7 +194,8 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
     record = dict(found["run_records"][job])
     cluster = outputs.cluster()
     state = cluster.jobs([job])[job]
-    events, ranks = _metrics(bucket, str(record["bucket_prefix"]))
+    folder = str(record["bucket_prefix"])
+    events, ranks = _metrics(bucket, folder)
     pods = [pod for pod in cluster.pods([job]) if pod.owner == state.uid]
     printed = log_events(cluster.stamped_log, pods)
     return (
@@ -200,6 +210,7 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
             ranks=ranks,
             rank_states={rank: pod.state for pod in latest_by_place(pods) for rank in pod.ranks},
             restarts=known_restarts(pods, printed),
+            fresh_start="" if bucket.problem else fresh_start(bucket.names(f"{folder}/{EARLIER_FOLDER}")),
             written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         ),
         bucket,

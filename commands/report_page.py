@@ -77,6 +77,7 @@ BODY = Template("""\
 <p class="sub">stack $stack, $subtitle</p>
 <div class="tiles">$tiles</div>
 $reason
+$fresh
 <h2>Curves</h2>
 $charts
 <h2>Time line</h2>
@@ -104,6 +105,7 @@ def page(report: JobReport) -> str:
         subtitle=escape(", ".join(filter(None, (kind, _span(report))))),
         tiles="".join(_tiles(report)),
         reason=reason,
+        fresh=f"<p>{fresh_text(report.fresh_start)}</p>" if report.fresh_start else "",
         charts="".join(_charts(report)) or f"<p>{NO_CURVES}</p>",
         line=_time_line(report) or "<p>The job has reported no start.</p>",
         goodput=_goodput(report),
@@ -114,6 +116,11 @@ def page(report: JobReport) -> str:
         written=escape(report.written),
     )
     return document(f"{report.job}: {state.state}", style=STYLE, body=body)
+
+
+def fresh_text(moment: str) -> str:
+    """Return a sentence about the last `rerun --fresh`."""
+    return f"The job started from the beginning at {moment} (rerun --fresh); earlier runs do not count here."
 
 
 def _span(report: JobReport) -> str:

@@ -20,7 +20,7 @@ from commands.monitor.pod_state import (
     node_line,
     silent_since,
 )
-from commands.report_page import CHARTS, saved_text
+from commands.report_page import CHARTS, fresh_text, saved_text
 from commands.run_times import CAUSES, SLOW, RunTimes, goodput, speeds, without_short
 from infra.naming import POOL_LABEL
 from settings.text import counted
@@ -71,6 +71,8 @@ class JobMetrics:
     """Rank -> its last `train` event."""
     moments: Sequence[Mapping[str, Any]] = ()
     """Events of rank 0 about the life of the job: checkpoint, resume, restart, straggler, test, done."""
+    fresh_start: str = ""
+    """Time of the last `rerun --fresh`; empty if unknown."""
     read: float = 1.0
     """Share of the metrics read so far. The first read of a long run takes several refreshes."""
 
@@ -166,6 +168,7 @@ def _job(
         "steps": [_rounded(latest[rank].get("global_step")) if rank in latest else None for rank in range(ranks)],
         "speeds": [round(found[rank], 3) if rank in found else None for rank in range(ranks)],
         "now": _latest_values(latest.get(0)),
+        "fresh": fresh_text(metrics.fresh_start) if metrics and metrics.fresh_start else "",
         "attention": list(_attention(seen, current, why, {} if finished else found, metrics)),
         "moments": moments(pods, current, metrics.moments if metrics else ()),
         **_run(metrics, job, seen.time),

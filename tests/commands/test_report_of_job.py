@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from commands import report
 from commands.bucket import Bucket
 from commands.html import COLUMNS, MANY_CELLS, Series, clock, curves, rank_grid, thinned, ticks
+from commands.monitor.cluster import StackOutputs
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
 from commands.report import (
@@ -221,6 +223,73 @@ def test_last_events_of_each_rank_come_from_its_file_or_parts(tmp_path: Path) ->
 def test_curve_of_repeated_steps_has_the_values_of_the_later_run() -> None:
     repeated = [event("train", 1, loss=2.0, global_step=5), event("train", 9, loss=1.0, global_step=5)]
     assert job_report(events=repeated).curve("train", "loss") == [(5.0, 1.0)]
+
+
+def test_curve_of_a_run_that_began_again_ends_at_its_own_last_step() -> None:
+    again = [event("start", 500), *(event("train", 500 + step, loss=9.0, global_step=step) for step in (1, 3))]
+    found = job_report(events=[*EVENTS, *again])
+    assert found.curve("train", "loss") == [(1.0, 9.0), (3.0, 9.0)]
+    assert "training loss at step 3<" in page(found)
+
+
+SETTINGS = """\
+config:
+  trainyard:platform: {kind: local}
+  trainyard:jobs: [{name: digits, recipe: digits}]
+"""
+
+
+class FakeCluster:
+    """Cluster with a job that `rerun --fresh` has created."""
+
+    def jobs(self, names: list[str]) -> dict[str, JobState]:
+        return {name: replace(STATE, state="running", uid="uid-digits", started=stamp(1000)) for name in names}
+
+    def pods(self, _names: list[str]) -> list[PodState]:
+        return [pod(0, uid="old", owner="uid-before", state="failed"), pod(0)]
+
+    def stamped_log(self, found: PodState) -> list[tuple[str, str]]:
+        return [(stamp(1002), f"start node={found.uid}")]
+
+
+def test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Bucket(url=f"file://{tmp_path}/bucket", is_cluster_local=True)
+    record = {**RECORD, "bucket_prefix": "digits", "checkpoints": "checkpoints/digits", "chips": 0}
+    outputs = {
+        "kubeconfig_path": str(tmp_path),
+        "namespace": "n",
+        "jobs": ["digits"],
+        "run_records": {"digits": record},
+    }
+    monkeypatch.setattr(report, "PROJECT", tmp_path)
+    monkeypatch.setattr(report, "outputs_with", lambda *_names: {**outputs, "bucket_url": bucket.url})
+    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: FakeCluster())
+    (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS, encoding="utf-8")
+    metrics = Path(bucket.location("digits/metrics/rank-0.jsonl"))
+
+    def write(events: list[dict[str, Any]]) -> None:
+        metrics.parent.mkdir(parents=True, exist_ok=True)
+        with metrics.open("a", encoding="utf-8") as opened:
+            opened.writelines(f"{json.dumps(each)}\n" for each in events)
+
+    write(EVENTS)
+    before, _ = report.collect("dev", "digits")
+    assert (before.curve("train", "loss")[-1][0], before.fresh_start) == (199.0, "")
+    bucket.put_curves_aside("digits")
+    # The first fresh attempt ends before its first checkpoint, so its restart counts as one.
+    write([event("start", 1003), *(event("train", 1003 + step, loss=1.0, global_step=step) for step in range(1, 50))])
+    write([event("start", 1100), *(event("train", 1100 + step, loss=1.0, global_step=step) for step in range(1, 11))])
+    found, _ = report.collect("dev", "digits")
+    text = page(found)
+    assert f"<p>The job started from the beginning at {found.fresh_start} (rerun --fresh)" in text
+    assert "training loss at step 10<" in text
+    assert restarts_shown(text) == "1 restart or resume"
+    assert found.times.starts == [BEGUN + 1003, BEGUN + 1100]
+    assert found.times.seconds_by_cause()["lost"] > 40
+    assert found.as_json()["fresh_start"] == found.fresh_start
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", found.fresh_start)
 
 
 def test_thinned_keeps_every_spike_of_a_million_points() -> None:
