@@ -10,7 +10,9 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +28,17 @@ FOLDER_SCHEME = "file"
 LIST = {"gs": ("gcloud", "storage", "ls"), "s3": ("aws", "s3", "ls")}
 COPY = {"gs": ("gcloud", "storage", "cp", "--recursive"), "s3": ("aws", "s3", "cp", "--recursive")}
 DELETE = {"gs": ("gcloud", "storage", "rm", "--recursive"), "s3": ("aws", "s3", "rm", "--recursive")}
+MOVE = {"gs": ("gcloud", "storage", "mv"), "s3": ("aws", "s3", "mv", "--recursive")}
 CHECKPOINT_NAME = re.compile(r"step-\d{9}")
 """Name of a checkpoint's folder (trainer/checkpoints/checkpoint.py)."""
 MANIFEST = "checkpoint.json"
 """Last file of a checkpoint that the trainer writes (trainer/checkpoints/tensor_files.py)."""
+
+EARLIER_FOLDER = "earlier"
+"""Subfolder of a job's folder with the curves of its runs before each `rerun --fresh`, by the time of the rerun."""
+EARLIER_TIME = "%Y%m%dT%H%M%SZ"
+CURVE_FOLDERS = ("metrics", "tensorboard")
+"""Subfolders of a job's folder that a later run of the job continues."""
 
 
 class BucketError(CommandError):
@@ -114,6 +123,27 @@ class Bucket:
         except OSError as error:
             raise BucketError(f"{self.location(folder)} cannot be deleted: {error}") from error
 
+    def move(self, folder: str, to: str) -> None:
+        """Move a folder of the bucket to a path that does not exist yet. Raises BucketError."""
+        self._check()
+        if self.scheme != FOLDER_SCHEME:
+            end = "/" if self.scheme == "s3" else ""
+            _run(*MOVE[self.scheme], f"{self.url}/{folder}{end}", f"{self.url}/{to}{end}")
+            return
+        try:
+            Path(self.location(to)).parent.mkdir(parents=True, exist_ok=True)
+            Path(self.location(folder)).rename(self.location(to))
+        except OSError as error:
+            raise BucketError(f"{self.location(folder)} cannot be moved to {self.location(to)}: {error}") from error
+
+    def put_curves_aside(self, folder: str) -> str:
+        """Move the curves in a job's folder to its earlier runs. Return their new folder; empty if there are none."""
+        found = [name for name in self.names(folder) if name in CURVE_FOLDERS]
+        to = f"{folder}/{EARLIER_FOLDER}/{time.strftime(EARLIER_TIME, time.gmtime())}"
+        for name in found:
+            self.move(f"{folder}/{name}", f"{to}/{name}")
+        return to if found else ""
+
     def _check(self) -> None:
         if self.problem:
             raise BucketError(self.problem)
@@ -132,6 +162,14 @@ def _run(*words: str) -> str:
         problem = done.stderr.strip() or f"exit status {done.returncode}"
         raise BucketError(f"`{' '.join(words)}` failed: {problem}")
     return done.stdout
+
+
+def fresh_start(earlier: Sequence[str]) -> str:
+    """Return the time of the newest `rerun --fresh`, from the names of the earlier runs; empty for none."""
+    for name in sorted(earlier, reverse=True):
+        with suppress(ValueError):
+            return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.strptime(name, EARLIER_TIME))
+    return ""
 
 
 OUTPUTS = ("kubeconfig_path", "namespace", "jobs", "run_records", "bucket_url")

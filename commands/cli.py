@@ -115,7 +115,10 @@ def resume(job: str | None, as_json: bool) -> int:
 @stack_option
 @job_argument
 @click.option(
-    "--fresh", is_flag=True, envvar="FRESH", help="Delete its checkpoints first, and train from the beginning."
+    "--fresh",
+    is_flag=True,
+    envvar="FRESH",
+    help="Delete its checkpoints first, put its curves aside, and train from the beginning.",
 )
 @yes_option
 @json_option

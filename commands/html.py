@@ -98,6 +98,28 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
+ROUND_SECONDS = (*(1, 2, 5, 10, 30, 60, 120, 300, 600, 1800), *(3600, 7200, 10800, 21600, 43200, 86400))
+"""Distances between two labels of a time axis. Above a day, they are round numbers of days."""
+
+
+def time_ticks(seconds: float, count: int = 6) -> list[float]:
+    """Return about `count` round times from 0 to `seconds`."""
+    step = next((each for each in ROUND_SECONDS if each * count >= seconds), None)
+    if step is None:
+        return [86400 * days for days in ticks(0, seconds / 86400, count)]
+    return [float(step * place) for place in range(math.floor(seconds / step) + 1)]
+
+
+def time_label(seconds: float) -> str:
+    """Return a round time in its two largest units, such as `30 s`, `1 min 30 s` or `2 h`."""
+    rest, words = round(seconds), []
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        whole, rest = divmod(rest, size)
+        if whole:
+            words.append(f"{whole:,} {unit}")
+    return " ".join(words[:2]) or "0 s"
+
+
 def number(value: float) -> str:
     """Return a number as text with at most four digits."""
     if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
@@ -227,7 +249,7 @@ def time_line(attempts: Sequence[Attempt], bars: Sequence[Bar], dots: Sequence[t
         if begun <= moment <= ended:
             title = f"<title>{escape(text)}</title>"
             parts.append(f'<circle cx="{across(moment):.1f}" cy="60" r="3.5" fill="var(--b)">{title}</circle>')
-    parts += [_label(across(begun + value), 84, clock(value)) for value in ticks(0, ended - begun, 6)]
+    parts += [_label(across(begun + value), 84, time_label(value)) for value in time_ticks(ended - begun)]
     rows = (("attempt", 22), ("time", 46), ("saved", 64))
     parts += [f'<text x="{LEFT - 6}" y="{y}" text-anchor="end">{name}</text>' for name, y in rows]
     return f'<figure><svg viewBox="0 0 {WIDTH} 92" role="img" aria-label="time line">{"".join(parts)}</svg></figure>'

@@ -172,7 +172,10 @@ def resume(job: str) -> int:
 
 
 def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
-    """Delete a job and create it again. `fresh` also deletes its checkpoints. Return the exit status of the job."""
+    """Delete a job and create it again. Return the exit status of the job.
+
+    `fresh` also deletes its checkpoints, and moves its curves to its earlier runs.
+    """
     stack = Stack("rerun", job)
     config = stack.config()
     before = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -200,15 +203,24 @@ def rerun(job: str, *, fresh: bool, is_confirmed: bool) -> int:
             confirmation.ask(stack.name, config, left, is_confirmed=is_confirmed)
         set_closing(f"the job may be deleted; {stack.command('rerun')} creates it again")
         _delete(stack, state)
-        # List the folder again: a job that ends saves a last checkpoint.
-        if folder and bucket.names(folder):
-            bucket.delete(folder)
-            print(f"{stack.job}: deleted the checkpoints in {bucket.location(folder)}", flush=True)
+        if folder:
+            _forget_runs(stack.job, config, bucket, folder)
         with naming_requirements(config, stack.command("rerun")):
             for words in (("refresh", "--target", JOBS_TARGET), ("up", "--suppress-outputs")):
                 pulumi(*words, "--yes", "--skip-preview", "--stack", stack.name)
         stack.outputs = outputs_with(stack.name, *OUTPUTS)
     return _follow(stack, config, before)
+
+
+def _forget_runs(job: str, config: StackConfig, bucket: Bucket, folder: str) -> None:
+    """Put the curves of a job's earlier runs aside, and delete its checkpoints in a folder."""
+    prefix = next(each.bucket_folder for each in config.jobs if each.name == job)
+    if earlier := bucket.put_curves_aside(prefix):
+        print(f"{job}: moved the curves of its earlier runs to {bucket.location(earlier)}", flush=True)
+    # List the folder again: a job that ends saves a last checkpoint.
+    if bucket.names(folder):
+        bucket.delete(folder)
+        print(f"{job}: deleted the checkpoints in {bucket.location(folder)}", flush=True)
 
 
 def fresh_folder(stack: Stack, config: StackConfig) -> str:

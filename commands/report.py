@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -17,20 +17,26 @@ from typing import Any
 
 import yaml
 
-from commands.bucket import OUTPUTS, Bucket
+from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
 from commands.dashboard.metrics import last_train_event
 from commands.environment import PROJECT
+from commands.follow import TAIL_LINES
 from commands.interrupts import CommandError
-from commands.job_results import complete_record
-from commands.monitor.cluster import StackOutputs, Unreachable, job_named, outputs_with
+from commands.job_results import complete_record, short_home
+from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, job_named, outputs_with
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
+from commands.monitor.screen import summary
 from commands.run_times import RunTimes, times_of
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import StackConfig, load_file
 
 REPORT_FILE = "report.html"
+MAX_FAILED_HOSTS = 64
+"""Maximum number of failed hosts whose last lines a report reads."""
+TROUBLES = frozenset({"failure", "preemption", "restart"})
+"""Moments of a job that a report lists with their reasons."""
 LIFE = frozenset({"start", "resume", "checkpoint", "restart", "done"})
 """Events about the life of a run. All others have curves."""
 
@@ -61,17 +67,31 @@ class JobReport:
     """Rank -> the state of its host."""
     restarts: int = 0
     """Restarts since the job's last start, as the cluster knows them."""
+    troubles: Sequence[tuple[float, str]] = ()
+    """Time and reason of each restart and failure that the cluster still knows, oldest first."""
+    end: Sequence[str] = ()
+    """End of each rank of a failed job, and the last lines of the rank that failed first."""
+    newest_checkpoint: str = ""
+    """Place of the newest checkpoint, or of all if their names do not show it; empty if none is known."""
+    fresh_start: str = ""
+    """Time of the last `rerun --fresh`; empty if there was none or the job then had no curves."""
     written: str = ""
     """Time of the report."""
 
     def curve(self, name: str, key: str) -> list[tuple[float, float]]:
-        """Return step and value of a key in the events of one name, by step. Later runs replace earlier ones."""
-        found: dict[float, float] = {}
+        """Return step and value of a key in the events of one name, by step.
+
+        If a step is not new, drop the points from that step on, because a later run repeats them.
+        """
+        found: list[tuple[float, float]] = []
         for event in self.events:
             step, value = event.get("global_step"), event.get(key)
             if event["event"] == name and step is not None and isinstance(value, int | float):
-                found[float(step)] = float(value)
-        return sorted(found.items())
+                place = float(step)
+                while found and found[-1][0] >= place:
+                    found.pop()
+                found.append((place, float(value)))
+        return found
 
     def life(self, *names: str) -> list[Event]:
         """Return the events of some names, oldest first."""
@@ -113,7 +133,11 @@ class JobReport:
             **self.record,
             "attempts": self.attempts,
             "attempts_since_last_start_only": self.is_partial,
+            "fresh_start": self.fresh_start or None,
             "seconds_by_cause": {cause: round(each, 1) for cause, each in self.times.seconds_by_cause().items()},
+            "restart_reasons": [text for _, text in self.troubles],
+            "end": list(self.end),
+            "newest_checkpoint": self.newest_checkpoint,
             "checkpoints_saved": len(self.life("checkpoint")),
             "last": train[-1] if train else None,
             "result": done[-1] if done else None,
@@ -185,7 +209,8 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
     record = dict(found["run_records"][job])
     cluster = outputs.cluster()
     state = cluster.jobs([job])[job]
-    events, ranks = _metrics(bucket, str(record["bucket_prefix"]))
+    folder = str(record["bucket_prefix"])
+    events, ranks = _metrics(bucket, folder)
     pods = [pod for pod in cluster.pods([job]) if pod.owner == state.uid]
     printed = log_events(cluster.stamped_log, pods)
     return (
@@ -200,6 +225,10 @@ def collect(stack: str, name: str) -> tuple[JobReport, Bucket]:
             ranks=ranks,
             rank_states={rank: pod.state for pod in latest_by_place(pods) for rank in pod.ranks},
             restarts=known_restarts(pods, printed),
+            troubles=known_troubles(pods, printed),
+            end=failed_end(cluster, state, pods),
+            newest_checkpoint=newest_checkpoint(bucket, str(record["checkpoints"])),
+            fresh_start="" if bucket.problem else fresh_start(bucket.names(f"{folder}/{EARLIER_FOLDER}")),
             written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         ),
         bucket,
@@ -226,10 +255,43 @@ def _metrics(bucket: Bucket, folder: str) -> tuple[list[Event], dict[int, Event]
         return read_events(Path(copied) / "metrics"), last_events(Path(copied) / "metrics")
 
 
+def newest_checkpoint(bucket: Bucket, folder: str) -> str:
+    """Return the place of the newest checkpoint in a folder of the bucket, or the folder of a script's checkpoints."""
+    if bucket.problem or not bucket.names(folder):
+        return ""
+    name = bucket.newest_checkpoint(folder)
+    return short_home(bucket.location(f"{folder}/{name}" if name else folder))
+
+
 def known_restarts(pods: Sequence[PodState], events: Iterable[Event]) -> int:
     """Return the number of restarts: of the pods, or of the ranks in them if the launcher's lines have more."""
     numbers = [event.get("number") for event in events if event["event"] == "restart"]
     return max([count_restarts(pods), *(number for number in numbers if isinstance(number, int))])
+
+
+def known_troubles(pods: Sequence[PodState], events: Iterable[Event]) -> list[tuple[float, str]]:
+    """Return time and reason of the restarts and failures in the states of pods and in the launcher's lines."""
+    # Import late: this module imports the page of a report, which imports this one.
+    from commands.dashboard.document import moments
+
+    restarts = [event for event in events if event["event"] == "restart"]
+    found = moments(pods, latest_by_place(pods), restarts)
+    return [(float(moment), str(text)) for moment, kind, text in found if kind in TROUBLES]
+
+
+def failed_end(cluster: Cluster, state: JobState, pods: Sequence[PodState]) -> list[str]:
+    """Return the lines that the follower prints about the end of a failed job; none without its pods."""
+    if state.state != "failed" or not pods:
+        return []
+    failed = sorted(
+        (pod for pod in latest_by_place(pods) if pod.state == "failed"), key=lambda pod: pod.finished or "9"
+    )
+    tails = {}
+    for pod in failed[:MAX_FAILED_HOSTS]:
+        with suppress(Unreachable):
+            tails[pod.uid] = cluster.log(pod, TAIL_LINES)
+    # The page has the state and the reason elsewhere.
+    return [line.removeprefix("  ") for line in summary(replace(state, reason=""), list(pods), None, tails)[1:]]
 
 
 def log_events(log_of: Callable[[PodState], Iterable[tuple[str, str]]], pods: Sequence[PodState]) -> list[Event]:

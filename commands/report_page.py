@@ -43,7 +43,7 @@ NO_CURVES = (
     "The job has written no metrics and printed no event. A script gets curves if rank 0 prints lines such as "
     "<code>train step=12 loss=0.35</code>; the page <i>My script</i> of the documentation lists them."
 )
-START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "torch", "ranks")
+START_KEYS = ("device", "precision", "threads", "model", "recipe", "node", "host", "python", "torch", "ranks")
 BARS = 400
 """Maximum number of bars of the time line. Shorter bars would not be visible."""
 RANK_COLOURS = {"succeeded": "var(--training)", "failed": "var(--lost)", "running": "var(--a)"}
@@ -70,6 +70,7 @@ svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; 
 svg text.on { fill: var(--back); } .grid { stroke: var(--line); } .mark { stroke: var(--d); stroke-dasharray: 3 3; }
 pre { background: var(--box); border: 1px solid var(--line); border-radius: 8px; padding: 12px; overflow-x: auto;
   font-size: 13px; }
+pre.log { white-space: pre-wrap; overflow-wrap: anywhere; }
 footer { margin-top: 40px; color: var(--dim); font-size: 13px; }
 """
 BODY = Template("""\
@@ -77,10 +78,13 @@ BODY = Template("""\
 <p class="sub">stack $stack, $subtitle</p>
 <div class="tiles">$tiles</div>
 $reason
+$end
+$fresh
 <h2>Curves</h2>
 $charts
 <h2>Time line</h2>
 $line
+$troubles
 $goodput
 $ranks
 <h2>Environment</h2>
@@ -104,8 +108,11 @@ def page(report: JobReport) -> str:
         subtitle=escape(", ".join(filter(None, (kind, _span(report))))),
         tiles="".join(_tiles(report)),
         reason=reason,
+        end=f'<pre class="log">{escape(chr(10).join(report.end))}</pre>' if report.end else "",
+        fresh=f"<p>{fresh_text(report.fresh_start)}</p>" if report.fresh_start else "",
         charts="".join(_charts(report)) or f"<p>{NO_CURVES}</p>",
         line=_time_line(report) or "<p>The job has reported no start.</p>",
+        troubles=_troubles(report),
         goodput=_goodput(report),
         ranks=_ranks(report),
         environment=_environment(report),
@@ -114,6 +121,11 @@ def page(report: JobReport) -> str:
         written=escape(report.written),
     )
     return document(f"{report.job}: {state.state}", style=STYLE, body=body)
+
+
+def fresh_text(moment: str) -> str:
+    """Return a sentence about the last `rerun --fresh`."""
+    return f"The job started from the beginning at {moment} (rerun --fresh); earlier runs do not count here."
 
 
 def _span(report: JobReport) -> str:
@@ -206,6 +218,12 @@ def saved_text(event: Mapping[str, Any]) -> str:
     return f"checkpoint of step {event['step']}" if "step" in event else "checkpoint"
 
 
+def _troubles(report: JobReport) -> str:
+    """Return a table of the known restarts and failures with their reasons."""
+    rows = "".join(f"<tr><th>{_moment(moment)}</th><td>{escape(text)}</td></tr>" for moment, text in report.troubles)
+    return f"<h3>Restarts and failures</h3><table>{rows}</table>" if rows else ""
+
+
 def _goodput(report: JobReport) -> str:
     """Return the time of the job's runs by cause as a table."""
     found = report.times.seconds_by_cause()
@@ -260,6 +278,7 @@ def _moment(seconds: Any) -> str:
 def _environment(report: JobReport) -> str:
     start = (report.life("start") or [{}])[-1]
     rows = {name: report.record.get(key) for key, name in RECORD_ROWS.items()}
+    rows["newest checkpoint"] = report.newest_checkpoint
     rows |= {"chips": report.record.get("chips") or None, **{key: start.get(key) for key in START_KEYS}}
     return _table(rows)
 

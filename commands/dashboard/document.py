@@ -10,6 +10,7 @@ from typing import Any
 
 from commands.dashboard.metrics import Curves
 from commands.monitor.job_state import JobState
+from commands.monitor.logs import Event
 from commands.monitor.pod_state import (
     WORKER,
     Object,
@@ -20,7 +21,8 @@ from commands.monitor.pod_state import (
     node_line,
     silent_since,
 )
-from commands.report_page import CHARTS, saved_text
+from commands.monitor.screen import restart_reason
+from commands.report_page import CHARTS, fresh_text, saved_text
 from commands.run_times import CAUSES, SLOW, RunTimes, goodput, speeds, without_short
 from infra.naming import POOL_LABEL
 from settings.text import counted
@@ -71,6 +73,8 @@ class JobMetrics:
     """Rank -> its last `train` event."""
     moments: Sequence[Mapping[str, Any]] = ()
     """Events of rank 0 about the life of the job: checkpoint, resume, restart, straggler, test, done."""
+    fresh_start: str = ""
+    """Time of the last `rerun --fresh`; empty if unknown."""
     read: float = 1.0
     """Share of the metrics read so far. The first read of a long run takes several refreshes."""
 
@@ -166,6 +170,7 @@ def _job(
         "steps": [_rounded(latest[rank].get("global_step")) if rank in latest else None for rank in range(ranks)],
         "speeds": [round(found[rank], 3) if rank in found else None for rank in range(ranks)],
         "now": _latest_values(latest.get(0)),
+        "fresh": fresh_text(metrics.fresh_start) if metrics and metrics.fresh_start else "",
         "attention": list(_attention(seen, current, why, {} if finished else found, metrics)),
         "moments": moments(pods, current, metrics.moments if metrics else ()),
         **_run(metrics, job, seen.time),
@@ -290,7 +295,7 @@ def moments(
     pods: Sequence[PodState], current: Sequence[PodState], events: Iterable[Mapping[str, Any]]
 ) -> list[list[Any]]:
     """Return time, kind and text of the moments of a job, oldest first."""
-    found = [(float(each["time"]), *_event_text(each)) for each in events]
+    found = [(float(each["time"]), *_event_text(each, current)) for each in events]
     grouped: dict[tuple[str, str], list[tuple[float, PodState]]] = {}
     for pod in pods:
         if pod.state == "failed" and (moment := time_of(pod.finished)) is not None:
@@ -325,7 +330,7 @@ def _failure_kind(pod: PodState) -> str:
     return "preemption" if pod.reason in DISRUPTIONS or pod.exit_code in PREEMPTED_CODES else "failure"
 
 
-def _event_text(event: Mapping[str, Any]) -> tuple[str, str]:
+def _event_text(event: Mapping[str, Any], hosts: Iterable[PodState]) -> tuple[str, str]:
     """Return kind and text of an event of rank 0. The kind is empty if the page does not show the event."""
     name = event["event"]
     if name == "checkpoint":
@@ -335,6 +340,10 @@ def _event_text(event: Mapping[str, Any]) -> tuple[str, str]:
     if name == "restart":
         if "failed_rank" not in event or "exit_code" not in event:
             return "restart", "the ranks restarted"
+        fields = {key: str(value) for key, value in event.items()}
+        for pod in hosts:
+            if event["failed_rank"] in pod.ranks and (text := restart_reason(pod, Event("restart", fields))):
+                return "restart", text
         return "restart", f"rank {event['failed_rank']} ended with exit code {event['exit_code']}"
     if name == "straggler":
         return "straggler", f"rank {event.get('slow_rank')} takes {event.get('slower')} times as long as the median"

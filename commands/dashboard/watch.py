@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from commands.bucket import OUTPUTS, Bucket
+from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
 from commands.dashboard.document import JobMetrics, Observed, time_of
 from commands.dashboard.metrics import Curves, EventFile, RankFiles
 from commands.environment import PROJECT, stack_environment
@@ -126,6 +126,8 @@ class JobFeed:
         self._folder = folder
         self._file = EventFile(folder / "rank-0.jsonl") if folder else None
         self._ranks = RankFiles(folder) if folder else None
+        earlier = folder.with_name(EARLIER_FOLDER) if folder else None
+        self._fresh_start = fresh_start([each.name for each in earlier.glob("*")]) if earlier else ""
         self._stamps: dict[str, str] = {}
         self._read_to_end: set[str] = set()
         self._latest: dict[int, Mapping[str, Any]] = {}
@@ -198,6 +200,7 @@ class JobFeed:
             times=self._times,
             latest=self._ranks.latest if self._ranks and self._ranks.latest else self._latest,
             moments=list(self._moments),
+            fresh_start=self._fresh_start,
             read=file.offset / file.size if file and file.size else 1.0,
         )
 
@@ -259,6 +262,9 @@ class StackWatcher:
             raise StackGone(f"stack {self.source.stack} is gone: its namespace {self._outputs.namespace} was deleted")
         self._pods = {pod.name: pod for pod in pods}
         self._read_slow(cluster, jobs, pods)
+        # A recreated job has a feed of its own: `rerun --fresh` puts the curves of the earlier runs aside.
+        uids = {job.uid for job in jobs.values()}
+        self._feeds = {uid: feed for uid, feed in self._feeds.items() if uid in uids}
         return Observed(
             stack=self.source.stack,
             folder=self.source.folder,
@@ -298,9 +304,9 @@ class StackWatcher:
     def _metrics(self, cluster: Cluster, job: JobState, pods: Sequence[PodState]) -> JobMetrics:
         own = [pod for pod in pods if pod.owner == job.uid]
         current = latest_by_place(own)
-        feed = self._feeds.get(job.name)
+        feed = self._feeds.get(job.uid)
         if feed is None:
-            feed = self._feeds[job.name] = JobFeed(self._metrics_folder(job.name))
+            feed = self._feeds[job.uid] = JobFeed(self._metrics_folder(job.name))
         feed.submit(time_of(job.started))
         processes = max((pod.processes for pod in current if pod.role == WORKER), default=1)
         feed.read_files(job.hosts * processes)

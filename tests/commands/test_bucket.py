@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.bucket import Bucket, BucketError, copy_results
+from commands.bucket import Bucket, BucketError, copy_results, fresh_start
 
 RECORD = {"checkpoints": "checkpoints/digits", "bucket_prefix": "digits"}
 
@@ -126,6 +126,33 @@ def test_delete_in_s3_has_a_prefix_that_matches_only_the_folder(
     set_program(tmp_path, monkeypatch, "aws", "")
     Bucket(url="s3://team", is_cluster_local=False).delete("checkpoints/digits")
     assert (tmp_path / "calls").read_text(encoding="utf-8") == "s3 rm --recursive s3://team/checkpoints/digits/\n"
+
+
+@pytest.mark.parametrize(
+    ("url", "program", "expected"),
+    [
+        ("gs://team", "gcloud", "storage mv gs://team/digits/metrics gs://team/digits/earlier/{time}/metrics"),
+        ("s3://team", "aws", "s3 mv --recursive s3://team/digits/metrics/ s3://team/digits/earlier/{time}/metrics/"),
+    ],
+)
+def test_put_curves_aside_in_a_cloud_moves_only_the_folders_with_curves(
+    url: str, program: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = f'case "$2" in ls) echo {url}/digits/metrics/; echo {url}/digits/earlier/; esac'
+    set_program(tmp_path, monkeypatch, program, listed)
+    time_of_move = Bucket(url=url, is_cluster_local=False).put_curves_aside("digits").rpartition("/")[2]
+    moves = [line for line in (tmp_path / "calls").read_text(encoding="utf-8").splitlines() if " mv " in line]
+    assert moves == [expected.format(time=time_of_move)]
+
+
+def test_put_curves_aside_of_a_job_without_curves_changes_nothing(bucket: Bucket) -> None:
+    assert bucket.put_curves_aside("checkpoints/digits") == ""
+    assert "earlier" not in bucket.names("checkpoints/digits")
+
+
+def test_fresh_start_is_the_time_of_the_newest_earlier_runs() -> None:
+    assert fresh_start(["20261126T100000Z", "20261127T064500Z", "notes"]) == "2026-11-27 06:45:00 UTC"
+    assert fresh_start([]) == ""
 
 
 def test_failure_without_a_message_means_an_empty_folder_only_for_a_listing(

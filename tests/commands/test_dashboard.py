@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from commands.bucket import Bucket
 from commands.dashboard import metrics, watch
 from commands.dashboard.document import STATES, JobMetrics, document, moments
 from commands.dashboard.metrics import Curves, EventFile, RankFiles, last_train_event, parse_lines
@@ -272,7 +273,7 @@ class FakeCluster:
         ]
         self.problem: Exception | None = None
         self.is_gone = self.forbids_nodes = False
-        self.state = "running"
+        self.state, self.uid = "running", "uid-digits"
         self.requests: list[int | None] = []
 
     def jobs(self, names: tuple[str, ...]) -> dict[str, JobState]:
@@ -280,10 +281,10 @@ class FakeCluster:
             raise self.problem
         if self.is_gone:
             return {name: JobState(name=name, kind="", state="absent") for name in names}
-        return {"digits": JobState(name="digits", kind="jobset", state=self.state, hosts=2, uid="uid-digits")}
+        return {"digits": JobState(name="digits", kind="jobset", state=self.state, hosts=2, uid=self.uid)}
 
     def pods(self, _names: tuple[str, ...]) -> list[PodState]:
-        return [pod(0), pod(1)]
+        return [pod(index, uid=f"{self.uid}-{index}", owner=self.uid) for index in range(2)]
 
     def nodes(self) -> list[Object]:
         if self.forbids_nodes:
@@ -327,6 +328,35 @@ def test_watcher_reads_logs_if_the_bucket_is_not_on_this_machine(cluster: FakeCl
     assert watcher.log("digits-1-x7k2p") == ["train step=5/10 rate=100.0 rank=1/2"]
     with pytest.raises(KeyError):
         watcher.log("kube-system-pod")
+
+
+def test_watcher_of_a_recreated_job_has_only_the_log_of_its_new_hosts(cluster: FakeCluster) -> None:
+    watcher = StackWatcher(Source(stack="dev", outputs=OUTPUTS))
+    assert job_of(document(watcher.observe()))["charts"][0]["lines"][0]["points"] == [15, 0.5]
+    cluster.uid = "uid-again"
+    cluster.log_lines = [(stamp(21), "start device=cpu rank=0/2"), (stamp(22), "train step=2 loss=0.9 rank=0/2")]
+    job = job_of(document(watcher.observe()))
+    assert job["charts"][0]["lines"][0]["points"] == [2, 0.9]
+    assert job["spans"][0][0] == BEGUN + 21
+
+
+def test_feed_of_a_fresh_job_has_only_its_own_events_and_says_so(tmp_path: Path) -> None:
+    bucket = Bucket(url=f"file://{tmp_path}", is_cluster_local=True)
+    folder = tmp_path / "digits" / "metrics"
+    for events in (EVENTS, [event("start", 1000), train(3, 1005), train(5, 1007)]):
+        bucket.put_curves_aside("digits")
+        folder.mkdir(parents=True)
+        text = "".join(f"{json.dumps(each)}\n" for each in events)
+        (folder / "rank-0.jsonl").write_text(text, encoding="utf-8")
+    feed = JobFeed(folder)
+    feed.read_files(4)
+    found = observed(metrics={"digits": feed.metrics()})
+    job = job_of(document(found))
+    assert job["spans"][0][0] == BEGUN + 1000
+    assert "lost" not in job["seconds"]
+    assert job["steps"] == [5, None, None, None]
+    assert job["fresh"].startswith("The job started from the beginning at ")
+    assert job_of(document(observed()))["fresh"] == ""
 
 
 def test_watcher_without_permission_for_nodes_shows_the_rest(cluster: FakeCluster) -> None:

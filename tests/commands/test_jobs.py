@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from commands import jobs
+from commands.bucket import BucketError
 from commands.confirmation import NotConfirmed, confirm
 from commands.follow import Follower
 from commands.interrupts import ExitStatus
@@ -271,6 +272,53 @@ def test_rerun_without_fresh_keeps_the_checkpoints(
     run = RecordedRerun(tmp_path, monkeypatch, stack)
     assert jobs.rerun("digits", fresh=False, is_confirmed=True) == 0
     assert (run.checkpoints / "digits" / "step-000000007").is_dir()
+
+
+def write_curves(folder: Path) -> list[str]:
+    """Write what a job's runs write into its folder, next to that of another job. Return the paths."""
+    paths = ["digits/metrics/rank-0.jsonl", "digits/tensorboard/events", "digits/run-record.json", "other/metrics/r"]
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(path, encoding="utf-8")
+    return paths
+
+
+def test_rerun_fresh_moves_the_curves_to_the_earlier_runs(
+    stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack.current = JOB
+    RecordedRerun(tmp_path, monkeypatch, stack)
+    write_curves(tmp_path)
+    assert jobs.rerun("digits", fresh=True, is_confirmed=True) == 0
+    assert sorted(each.name for each in (tmp_path / "digits").iterdir()) == ["earlier", "run-record.json"]
+    (earlier,) = (tmp_path / "digits" / "earlier").iterdir()
+    assert (earlier / "metrics" / "rank-0.jsonl").read_text(encoding="utf-8") == "digits/metrics/rank-0.jsonl"
+    assert (earlier / "tensorboard" / "events").is_file()
+    assert (tmp_path / "other" / "metrics" / "r").is_file()
+    assert f"digits: moved the curves of its earlier runs to {earlier}\n" in capsys.readouterr().out
+
+
+def test_rerun_without_fresh_keeps_the_curves_in_place(
+    stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack.current = JOB
+    RecordedRerun(tmp_path, monkeypatch, stack)
+    paths = write_curves(tmp_path)
+    assert jobs.rerun("digits", fresh=False, is_confirmed=True) == 0
+    assert all((tmp_path / path).is_file() for path in paths)
+
+
+def test_rerun_fresh_that_cannot_move_the_curves_keeps_the_checkpoints(
+    stack: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack.current = JOB
+    run = RecordedRerun(tmp_path, monkeypatch, stack)
+    paths = write_curves(tmp_path)
+    (tmp_path / "digits" / "earlier").write_text("a file", encoding="utf-8")
+    with pytest.raises(BucketError, match=r"digits/metrics cannot be moved to .*digits/earlier/"):
+        jobs.rerun("digits", fresh=True, is_confirmed=True)
+    assert (run.checkpoints / "digits" / "step-000000007").is_dir()
+    assert all((tmp_path / path).is_file() for path in paths)
 
 
 OTHER_BUCKET = {"job": "shared", "bucket": "file:///bucket/team"}

@@ -6,14 +6,28 @@ import json
 import math
 import re
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from commands import report
 from commands.bucket import Bucket
-from commands.html import COLUMNS, MANY_CELLS, Series, clock, curves, rank_grid, thinned, ticks
+from commands.html import (
+    COLUMNS,
+    MANY_CELLS,
+    Series,
+    clock,
+    curves,
+    rank_grid,
+    thinned,
+    ticks,
+    time_label,
+    time_ticks,
+)
+from commands.monitor.cluster import Cluster, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import PodState
 from commands.report import (
@@ -223,6 +237,74 @@ def test_curve_of_repeated_steps_has_the_values_of_the_later_run() -> None:
     assert job_report(events=repeated).curve("train", "loss") == [(5.0, 1.0)]
 
 
+def test_curve_of_a_run_that_began_again_ends_at_its_own_last_step() -> None:
+    again = [event("start", 500), *(event("train", 500 + step, loss=9.0, global_step=step) for step in (1, 3))]
+    found = job_report(events=[*EVENTS, *again])
+    assert found.curve("train", "loss") == [(1.0, 9.0), (3.0, 9.0)]
+    assert "training loss at step 3<" in page(found)
+
+
+SETTINGS = """\
+config:
+  trainyard:platform: {kind: local}
+  trainyard:jobs: [{name: digits, recipe: digits}]
+"""
+
+
+class FakeCluster:
+    """Cluster with a job that `rerun --fresh` has created."""
+
+    def jobs(self, names: list[str]) -> dict[str, JobState]:
+        return {name: replace(STATE, state="running", uid="uid-digits", started=stamp(1000)) for name in names}
+
+    def pods(self, _names: list[str]) -> list[PodState]:
+        return [pod(0, uid="old", owner="uid-before", state="failed"), pod(0)]
+
+    def stamped_log(self, found: PodState) -> list[tuple[str, str]]:
+        return [(stamp(1002), f"start node={found.uid}")]
+
+
+def test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = Bucket(url=f"file://{tmp_path}/bucket", is_cluster_local=True)
+    record = {**RECORD, "bucket_prefix": "digits", "checkpoints": "checkpoints/digits", "chips": 0}
+    outputs = {
+        "kubeconfig_path": str(tmp_path),
+        "namespace": "n",
+        "jobs": ["digits"],
+        "run_records": {"digits": record},
+    }
+    monkeypatch.setattr(report, "PROJECT", tmp_path)
+    monkeypatch.setattr(report, "outputs_with", lambda *_names: {**outputs, "bucket_url": bucket.url})
+    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: FakeCluster())
+    (tmp_path / "Pulumi.dev.yaml").write_text(SETTINGS, encoding="utf-8")
+    metrics = Path(bucket.location("digits/metrics/rank-0.jsonl"))
+
+    def write(events: list[dict[str, Any]]) -> None:
+        metrics.parent.mkdir(parents=True, exist_ok=True)
+        with metrics.open("a", encoding="utf-8") as opened:
+            opened.writelines(f"{json.dumps(each)}\n" for each in events)
+
+    write(EVENTS)
+    before, _ = report.collect("dev", "digits")
+    assert (before.curve("train", "loss")[-1][0], before.fresh_start) == (199.0, "")
+    bucket.put_curves_aside("digits")
+    # The first fresh attempt ends before its first checkpoint, so its restart counts as one.
+    write([event("start", 1003), *(event("train", 1003 + step, loss=1.0, global_step=step) for step in range(1, 50))])
+    write([event("start", 1100), *(event("train", 1100 + step, loss=1.0, global_step=step) for step in range(1, 11))])
+    found, _ = report.collect("dev", "digits")
+    text = page(found)
+    assert f"<p>The job started from the beginning at {found.fresh_start} (rerun --fresh)" in text
+    assert "training loss at step 10<" in text
+    assert restarts_shown(text) == "1 restart or resume"
+    assert (found.newest_checkpoint, list(found.end)) == ("", [])
+    assert found.times.starts == [BEGUN + 1003, BEGUN + 1100]
+    assert found.times.seconds_by_cause()["lost"] > 40
+    assert found.as_json()["fresh_start"] == found.fresh_start
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", found.fresh_start)
+
+
 def test_thinned_keeps_every_spike_of_a_million_points() -> None:
     points = [(float(step), 1.0) for step in range(1_000_000)]
     points[123_456] = (123_456.0, 9.0)
@@ -239,6 +321,32 @@ def test_thinned_keeps_every_spike_of_a_million_points() -> None:
 )
 def test_ticks_are_round_numbers(low: float, high: float, expected: list[float]) -> None:
     assert ticks(low, high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "labels"),
+    [
+        (55, ["0 s", "10 s", "20 s", "30 s", "40 s", "50 s"]),
+        (170, ["0 s", "30 s", "1 min", "1 min 30 s", "2 min", "2 min 30 s"]),
+        (1500, ["0 s", "5 min", "10 min", "15 min", "20 min", "25 min"]),
+        (9000, ["0 s", "30 min", "1 h", "1 h 30 min", "2 h", "2 h 30 min"]),
+        (13 * 86400, ["0 s", "5 d", "10 d"]),
+        (0.5, ["0 s"]),
+    ],
+)
+def test_time_axis_has_round_times(seconds: float, labels: list[str]) -> None:
+    assert [time_label(each) for each in time_ticks(seconds)] == labels
+
+
+def test_time_line_of_a_page_has_round_times() -> None:
+    assert re.findall(r">(\d+ (?:s|min)(?: \d+ s)?)</text>", page(job_report())) == [
+        "0 s",
+        "1 min",
+        "2 min",
+        "3 min",
+        "4 min",
+        "5 min",
+    ]
 
 
 def test_curves_of_values_over_many_decades_are_logarithmic() -> None:
@@ -332,6 +440,68 @@ def test_page_escapes_names_and_reasons() -> None:
     text = page(job_report(state=state, job="<b>"))
     assert "<script>" not in text
     assert "&lt;b&gt;" in text
+
+
+class FailedCluster:
+    """Cluster with the logs of a failed job."""
+
+    def log(self, found: PodState, _lines: int) -> list[str]:
+        if found.index == 1:
+            raise Unreachable("its node does not answer")
+        return [f"host {found.index}: torch.OutOfMemoryError <at 3 GB>"]
+
+
+def failed_pods() -> list[PodState]:
+    """Return two failed hosts, the first of which was replaced after rank 0 ran out of memory."""
+    values: dict[str, Any] = {"state": "failed", "memory_limit": "2Gi"}
+    return [
+        pod(0, uid="first", exit_code=137, reason="OOMKilled", finished=stamp(60), **values),
+        pod(0, created=stamp(70), exit_code=1, reason="Error", finished=stamp(90), **values),
+        pod(1, exit_code=1, reason="Error", finished=stamp(91), **values),
+    ]
+
+
+def test_page_of_a_failed_job_has_reasons_of_restarts_and_the_last_lines() -> None:
+    pods = failed_pods()
+    restart = events_of_log([(stamp(80), "restart number=1 failed_rank=1 exit_code=-9")])
+    state = replace(STATE, state="failed", reason="pod train-0 failed with exit code 1")
+    end = report.failed_end(cast("Cluster", FailedCluster()), state, pods)
+    troubles = report.known_troubles(pods, restart)
+    place = "~/bucket/checkpoints/digits/step-000000100"
+    events = [event("start", 0, python="3.11.2", torch="2.13.0"), *EVENTS[1:101]]
+    found = job_report(state=state, events=events, troubles=troubles, end=end, newest_checkpoint=place)
+    text = page(found)
+    assert text.count("pod train-0 failed with exit code 1") == 1
+    assert "last lines of digits/0:\n  host 0: torch.OutOfMemoryError &lt;at 3 GB&gt;</pre>" in text
+    assert "digits/1 failed on gpus-1: exit code 1" in text
+    reasons = found.as_json()["restart_reasons"]
+    assert [
+        any(each.startswith(start) for each in reasons)
+        for start in ("rank 0: exit code 137: ", "restarted after rank 1 ended with exit code -9: ")
+    ] == [True, True]
+    assert all(f"<td>{escape(each)}</td>" in text for each in reasons)
+    assert f"<th>newest checkpoint</th><td>{place}</td>" in text
+    assert "<th>python</th><td>3.11.2</td>" in text
+    assert "<th>torch</th><td>2.13.0</td>" in text
+
+
+def test_newest_checkpoint_is_a_complete_one_or_the_folder_of_a_script(tmp_path: Path) -> None:
+    bucket = Bucket(url=f"file://{tmp_path}", is_cluster_local=True)
+    for path in ("a/step-000000010/checkpoint.json", "a/step-000000020/part", "b/last.pt"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    assert report.newest_checkpoint(bucket, "a") == f"{tmp_path}/a/step-000000010"
+    assert report.newest_checkpoint(bucket, "b") == f"{tmp_path}/b"
+    assert report.newest_checkpoint(bucket, "missing") == ""
+    elsewhere = Bucket(url="file:///bucket", is_cluster_local=False)
+    assert report.newest_checkpoint(elsewhere, "a") == ""
+
+
+def test_page_of_a_job_that_did_not_fail_has_no_last_lines() -> None:
+    assert report.failed_end(cast("Cluster", FailedCluster()), STATE, failed_pods()) == []
+    text = page(job_report())
+    assert "last lines" not in text
+    assert "Restarts and failures" not in text
 
 
 def test_report_as_json_has_attempts_and_last_values() -> None:

@@ -142,6 +142,16 @@ ROWS = {
     ),
     "docs/results.md": (
         (
+            "After `FRESH=1`, report and dashboard show only the new run.",
+            "tests/commands/test_dashboard.py::test_feed_of_a_fresh_job_has_only_its_own_events_and_says_so",
+            "tests/commands/test_jobs.py::test_rerun_fresh_moves_the_curves_to_the_earlier_runs",
+            "tests/commands/test_report_of_job.py::test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time",
+        ),
+        (
+            "the reasons of restarts and the last lines of a failed rank while its pods exist",
+            "tests/commands/test_report_of_job.py::test_page_of_a_failed_job_has_reasons_of_restarts_and_the_last_lines",
+        ),
+        (
             "`make fetch JOB=digits TO=results` copies the newest checkpoint, the metrics and the run record out of "
             "the bucket.",
             "tests/commands/test_bucket.py::test_copy_results_copies_newest_checkpoint_and_metrics",
