@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ NO_STAMP = "1970-01-01T00:00:00Z"
 """Time of lines whose time does not matter."""
 LOG_LINES = 2000
 """Lines of a log that the page links to."""
+MAX_STATES = 256
+"""Maximum number of stacks whose outputs the dashboard keeps."""
 MAX_MOMENTS = 500
 MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
 """Events that are moments of the time line."""
@@ -92,9 +95,15 @@ def sources(stack: str, *, only: bool, is_first: bool = True) -> list[Source]:
 
 def _in_folder(folder: Path, project: str) -> Iterable[Source]:
     for files in StateFiles.all_in(folder):
-        outputs = files.outputs()
+        outputs = _outputs(files, files.version)
         if set(OUTPUTS) <= outputs.keys() and not is_removed(str(outputs["kubeconfig_path"])):
             yield Source(stack=files.stack, folder=project, outputs=outputs)
+
+
+@lru_cache(maxsize=MAX_STATES)
+def _outputs(files: StateFiles, _version: tuple[int, int, int]) -> Mapping[str, Any]:
+    """Return the outputs of a stack. Read each version of its state once."""
+    return files.outputs()
 
 
 def _of_other_projects() -> Iterable[Source]:
@@ -123,7 +132,7 @@ class JobFeed:
 
     def __init__(self, folder: Path | None) -> None:
         """Read the metrics in a folder of this machine; None if only the logs are known."""
-        self._folder = folder
+        self.folder = folder
         self._file = EventFile(folder / "rank-0.jsonl") if folder else None
         self._ranks = RankFiles(folder) if folder else None
         self._stamps: dict[str, str] = {}
@@ -206,19 +215,33 @@ class StackWatcher:
     """Observer of one stack."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-        self._outputs = StackOutputs.of(source.stack, source.outputs)
-        self._local = LocalCluster.of_kubeconfig(self._outputs.kubeconfig_path)
-        self._bucket = Bucket.of(source.outputs, is_cluster_local=self._local is not None)
-        self._cluster: Cluster | None = None
+        self._newest = source
         self._feeds: dict[str, JobFeed] = {}
-        self._price = platform_price(source)
+        self._use(source)
         self._nodes: list[Object] = []
         self._unseen = ""
         self._warnings: list[Object] = []
         self._notes: dict[str, str] = {}
-        self._slow_read = 0.0
         self._pods: dict[str, PodState] = {}
+
+    def _use(self, source: Source) -> None:
+        """Use these outputs of the stack. Keep the metrics of the jobs whose folder stays the same."""
+        self._outputs = StackOutputs.of(source.stack, source.outputs)
+        self.source = source
+        self._local = LocalCluster.of_kubeconfig(self._outputs.kubeconfig_path)
+        self._bucket = Bucket.of(source.outputs, is_cluster_local=self._local is not None)
+        self._cluster: Cluster | None = None  # A new client also queries the kinds that `up` has installed since.
+        self._price = platform_price(source)
+        self._slow_read = 0.0
+        self._feeds = {
+            name: feed
+            for name, feed in self._feeds.items()
+            if name in self._outputs.jobs and feed.folder == self._metrics_folder(name)
+        }
+
+    def renew(self, source: Source) -> None:
+        """Use newer outputs of the stack from the next observation on. Another thread may call it."""
+        self._newest = source
 
     @property
     def is_local(self) -> bool:
@@ -233,6 +256,8 @@ class StackWatcher:
     def observe(self) -> Observed:
         """Return the stack's state. Raises Unreachable, or StackGone if it no longer exists."""
         self.check()
+        if (newest := self._newest).outputs != self.source.outputs:
+            self._use(newest)
         try:
             return self._observe(self.cluster())
         except Unreachable:

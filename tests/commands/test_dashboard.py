@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from commands.dashboard import metrics, watch
+from commands.dashboard import metrics, server, watch
 from commands.dashboard.document import STATES, JobMetrics, document, moments
 from commands.dashboard.metrics import Curves, EventFile, RankFiles, last_train_event, parse_lines
+from commands.dashboard.server import Dashboard, Hub
 from commands.dashboard.watch import JobFeed, Source, StackGone, StackWatcher, sources
 from commands.monitor.cluster import Forbidden, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
@@ -280,7 +281,9 @@ class FakeCluster:
             raise self.problem
         if self.is_gone:
             return {name: JobState(name=name, kind="", state="absent") for name in names}
-        return {"digits": JobState(name="digits", kind="jobset", state=self.state, hosts=2, uid="uid-digits")}
+        return {
+            name: JobState(name=name, kind="jobset", state=self.state, hosts=2, uid=f"uid-{name}") for name in names
+        }
 
     def pods(self, _names: tuple[str, ...]) -> list[PodState]:
         return [pod(0), pod(1)]
@@ -292,6 +295,9 @@ class FakeCluster:
 
     def events(self, *, only_warnings: bool) -> list[Object]:
         return [{"time": stamp(1), "object": "Pod/a", "reason": "Failed", "message": "text"}] if only_warnings else []
+
+    def warnings(self, _uid: str) -> list[str]:
+        return []
 
     def namespace_is_gone(self) -> bool:
         return self.is_gone
@@ -327,6 +333,68 @@ def test_watcher_reads_logs_if_the_bucket_is_not_on_this_machine(cluster: FakeCl
     assert watcher.log("digits-1-x7k2p") == ["train step=5/10 rate=100.0 rank=1/2"]
     with pytest.raises(KeyError):
         watcher.log("kube-system-pod")
+
+
+def test_watcher_with_newer_outputs_shows_added_and_removed_jobs(cluster: FakeCluster) -> None:
+    watcher = StackWatcher(Source(stack="dev", outputs=OUTPUTS))
+    assert len(cluster.requests) == 0
+    names: list[list[str]] = []
+    for jobs in (["digits"], ["digits", "nightly"], ["nightly"]):
+        records = {name: {"usd_per_hour": 2.0, "bucket_prefix": name} for name in jobs}
+        watcher.renew(Source(stack="dev", outputs={**OUTPUTS, "jobs": jobs, "run_records": records}))
+        found = document(watcher.observe())
+        names.append([job["name"] for job in found["jobs"]])
+        assert bool(found["jobs"][0]["charts"]) == ("digits" in jobs)
+    assert names == [["digits"], ["digits", "nightly"], ["nightly"]]
+    # The second observation reads only the newest lines of the log: it kept the curves of `digits`.
+    assert cluster.requests[0] is None
+    assert None not in cluster.requests[1:]
+
+
+def test_dashboard_shows_the_jobs_that_up_adds_to_a_stack(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del cluster
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": f"file://{tmp_path}"})
+    monkeypatch.setattr(server, "REFRESH_SECONDS", 0.05)
+    hub = Hub()
+    hub.join()
+    dashboard, sent = Dashboard(hub), dict[str, str]()
+    records = {name: {"bucket_prefix": name} for name in ("digits", "nightly")}
+
+    def next_jobs(wanted: list[str]) -> list[str]:
+        for _ in range(100):
+            for text in hub.news(sent)[0]:
+                found = json.loads(text.partition("data: ")[2])
+                if [job["name"] for job in found.get("jobs", [])] == wanted:
+                    return wanted
+        return []
+
+    try:
+        for jobs in (["digits"], ["digits", "nightly"], ["nightly"]):
+            state(tmp_path, "dev", {**OUTPUTS, "jobs": jobs, "run_records": records})
+            dashboard.update(sources("dev", only=True))
+            assert next_jobs(jobs) == jobs
+    finally:
+        hub.end("the test has ended")
+
+
+def test_sources_read_a_state_once_for_each_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": f"file://{tmp_path}"})
+    read: list[str] = []
+    outputs = StateFiles.outputs
+
+    def counted_outputs(files: StateFiles) -> dict[str, Any]:
+        read.append(files.stack)
+        return outputs(files)
+
+    monkeypatch.setattr(StateFiles, "outputs", counted_outputs)
+    for count, jobs in ((1, ["digits"]), (2, ["digits", "nightly"])):
+        state(tmp_path, "dev", {**OUTPUTS, "jobs": jobs})
+        for _ in range(3):
+            assert [each.outputs["jobs"] for each in sources("dev", only=True)] == [jobs]
+        assert len(read) == count
 
 
 def test_watcher_without_permission_for_nodes_shows_the_rest(cluster: FakeCluster) -> None:
