@@ -86,7 +86,8 @@ class JobReport:
     @cached_property
     def times(self) -> RunTimes:
         """Time of the job's runs by cause."""
-        return times_of(self.events, self.started)
+        created = self.state.created
+        return times_of(self.events, self.started, datetime.fromisoformat(created).timestamp() if created else None)
 
     @property
     def earlier_attempts(self) -> int:

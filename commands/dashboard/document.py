@@ -21,7 +21,7 @@ from commands.monitor.pod_state import (
     silent_since,
 )
 from commands.report_page import CHARTS, saved_text
-from commands.run_times import CAUSES, SLOW, RunTimes, goodput, speeds, without_short
+from commands.run_times import CAUSES, SLOW, RunTimes, goodput, saved_step, speeds, without_short
 from infra.naming import POOL_LABEL
 from settings.text import counted
 
@@ -71,6 +71,8 @@ class JobMetrics:
     """Rank -> its last `train` event."""
     moments: Sequence[Mapping[str, Any]] = ()
     """Events of rank 0 about the life of the job: checkpoint, resume, restart, straggler, test, done."""
+    since: float | None = None
+    """Time from which the logs of rank 0 are known; None if all are known."""
     read: float = 1.0
     """Share of the metrics read so far. The first read of a long run takes several refreshes."""
 
@@ -198,7 +200,16 @@ def _hosts(
 def _run(metrics: JobMetrics | None, job: JobState, now: float) -> dict[str, Any]:
     """Return curves, spans and goodput of a job."""
     if metrics is None:
-        return {"charts": [], "spans": [], "seconds": {}, "goodput": None, "read": 1.0, "resumed": []}
+        return {
+            "charts": [],
+            "spans": [],
+            "seconds": {},
+            "goodput": None,
+            "read": 1.0,
+            "resumed": [],
+            "since": None,
+            "uncertain_gaps": 0,
+        }
     until = None if job.state in ("suspended", "absent") else time_of(job.finished) or now
     # The times of a script that prints no events are unknown.
     is_known = bool(metrics.times.starts) or job.state in ("pending", "queued")
@@ -211,7 +222,11 @@ def _run(metrics: JobMetrics | None, job: JobState, now: float) -> dict[str, Any
         "seconds": {cause: round(value, 1) for cause, value in seconds.items()},
         "goodput": None if percent is None else round(percent, 1),
         "read": round(metrics.read, 3),
-        "resumed": [each["step"] for each in metrics.moments if each["event"] == "resume" and "step" in each],
+        "resumed": [
+            step for each in metrics.moments if each["event"] == "resume" and (step := saved_step(each)) is not None
+        ],
+        "since": metrics.since if is_known else None,
+        "uncertain_gaps": metrics.times.uncertain_gaps,
     }
 
 
@@ -331,7 +346,8 @@ def _event_text(event: Mapping[str, Any]) -> tuple[str, str]:
     if name == "checkpoint":
         return "checkpoint", f"{saved_text(event)} saved"
     if name == "resume":
-        return "restart", f"resumed from step {event['step']}" if "step" in event else "resumed"
+        step = saved_step(event)
+        return "restart", "resumed" if step is None else f"resumed from step {step}"
     if name == "restart":
         if "failed_rank" not in event or "exit_code" not in event:
             return "restart", "the ranks restarted"

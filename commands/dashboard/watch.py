@@ -49,6 +49,8 @@ NO_STAMP = "1970-01-01T00:00:00Z"
 """Time of lines whose time does not matter."""
 LOG_LINES = 2000
 """Lines of a log that the page links to."""
+REPLACEMENT_SECONDS = 30.0
+"""Seconds after the start of a job from which a new pod of rank 0 counts as a replacement of a deleted one."""
 MAX_STATES = 256
 """Maximum number of stacks whose outputs the dashboard keeps."""
 MAX_MOMENTS = 500
@@ -139,10 +141,14 @@ class JobFeed:
         self._read_to_end: set[str] = set()
         self._latest: dict[int, Mapping[str, Any]] = {}
         self._submitted: float | None = None
+        self._created: float | None = None
+        self._oldest_log = ""
+        self._since: float | None = None
         self._reset()
 
     def _reset(self) -> None:
         self._curves, self._times, self._is_from_log = Curves(WANTED), RunTimes(self._submitted), False
+        self._times.created = self._created
         self._moments: deque[Mapping[str, Any]] = deque(maxlen=MAX_MOMENTS)
 
     @property
@@ -150,9 +156,26 @@ class JobFeed:
         """True if the job writes metrics that this machine can read."""
         return self._file is not None and self._file.offset > 0
 
-    def submit(self, moment: float | None) -> None:
-        """Set the time at which Kubernetes started the job. Call it before reading."""
-        self._submitted = self._times.submitted = moment
+    @property
+    def since(self) -> float | None:
+        """Creation time of the oldest pod of rank 0, if the logs of earlier ones are unknown; None if all is known."""
+        return None if self.has_files else self._since
+
+    def submit(self, job: JobState, pods: Sequence[PodState]) -> None:
+        """Set the times at which the job was created and started. Call it before reading.
+
+        `pods` are the pods of rank 0 that exist, oldest first. If an earlier pod was deleted before its log was read,
+        count the times since the creation of the oldest pod.
+        """
+        self._submitted, self._created = time_of(job.started), time_of(job.created)
+        if pods and not self._oldest_log:
+            self._oldest_log = pods[0].created
+            begun = time_of(self._oldest_log)
+            if begun is not None and self._submitted is not None and begun - self._submitted > REPLACEMENT_SECONDS:
+                self._since = begun
+        is_late = self.since is not None and not self._times.starts
+        self._times.submitted = self.since if is_late else self._submitted
+        self._times.created = None if is_late else self._created
 
     def take(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Add events of rank 0."""
@@ -207,6 +230,7 @@ class JobFeed:
             times=self._times,
             latest=self._ranks.latest if self._ranks and self._ranks.latest else self._latest,
             moments=list(self._moments),
+            since=self.since,
             read=file.offset / file.size if file and file.size else 1.0,
         )
 
@@ -326,10 +350,10 @@ class StackWatcher:
         feed = self._feeds.get(job.name)
         if feed is None:
             feed = self._feeds[job.name] = JobFeed(self._metrics_folder(job.name))
-        feed.submit(time_of(job.started))
+        first = sorted((pod for pod in own if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
+        feed.submit(job, first)
         processes = max((pod.processes for pod in current if pod.role == WORKER), default=1)
         feed.read_files(job.hosts * processes)
-        first = sorted((pod for pod in own if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
         with suppress(Unreachable):  # Only the pod's node does not answer: the cluster itself has answered.
             for pod in first:
                 feed.read_log(cluster, pod)

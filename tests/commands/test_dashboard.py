@@ -423,9 +423,68 @@ def test_watcher_of_a_deleted_namespace_or_cluster_says_that_the_stack_is_gone(
         local.observe()
 
 
+def job_started(seconds: float, *, created: float = 0) -> JobState:
+    """Return the job `digits`, whose newest start was some seconds after BEGUN."""
+    return JobState(name="digits", kind="jobset", state="running", started=stamp(seconds), created=stamp(created))
+
+
+def shares(feed: JobFeed) -> dict[str, Any]:
+    """Return the numbers of a time line 100 seconds after the last event."""
+    now = job_of(document(observed(metrics={"digits": feed.metrics()}, time=BEGUN + 600)))
+    return {key: now[key] for key in ("seconds", "since", "uncertain_gaps")}
+
+
+def write_lines(path: Path, events: list[dict[str, Any]]) -> None:
+    """Append events to a file of metrics."""
+    with path.open("a", encoding="utf-8") as opened:
+        opened.write("".join(f"{json.dumps(each)}\n" for each in events))
+
+
+def test_feed_that_begins_after_a_resume_has_the_times_of_one_that_saw_the_first_start(tmp_path: Path) -> None:
+    early, late, file = JobFeed(tmp_path), JobFeed(tmp_path), tmp_path / "rank-0.jsonl"
+    write_lines(file, [event("start", 40), *(train(step, 50 + step) for step in range(100))])
+    early.submit(job_started(0), [])
+    early.read_files(1)
+    write_lines(file, [event("start", 430), event("resume", 431, step=99), train(100, 440), train(101, 500)])
+    for feed in (early, late):
+        feed.submit(job_started(400), [])
+        feed.read_files(1)
+    assert shares(late) == shares(early)
+    assert shares(late)["seconds"]["waiting"] == 70
+    assert shares(late)["uncertain_gaps"] == 0
+
+
+def test_feed_counts_the_pauses_before_the_newest_start_whose_cause_it_cannot_know(tmp_path: Path) -> None:
+    early, late, file = JobFeed(tmp_path), JobFeed(tmp_path), tmp_path / "rank-0.jsonl"
+    for begun, first in ((0, 0), (200, 20), (400, 40)):
+        write_lines(file, [event("start", begun + 40), *(train(first + step, begun + 50 + step) for step in range(20))])
+        early.submit(job_started(begun), [])
+        early.read_files(1)
+    late.submit(job_started(400), [])
+    late.read_files(1)
+    assert [shares(feed)["uncertain_gaps"] for feed in (early, late)] == [0, 1]
+
+
+def test_feed_of_logs_begins_with_the_oldest_pod_if_earlier_logs_are_gone(cluster: FakeCluster) -> None:
+    replacement = pod(0, uid="second", created=stamp(300))
+    cluster.log_lines = [(stamp(320), "start ranks=2"), (stamp(330), "train step=5/10 loss=0.5")]
+    late, early = JobFeed(None), JobFeed(None)
+    late.submit(job_started(0), [replacement])
+    late.read_log(cluster, replacement)  # type: ignore[arg-type]  # a fake with logs only
+    assert shares(late)["since"] == BEGUN + 300
+    assert shares(late)["seconds"]["waiting"] == 20
+    first = pod(0, created=stamp(5))
+    early.submit(job_started(0), [first])
+    cluster.log_lines = [(stamp(20), "start ranks=2"), (stamp(30), "train step=4/10 loss=0.5")]
+    early.read_log(cluster, first)  # type: ignore[arg-type]  # a fake with logs only
+    early.submit(job_started(0), [replacement])
+    assert shares(early)["since"] is None
+    assert shares(early)["seconds"]["waiting"] == 20
+
+
 def test_feed_replaces_the_log_by_the_metrics_files_once_they_exist(cluster: FakeCluster, tmp_path: Path) -> None:
     feed = JobFeed(tmp_path)
-    feed.submit(BEGUN)
+    feed.submit(job_started(0), [])
     feed.read_files(1)
     feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
     assert not feed.has_files
@@ -447,6 +506,7 @@ def test_moments_of_a_log_have_integers_and_no_unknown_values() -> None:
         "checkpoint path=x",
         "restart number=1 failed_rank=1 exit_code=-9",
         "resume path=x",
+        "resume global_step=40",
     ]
     events = [found for second, line in enumerate(lines) if (found := event_of_line(stamp(second), line))]
     assert [text for _, _, text in moments([], [], events)] == [
@@ -454,6 +514,7 @@ def test_moments_of_a_log_have_integers_and_no_unknown_values() -> None:
         "checkpoint saved",
         "rank 1 ended with exit code -9",
         "resumed",
+        "resumed from step 40",
     ]
 
 
