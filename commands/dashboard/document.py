@@ -57,8 +57,28 @@ RECENT_SECONDS = 300.0
 """Seconds for which a rank counts as a straggler after the trainer reports it as slow."""
 MAX_ATTENTION = 20
 """Maximum number of problems, of stragglers and of warnings on the page."""
-NOW_KEYS = ("epoch", "step", "steps", "loss", "accuracy", "bits_per_byte", "global_rate", "data_wait", "mfu")
+NOW_KEYS = (
+    "epoch",
+    "step",
+    "steps",
+    "global_steps",
+    "loss",
+    "accuracy",
+    "bits_per_byte",
+    "global_rate",
+    "data_wait",
+    "mfu",
+)
 """Values of the last `train` event of rank 0 that the page shows."""
+NO_POD = {
+    "failed": "no pod: Kubernetes deletes the pods that still run when a job fails",
+    "complete": "no pod: it was deleted after the job completed",
+    "suspended": "no pod: the job is stopped",
+    "queued": "no pod before the queue admits the job",
+}
+"""State of a job -> reason why a host has no pod. In other states the pod is yet to come."""
+SCRIPT_PAGE = "docs/bring-your-own-script.md"
+"""Page of the docs about the lines that a script prints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +181,8 @@ def _job(
         "finished": finished,
         "processes": processes,
         "ranks": ranks,
+        "no_pod": NO_POD.get(job.state, "no host yet"),
+        "no_charts": _no_charts(job, hosts),
         "usd": usd,
         "usd_per_hour": price,
         "hosts": _hosts(hosts, why, places, max(job.hosts, len(hosts))),
@@ -172,6 +194,21 @@ def _job(
         "moments": moments(pods, current, metrics.moments if metrics else ()),
         **_run(metrics, job, seen.time),
     }
+
+
+def _no_charts(job: JobState, hosts: Sequence[PodState]) -> str:
+    """Return the text for a job without curves."""
+    if job.is_over and not any(pod.index == 0 for pod in hosts):
+        return (
+            "The steps of the job are unknown: the log of rank 0 is gone with its pod, and this machine has no metrics "
+            f"of the job. A script that also appends its steps to a file in the bucket keeps them ({SCRIPT_PAGE})."
+        )
+    if any(pod.runs_script for pod in hosts):
+        return (
+            "The job has reported no step. A script reports one if rank 0 prints a line such as "
+            f"`train step=12/400 loss=0.35` ({SCRIPT_PAGE})."
+        )
+    return "The job has reported no step."
 
 
 def _lost(pod: PodState, silent: Mapping[str, str], *, is_gone: bool) -> str:

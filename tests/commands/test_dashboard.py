@@ -134,6 +134,48 @@ def test_charts_have_points_of_each_curve_and_marks_of_resumes() -> None:
     assert job["resumed"] == [200]
 
 
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ("pending", "no host yet"),
+        ("running", "no host yet"),
+        ("failed", "no pod: Kubernetes deletes the pods that still run when a job fails"),
+        ("suspended", "no pod: the job is stopped"),
+    ],
+)
+def test_document_says_why_a_host_has_no_pod(state: str, text: str) -> None:
+    job = replace(observed().jobs["digits"], state=state)
+    assert job_of(document(observed(jobs={"digits": job}, pods=[])))["no_pod"] == text
+
+
+@pytest.mark.parametrize(
+    ("state", "pods", "text"),
+    [
+        ("failed", [pod(1, runs_script=True)], "the log of rank 0 is gone with its pod"),
+        ("failed", [pod(0, runs_script=True)], "prints a line such as `train step=12/400 loss=0.35`"),
+        ("running", [pod(1, runs_script=True)], "prints a line such as `train step=12/400 loss=0.35`"),
+        ("running", [pod(0)], "The job has reported no step."),
+    ],
+)
+def test_document_says_why_a_job_has_no_curves(state: str, pods: list[PodState], text: str) -> None:
+    job = replace(observed().jobs["digits"], state=state)
+    found = job_of(document(observed(jobs={"digits": job}, pods=pods, metrics={})))
+    assert text in found["no_charts"]
+    assert ("docs/bring-your-own-script.md" in found["no_charts"]) == pods[0].runs_script
+
+
+def test_watcher_shows_the_curves_of_a_metrics_file_without_a_pod_of_rank_0(
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.state = "failed"
+    monkeypatch.setattr(cluster, "pods", lambda _names: [pod(1, state="failed")])
+    monkeypatch.setattr(StackWatcher, "_metrics_folder", lambda _self, _job: tmp_path)
+    write_lines(tmp_path / "rank-0.jsonl", EVENTS)
+    job = job_of(document(StackWatcher(Source(stack="dev", outputs=OUTPUTS)).observe()))
+    assert [STATES[each] for each in job["hosts"]["states"]] == ["none", "failed"]
+    assert job["charts"][0]["title"] == "Loss"
+
+
 def test_absent_job_has_no_ranks_and_no_cost() -> None:
     job = JobState(name="digits", kind="", state="absent")
     found = document(observed(jobs={"digits": job}, metrics={}, pods=[]))["jobs"][0]
