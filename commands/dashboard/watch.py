@@ -144,10 +144,11 @@ class JobFeed:
         self._created: float | None = None
         self._oldest_log = ""
         self._since: float | None = None
+        self._is_from_file = False
         self._reset()
 
     def _reset(self) -> None:
-        self._curves, self._times, self._is_from_log = Curves(WANTED), RunTimes(self._submitted), False
+        self._curves, self._times = Curves(WANTED), RunTimes(self._submitted)
         self._times.created = self._created
         self._moments: deque[Mapping[str, Any]] = deque(maxlen=MAX_MOMENTS)
 
@@ -158,21 +159,24 @@ class JobFeed:
 
     @property
     def since(self) -> float | None:
-        """Creation time of the oldest pod of rank 0, if the logs of earlier ones are unknown; None if all is known."""
+        """Time from which the logs of rank 0 are known; None if all are known."""
         return None if self.has_files else self._since
 
     def submit(self, job: JobState, pods: Sequence[PodState]) -> None:
         """Set the times at which the job was created and started. Call it before reading.
 
         `pods` are the pods of rank 0 that exist, oldest first. If an earlier pod was deleted before its log was read,
-        count the times since the creation of the oldest pod.
+        count the times since the creation of the oldest pod, or since the start after a stop.
         """
         self._submitted, self._created = time_of(job.started), time_of(job.created)
         if pods and not self._oldest_log:
             self._oldest_log = pods[0].created
             begun = time_of(self._oldest_log)
-            if begun is not None and self._submitted is not None and begun - self._submitted > REPLACEMENT_SECONDS:
-                self._since = begun
+            if begun is not None and self._submitted is not None:
+                if begun - self._submitted > REPLACEMENT_SECONDS:
+                    self._since = begun
+                elif job.is_resumed and not job.queue:
+                    self._since = self._submitted
         is_late = self.since is not None and not self._times.starts
         self._times.submitted = self.since if is_late else self._submitted
         self._times.created = None if is_late else self._created
@@ -190,8 +194,9 @@ class JobFeed:
         if self._file is None or self._ranks is None:
             return
         for events in self._file.read():
-            if not events or self._is_from_log:
-                self._reset()
+            if not events or not self._is_from_file:
+                self._reset()  # The file replaces what is known from the log.
+                self._is_from_file = True
             self.take(events)
         self._ranks.update(ranks)
 
@@ -209,7 +214,6 @@ class JobFeed:
                 continue
             if not self.has_files:
                 self.take([event])
-                self._is_from_log = True
             elif event["event"] == "restart":
                 self._moments.append(event)
         if pod.is_over:

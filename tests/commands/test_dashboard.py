@@ -465,9 +465,10 @@ def test_watcher_of_a_deleted_namespace_or_cluster_says_that_the_stack_is_gone(
         local.observe()
 
 
-def job_started(seconds: float, *, created: float = 0) -> JobState:
+def job_started(seconds: float, **changes: Any) -> JobState:
     """Return the job `digits`, whose newest start was some seconds after BEGUN."""
-    return JobState(name="digits", kind="jobset", state="running", started=stamp(seconds), created=stamp(created))
+    started = JobState(name="digits", kind="jobset", state="running", started=stamp(seconds), created=stamp(0))
+    return replace(started, **changes)
 
 
 def shares(feed: JobFeed) -> dict[str, Any]:
@@ -496,6 +497,16 @@ def test_feed_that_begins_after_a_resume_has_the_times_of_one_that_saw_the_first
     assert shares(late)["uncertain_gaps"] == 0
 
 
+def test_feed_of_a_file_counts_since_the_start_of_the_job_if_the_first_pod_was_replaced(tmp_path: Path) -> None:
+    feed = JobFeed(tmp_path)
+    write_lines(tmp_path / "rank-0.jsonl", [event("start", 40), train(1, 50), event("start", 320), train(2, 330)])
+    feed.submit(job_started(0), [pod(0, created=stamp(300))])
+    feed.read_files(1)
+    assert shares(feed)["since"] is None
+    assert shares(feed)["seconds"]["waiting"] == 40
+    assert shares(feed)["seconds"]["lost"] == 270
+
+
 def test_feed_counts_the_pauses_before_the_newest_start_whose_cause_it_cannot_know(tmp_path: Path) -> None:
     early, late, file = JobFeed(tmp_path), JobFeed(tmp_path), tmp_path / "rank-0.jsonl"
     for begun, first in ((0, 0), (200, 20), (400, 40)):
@@ -522,6 +533,16 @@ def test_feed_of_logs_begins_with_the_oldest_pod_if_earlier_logs_are_gone(cluste
     early.submit(job_started(0), [replacement])
     assert shares(early)["since"] is None
     assert shares(early)["seconds"]["waiting"] == 20
+
+
+@pytest.mark.parametrize(("queue", "since"), [("", BEGUN + 300), ("batch", None)])
+def test_feed_of_logs_begins_with_the_start_after_a_stop(cluster: FakeCluster, queue: str, since: float | None) -> None:
+    cluster.log_lines = [(stamp(320), "start ranks=2"), (stamp(330), "train step=5/10 loss=0.5")]
+    feed, first = JobFeed(None), pod(0, created=stamp(302))
+    feed.submit(job_started(300, is_resumed=True, queue=queue), [first])
+    feed.read_log(cluster, first)  # type: ignore[arg-type]  # a fake with logs only
+    assert shares(feed)["since"] == since
+    assert shares(feed)["seconds"]["waiting"] == 20
 
 
 def test_feed_replaces_the_log_by_the_metrics_files_once_they_exist(cluster: FakeCluster, tmp_path: Path) -> None:
