@@ -13,8 +13,8 @@ ROWS = {
     "docs/dashboard.md": (
         (
             "New stacks appear within seconds, and so do the jobs that `up` adds, changes or removes",
-            "tests/commands/test_dashboard.py::test_dashboard_shows_the_jobs_that_up_adds_to_a_stack",
-            "tests/commands/test_dashboard.py::test_sources_read_a_state_once_for_each_write",
+            "tests/commands/test_dashboard_watch.py::test_dashboard_shows_the_jobs_that_up_adds_to_a_stack",
+            "tests/commands/test_dashboard_watch.py::test_sources_read_a_state_once_for_each_write",
         ),
         (
             "The address has a random token, and a request without it is rejected.",
