@@ -106,7 +106,8 @@ class JobReport:
     @cached_property
     def times(self) -> RunTimes:
         """Time of the job's runs by cause."""
-        return times_of(self.events, self.started)
+        created = self.state.created
+        return times_of(self.events, self.started, datetime.fromisoformat(created).timestamp() if created else None)
 
     @property
     def earlier_attempts(self) -> int:
@@ -186,6 +187,8 @@ def event_of_line(stamp: str, text: str) -> Event | None:
     values = {key: found for key, value in event.fields.items() if (found := _number(value)) is not None}
     if event.name not in LIFE and event.global_step:
         values["global_step"] = event.global_step[0]
+        if event.global_step[1]:
+            values["global_steps"] = event.global_step[1]
     time_of_line = datetime.fromisoformat(f"{stamp[:19]}+00:00").timestamp()
     return {**event.fields, **values, "event": event.name, "time": time_of_line}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from commands.html import Attempt, Bar, Series, clock, curves, document, number, rank_grid, time_line
 from commands.report import JobReport
-from commands.run_times import MEANINGS, SLOW, goodput, speeds, without_short
+from commands.run_times import MEANINGS, SLOW, goodput, saved_step, speeds, without_short
 from settings.text import counted
 
 CHARTS = (
@@ -169,9 +169,9 @@ def _tile(value: str, name: str) -> str:
 def _charts(report: JobReport) -> Iterable[str]:
     """Yield the charts that have points, with a line at each resume."""
     marks = [
-        (float(event["step"]), f"resumed from step {event['step']}")
+        (float(step), f"resumed from step {step}")
         for event in report.life("resume")
-        if isinstance(event.get("step"), int | float)
+        if (step := saved_step(event)) is not None
     ]
     for title, unit, lines in CHARTS:
         series = [Series(name=name, points=report.curve(event, key)) for event, key, name in lines]
@@ -191,8 +191,8 @@ def _time_line(report: JobReport) -> str:
         resumed = next((event for event in inside if event["event"] == "resume"), None)
         first = next((event["global_step"] for event in inside if event.get("global_step") is not None), None)
         begin = "no step yet" if first is None else f"first line at step {first}"
-        if resumed and "step" in resumed:
-            begin = f"from step {resumed['step']}"
+        if resumed and (step := saved_step(resumed)) is not None:
+            begin = f"from step {step}"
         text = f"attempt {place + 1}, {begin}, {_moment(start['time'])}, {clock(ended - float(start['time']))}"
         attempts.append(Attempt(begun=float(start["time"]), ended=ended, text=text, is_last=is_last))
     dots = [
@@ -215,7 +215,8 @@ def _time_line(report: JobReport) -> str:
 
 def saved_text(event: Mapping[str, Any]) -> str:
     """Return the text of a `checkpoint` event, with its step if it has one."""
-    return f"checkpoint of step {event['step']}" if "step" in event else "checkpoint"
+    step = saved_step(event)
+    return "checkpoint" if step is None else f"checkpoint of step {step}"
 
 
 def _troubles(report: JobReport) -> str:

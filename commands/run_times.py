@@ -60,6 +60,10 @@ class RunTimes:
     def __init__(self, submitted: float | None = None) -> None:
         """Begin with the time at which Kubernetes started the newest run of the job; None if unknown."""
         self.submitted = submitted
+        self.created: float | None = None
+        """Creation time of the job. Without the time of the first start, the first wait begins with it."""
+        self.uncertain_gaps = 0
+        """Number of gaps between two attempts that are a stop or a restart: only the newest start is known."""
         self.totals = dict.fromkeys(CAUSES, 0.0)
         self._spans: list[Span] = []
         self._marks: list[_Mark] = []
@@ -77,8 +81,9 @@ class RunTimes:
         """Add an event."""
         name, time = str(event["event"]), float(event["time"])
         if self._last is None:
-            if self.submitted is not None and self.submitted < time:
-                self._push(self.submitted, time, "waiting")
+            known = (each for each in (self.submitted, self.created) if each is not None and each < time)
+            if (begun := next(known, None)) is not None:
+                self._push(begun, time, "waiting")
             self._last = time
             self.starts.append(time)
         elif name == "restart":
@@ -93,8 +98,8 @@ class RunTimes:
             self._begin_attempt(self._last, time)
             self._has_restarted = False
         time = max(time, self._last)
-        if name == "resume" and _is_number(event.get("step")):
-            self._rewind(float(event["step"]))
+        if name == "resume" and (step := saved_step(event)) is not None:
+            self._rewind(step)
         elif name == "train" and _is_number(event.get("global_step")):
             self._add_step(time, float(event["global_step"]))
         elif name == "checkpoint" and _is_number(event.get("seconds")):
@@ -153,6 +158,8 @@ class RunTimes:
         if self.submitted is not None and ended < self.submitted < time:
             self._push(ended, self.submitted, "stopped")
             ended = self.submitted
+        else:
+            self.uncertain_gaps += 1
         self._gap = self._push(ended, time, "waiting", joins=False)
 
     def _end_attempt(self) -> None:
@@ -260,9 +267,10 @@ def without_short(spans: Iterable[Span], count: int) -> list[Span]:
     return found
 
 
-def times_of(events: Iterable[Event], submitted: float | None = None) -> RunTimes:
+def times_of(events: Iterable[Event], submitted: float | None = None, created: float | None = None) -> RunTimes:
     """Return the times of all events."""
     found = RunTimes(submitted)
+    found.created = created
     for event in events:
         found.add(event)
     return found
@@ -272,6 +280,12 @@ def goodput(seconds: Mapping[str, float]) -> float | None:
     """Return training as a percentage of the time of all causes except `stopped`; None if that time is 0."""
     total = sum(each for cause, each in seconds.items() if cause != "stopped")
     return 100 * seconds.get("training", 0.0) / total if total > 0 else None
+
+
+def saved_step(event: Event) -> float | None:
+    """Return the step of a `checkpoint` or `resume` event, over all epochs; None if it has none."""
+    found = (event.get(key) for key in ("global_step", "step"))
+    return next((each for each in found if _is_number(each)), None)
 
 
 def _is_number(value: Any) -> bool:

@@ -173,6 +173,15 @@ class StateFiles:
             return {}
         return {name: value for name, value in found.items() if not (isinstance(value, dict) and SECRET_KEY in value)}
 
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """Numbers that change with each write of the state, without reading it."""
+        try:
+            found = self._state.stat()
+        except OSError:
+            return (0, 0, 0)
+        return (found.st_ino, found.st_size, found.st_mtime_ns)
+
     @classmethod
     def all_in(cls, folder: Path) -> list[StateFiles]:
         """Return the state files of all stacks of a folder backend, by project and name."""

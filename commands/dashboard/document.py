@@ -23,7 +23,7 @@ from commands.monitor.pod_state import (
 )
 from commands.monitor.screen import restart_reason
 from commands.report_page import CHARTS, fresh_text, saved_text
-from commands.run_times import CAUSES, SLOW, RunTimes, goodput, speeds, without_short
+from commands.run_times import CAUSES, SLOW, RunTimes, goodput, saved_step, speeds, without_short
 from infra.naming import POOL_LABEL
 from settings.text import counted
 
@@ -59,8 +59,28 @@ RECENT_SECONDS = 300.0
 """Seconds for which a rank counts as a straggler after the trainer reports it as slow."""
 MAX_ATTENTION = 20
 """Maximum number of problems, of stragglers and of warnings on the page."""
-NOW_KEYS = ("epoch", "step", "steps", "loss", "accuracy", "bits_per_byte", "global_rate", "data_wait", "mfu")
+NOW_KEYS = (
+    "epoch",
+    "step",
+    "steps",
+    "global_steps",
+    "loss",
+    "accuracy",
+    "bits_per_byte",
+    "global_rate",
+    "data_wait",
+    "mfu",
+)
 """Values of the last `train` event of rank 0 that the page shows."""
+NO_POD = {
+    "failed": "no pod: Kubernetes deletes the pods that still run when a job fails",
+    "complete": "no pod: it was deleted after the job completed",
+    "suspended": "no pod: the job is stopped",
+    "queued": "no pod before the queue admits the job",
+}
+"""State of a job -> reason why a host has no pod. In other states the pod is yet to come."""
+SCRIPT_PAGE = "docs/bring-your-own-script.md"
+"""Page of the docs about the lines that a script prints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +95,8 @@ class JobMetrics:
     """Events of rank 0 about the life of the job: checkpoint, resume, restart, straggler, test, done."""
     fresh_start: str = ""
     """Time of the last `rerun --fresh`; empty if unknown."""
+    since: float | None = None
+    """Time from which the logs of rank 0 are known; None if all are known."""
     read: float = 1.0
     """Share of the metrics read so far. The first read of a long run takes several refreshes."""
 
@@ -163,6 +185,8 @@ def _job(
         "finished": finished,
         "processes": processes,
         "ranks": ranks,
+        "no_pod": NO_POD.get(job.state, "no host yet"),
+        "no_charts": _no_charts(job, hosts),
         "usd": usd,
         "usd_per_hour": price,
         "hosts": _hosts(hosts, why, places, max(job.hosts, len(hosts))),
@@ -175,6 +199,21 @@ def _job(
         "moments": moments(pods, current, metrics.moments if metrics else ()),
         **_run(metrics, job, seen.time),
     }
+
+
+def _no_charts(job: JobState, hosts: Sequence[PodState]) -> str:
+    """Return the text for a job without curves."""
+    if job.is_over and not any(pod.index == 0 for pod in hosts):
+        return (
+            "The steps of the job are unknown: the log of rank 0 is gone with its pod, and this machine has no metrics "
+            f"of the job. A script that also appends its steps to a file in the bucket keeps them ({SCRIPT_PAGE})."
+        )
+    if any(pod.runs_script for pod in hosts):
+        return (
+            "The job has reported no step. A script reports one if rank 0 prints a line such as "
+            f"`train step=12/400 loss=0.35` ({SCRIPT_PAGE})."
+        )
+    return "The job has reported no step."
 
 
 def _lost(pod: PodState, silent: Mapping[str, str], *, is_gone: bool) -> str:
@@ -203,7 +242,16 @@ def _hosts(
 def _run(metrics: JobMetrics | None, job: JobState, now: float) -> dict[str, Any]:
     """Return curves, spans and goodput of a job."""
     if metrics is None:
-        return {"charts": [], "spans": [], "seconds": {}, "goodput": None, "read": 1.0, "resumed": []}
+        return {
+            "charts": [],
+            "spans": [],
+            "seconds": {},
+            "goodput": None,
+            "read": 1.0,
+            "resumed": [],
+            "since": None,
+            "uncertain_gaps": 0,
+        }
     until = None if job.state in ("suspended", "absent") else time_of(job.finished) or now
     # The times of a script that prints no events are unknown.
     is_known = bool(metrics.times.starts) or job.state in ("pending", "queued")
@@ -216,7 +264,11 @@ def _run(metrics: JobMetrics | None, job: JobState, now: float) -> dict[str, Any
         "seconds": {cause: round(value, 1) for cause, value in seconds.items()},
         "goodput": None if percent is None else round(percent, 1),
         "read": round(metrics.read, 3),
-        "resumed": [each["step"] for each in metrics.moments if each["event"] == "resume" and "step" in each],
+        "resumed": [
+            step for each in metrics.moments if each["event"] == "resume" and (step := saved_step(each)) is not None
+        ],
+        "since": metrics.since if is_known else None,
+        "uncertain_gaps": metrics.times.uncertain_gaps,
     }
 
 
@@ -336,7 +388,8 @@ def _event_text(event: Mapping[str, Any], hosts: Iterable[PodState]) -> tuple[st
     if name == "checkpoint":
         return "checkpoint", f"{saved_text(event)} saved"
     if name == "resume":
-        return "restart", f"resumed from step {event['step']}" if "step" in event else "resumed"
+        step = saved_step(event)
+        return "restart", "resumed" if step is None else f"resumed from step {step}"
     if name == "restart":
         if "failed_rank" not in event or "exit_code" not in event:
             return "restart", "the ranks restarted"

@@ -323,9 +323,15 @@ class Dashboard:
         self._gone: dict[str, Mapping[str, Any]] = {}
 
     def update(self, found: Sequence[Source]) -> None:
-        """Start to watch the new stacks. Raises CommandError for a stack that the dashboard cannot watch."""
+        """Watch the new stacks, and use the newest outputs of the others: `up` adds, changes and removes jobs.
+
+        Raises CommandError for a stack that the dashboard cannot watch.
+        """
         for source in found:
-            if source.key in self.watchers or self._gone.get(source.key) == source.outputs:
+            if watcher := self.watchers.get(source.key):
+                watcher.renew(source)
+                continue
+            if self._gone.get(source.key) == source.outputs:
                 continue
             watcher = self.watchers[source.key] = StackWatcher(source)
             self.hub.add(source.key, _title(source))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,10 @@ NO_STAMP = "1970-01-01T00:00:00Z"
 """Time of lines whose time does not matter."""
 LOG_LINES = 2000
 """Lines of a log that the page links to."""
+REPLACEMENT_SECONDS = 30.0
+"""Seconds after the start of a job from which a new pod of rank 0 counts as a replacement of a deleted one."""
+MAX_STATES = 256
+"""Maximum number of stacks whose outputs the dashboard keeps."""
 MAX_MOMENTS = 500
 MOMENTS = frozenset({"checkpoint", "resume", "restart", "straggler", "done"})
 """Events that are moments of the time line."""
@@ -92,9 +97,15 @@ def sources(stack: str, *, only: bool, is_first: bool = True) -> list[Source]:
 
 def _in_folder(folder: Path, project: str) -> Iterable[Source]:
     for files in StateFiles.all_in(folder):
-        outputs = files.outputs()
+        outputs = _outputs(files, files.version)
         if set(OUTPUTS) <= outputs.keys() and not is_removed(str(outputs["kubeconfig_path"])):
             yield Source(stack=files.stack, folder=project, outputs=outputs)
+
+
+@lru_cache(maxsize=MAX_STATES)
+def _outputs(files: StateFiles, _version: tuple[int, int, int]) -> Mapping[str, Any]:
+    """Return the outputs of a stack. Read each version of its state once."""
+    return files.outputs()
 
 
 def _of_other_projects() -> Iterable[Source]:
@@ -123,7 +134,7 @@ class JobFeed:
 
     def __init__(self, folder: Path | None) -> None:
         """Read the metrics in a folder of this machine; None if only the logs are known."""
-        self._folder = folder
+        self.folder = folder
         self._file = EventFile(folder / "rank-0.jsonl") if folder else None
         self._ranks = RankFiles(folder) if folder else None
         earlier = folder.with_name(EARLIER_FOLDER) if folder else None
@@ -132,10 +143,15 @@ class JobFeed:
         self._read_to_end: set[str] = set()
         self._latest: dict[int, Mapping[str, Any]] = {}
         self._submitted: float | None = None
+        self._created: float | None = None
+        self._oldest_log = ""
+        self._since: float | None = None
+        self._is_from_file = False
         self._reset()
 
     def _reset(self) -> None:
-        self._curves, self._times, self._is_from_log = Curves(WANTED), RunTimes(self._submitted), False
+        self._curves, self._times = Curves(WANTED), RunTimes(self._submitted)
+        self._times.created = self._created
         self._moments: deque[Mapping[str, Any]] = deque(maxlen=MAX_MOMENTS)
 
     @property
@@ -143,9 +159,29 @@ class JobFeed:
         """True if the job writes metrics that this machine can read."""
         return self._file is not None and self._file.offset > 0
 
-    def submit(self, moment: float | None) -> None:
-        """Set the time at which Kubernetes started the job. Call it before reading."""
-        self._submitted = self._times.submitted = moment
+    @property
+    def since(self) -> float | None:
+        """Time from which the logs of rank 0 are known; None if all are known."""
+        return None if self.has_files else self._since
+
+    def submit(self, job: JobState, pods: Sequence[PodState]) -> None:
+        """Set the times at which the job was created and started. Call it before reading.
+
+        `pods` are the pods of rank 0 that exist, oldest first. If an earlier pod was deleted before its log was read,
+        count the times since the creation of the oldest pod, or since the start after a stop.
+        """
+        self._submitted, self._created = time_of(job.started), time_of(job.created)
+        if pods and not self._oldest_log:
+            self._oldest_log = pods[0].created
+            begun = time_of(self._oldest_log)
+            if begun is not None and self._submitted is not None:
+                if begun - self._submitted > REPLACEMENT_SECONDS:
+                    self._since = begun
+                elif job.is_resumed and not job.queue:
+                    self._since = self._submitted
+        is_late = self.since is not None and not self._times.starts
+        self._times.submitted = self.since if is_late else self._submitted
+        self._times.created = None if is_late else self._created
 
     def take(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Add events of rank 0."""
@@ -160,8 +196,9 @@ class JobFeed:
         if self._file is None or self._ranks is None:
             return
         for events in self._file.read():
-            if not events or self._is_from_log:
-                self._reset()
+            if not events or not self._is_from_file:
+                self._reset()  # The file replaces what is known from the log.
+                self._is_from_file = True
             self.take(events)
         self._ranks.update(ranks)
 
@@ -179,7 +216,6 @@ class JobFeed:
                 continue
             if not self.has_files:
                 self.take([event])
-                self._is_from_log = True
             elif event["event"] == "restart":
                 self._moments.append(event)
         if pod.is_over:
@@ -201,6 +237,7 @@ class JobFeed:
             latest=self._ranks.latest if self._ranks and self._ranks.latest else self._latest,
             moments=list(self._moments),
             fresh_start=self._fresh_start,
+            since=self.since,
             read=file.offset / file.size if file and file.size else 1.0,
         )
 
@@ -209,19 +246,30 @@ class StackWatcher:
     """Observer of one stack."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-        self._outputs = StackOutputs.of(source.stack, source.outputs)
-        self._local = LocalCluster.of_kubeconfig(self._outputs.kubeconfig_path)
-        self._bucket = Bucket.of(source.outputs, is_cluster_local=self._local is not None)
-        self._cluster: Cluster | None = None
+        self._newest = source
         self._feeds: dict[str, JobFeed] = {}
-        self._price = platform_price(source)
+        self._use(source)
         self._nodes: list[Object] = []
         self._unseen = ""
         self._warnings: list[Object] = []
         self._notes: dict[str, str] = {}
-        self._slow_read = 0.0
         self._pods: dict[str, PodState] = {}
+
+    def _use(self, source: Source) -> None:
+        """Use these outputs of the stack. Keep the metrics of the jobs whose folder stays the same."""
+        self._outputs = StackOutputs.of(source.stack, source.outputs)
+        self.source = source
+        self._local = LocalCluster.of_kubeconfig(self._outputs.kubeconfig_path)
+        self._bucket = Bucket.of(source.outputs, is_cluster_local=self._local is not None)
+        self._cluster: Cluster | None = None  # A new client also queries the kinds that `up` has installed since.
+        self._price = platform_price(source)
+        self._slow_read = 0.0
+        folders = {self._metrics_folder(name) for name in self._outputs.jobs}
+        self._feeds = {uid: feed for uid, feed in self._feeds.items() if feed.folder in folders}
+
+    def renew(self, source: Source) -> None:
+        """Use newer outputs of the stack from the next observation on. Another thread may call it."""
+        self._newest = source
 
     @property
     def is_local(self) -> bool:
@@ -236,6 +284,8 @@ class StackWatcher:
     def observe(self) -> Observed:
         """Return the stack's state. Raises Unreachable, or StackGone if it no longer exists."""
         self.check()
+        if (newest := self._newest).outputs != self.source.outputs:
+            self._use(newest)
         try:
             return self._observe(self.cluster())
         except Unreachable:
@@ -307,10 +357,10 @@ class StackWatcher:
         feed = self._feeds.get(job.uid)
         if feed is None:
             feed = self._feeds[job.uid] = JobFeed(self._metrics_folder(job.name))
-        feed.submit(time_of(job.started))
+        first = sorted((pod for pod in own if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
+        feed.submit(job, first)
         processes = max((pod.processes for pod in current if pod.role == WORKER), default=1)
         feed.read_files(job.hosts * processes)
-        first = sorted((pod for pod in own if pod.index == 0 and pod.has_log), key=lambda pod: pod.created)
         with suppress(Unreachable):  # Only the pod's node does not answer: the cluster itself has answered.
             for pod in first:
                 feed.read_log(cluster, pod)

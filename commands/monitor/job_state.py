@@ -39,6 +39,8 @@ class JobState:
     """Number of its hosts."""
     started: str = ""
     """Time at which Kubernetes started it (RFC 3339)."""
+    created: str = ""
+    """Creation time of its object (RFC 3339)."""
     finished: str = ""
     """Time at which it completed or failed (RFC 3339); empty before."""
     uid: str = ""
@@ -92,6 +94,7 @@ def _batch_state(job: Object) -> JobState:
         reason=reason,
         hosts=spec.get("completions") or spec.get("parallelism") or 1,
         started=status.get("startTime") or "",
+        created=meta.get("creationTimestamp", ""),
         finished=finished,
         uid=meta["uid"],
         queue=_queue(meta),
@@ -125,6 +128,7 @@ def _custom_state(job: Object, kind: str, resource: Resource) -> JobState:
         reason=reason,
         hosts=resource.hosts(job["spec"]),
         started=status.get("startTime") or resumed or meta["creationTimestamp"],
+        created=meta["creationTimestamp"],
         finished=finished,
         uid=meta["uid"],
         queue=_queue(meta),

@@ -110,3 +110,8 @@ def observed(**changes: Any) -> Observed:
         "usd_per_hour": 5.62,
     }
     return Observed(**{**values, **changes})
+
+
+def job_of(found: dict[str, Any], name: str = "digits") -> dict[str, Any]:
+    """Return a job of a document."""
+    return next(job for job in found["jobs"] if job["name"] == name)

@@ -1,4 +1,4 @@
-"""Documents of the dashboard from observed state, curves and files of metrics, and the watcher of a stack."""
+"""Documents of the dashboard from observed state, curves, and files of metrics."""
 
 from __future__ import annotations
 
@@ -10,24 +10,14 @@ from typing import Any
 
 import pytest
 
-from commands.bucket import Bucket
 from commands.dashboard import metrics, watch
 from commands.dashboard.document import STATES, JobMetrics, document, moments
 from commands.dashboard.metrics import Curves, EventFile, RankFiles, last_train_event, parse_lines
-from commands.dashboard.watch import JobFeed, Source, StackGone, StackWatcher, sources
-from commands.monitor.cluster import Forbidden, StackOutputs, Unreachable
 from commands.monitor.job_state import JobState
-from commands.monitor.pod_state import Object, PodState
+from commands.monitor.pod_state import PodState
 from commands.report import event_of_line
 from commands.run_times import CAUSES, RunTimes, seconds_per_unit, speeds
-from commands.stack_files import StateFiles
-from infra.local.settings import ClusterSettings
-from tests.commands.dashboard_state import BEGUN, EVENTS, NOW, event, node, observed, pod, stamp, train
-
-
-def job_of(found: dict[str, Any], name: str = "digits") -> dict[str, Any]:
-    """Return a job of a document."""
-    return next(job for job in found["jobs"] if job["name"] == name)
+from tests.commands.dashboard_state import BEGUN, EVENTS, NOW, event, job_of, node, observed, pod, stamp, train
 
 
 def test_document_has_states_steps_and_speeds_of_all_ranks() -> None:
@@ -132,6 +122,36 @@ def test_charts_have_points_of_each_curve_and_marks_of_resumes() -> None:
     steps = charts["Loss"]["lines"][0]["points"][::2]
     assert steps == sorted(set(steps))
     assert job["resumed"] == [200]
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ("pending", "no host yet"),
+        ("running", "no host yet"),
+        ("failed", "no pod: Kubernetes deletes the pods that still run when a job fails"),
+        ("suspended", "no pod: the job is stopped"),
+    ],
+)
+def test_document_says_why_a_host_has_no_pod(state: str, text: str) -> None:
+    job = replace(observed().jobs["digits"], state=state)
+    assert job_of(document(observed(jobs={"digits": job}, pods=[])))["no_pod"] == text
+
+
+@pytest.mark.parametrize(
+    ("state", "pods", "text"),
+    [
+        ("failed", [pod(1, runs_script=True)], "the log of rank 0 is gone with its pod"),
+        ("failed", [pod(0, runs_script=True)], "prints a line such as `train step=12/400 loss=0.35`"),
+        ("running", [pod(1, runs_script=True)], "prints a line such as `train step=12/400 loss=0.35`"),
+        ("running", [pod(0)], "The job has reported no step."),
+    ],
+)
+def test_document_says_why_a_job_has_no_curves(state: str, pods: list[PodState], text: str) -> None:
+    job = replace(observed().jobs["digits"], state=state)
+    found = job_of(document(observed(jobs={"digits": job}, pods=pods, metrics={})))
+    assert text in found["no_charts"]
+    assert ("docs/bring-your-own-script.md" in found["no_charts"]) == pods[0].runs_script
 
 
 def test_absent_job_has_no_ranks_and_no_cost() -> None:
@@ -254,161 +274,13 @@ def test_rank_files_of_many_ranks_are_read_in_turns(tmp_path: Path, monkeypatch:
     assert sorted(files.latest) == [0, 1]
 
 
-OUTPUTS: dict[str, Any] = {
-    "kubeconfig_path": "/nowhere/keys/admin.kubeconfig",
-    "namespace": "training",
-    "jobs": ["digits"],
-    "run_records": {"digits": {"usd_per_hour": 2.0, "bucket_prefix": "digits"}},
-    "bucket_url": "gs://bucket",
-}
-
-
-class FakeCluster:
-    """Cluster with a job of two hosts, whose logs have events."""
-
-    def __init__(self) -> None:
-        self.log_lines = [
-            (stamp(1), "start device=cpu rank=0/2"),
-            (stamp(2), "train epoch=2 step=5/10 loss=0.5 rank=0/2 global_step=15"),
-        ]
-        self.problem: Exception | None = None
-        self.is_gone = self.forbids_nodes = False
-        self.state, self.uid = "running", "uid-digits"
-        self.requests: list[int | None] = []
-
-    def jobs(self, names: tuple[str, ...]) -> dict[str, JobState]:
-        if self.problem:
-            raise self.problem
-        if self.is_gone:
-            return {name: JobState(name=name, kind="", state="absent") for name in names}
-        return {"digits": JobState(name="digits", kind="jobset", state=self.state, hosts=2, uid=self.uid)}
-
-    def pods(self, _names: tuple[str, ...]) -> list[PodState]:
-        return [pod(index, uid=f"{self.uid}-{index}", owner=self.uid) for index in range(2)]
-
-    def nodes(self) -> list[Object]:
-        if self.forbids_nodes:
-            raise Forbidden("not allowed")
-        return [node(0), node(1)]
-
-    def events(self, *, only_warnings: bool) -> list[Object]:
-        return [{"time": stamp(1), "object": "Pod/a", "reason": "Failed", "message": "text"}] if only_warnings else []
-
-    def namespace_is_gone(self) -> bool:
-        return self.is_gone
-
-    def connect(self) -> None:
-        """Read the kubeconfig again."""
-
-    def stamped_log(self, _pod: PodState, since_seconds: int | None) -> list[tuple[str, str]]:
-        self.requests.append(since_seconds)
-        return self.log_lines
-
-    def log(self, found: PodState, _lines: int) -> list[str]:
-        return [f"train step=5/10 rate=100.0 rank={found.index}/2"]
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Return the cluster of all stacks."""
-    found = FakeCluster()
-    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: found)
-    monkeypatch.setattr(watch, "platform_price", lambda _source: 4.0)
-    return found
-
-
-def test_watcher_reads_logs_if_the_bucket_is_not_on_this_machine(cluster: FakeCluster) -> None:
-    watcher = StackWatcher(Source(stack="dev", outputs=OUTPUTS))
-    for _ in range(2):
-        job = job_of(document(watcher.observe()))
-    assert job["charts"][0]["lines"][0]["points"] == [15, 0.5]
-    assert job["steps"] == [5, 5]
-    assert cluster.requests[0] is None
-    assert cluster.requests[1] is not None
-    assert watcher.log("digits-1-x7k2p") == ["train step=5/10 rate=100.0 rank=1/2"]
-    with pytest.raises(KeyError):
-        watcher.log("kube-system-pod")
-
-
-def test_watcher_of_a_recreated_job_has_only_the_log_of_its_new_hosts(cluster: FakeCluster) -> None:
-    watcher = StackWatcher(Source(stack="dev", outputs=OUTPUTS))
-    assert job_of(document(watcher.observe()))["charts"][0]["lines"][0]["points"] == [15, 0.5]
-    cluster.uid = "uid-again"
-    cluster.log_lines = [(stamp(21), "start device=cpu rank=0/2"), (stamp(22), "train step=2 loss=0.9 rank=0/2")]
-    job = job_of(document(watcher.observe()))
-    assert job["charts"][0]["lines"][0]["points"] == [2, 0.9]
-    assert job["spans"][0][0] == BEGUN + 21
-
-
-def test_feed_of_a_fresh_job_has_only_its_own_events_and_says_so(tmp_path: Path) -> None:
-    bucket = Bucket(url=f"file://{tmp_path}", is_cluster_local=True)
-    folder = tmp_path / "digits" / "metrics"
-    for events in (EVENTS, [event("start", 1000), train(3, 1005), train(5, 1007)]):
-        bucket.put_curves_aside("digits")
-        folder.mkdir(parents=True)
-        text = "".join(f"{json.dumps(each)}\n" for each in events)
-        (folder / "rank-0.jsonl").write_text(text, encoding="utf-8")
-    feed = JobFeed(folder)
-    feed.read_files(4)
-    found = observed(metrics={"digits": feed.metrics()})
-    job = job_of(document(found))
-    assert job["spans"][0][0] == BEGUN + 1000
-    assert "lost" not in job["seconds"]
-    assert job["steps"] == [5, None, None, None]
-    assert job["fresh"].startswith("The job started from the beginning at ")
-    assert job_of(document(observed()))["fresh"] == ""
-
-
-def test_watcher_without_permission_for_nodes_shows_the_rest(cluster: FakeCluster) -> None:
-    cluster.forbids_nodes = True
-    found = document(StackWatcher(Source(stack="dev", outputs=OUTPUTS)).observe())
-    assert "not allowed" in found["unseen"]
-    assert found["jobs"][0]["state"] == "running"
-
-
-def test_watcher_of_a_deleted_namespace_or_cluster_says_that_the_stack_is_gone(
-    cluster: FakeCluster, tmp_path: Path
-) -> None:
-    watcher = StackWatcher(Source(stack="dev", outputs=OUTPUTS))
-    cluster.problem = Unreachable("no answer")
-    with pytest.raises(Unreachable):
-        watcher.observe()
-    cluster.problem, cluster.is_gone = None, True
-    with pytest.raises(StackGone, match="namespace training was deleted"):
-        watcher.observe()
-    (tmp_path / "settings.json").write_text("{}", encoding="utf-8")
-    local = StackWatcher(Source(stack="local", outputs={**OUTPUTS, "kubeconfig_path": f"{tmp_path}/keys/k"}))
-    local.check()
-    (tmp_path / "settings.json").unlink()
-    cluster.problem = Unreachable("no answer")
-    with pytest.raises(StackGone, match="its cluster was removed"):
-        local.observe()
-
-
-def test_feed_replaces_the_log_by_the_metrics_files_once_they_exist(cluster: FakeCluster, tmp_path: Path) -> None:
-    feed = JobFeed(tmp_path)
-    feed.submit(BEGUN)
-    feed.read_files(1)
-    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
-    assert not feed.has_files
-    assert feed.metrics().curves.points("train", "loss") == [(15, 0.5)]
-    (tmp_path / "rank-0.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in EVENTS), encoding="utf-8")
-    cluster.log_lines = [(stamp(9), "restart number=1 failed_rank=1 exit_code=1"), (stamp(9.5), "train step=7 loss=3")]
-    feed.read_files(1)
-    feed.read_log(cluster, pod(0))  # type: ignore[arg-type]  # a fake with logs only
-    found = feed.metrics()
-    assert (15, 0.5) not in found.curves.points("train", "loss")
-    assert [each["event"] for each in found.moments].count("restart") == 1
-    assert found.read == 1.0
-    assert found.times.seconds_by_cause()["waiting"] == 40
-
-
 def test_moments_of_a_log_have_integers_and_no_unknown_values() -> None:
     lines = [
         "checkpoint step=2200",
         "checkpoint path=x",
         "restart number=1 failed_rank=1 exit_code=-9",
         "resume path=x",
+        "resume global_step=40",
     ]
     events = [found for second, line in enumerate(lines) if (found := event_of_line(stamp(second), line))]
     assert [text for _, _, text in moments([], [], events)] == [
@@ -416,47 +288,5 @@ def test_moments_of_a_log_have_integers_and_no_unknown_values() -> None:
         "checkpoint saved",
         "rank 1 ended with exit code -9",
         "resumed",
+        "resumed from step 40",
     ]
-
-
-def state(folder: Path, stack: str, outputs: dict[str, Any]) -> None:
-    """Write the state of a stack into the folder of a backend."""
-    path = folder / ".pulumi" / "stacks" / "trainyard" / f"{stack}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    resources = [{"type": "pulumi:pulumi:Stack", "outputs": outputs}]
-    path.write_text(json.dumps({"checkpoint": {"latest": {"resources": resources}}}), encoding="utf-8")
-
-
-def test_outputs_of_a_state_exclude_secrets(tmp_path: Path) -> None:
-    secret = {"4dabf18193072939515e22adb298388d": "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "x"}
-    state(tmp_path, "dev", {**OUTPUTS, "kubeconfig": secret})
-    state(tmp_path, "empty", {})
-    found = {each.stack: each.outputs() for each in StateFiles.all_in(tmp_path)}
-    assert found == {"dev": OUTPUTS, "empty": {}}
-    assert StateFiles(tmp_path, "trainyard", "missing").outputs() == {}
-
-
-def test_sources_are_the_stacks_that_are_up_with_the_named_one_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clusters = tmp_path / "trainyard" / "clusters"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": f"file://{tmp_path}/own"})
-    for name in ("a", "dev"):
-        state(tmp_path / "own", name, OUTPUTS)
-    state(tmp_path / "own", "down", {})
-    state(tmp_path / "own", "removed", {**OUTPUTS, "kubeconfig_path": f"{clusters}/removed-1/keys/k"})
-    assert [each.key for each in sources("dev", only=False)] == ["dev", "a"]
-    assert [each.key for each in sources("dev", only=True)] == ["dev"]
-    assert sources("other", only=True) == []
-
-
-def test_sources_have_local_stacks_of_other_projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(watch, "stack_environment", lambda: {"PULUMI_BACKEND_URL": f"file://{tmp_path}/own"})
-    settings = ClusterSettings(owner=str(tmp_path / "project"), stack="local")
-    settings.folder.mkdir(parents=True)
-    settings.save()
-    outputs = {**OUTPUTS, "kubeconfig_path": str(settings.kubeconfig)}
-    state(tmp_path / "project" / ".trainyard" / "pulumi", "local", outputs)
-    assert [each.key for each in sources("local", only=False)] == [f"local@{tmp_path}/project"]

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,13 +20,17 @@ from urllib.request import urlopen
 import pytest
 
 from commands.dashboard import server as command
-from commands.dashboard.document import document
+from commands.dashboard.document import JobMetrics, document
+from commands.dashboard.metrics import Curves
 from commands.dashboard.server import MAX_LISTENERS, PAGE, Hub, Server, content_policy, message, serve, stop
+from commands.dashboard.watch import WANTED
 from commands.environment import PROJECT
 from commands.interrupts import STILL_RUNNING, CommandError
 from commands.monitor.cluster import StackNotFound, Unreachable
+from commands.monitor.job_state import JobState
+from commands.run_times import times_of
 from tests.commands.browser import draw, needs_chromium
-from tests.commands.dashboard_state import observed
+from tests.commands.dashboard_state import BEGUN, event, observed, pod, stamp
 
 LOG_TEXT = "a line\n"
 
@@ -225,6 +230,39 @@ def test_dashboard_with_an_open_page_ends_when_its_last_stack_is_gone(tmp_path: 
         assert [name for name in names if name != "problem"] == ["gone", "end"]
         text = process.communicate(timeout=60)[0]
     assert (process.returncode, text) == (0, "stack dev is gone\n")
+
+
+@needs_chromium
+def test_browser_shows_a_failed_job_whose_rank_0_has_no_pod(server: Server, tmp_path: Path) -> None:
+    failed = JobState(name="script", kind="indexed-job", state="failed", hosts=2, uid="uid-script", started=stamp(0))
+    digits = observed().metrics["digits"]
+    latest = {0: {**digits.latest[0], "global_steps": 1250}}
+    seen = observed(
+        jobs={"script": failed, **observed().jobs},
+        pods=[pod(1, job="script", state="failed", runs_script=True)],
+        metrics={"digits": replace(digits, latest=latest), "script": late_metrics()},
+    )
+    server.hub.put("dev", document(seen))
+
+    def end() -> None:
+        server.hub.wait_for_listener(60)
+        server.hub.end("the test has ended")
+
+    threading.Thread(target=end).start()
+    page = draw(server.url, tmp_path).stdout
+    assert "<td>no pod: Kubernetes deletes the pods that still run when a job fails</td>" in page
+    assert 'aria-label="script: 1 host without a pod, 1 host failed"' in page
+    assert "The steps of the job are unknown: the log of rank 0 is gone with its pod" in page
+    assert "step 639 of 1,250, epoch 6" in page
+    assert '<b class="warn">1</b><span>problem or slow rank</span>' in page
+    assert "with the oldest log of rank 0 that the cluster has." in page
+    assert "2 earlier pauses may be stops, and count as waiting or lost." in page
+
+
+def late_metrics() -> JobMetrics:
+    """Return the metrics of a page that started late: it knows neither the first logs nor two of the starts."""
+    times = times_of([event("start", 10), event("start", 90), event("start", 150)], BEGUN + 200)
+    return JobMetrics(curves=Curves(WANTED), times=times, since=BEGUN + 5)
 
 
 @needs_chromium

@@ -105,7 +105,7 @@ def test_events_of_log_have_times_and_steps() -> None:
         ]
     )
     assert [(each["event"], each["time"] - BEGUN) for each in found] == [("start", 0), ("train", 1)]
-    assert (found[1]["global_step"], found[1]["loss"]) == (10, 0.5)
+    assert (found[1]["global_step"], found[1]["global_steps"], found[1]["loss"]) == (10, 63, 0.5)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,11 @@ ROWS = {
     ),
     "docs/dashboard.md": (
         (
+            "New stacks appear within seconds, and so do the jobs that `up` adds, changes or removes",
+            "tests/commands/test_dashboard_watch.py::test_dashboard_shows_the_jobs_that_up_adds_to_a_stack",
+            "tests/commands/test_dashboard_watch.py::test_sources_read_a_state_once_for_each_write",
+        ),
+        (
             "The address has a random token, and a request without it is rejected.",
             "tests/commands/test_dashboard_server.py::test_page_needs_the_token_and_a_host_of_this_machine",
         ),
@@ -143,7 +148,7 @@ ROWS = {
     "docs/results.md": (
         (
             "After `FRESH=1`, report and dashboard show only the new run.",
-            "tests/commands/test_dashboard.py::test_feed_of_a_fresh_job_has_only_its_own_events_and_says_so",
+            "tests/commands/test_dashboard_watch.py::test_feed_of_a_fresh_job_has_only_its_own_events_and_says_so",
             "tests/commands/test_jobs.py::test_rerun_fresh_moves_the_curves_to_the_earlier_runs",
             "tests/commands/test_report_of_job.py::test_report_after_rerun_fresh_has_only_the_fresh_run_and_its_time",
         ),
