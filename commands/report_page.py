@@ -290,6 +290,8 @@ def _table(rows: Mapping[str, Any]) -> str:
     for name, value in rows.items():
         if value in (None, "", []):
             continue
+        if isinstance(value, bool):
+            value = "yes" if value else "no"
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         cells.append(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>")
     return f"<table>{''.join(cells)}</table>"

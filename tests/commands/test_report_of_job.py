@@ -527,3 +527,7 @@ def test_browser_draws_the_curves_without_a_network(tmp_path: Path) -> None:
     drawn = draw(file.as_uri(), tmp_path)
     assert drawn.stdout.count("<polyline") == 3
     assert "Content Security Policy" not in drawn.stderr
+
+
+def test_page_shows_uncommitted_changes_as_yes_or_no() -> None:
+    assert "<tr><th>uncommitted changes</th><td>yes</td></tr>" in page(job_report())
