@@ -310,7 +310,7 @@ def adopt_pending(stack: str) -> None:
     with finish_first():
         try:
             unknown = adopt(exported, run, _finder_of(file))
-        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        except (FileNotFoundError, subprocess.CalledProcessError, ValueError) as error:
             print(f"stack {stack}: the resources of the interrupted update cannot be listed: {error}", file=sys.stderr)
             unknown = adopt(exported, run)
     for urn in unknown:

@@ -27,6 +27,7 @@ from commands.stack import (
     stack_exists,
 )
 from commands.stack_files import only_command
+from commands.stack_settings import check
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import command_title, make_command
@@ -60,7 +61,7 @@ def destroy(stack: str) -> bool:
         if should_stop_jobs(resources):
             stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
-    for bucket in kept_buckets(stack, before):
+    for bucket in kept_buckets(resources, before):
         print(f"kept because of `bucket.keep`, and continues to cost: {bucket}")
     return True
 
@@ -69,14 +70,20 @@ def is_local(stack: str) -> bool:
     """Return True if every resource of the stack is on this machine."""
     if lifecycle.find_leftovers(stack_cluster(str(PROJECT), stack)):
         return True
-    file = PROJECT / f"Pulumi.{stack}.yaml"
-    return file.exists() and load_file(file).cloud.nodes_here > 0
+    try:
+        return load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0
+    except ValueError:
+        # Without valid settings, the stack may have resources in a cloud.
+        return False
 
 
 @contextmanager
 def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
-    """Yield the options for destroying a stack. If its settings file is gone, the options supply the required keys."""
-    if (PROJECT / f"Pulumi.{stack}.yaml").exists():
+    """Yield the options for destroying a stack.
+
+    If its settings file is gone or invalid, the options supply the keys that Pulumi requires.
+    """
+    if not check(PROJECT / f"Pulumi.{stack}.yaml"):
         yield ()
         return
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -106,10 +113,13 @@ def stop_jobs(run: Callable[..., object]) -> None:
         print(f"the jobs could not be stopped and are deleted with their cluster: {error}", file=sys.stderr)
 
 
-def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
-    """Return the buckets that stay in the cloud after the destroy, from the outputs before it."""
-    file = PROJECT / f"Pulumi.{stack}.yaml"
-    keeps = file.exists() and load_file(file).cloud.keeps_bucket
+def kept_buckets(resources: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> list[str]:
+    """Return the buckets that stay in the cloud after the destroy, from the state and the outputs before it.
+
+    Pulumi destroys by the state. The settings may have changed since the last `up`, or be invalid. Only a bucket and
+    its parts are retained.
+    """
+    keeps = any(each.get("retainOnDelete") for each in resources)
     return [str(before["bucket_url"])] if keeps and before.get("bucket_url") else []
 
 
