@@ -83,9 +83,12 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
 
     If its settings file is gone or invalid, the options supply the keys that Pulumi requires.
     """
-    if not check(PROJECT / f"Pulumi.{stack}.yaml"):
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    if not check(file):
         yield ()
         return
+    if file.exists():
+        print(f"{file.name}: cannot be used ({make_command('doctor')} says why); the state says what to destroy")
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump({"config": {"trainyard:platform": {"kind": "local"}, "trainyard:jobs": []}}, file)
         file.flush()

@@ -83,12 +83,14 @@ def project(tmp_path: Path) -> Project:
     [
         lambda text: text.replace("[]", "[{name: first, recipe: digits, hosts: -1}]"),
         lambda text: text.replace("trainyard:platform", "trainyard:platfrom"),
+        lambda text: text.replace("  trainyard:jobs", "\ttrainyard:jobs"),
     ],
-    ids=["job", "platform"],
+    ids=["job", "platform", "tab"],
 )
 def test_down_with_invalid_settings_removes_the_stack(project: Project, change: Callable[[str], str]) -> None:
     project.settings.write_text(change(VALID), encoding="utf-8")
     done = project.down()
     assert done.returncode == 0, done.stderr
+    assert "Pulumi.mine.yaml: cannot be used" in done.stdout
     assert "nothing is left" in done.stdout
-    assert project.resources == []
+    assert (done.stderr, project.resources) == ("", [])
