@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from commands.cloud_inventory import adopt_pending
-from commands.environment import PROJECT, STATE, StateBroken
+from commands.environment import PROJECT, STATE, PassphraseRejected, StateBroken
 from commands.interrupts import CommandError, finish_unless_repeated, run_command, set_closing
 from commands.stack import (
     BACKEND_VARIABLE,
@@ -112,6 +112,8 @@ def stop_jobs(run: Callable[..., object]) -> None:
     """
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
+    except PassphraseRejected:
+        raise
     except PulumiFailed as error:
         print(f"the jobs could not be stopped and are deleted with their cluster: {error}", file=sys.stderr)
 

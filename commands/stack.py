@@ -17,10 +17,18 @@ from typing import Any
 import yaml
 
 from commands import stack_files
-from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, program_folder, stack_environment
+from commands.environment import (
+    PROJECT,
+    PROVIDER_FILES,
+    PassphraseRejected,
+    StackBusy,
+    passphrase_file,
+    program_folder,
+    stack_environment,
+)
 from commands.environment import PulumiFailed as PulumiFailed
 from commands.interrupts import Child, Interrupted, hold_signals, run_child
-from commands.pulumi_output import EVENTS_VARIABLE, VERBS, FoldedOutput, is_verbose, short_path
+from commands.pulumi_output import EVENTS_VARIABLE, PASSPHRASE_ERROR, VERBS, FoldedOutput, is_verbose, short_path
 from commands.stack_files import (
     RUN_VARIABLE,
     StateFiles,
@@ -91,6 +99,8 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     if owners := stack_files.owners_in(done.stderr):
         raise StackBusy(stack_files.explain_locks(stack, owners, run_mark(PROJECT, stack)))
     if done.status != 0:
+        if PASSPHRASE_ERROR.search(done.stderr):
+            raise PassphraseRejected(explain_passphrase(stack))
         error = PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
         error.diagnostics = diagnostics
         raise error
@@ -254,15 +264,32 @@ def ensure_stack(stack: str) -> None:
     """Create the stack if the backend does not have it. Its settings file stays unchanged."""
     if stack_exists(stack):
         return
-    try:
-        pulumi("stack", "init", stack, "--no-select", quiet=True)
-    except PulumiFailed as error:
-        if "incorrect passphrase" not in str(error):
-            raise
-        raise PulumiFailed(
-            f"Pulumi.{stack}.yaml: its `encryptionsalt` belongs to another checkout or passphrase; "
+    pulumi("stack", "init", stack, "--no-select", quiet=True)
+
+
+def explain_passphrase(stack: str) -> str:
+    """Return a sentence about a passphrase that Pulumi cannot use for the stack, with what to do."""
+    if salt := _unknown_salt(stack):
+        return (
+            f"Pulumi.{stack}.yaml: its `{salt}` belongs to another checkout or passphrase; "
             "set PULUMI_CONFIG_PASSPHRASE to the one of that stack, or remove that line and every `secure:` value"
-        ) from error
+        )
+    why = f"not the passphrase of stack {stack}, so no resource was changed"
+    lost = "docs/troubleshooting.md says how to remove the stack without it"
+    if "PULUMI_CONFIG_PASSPHRASE" in os.environ:
+        default = f", or unset it to use {file}" if (file := passphrase_file()).exists() else ""
+        return f"PULUMI_CONFIG_PASSPHRASE: {why}; set it to the one that created the stack{default}; {lost}"
+    file = Path(os.environ.get("PULUMI_CONFIG_PASSPHRASE_FILE") or passphrase_file())
+    problem = why if file.exists() else f"no such file; it has the passphrase of stack {stack}; no resource was changed"
+    return f"{file}: {problem}; restore it, or set PULUMI_CONFIG_PASSPHRASE to its former content; {lost}"
+
+
+def _unknown_salt(stack: str) -> str:
+    """Return the key of a salt in the stack's settings that its state does not have; empty for none."""
+    settings, files = PROJECT / f"Pulumi.{stack}.yaml", _state_files(stack)
+    lines = settings.read_bytes().splitlines() if settings.is_file() else []
+    salts = [line.removeprefix(SALT_KEY).strip() for line in lines if line.startswith(SALT_KEY)]
+    return SALT_KEY.decode().rstrip(":") if any(not (files and files.contains(each)) for each in salts) else ""
 
 
 def outputs(stack: str) -> dict[str, Any]:

@@ -144,6 +144,10 @@ class StateFiles:
         done.append(f"{state.name} was truncated; using the state {age}; the broken file is kept as {kept}")
         return done
 
+    def contains(self, text: bytes) -> bool:
+        """Return True if the state contains the text."""
+        return self._state.exists() and text in self._state.read_bytes()
+
     def set_aside(self) -> Path:
         """Rename a broken state, so that the stack counts as new. Return the new name."""
         return self._state.rename(f"{self._state}{BROKEN_SUFFIX}")

@@ -12,19 +12,31 @@ from pathlib import Path
 
 import pytest
 
+from commands.stack_files import SECRET_KEY
+
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_SECONDS = 120
 VALID = "config:\n  trainyard:platform: {kind: gke, project: some-project}\n  trainyard:jobs: []\n"
 COMPONENT = {"urn": "urn:pulumi:mine::trainyard::some:Component::first", "custom": False, "type": "some:Component"}
 CREATE = """
 import json
-from commands.stack import ensure_stack, pulumi, settings_without_salt
+import yaml
+from commands.stack import ensure_stack, pulumi
+resource, draft, config = {resource!r}, {draft!r}, {config!r}
 ensure_stack("mine")
 found = json.loads(pulumi("stack", "export", "--stack", "mine", quiet=True))
-found["deployment"]["resources"] = [json.loads({resource!r})]
-open({file!r}, "w").write(json.dumps(found))
-pulumi("stack", "import", "--file", {file!r}, "--stack", "mine", quiet=True)
+salt = found["deployment"]["secrets_providers"]["state"]["salt"]
+open(config, "w").write(json.dumps(dict(encryptionsalt=salt)))
+pulumi("config", "set", "--secret", "name", '"secret"', "--config-file", config, "--stack", "mine", quiet=True)
+ciphertext = yaml.safe_load(open(config))["config"]["trainyard:name"]["secure"]
+resource["outputs"] = dict(name={{{key!r}: {signature!r}, "ciphertext": ciphertext}})
+found["deployment"]["resources"] = [resource]
+open(draft, "w").write(json.dumps(found))
+pulumi("stack", "import", "--file", draft, "--stack", "mine", quiet=True)
 """
+"""Program that creates stack `mine` with one resource that has a secret output."""
+SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
+"""Value of `SECRET_KEY` in a secret value."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +73,11 @@ class Project:
         return self.folder / ".trainyard" / "pulumi" / ".pulumi" / "stacks" / "trainyard" / "mine.json"
 
     @property
+    def passphrase(self) -> Path:
+        """The file with the passphrase of the stack's secrets."""
+        return self.folder / ".trainyard" / "passphrase"
+
+    @property
     def resources(self) -> list[object]:
         """The resources in the state."""
         found: list[object] = json.loads(self.state.read_bytes())["checkpoint"]["latest"].get("resources") or []
@@ -72,7 +89,9 @@ def project(tmp_path: Path) -> Project:
     """Return a project whose stack is up."""
     found = Project(tmp_path)
     found.settings.write_text(VALID, encoding="utf-8")
-    done = found.run("-c", CREATE.format(resource=json.dumps(COMPONENT), file=str(tmp_path / "draft.json")))
+    draft, config = str(tmp_path / "draft.json"), str(tmp_path / "secrets.yaml")
+    names = {"key": SECRET_KEY, "signature": SECRET_SIGNATURE}
+    done = found.run("-c", CREATE.format(resource=COMPONENT, draft=draft, config=config, **names))
     assert done.returncode == 0, done.stderr
     assert len(found.resources) == 1
     return found
@@ -94,3 +113,38 @@ def test_down_with_invalid_settings_removes_the_stack(project: Project, change: 
     assert "Pulumi.mine.yaml: cannot be used" in done.stdout
     assert "nothing is left" in done.stdout
     assert (done.stderr, project.resources) == ("", [])
+
+
+def test_down_with_another_passphrase_names_the_variable_and_then_removes_the_stack(project: Project) -> None:
+    done = project.down(PULUMI_CONFIG_PASSPHRASE="another")
+    assert done.returncode == 1
+    assert done.stderr.startswith("make down: PULUMI_CONFIG_PASSPHRASE: not the passphrase of stack mine")
+    assert f"unset it to use {project.passphrase};" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "passphrase" not in done.stdout
+    assert len(project.resources) == 1
+    assert project.down().returncode == 0
+
+
+@pytest.mark.parametrize("text", ["another", None])
+def test_down_with_edited_or_deleted_passphrase_names_the_file_and_keeps_it(project: Project, text: str | None) -> None:
+    before = project.passphrase.read_text(encoding="ascii")
+    project.passphrase.unlink()
+    if text:
+        project.passphrase.write_text(text, encoding="ascii")
+    problem = "not the passphrase of stack mine" if text else "no such file; it has the passphrase of stack mine"
+    done = project.down()
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"make down: {project.passphrase}: {problem}")
+    assert len(done.stderr.splitlines()) == 1
+    assert "passphrase" not in done.stdout
+    assert project.passphrase.exists() == bool(text), "a new passphrase would not fit the state"
+    assert project.down(PULUMI_CONFIG_PASSPHRASE=before).returncode == 0
+
+
+def test_down_with_foreign_salt_names_the_settings(project: Project) -> None:
+    salt = "v1:wSbwJZDAAIU=:v1:B6IjODyc4eQUgTZv:PyJ4UDF0sutIA6orBHgXRoq9IlMcvw=="
+    project.settings.write_text(f"{VALID}encryptionsalt: {salt}\n", encoding="utf-8")
+    done = project.down()
+    assert done.returncode == 1
+    assert "Pulumi.mine.yaml: its `encryptionsalt` belongs to another checkout or passphrase" in done.stderr

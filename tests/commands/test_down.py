@@ -72,7 +72,9 @@ def test_down_ends_jobs_first_and_prints_kept_bucket_also_without_valid_settings
     assert "--target" not in rest
     assert ("--config-file" in rest) == (platform != GKE)
     output = capsys.readouterr().out
-    assert output == ("kept because of `bucket.keep`, and continues to cost: gs://checkpoints\n" if keep else "")
+    is_invalid = platform is not None and platform != GKE
+    assert ("Pulumi.mine.yaml: cannot be used" in output) == is_invalid
+    assert ("kept because of `bucket.keep`, and continues to cost: gs://checkpoints\n" in output) == keep
 
 
 @pytest.mark.parametrize(
