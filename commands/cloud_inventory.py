@@ -299,7 +299,7 @@ def adopt_pending(stack: str) -> None:
     """Adopt a stack's pending creations before its next `up` or `destroy`. Query AWS with the user's `aws` CLI."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
-    if not exported["deployment"].get("pending_operations"):
+    if not (exported["deployment"] or {}).get("pending_operations"):
         return
 
     def run(*words: str) -> bool:

@@ -21,6 +21,7 @@ from commands.stack import (
     PulumiFailed,
     outputs,
     pulumi,
+    read_deployment,
     recover,
     remove_provider_files,
     reset_state,
@@ -51,8 +52,7 @@ def destroy(stack: str) -> bool:
         return True
     if not stack_exists(stack):
         return False
-    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
-    resources = exported["deployment"].get("resources")
+    resources = read_deployment(stack).get("resources")
     if not resources:
         return False
     adopt_pending(stack)

@@ -22,6 +22,7 @@ from commands.environment import (
     PROVIDER_FILES,
     PassphraseRejected,
     StackBusy,
+    StateBroken,
     passphrase_file,
     program_folder,
     stack_environment,
@@ -57,6 +58,8 @@ JOBS_TARGET = f"**{JOB_TYPE}**"
 """Value of Pulumi's `--target` for all training jobs. `--target-dependents` adds their child resources."""
 UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
+STATE_ERROR = "failed to load checkpoint: "
+"""Words in Pulumi's error for a state that it cannot read."""
 
 WITHOUT_SNAPSHOTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
 """Environment of previews. Otherwise CLI 3.274.1 serializes the whole state after each resource and discards the text.
@@ -101,6 +104,12 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     if done.status != 0:
         if PASSPHRASE_ERROR.search(done.stderr):
             raise PassphraseRejected(explain_passphrase(stack))
+        if reason := done.stderr.partition(STATE_ERROR)[2].strip():
+            where = f" {files.path}" if (files := _state_files(stack)) else ""
+            raise StateBroken(
+                f"stack {stack}: its state{where} cannot be read: {reason}; restore it from a copy, or remove what "
+                "exists: docs/troubleshooting.md says how"
+            )
         error = PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
         error.diagnostics = diagnostics
         raise error
@@ -300,6 +309,11 @@ def outputs(stack: str) -> dict[str, Any]:
             _repair(files)
     found: dict[str, Any] = json.loads(pulumi("stack", "output", "--json", "--stack", stack, quiet=True))
     return found
+
+
+def read_deployment(stack: str) -> dict[str, Any]:
+    """Return the deployment in the stack's state; empty if Pulumi has written none."""
+    return json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))["deployment"] or {}
 
 
 def save_kubeconfig(stack: str, path: Path) -> None:

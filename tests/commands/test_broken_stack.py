@@ -148,3 +148,33 @@ def test_down_with_foreign_salt_names_the_settings(project: Project) -> None:
     done = project.down()
     assert done.returncode == 1
     assert "Pulumi.mine.yaml: its `encryptionsalt` belongs to another checkout or passphrase" in done.stderr
+
+
+def test_down_and_status_with_damaged_state_use_its_backup(project: Project) -> None:
+    project.state.write_text("{}", encoding="utf-8")
+    status = project.run("-m", "commands.status")
+    assert "stack mine: mine.json was damaged; using the state before the last write" in status.stdout
+    project.state.write_text("{}", encoding="utf-8")
+    done = project.down()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "mine.json was damaged" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{}", "is damaged and has no intact copy"),
+        ('{"version": 3, "checkpoint": {"latest": {"metadata": {"integrity_error": 7}}}}', "cannot be read: json: "),
+    ],
+)
+def test_commands_with_damaged_state_without_copy_name_the_file(project: Project, text: str, problem: str) -> None:
+    for each in (project.state, Path(f"{project.state}.bak")):
+        each.write_text(text, encoding="utf-8")
+    for copy in (project.folder / ".trainyard" / "pulumi" / ".pulumi" / "backups").glob("*/*/*.json"):
+        copy.unlink()
+    for module in ("status", "down"):
+        done = project.run("-m", f"commands.{module}")
+        assert done.returncode == 1
+        assert f"its state {project.state} {problem}" in done.stderr
+        assert "docs/troubleshooting.md" in done.stderr
+        assert len(done.stderr.splitlines()) == 1

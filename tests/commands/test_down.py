@@ -34,15 +34,15 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
     called: list[tuple[str, ...]] = []
     resources: list[dict[str, Any]] = [{"urn": urn} for urn in (STACK_URN, JOB_URN)]
 
-    def pulumi(*words: str, **_named: Any) -> str:
-        called.append(words)
+    def read_deployment(_stack: str) -> dict[str, Any]:
         keeps = (tmp_path / KEPT).exists()
-        return json.dumps({"deployment": {"resources": [*resources, {"urn": BUCKET_URN, "retainOnDelete": keeps}]}})
+        return {"resources": [*resources, {"urn": BUCKET_URN, "retainOnDelete": keeps}]}
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(BACKEND_VARIABLE, f"file://{tmp_path}")
     monkeypatch.setattr(down, "PROJECT", tmp_path)
-    monkeypatch.setattr(down, "pulumi", pulumi)
+    monkeypatch.setattr(down, "pulumi", lambda *words, **_named: called.append(words))
+    monkeypatch.setattr(down, "read_deployment", read_deployment)
     monkeypatch.setattr(down, "stack_exists", lambda _stack: True)
     monkeypatch.setattr(down, "outputs", lambda _stack: {"jobs": ["digits"], "bucket_url": "gs://checkpoints"})
     for name in ("recover", "adopt_pending", "remove_provider_files"):
@@ -95,7 +95,7 @@ def break_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the state of the stack unreadable."""
 
     def recover(_stack: str) -> None:
-        raise StateBroken("mine.json is truncated and has no intact copy")
+        raise StateBroken("mine.json is damaged and has no intact copy")
 
     monkeypatch.setattr(down, "recover", recover)
 

@@ -155,14 +155,14 @@ def test_outputs_broken_state_uses_its_backup(project: Path, capsys: pytest.Capt
     state = state_of(project, "one")
     state.write_text("", encoding="utf-8")
     assert stack.outputs("one") == {}
-    assert "stack one: one.json was truncated; using the state before the last write" in capsys.readouterr().out
+    assert "stack one: one.json was damaged; using the state before the last write" in capsys.readouterr().out
 
 
 def test_recover_broken_state_without_copy_raises(project: Path) -> None:
     stack.ensure_stack("one")
     state_of(project, "one").write_text("", encoding="utf-8")
     Path(f"{state_of(project, 'one')}.bak").unlink()
-    with pytest.raises(StateBroken, match=r"one\.json is truncated and has no intact copy"):
+    with pytest.raises(StateBroken, match=r"one\.json is damaged and has no intact copy"):
         stack.recover("one")
 
 

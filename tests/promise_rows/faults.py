@@ -78,7 +78,7 @@ ROWS = {
             "tests/commands/test_interrupted_pulumi.py::test_up_during_another_up_fails_and_names_its_pid",
         ),
         (
-            "`its state ... is truncated and has no intact copy` | `.trainyard/pulumi/.pulumi/stacks/` | Pulumi no "
+            "`its state ... is damaged and has no intact copy` | `.trainyard/pulumi/.pulumi/stacks/` | Pulumi no "
             "longer knows the stack's resources.",
             "tests/commands/test_stack.py::test_recover_broken_state_without_copy_raises",
             "tests/commands/test_state_files.py::test_repair_broken_state_uses_backup",
