@@ -14,12 +14,12 @@ import yaml
 from commands.interrupts import CommandError
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.local.settings import TAKE_OVER_VARIABLE, cache_folder, stack_cluster
-from infra.project import CHECKOUT, project_folder
+from infra.project import CHECKOUT, STATE_NAME, project_folder
 from setup.pulumi_cli import credentials_folder, home_with_build, path_folders
 
 PROJECT = project_folder()
 """Folder with the settings of the stacks."""
-STATE = PROJECT / ".trainyard"
+STATE = PROJECT / STATE_NAME
 """Folder for the project's state: the default Pulumi backend and the passphrase of its secrets."""
 PROGRAM = """\
 import runpy
