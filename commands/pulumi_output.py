@@ -162,8 +162,14 @@ class FoldedOutput:
             self._reported = now
             self._line.print(f"  {self._progress(now)}")
 
-    def end(self, status: int, *, is_partial: bool = False) -> None:
+    def read_log(self) -> str:
+        """Return all output of Pulumi."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def end(self, status: int, *, is_partial: bool = False, is_explained: bool = False) -> None:
         """Show the counts, and the end of the log if Pulumi failed for an unknown reason.
+
+        `is_explained` says that the caller reports the reason.
 
         `is_partial` says that a signal stopped Pulumi before its end. Pulumi 3.274.1 may then still return 0.
         """
@@ -176,8 +182,8 @@ class FoldedOutput:
             self._line.print(self._wrapped(f"  failed: {_counts_text(self._failed)}"))
         if self._unchanged:
             self._line.print(f"  unchanged: {self._unchanged}")
-        if status > 0 and not self.diagnostics and not self.errors.has_error:
-            for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]:
+        if status > 0 and not (self.diagnostics or self.errors.has_error or is_explained):
+            for text in self.read_log().splitlines()[-TAIL_LINES:]:
                 self._line.print(f"  {text}")
         seconds = format_duration(time.monotonic() - self._begun)
         word = self._done if status == 0 and not is_partial else f"not {self._done}; stopped"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -28,7 +30,7 @@ from commands.environment import (
     stack_environment,
 )
 from commands.environment import PulumiFailed as PulumiFailed
-from commands.interrupts import Child, Interrupted, hold_signals, run_child
+from commands.interrupts import Child, Interrupted, describe_file_error, hold_signals, run_child
 from commands.pulumi_output import EVENTS_VARIABLE, PASSPHRASE_ERROR, VERBS, FoldedOutput, is_verbose, short_path
 from commands.stack_files import (
     RUN_VARIABLE,
@@ -60,6 +62,12 @@ UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
 STATE_ERROR = "failed to load checkpoint: "
 """Words in Pulumi's error for a state that it cannot read."""
+FULL_DISK_BYTES = 1 << 16
+"""Free bytes below which a disk is full. Pulumi writes several files for each operation."""
+_FULL_DISK = re.compile(
+    r"((?P<path>/[^\s:]+): )?(?P<reason>no space left on device|disk quota exceeded)", re.IGNORECASE
+)
+"""Reason in Pulumi's output for a failed write, with the file if Pulumi names it."""
 
 WITHOUT_SNAPSHOTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
 """Environment of previews. Otherwise CLI 3.274.1 serializes the whole state after each resource and discards the text.
@@ -92,11 +100,13 @@ def pulumi(*words: str, quiet: bool = False) -> str:
                     output.options, EVENTS_VARIABLE, stdout=output.file, errors_to=output.errors, on_poll=output.poll
                 )
                 is_partial = done.is_stopped and words[0] == "destroy" and not _is_destroyed(stack)
-                output.end(done.status, is_partial=is_partial)
+                full_disk = explain_full_disk(done.stderr + output.read_log()) if done.status > 0 else ""
+                output.end(done.status, is_partial=is_partial, is_explained=bool(full_disk))
             detail, diagnostics = f"; all of its output is in {short_path(output.log)}", output.diagnostics
         else:
             done = run(_colour_option() if not quiet else [], quiet=quiet)
             detail = f":\n{done.stderr.strip()}" if quiet else ""
+            full_disk = explain_full_disk(done.stderr) if done.status > 0 else ""
         if done.is_stopped:
             _raise_interrupted(words, stack, done)
     if owners := stack_files.owners_in(done.stderr):
@@ -110,6 +120,8 @@ def pulumi(*words: str, quiet: bool = False) -> str:
                 f"stack {stack}: its state{where} cannot be read: {reason}; restore it from a copy, or remove what "
                 "exists: docs/troubleshooting.md says how"
             )
+        if full_disk:
+            raise PulumiFailed(full_disk)
         error = PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
         error.diagnostics = diagnostics
         raise error
@@ -274,6 +286,19 @@ def ensure_stack(stack: str) -> None:
     if stack_exists(stack):
         return
     pulumi("stack", "init", stack, "--no-select", quiet=True)
+
+
+def explain_full_disk(text: str) -> str:
+    """Return a sentence about the full disk that made Pulumi fail with this output; empty for other failures.
+
+    A full disk may have no room for the output either.
+    """
+    found = _FULL_DISK.search(text)
+    if not found and shutil.disk_usage(PROJECT).free >= FULL_DISK_BYTES:
+        return ""
+    path = found["path"] if found and found["path"] else str(PROJECT)
+    number = errno.EDQUOT if found and "quota" in found["reason"].lower() else errno.ENOSPC
+    return describe_file_error(OSError(number, os.strerror(number), path))
 
 
 def explain_passphrase(stack: str) -> str:

@@ -35,6 +35,16 @@ open(draft, "w").write(json.dumps(found))
 pulumi("stack", "import", "--file", draft, "--stack", "mine", quiet=True)
 """
 """Program that creates stack `mine` with one resource that has a secret output."""
+FULL_DISK = """
+set -e
+cp -a "$0" "$0.copy"
+mount -n -t tmpfs -o size=1m tmpfs "$0"
+cp -a "$0.copy/." "$0"
+cat /dev/zero > "$0/filler" 2>/dev/null || true
+truncate -s -$FREE_BYTES "$0/filler"
+"$@"
+"""
+"""Script that runs a command with the project on a disk with FREE_BYTES left."""
 SECRET_SIGNATURE = "1b47061264138c4ac30d75fd1eb44270"
 """Value of `SECRET_KEY` in a secret value."""
 
@@ -158,6 +168,17 @@ def test_down_and_status_with_damaged_state_use_its_backup(project: Project) -> 
     done = project.down()
     assert (done.returncode, done.stderr) == (0, "")
     assert "mine.json was damaged" in done.stdout
+
+
+@pytest.mark.parametrize("free", [8192, 32768])
+def test_down_on_a_full_disk_names_a_file_and_says_to_free_space(project: Project, free: int) -> None:
+    prefix = ("unshare", "--mount", "sh", "-c", FULL_DISK, str(project.folder))
+    done = project.run("-m", "commands.down", prefix=prefix, FREE_BYTES=str(free))
+    assert done.returncode == 1
+    *_, last = done.stderr.splitlines()
+    assert last.startswith(f"make down: {project.state.parents[2]}/")
+    assert last.endswith(": No space left on device; free some disk space, then run the command again")
+    assert "Resources:" not in done.stdout, "Pulumi's table has no reason"
 
 
 @pytest.mark.parametrize(

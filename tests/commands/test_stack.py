@@ -194,3 +194,23 @@ def test_config_set_of_an_unknown_key_stores_it_and_names_the_problem(
     assert "jobs[0].hots" in problems
     assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].hots"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("write /a/b.json: no space left on device", "/a/b.json: No space left on device; free some disk space"),
+        ("write /a/b.json: disk quota exceeded", "/a/b.json: Disk quota exceeded; free some of your disk quota"),
+        ("An IO error occurred: no space left on device", f"{stack.PROJECT}: No space left on device; free some"),
+        ("another error", ""),
+    ],
+)
+def test_explain_full_disk_names_the_path_and_the_remedy(text: str, expected: str) -> None:
+    found = stack.explain_full_disk(text)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+def test_explain_full_disk_without_output_measures_the_free_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack, "FULL_DISK_BYTES", 1 << 62)
+    assert stack.explain_full_disk("").startswith(f"{stack.PROJECT}: No space left on device; free some disk space")
