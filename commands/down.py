@@ -44,15 +44,15 @@ def destroy(stack: str) -> bool:
         return False
     try:
         recover(stack)
+        if not stack_exists(stack):
+            return False
+        resources = read_deployment(stack).get("resources")
     except StateBroken as error:
         if not is_local(stack):
             raise
         print(f"{error}; the cluster is deleted with its data, and the stack starts with an empty state")
         print(f"stack {stack}: the broken state is kept as {reset_state(stack)}")
         return True
-    if not stack_exists(stack):
-        return False
-    resources = read_deployment(stack).get("resources")
     if not resources:
         return False
     adopt_pending(stack)

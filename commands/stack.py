@@ -114,11 +114,10 @@ def pulumi(*words: str, quiet: bool = False) -> str:
     if done.status != 0:
         if PASSPHRASE_ERROR.search(done.stderr):
             raise PassphraseRejected(explain_passphrase(stack))
-        if reason := done.stderr.partition(STATE_ERROR)[2].strip():
-            where = f" {files.path}" if (files := _state_files(stack)) else ""
+        if (reason := done.stderr.partition(STATE_ERROR)[2].strip()) and (files := _state_files(stack)):
             raise StateBroken(
-                f"stack {stack}: its state{where} cannot be read: {reason}; restore it from a copy, or remove what "
-                "exists: docs/troubleshooting.md says how"
+                f"stack {stack}: its state {files.path} cannot be read: {reason}; restore it from a copy, or remove "
+                "what exists: docs/troubleshooting.md says how"
             )
         if full_disk:
             raise PulumiFailed(full_disk)

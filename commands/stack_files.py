@@ -252,7 +252,7 @@ def _is_state(file: Path) -> bool:
     try:
         content = _content(file)
         checkpoint = content["checkpoint"]
-        latest = checkpoint.get("latest") or ({} if checkpoint.get("stack") else None)
+        latest: dict[str, Any] = checkpoint["latest"] if not checkpoint.get("stack") else checkpoint.get("latest") or {}
         resources = latest.get("resources") or []
         pending = [each["resource"] for each in latest.get("pending_operations") or []]
         return (

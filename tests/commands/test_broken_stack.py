@@ -199,3 +199,15 @@ def test_commands_with_damaged_state_without_copy_name_the_file(project: Project
         assert f"its state {project.state} {problem}" in done.stderr
         assert "docs/troubleshooting.md" in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_down_of_a_local_cluster_with_unreadable_state_resets_it(project: Project) -> None:
+    settings = VALID.replace("{kind: gke, project: some-project}", "{kind: local}")
+    project.settings.write_text(settings, encoding="utf-8")
+    text = '{"version": 3, "checkpoint": {"latest": {"metadata": {"integrity_error": 7}}}}'
+    project.state.write_text(text, encoding="utf-8")
+    done = project.down()
+    assert done.returncode == 0, done.stderr
+    assert "cannot be read" in done.stdout
+    assert "nothing is left" in done.stdout
+    assert not project.state.exists()

@@ -55,7 +55,7 @@ GKE = {"kind": "gke", "project": "some-project"}
 
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("platform", [GKE, {**GKE, "bucket": {"keep": "maybe"}}, None])
-def test_down_ends_jobs_first_and_prints_kept_bucket_also_without_valid_settings(
+def test_down_ends_jobs_first_and_prints_kept_bucket(
     keep: bool,
     platform: dict[str, Any] | None,
     commands: list[tuple[str, ...]],
