@@ -299,7 +299,7 @@ def adopt_pending(stack: str) -> None:
     """Adopt a stack's pending creations before its next `up` or `destroy`. Query AWS with the user's `aws` CLI."""
     file = PROJECT / f"Pulumi.{stack}.yaml"
     exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
-    if not exported["deployment"].get("pending_operations"):
+    if not (exported["deployment"] or {}).get("pending_operations"):
         return
 
     def run(*words: str) -> bool:
@@ -310,7 +310,7 @@ def adopt_pending(stack: str) -> None:
     with finish_first():
         try:
             unknown = adopt(exported, run, _finder_of(file))
-        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        except (FileNotFoundError, subprocess.CalledProcessError, ValueError) as error:
             print(f"stack {stack}: the resources of the interrupted update cannot be listed: {error}", file=sys.stderr)
             unknown = adopt(exported, run)
     for urn in unknown:

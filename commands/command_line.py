@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from commands.interrupts import run_command
 from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, VERBOSE_VARIABLE, command_title, option_text
-from infra.project import CHECKOUT, PROJECT_VARIABLE
+from infra.project import CHECKOUT, PROJECT_VARIABLE, STATE_NAME
 
 MAKE_VARIABLES = ("JOB", "RANK", "PORT", "FAULT", "ORPHAN", "FRESH", "YES", "TO", VERBOSE_VARIABLE)
 """Make variables that options read. `trainyard` ignores them, because other programs use such variables too."""
@@ -103,7 +103,7 @@ def find_project(given: Path | None) -> Path | None:
     if found := os.environ.get(PROJECT_VARIABLE):
         return Path(found).resolve()
     here = Path.cwd()
-    return next((each for each in (here, *here.parents) if stacks_of(each)), None)
+    return next((each for each in (here, *here.parents) if stacks_of(each) or stacks_in_state(each)), None)
 
 
 def stacks_of(folder: Path) -> list[str]:
@@ -111,9 +111,17 @@ def stacks_of(folder: Path) -> list[str]:
     return sorted(file.name.split(".")[1] for file in folder.glob("Pulumi.*.yaml"))
 
 
+def stacks_in_state(folder: Path) -> list[str]:
+    """Return the stacks with a state in a project, which may have no settings file any more."""
+    return sorted(file.stem for file in (folder / STATE_NAME / "pulumi" / ".pulumi" / "stacks").glob("*/*.json"))
+
+
 def default_stack(folder: Path) -> str:
-    """Return the stack of a command without `--stack`: the folder's only stack, else `local`."""
-    found = stacks_of(folder)
+    """Return the stack of a command without `--stack`: the folder's only stack, else `local`.
+
+    A stack without a settings file counts if no stack has one.
+    """
+    found = stacks_of(folder) or stacks_in_state(folder)
     return found[0] if len(found) == 1 else DEFAULT_STACK
 
 

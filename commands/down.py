@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from commands.cloud_inventory import adopt_pending
-from commands.environment import PROJECT, STATE, StateBroken
+from commands.environment import PROJECT, STATE, PassphraseRejected, StateBroken
 from commands.interrupts import CommandError, finish_unless_repeated, run_command, set_closing
 from commands.stack import (
     BACKEND_VARIABLE,
@@ -21,12 +21,14 @@ from commands.stack import (
     PulumiFailed,
     outputs,
     pulumi,
+    read_deployment,
     recover,
     remove_provider_files,
     reset_state,
     stack_exists,
 )
 from commands.stack_files import only_command
+from commands.stack_settings import check
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
 from infra.make_command import command_title, make_command
@@ -42,16 +44,15 @@ def destroy(stack: str) -> bool:
         return False
     try:
         recover(stack)
+        if not stack_exists(stack):
+            return False
+        resources = read_deployment(stack).get("resources")
     except StateBroken as error:
         if not is_local(stack):
             raise
         print(f"{error}; the cluster is deleted with its data, and the stack starts with an empty state")
         print(f"stack {stack}: the broken state is kept as {reset_state(stack)}")
         return True
-    if not stack_exists(stack):
-        return False
-    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))
-    resources = exported["deployment"].get("resources")
     if not resources:
         return False
     adopt_pending(stack)
@@ -60,7 +61,7 @@ def destroy(stack: str) -> bool:
         if should_stop_jobs(resources):
             stop_jobs(lambda *words: pulumi(*words, "--stack", stack, *options))
         pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, *options)
-    for bucket in kept_buckets(stack, before):
+    for bucket in kept_buckets(resources, before):
         print(f"kept because of `bucket.keep`, and continues to cost: {bucket}")
     return True
 
@@ -69,16 +70,25 @@ def is_local(stack: str) -> bool:
     """Return True if every resource of the stack is on this machine."""
     if lifecycle.find_leftovers(stack_cluster(str(PROJECT), stack)):
         return True
-    file = PROJECT / f"Pulumi.{stack}.yaml"
-    return file.exists() and load_file(file).cloud.nodes_here > 0
+    try:
+        return load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0
+    except ValueError:
+        # Without valid settings, the stack may have resources in a cloud.
+        return False
 
 
 @contextmanager
 def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
-    """Yield the options for destroying a stack. If its settings file is gone, the options supply the required keys."""
-    if (PROJECT / f"Pulumi.{stack}.yaml").exists():
+    """Yield the options for destroying a stack.
+
+    If its settings file is gone or invalid, the options supply the keys that Pulumi requires.
+    """
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    if not check(file):
         yield ()
         return
+    if file.exists():
+        print(f"{file.name}: cannot be used ({make_command('doctor')} says why); the state says what to destroy")
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump({"config": {"trainyard:platform": {"kind": "local"}, "trainyard:jobs": []}}, file)
         file.flush()
@@ -102,14 +112,19 @@ def stop_jobs(run: Callable[..., object]) -> None:
     """
     try:
         run("destroy", "--yes", "--skip-preview", "--target", JOBS_TARGET, "--target-dependents")
+    except PassphraseRejected:
+        raise
     except PulumiFailed as error:
         print(f"the jobs could not be stopped and are deleted with their cluster: {error}", file=sys.stderr)
 
 
-def kept_buckets(stack: str, before: Mapping[str, Any]) -> list[str]:
-    """Return the buckets that stay in the cloud after the destroy, from the outputs before it."""
-    file = PROJECT / f"Pulumi.{stack}.yaml"
-    keeps = file.exists() and load_file(file).cloud.keeps_bucket
+def kept_buckets(resources: Sequence[Mapping[str, Any]], before: Mapping[str, Any]) -> list[str]:
+    """Return the buckets that stay in the cloud after the destroy, from the state and the outputs before it.
+
+    Pulumi destroys by the state. The settings may have changed since the last `up`, or be invalid. Only a bucket and
+    its parts are retained.
+    """
+    keeps = any(each.get("retainOnDelete") for each in resources)
     return [str(before["bucket_url"])] if keeps and before.get("bucket_url") else []
 
 

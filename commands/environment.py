@@ -14,12 +14,12 @@ import yaml
 from commands.interrupts import CommandError
 from infra.kubeconfig import PROVIDER_TMPDIR
 from infra.local.settings import TAKE_OVER_VARIABLE, cache_folder, stack_cluster
-from infra.project import CHECKOUT, project_folder
+from infra.project import CHECKOUT, STATE_NAME, project_folder
 from setup.pulumi_cli import credentials_folder, home_with_build, path_folders
 
 PROJECT = project_folder()
 """Folder with the settings of the stacks."""
-STATE = PROJECT / ".trainyard"
+STATE = PROJECT / STATE_NAME
 """Folder for the project's state: the default Pulumi backend and the passphrase of its secrets."""
 PROGRAM = """\
 import runpy
@@ -34,9 +34,13 @@ PROVIDER_FILES = STATE / "provider"
 
 
 def passphrase_file() -> Path:
-    """Return the file with the passphrase of this checkout's secrets. Create it at first use, for this user only."""
+    """Return the file with the passphrase of this checkout's secrets. Create it at first use, for this user only.
+
+    Do not replace a lost file while stacks exist. A new passphrase would not fit their states.
+    """
     path = STATE / "passphrase"
-    if not path.exists():
+    stacks = (STATE / "pulumi" / ".pulumi" / "stacks").glob("*/*")
+    if not path.exists() and not any(each.suffix in (".json", ".gz", ".zst") for each in stacks):
         STATE.mkdir(mode=0o700, exist_ok=True)
         path.touch(mode=0o600)
         path.write_text(secrets.token_urlsafe(32), encoding="ascii")
@@ -100,6 +104,10 @@ class PulumiFailed(CommandError):
 
     diagnostics: str = ""
     """Its error diagnostics, if the screen shows a summary of its output."""
+
+
+class PassphraseRejected(PulumiFailed):
+    """The passphrase is missing or not that of the stack, so Pulumi has changed nothing."""
 
 
 class StackBusy(PulumiFailed):

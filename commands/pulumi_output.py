@@ -74,6 +74,8 @@ _KNOWN_WARNING = re.compile(
 One is about a plugin on PATH, where set-up puts plugins on some machines: https://github.com/pulumi/pulumi/pull/18476.
 The other is about unfinished operations. `commands.cloud_inventory.adopt_pending` checks them before each command.
 """
+PASSPHRASE_ERROR = re.compile(r"incorrect passphrase|unable to read PULUMI_CONFIG_PASSPHRASE_FILE")
+"""Errors about the passphrase. Only the log has them, because `commands.stack.pulumi` reports them in other words."""
 _COLOUR = re.compile(r"<\{%[^%]*%\}>|\x1b\[[0-9;]*m")
 """Colours in messages: Pulumi's own marks and a terminal's codes."""
 
@@ -160,8 +162,14 @@ class FoldedOutput:
             self._reported = now
             self._line.print(f"  {self._progress(now)}")
 
-    def end(self, status: int, *, is_partial: bool = False) -> None:
+    def read_log(self) -> str:
+        """Return all output of Pulumi."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def end(self, status: int, *, is_partial: bool = False, is_explained: bool = False) -> None:
         """Show the counts, and the end of the log if Pulumi failed for an unknown reason.
+
+        `is_explained` says that the caller reports the reason.
 
         `is_partial` says that a signal stopped Pulumi before its end. Pulumi 3.274.1 may then still return 0.
         """
@@ -174,8 +182,8 @@ class FoldedOutput:
             self._line.print(self._wrapped(f"  failed: {_counts_text(self._failed)}"))
         if self._unchanged:
             self._line.print(f"  unchanged: {self._unchanged}")
-        if status > 0 and not self.diagnostics:
-            for text in self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]:
+        if status > 0 and not (self.diagnostics or self.errors.has_error or is_explained):
+            for text in self.read_log().splitlines()[-TAIL_LINES:]:
                 self._line.print(f"  {text}")
         seconds = format_duration(time.monotonic() - self._begun)
         word = self._done if status == 0 and not is_partial else f"not {self._done}; stopped"
@@ -249,13 +257,17 @@ class _ErrorLines(io.TextIOBase):
 
     def __init__(self, line: LiveLine, log: Path) -> None:
         self._line, self._log = line, log
+        self.has_error = False
+        """True if Pulumi has reported an error on this stream."""
 
     def write(self, text: str) -> int:
         """Write text that ends with a newline."""
-        if not _KNOWN_WARNING.match(_plain(text)):
+        plain = _plain(text)
+        self.has_error |= plain.startswith("error: ")
+        if not _KNOWN_WARNING.match(plain) and not PASSPHRASE_ERROR.search(plain):
             self._line.print(text.rstrip("\n"))
         with self._log.open("a", encoding="utf-8") as file:
-            file.write(_plain(text))
+            file.write(plain)
         return len(text)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -17,10 +19,19 @@ from typing import Any
 import yaml
 
 from commands import stack_files
-from commands.environment import PROJECT, PROVIDER_FILES, StackBusy, program_folder, stack_environment
+from commands.environment import (
+    PROJECT,
+    PROVIDER_FILES,
+    PassphraseRejected,
+    StackBusy,
+    StateBroken,
+    passphrase_file,
+    program_folder,
+    stack_environment,
+)
 from commands.environment import PulumiFailed as PulumiFailed
-from commands.interrupts import Child, Interrupted, hold_signals, run_child
-from commands.pulumi_output import EVENTS_VARIABLE, VERBS, FoldedOutput, is_verbose, short_path
+from commands.interrupts import Child, Interrupted, describe_file_error, hold_signals, run_child
+from commands.pulumi_output import EVENTS_VARIABLE, PASSPHRASE_ERROR, VERBS, FoldedOutput, is_verbose, short_path
 from commands.stack_files import (
     RUN_VARIABLE,
     StateFiles,
@@ -49,6 +60,14 @@ JOBS_TARGET = f"**{JOB_TYPE}**"
 """Value of Pulumi's `--target` for all training jobs. `--target-dependents` adds their child resources."""
 UNKNOWN_STACK = "no stack named"
 """Words in Pulumi's error for a stack that the backend does not have."""
+STATE_ERROR = "failed to load checkpoint: "
+"""Words in Pulumi's error for a state that it cannot read."""
+FULL_DISK_BYTES = 1 << 16
+"""Free bytes below which a disk is full. Pulumi writes several files for each operation."""
+_FULL_DISK = re.compile(
+    r"((?P<path>/[^\s:]+): )?(?P<reason>no space left on device|disk quota exceeded)", re.IGNORECASE
+)
+"""Reason in Pulumi's output for a failed write, with the file if Pulumi names it."""
 
 WITHOUT_SNAPSHOTS = {"PULUMI_EXPERIMENTAL": "true", "PULUMI_SKIP_CHECKPOINTS": "true"}
 """Environment of previews. Otherwise CLI 3.274.1 serializes the whole state after each resource and discards the text.
@@ -81,16 +100,27 @@ def pulumi(*words: str, quiet: bool = False) -> str:
                     output.options, EVENTS_VARIABLE, stdout=output.file, errors_to=output.errors, on_poll=output.poll
                 )
                 is_partial = done.is_stopped and words[0] == "destroy" and not _is_destroyed(stack)
-                output.end(done.status, is_partial=is_partial)
+                full_disk = explain_full_disk(done.stderr + output.read_log()) if done.status > 0 else ""
+                output.end(done.status, is_partial=is_partial, is_explained=bool(full_disk))
             detail, diagnostics = f"; all of its output is in {short_path(output.log)}", output.diagnostics
         else:
             done = run(_colour_option() if not quiet else [], quiet=quiet)
             detail = f":\n{done.stderr.strip()}" if quiet else ""
+            full_disk = explain_full_disk(done.stderr) if done.status > 0 else ""
         if done.is_stopped:
             _raise_interrupted(words, stack, done)
     if owners := stack_files.owners_in(done.stderr):
         raise StackBusy(stack_files.explain_locks(stack, owners, run_mark(PROJECT, stack)))
     if done.status != 0:
+        if PASSPHRASE_ERROR.search(done.stderr):
+            raise PassphraseRejected(explain_passphrase(stack))
+        if (reason := done.stderr.partition(STATE_ERROR)[2].strip()) and (files := _state_files(stack)):
+            raise StateBroken(
+                f"stack {stack}: its state {files.path} cannot be read: {reason}; restore it from a copy, or remove "
+                "what exists: docs/troubleshooting.md says how"
+            )
+        if full_disk:
+            raise PulumiFailed(full_disk)
         error = PulumiFailed(f"`pulumi {' '.join(words)}` failed with {done.status}{detail}")
         error.diagnostics = diagnostics
         raise error
@@ -254,15 +284,45 @@ def ensure_stack(stack: str) -> None:
     """Create the stack if the backend does not have it. Its settings file stays unchanged."""
     if stack_exists(stack):
         return
-    try:
-        pulumi("stack", "init", stack, "--no-select", quiet=True)
-    except PulumiFailed as error:
-        if "incorrect passphrase" not in str(error):
-            raise
-        raise PulumiFailed(
-            f"Pulumi.{stack}.yaml: its `encryptionsalt` belongs to another checkout or passphrase; "
+    pulumi("stack", "init", stack, "--no-select", quiet=True)
+
+
+def explain_full_disk(text: str) -> str:
+    """Return a sentence about the full disk that made Pulumi fail with this output; empty for other failures.
+
+    A full disk may have no room for the output either.
+    """
+    found = _FULL_DISK.search(text)
+    if not found and shutil.disk_usage(PROJECT).free >= FULL_DISK_BYTES:
+        return ""
+    path = found["path"] if found and found["path"] else str(PROJECT)
+    number = errno.EDQUOT if found and "quota" in found["reason"].lower() else errno.ENOSPC
+    return describe_file_error(OSError(number, os.strerror(number), path))
+
+
+def explain_passphrase(stack: str) -> str:
+    """Return a sentence about a passphrase that Pulumi cannot use for the stack, with what to do."""
+    if salt := _unknown_salt(stack):
+        return (
+            f"Pulumi.{stack}.yaml: its `{salt}` belongs to another checkout or passphrase; "
             "set PULUMI_CONFIG_PASSPHRASE to the one of that stack, or remove that line and every `secure:` value"
-        ) from error
+        )
+    why = f"not the passphrase of stack {stack}, so no resource was changed"
+    lost = "docs/troubleshooting.md says how to remove the stack without it"
+    if "PULUMI_CONFIG_PASSPHRASE" in os.environ:
+        default = f", or unset it to use {file}" if (file := passphrase_file()).exists() else ""
+        return f"PULUMI_CONFIG_PASSPHRASE: {why}; set it to the one that created the stack{default}; {lost}"
+    file = Path(os.environ.get("PULUMI_CONFIG_PASSPHRASE_FILE") or passphrase_file())
+    problem = why if file.exists() else f"no such file; it has the passphrase of stack {stack}; no resource was changed"
+    return f"{file}: {problem}; restore it, or set PULUMI_CONFIG_PASSPHRASE to its former content; {lost}"
+
+
+def _unknown_salt(stack: str) -> str:
+    """Return the key of a salt in the stack's settings that its state does not have; empty for none."""
+    settings, files = PROJECT / f"Pulumi.{stack}.yaml", _state_files(stack)
+    lines = settings.read_bytes().splitlines() if settings.is_file() else []
+    salts = [line.removeprefix(SALT_KEY).strip() for line in lines if line.startswith(SALT_KEY)]
+    return SALT_KEY.decode().rstrip(":") if any(not (files and files.contains(each)) for each in salts) else ""
 
 
 def outputs(stack: str) -> dict[str, Any]:
@@ -273,6 +333,11 @@ def outputs(stack: str) -> dict[str, Any]:
             _repair(files)
     found: dict[str, Any] = json.loads(pulumi("stack", "output", "--json", "--stack", stack, quiet=True))
     return found
+
+
+def read_deployment(stack: str) -> dict[str, Any]:
+    """Return the deployment in the stack's state; empty if Pulumi has written none."""
+    return json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))["deployment"] or {}
 
 
 def save_kubeconfig(stack: str, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Layout of the state: github.com/pulumi/pulumi v3.245.0, pkg/backend/diy/store.go and state.go. Before each write Pulumi
 copies the state to `.bak`. After each command it copies the state to `.pulumi/backups/`. Pulumi writes a draft and
-renames it. A full disk, a lost network folder or a power failure can truncate a file; `kill -9` rarely does.
+renames it. A full disk, a lost network folder, a power failure or an editor can damage a file; `kill -9` rarely does.
 
 A lock of a file or object-store backend is a JSON file below `.pulumi/locks/organization/PROJECT/STACK/`
 (pkg/backend/diy/lock.go). Only its owner or `pulumi cancel` removes it. This checkout's own lock lets only one command
@@ -19,7 +19,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +52,24 @@ https://github.com/pulumi/pulumi/blob/v3.245.0/sdk/go/common/resource/sig/sig.go
 """
 FORMATS = (JSON_SUFFIX, ".json.gz", ".json.zst")
 """Formats of a state. PULUMI_DIY_BACKEND_GZIP and PULUMI_DIY_BACKEND_ZSTD compress it. Trainyard repairs only JSON."""
+DEPLOYMENT_TYPES = {
+    "manifest": dict,
+    "secrets_providers": dict,
+    "resources": list,
+    "pending_operations": list,
+    "metadata": dict,
+}
+"""Key of a deployment in a state -> type of its value.
+
+https://github.com/pulumi/pulumi/blob/v3.274.1/sdk/go/common/apitype/core.go
+"""
+RESOURCE_TYPES = {
+    **dict.fromkeys(("urn", "type", "id", "parent", "provider"), str),
+    **dict.fromkeys(("custom", "delete", "protect", "external", "retainOnDelete"), bool),
+    **dict.fromkeys(("inputs", "outputs", "propertyDependencies"), dict),
+    **dict.fromkeys(("dependencies", "initErrors", "aliases"), list),
+}
+"""Key of a resource in a state -> type of its value."""
 RUN_VARIABLE = "TRAINYARD_RUN"
 """Environment variable of every process of a `pulumi` run: `<checkout folder>:<stack>`."""
 ENGINE = "pulumi"
@@ -101,7 +119,7 @@ class StateFiles:
         A `destroy` that is interrupted during its last deletion keeps these. They exist only in Pulumi.
         """
         try:
-            latest = _content(self._state)["checkpoint"]["latest"] or {}
+            latest = _content(self.path)["checkpoint"]["latest"] or {}
             left = [each for each in latest.get("resources") or [] if each.get("custom")]
             return not latest.get("pending_operations") and all(
                 each["type"].startswith("pulumi:providers:") for each in left
@@ -111,42 +129,47 @@ class StateFiles:
 
     @property
     def is_broken(self) -> bool:
-        """True if the stack has a state that cannot be read."""
-        return self._state.exists() and not _is_whole(self._state)
+        """True if the stack has a state that Pulumi cannot read, or that is empty."""
+        return self.path.exists() and not _is_state(self.path)
 
     def repair(self) -> list[str]:
         """Repair the state. Return one sentence for each action.
 
-        Replace a broken state by `.bak`, else by the newest intact backup of an earlier command. The state before the
+        Replace a damaged state by `.bak`, else by the newest intact backup of an earlier command. The state before the
         last write lists the resources in creation as pending, so no resource is lost. Raises StateBroken if no intact
         copy exists.
         """
         done = []
-        for file in (self._state, self._backup):
+        for file in (self.path, self._backup):
             attributes = Path(f"{file}{ATTRIBUTES_SUFFIX}")
-            if attributes.exists() and not _is_whole(attributes):
+            if attributes.exists() and not _is_object(attributes):
                 attributes.unlink()
                 done.append(f"{attributes.name} was truncated and is removed")
-        state = self._state
+        state = self.path
         if not self.is_broken:
             return done
         copies = [self._backup, *self._older_backups()]
-        copy = next((each for each in copies if _is_whole(each)), None)
+        copy = next((each for each in copies if _is_state(each)), None)
         if copy is None:
             raise StateBroken(
-                f"stack {self.stack}: its state {state} is truncated and has no intact copy; its resources may still "
-                "exist, but Pulumi does not know them"
+                f"stack {self.stack}: its state {state} is damaged and has no intact copy; its resources may still "
+                "exist, but Pulumi does not know them; restore that file, or remove what exists: "
+                "docs/troubleshooting.md says how"
             )
         shutil.copyfile(state, f"{state}{BROKEN_SUFFIX}")
         _replace(state, copy.read_bytes())
         age = "before the last write" if copy == self._backup else f"at the end of an earlier command ({copy.name})"
         kept = f"{state.name}{BROKEN_SUFFIX}"
-        done.append(f"{state.name} was truncated; using the state {age}; the broken file is kept as {kept}")
+        done.append(f"{state.name} was damaged; using the state {age}; the broken file is kept as {kept}")
         return done
+
+    def contains(self, text: bytes) -> bool:
+        """Return True if the state contains the text."""
+        return self.path.exists() and text in self.path.read_bytes()
 
     def set_aside(self) -> Path:
         """Rename a broken state, so that the stack counts as new. Return the new name."""
-        return self._state.rename(f"{self._state}{BROKEN_SUFFIX}")
+        return self.path.rename(f"{self.path}{BROKEN_SUFFIX}")
 
     def pending_operations(self) -> list[str]:
         """Return the operations that Pulumi is running, or ran when it died; empty if unknown.
@@ -154,7 +177,7 @@ class StateFiles:
         An operation is text such as `creating the cluster's processes`.
         """
         try:
-            latest = _content(self._state)["checkpoint"]["latest"] or {}
+            latest = _content(self.path)["checkpoint"]["latest"] or {}
             pending = latest.get("pending_operations") or []
             names = [each["resource"]["urn"].rpartition("::")[2] for each in pending]
             return [f"{each['type']} {PLAIN_NAMES.get(name, name)}" for each, name in zip(pending, names, strict=True)]
@@ -167,7 +190,7 @@ class StateFiles:
         `commands.stack.outputs` starts Pulumi, which repairs the state and reads every format.
         """
         try:
-            resources = _content(self._state)["checkpoint"]["latest"]["resources"]
+            resources = _content(self.path)["checkpoint"]["latest"]["resources"]
             found = next(each for each in resources if each["type"] == STACK_TYPE).get("outputs") or {}
         except (OSError, ValueError, KeyError, TypeError, StopIteration):
             return {}
@@ -193,12 +216,13 @@ class StateFiles:
         return self.folder / ".pulumi" / "stacks" / self.project
 
     @property
-    def _state(self) -> Path:
+    def path(self) -> Path:
+        """The stack's state."""
         return self._stacks / f"{self.stack}{JSON_SUFFIX}"
 
     @property
     def _backup(self) -> Path:
-        return Path(f"{self._state}{BACKUP_SUFFIX}")
+        return Path(f"{self.path}{BACKUP_SUFFIX}")
 
     def _older_backups(self) -> list[Path]:
         """Return the states at the ends of earlier commands, newest first. Their names hold the time in nanoseconds."""
@@ -221,12 +245,39 @@ def _content(file: Path) -> dict[str, Any]:
     return found
 
 
-def _is_whole(file: Path) -> bool:
-    """Return True if the file can be read as JSON."""
+def _is_object(file: Path) -> bool:
+    """Return True if the file can be read as a JSON object."""
     try:
         return isinstance(_content(file), dict)
     except (OSError, ValueError):
         return False
+
+
+def _is_state(file: Path) -> bool:
+    """Return True if the file can be read as a state whose values have the types in Pulumi.
+
+    A new stack has only its name, without a deployment.
+    """
+    try:
+        content = _content(file)
+        checkpoint = content["checkpoint"]
+        latest: dict[str, Any] = checkpoint["latest"] if not checkpoint.get("stack") else checkpoint.get("latest") or {}
+        resources = latest.get("resources") or []
+        pending = [each["resource"] for each in latest.get("pending_operations") or []]
+        return (
+            type(content["version"]) is int
+            and _has_types(latest, DEPLOYMENT_TYPES)
+            and all(
+                each["urn"] and each["type"] and _has_types(each, RESOURCE_TYPES) for each in [*resources, *pending]
+            )
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _has_types(found: Mapping[str, Any], types: Mapping[str, type]) -> bool:
+    """Return True if each value that is there has its type. Go reads null as the empty value of every type."""
+    return all(found.get(key) is None or isinstance(found[key], each) for key, each in types.items())
 
 
 def run_mark(checkout: Path, stack: str) -> str:

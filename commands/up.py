@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -23,6 +22,7 @@ from commands.stack import (
     ensure_stack,
     outputs,
     pulumi,
+    read_deployment,
     recover,
     save_kubeconfig,
 )
@@ -146,7 +146,7 @@ def naming_requirements(config: stack_config.StackConfig, again: str) -> Iterato
 
 def rejected_changes(stack: str, config: stack_config.StackConfig) -> list[str]:
     """Return one line for each reason why the cluster of the stack would reject the settings."""
-    exported = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))["deployment"]
+    exported = read_deployment(stack)
     found = [str(each) for each in config.cloud.problems_in_state(exported)]
     if config.cloud.is_shared:
         # Slow to import.
@@ -165,7 +165,7 @@ def remove_lost_cluster(stack: str) -> bool:
     cluster = stack_cluster(str(PROJECT), stack)
     if lifecycle.identity(cluster) is not None:
         return False
-    resources = json.loads(pulumi("stack", "export", "--stack", stack, quiet=True))["deployment"].get("resources") or []
+    resources = read_deployment(stack).get("resources") or []
     known = [each.get("outputs") or {} for each in resources if each["urn"].endswith(CLUSTER_RESOURCE)]
     if not any(each.get("owner") == cluster.owner for each in known):
         return False

@@ -9,6 +9,8 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 """Folder of the program and its tools."""
 PROJECT_VARIABLE = "TRAINYARD_PROJECT"
 """Environment variable with the project's folder. Without it, the checkout is the project."""
+STATE_NAME = ".trainyard"
+"""Name of a project's folder for its state."""
 
 
 def project_folder() -> Path:

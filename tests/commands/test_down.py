@@ -16,6 +16,9 @@ from infra.local.settings import stack_cluster
 
 STACK_URN = "urn:pulumi:mine::trainyard::pulumi:pulumi:Stack::trainyard-mine"
 JOB_URN = "urn:pulumi:mine::trainyard::trainyard:workloads:TrainingJob::digits"
+BUCKET_URN = "urn:pulumi:mine::trainyard::gcp:storage/bucket:Bucket::bucket"
+KEPT = "kept"
+"""File in the test's folder that makes the stack keep its bucket."""
 CLUSTER_URN = "urn:pulumi:mine::trainyard::trainyard:local:LocalCluster$pulumi-python:dynamic:Resource::local-processes"
 
 
@@ -29,16 +32,17 @@ def write_settings(folder: Path, platform: dict[str, Any]) -> None:
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Return the list of Pulumi commands that `down` runs on stack `mine`. Its settings are in the test's folder."""
     called: list[tuple[str, ...]] = []
-    exported = json.dumps({"deployment": {"resources": [{"urn": urn} for urn in (STACK_URN, JOB_URN)]}})
+    resources: list[dict[str, Any]] = [{"urn": urn} for urn in (STACK_URN, JOB_URN)]
 
-    def pulumi(*words: str, **_named: Any) -> str:
-        called.append(words)
-        return exported
+    def read_deployment(_stack: str) -> dict[str, Any]:
+        keeps = (tmp_path / KEPT).exists()
+        return {"resources": [*resources, {"urn": BUCKET_URN, "retainOnDelete": keeps}]}
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv(BACKEND_VARIABLE, f"file://{tmp_path}")
     monkeypatch.setattr(down, "PROJECT", tmp_path)
-    monkeypatch.setattr(down, "pulumi", pulumi)
+    monkeypatch.setattr(down, "pulumi", lambda *words, **_named: called.append(words))
+    monkeypatch.setattr(down, "read_deployment", read_deployment)
     monkeypatch.setattr(down, "stack_exists", lambda _stack: True)
     monkeypatch.setattr(down, "outputs", lambda _stack: {"jobs": ["digits"], "bucket_url": "gs://checkpoints"})
     for name in ("recover", "adopt_pending", "remove_provider_files"):
@@ -46,17 +50,31 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str,
     return called
 
 
+GKE = {"kind": "gke", "project": "some-project"}
+
+
 @pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("platform", [GKE, {**GKE, "bucket": {"keep": "maybe"}}, None])
 def test_down_ends_jobs_first_and_prints_kept_bucket(
-    keep: bool, commands: list[tuple[str, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    keep: bool,
+    platform: dict[str, Any] | None,
+    commands: list[tuple[str, ...]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    write_settings(tmp_path, {"kind": "gke", "project": "some-project", "bucket": {"keep": keep}})
+    if platform:
+        write_settings(tmp_path, platform)
+    if keep:
+        (tmp_path / KEPT).touch()
     assert down.destroy("mine")
     jobs, rest = [words for words in commands if words[0] == "destroy"]
     assert JOBS_TARGET in jobs
     assert "--target" not in rest
+    assert ("--config-file" in rest) == (platform != GKE)
     output = capsys.readouterr().out
-    assert output == ("kept because of `bucket.keep`, and continues to cost: gs://checkpoints\n" if keep else "")
+    is_invalid = platform is not None and platform != GKE
+    assert ("Pulumi.mine.yaml: cannot be used" in output) == is_invalid
+    assert ("kept because of `bucket.keep`, and continues to cost: gs://checkpoints\n" in output) == keep
 
 
 @pytest.mark.parametrize(
@@ -77,7 +95,7 @@ def break_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the state of the stack unreadable."""
 
     def recover(_stack: str) -> None:
-        raise StateBroken("mine.json is truncated and has no intact copy")
+        raise StateBroken("mine.json is damaged and has no intact copy")
 
     monkeypatch.setattr(down, "recover", recover)
 
@@ -101,10 +119,11 @@ def test_down_with_broken_state_resets_it_on_this_machine(
     assert "nothing is left" in output
 
 
-def test_down_with_broken_state_of_cloud_fails(
-    commands: list[tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("platform", [GKE, {**GKE, "nodes": -1}])
+def test_down_with_broken_state_of_cloud_or_invalid_settings_fails(
+    platform: dict[str, Any], commands: list[tuple[str, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_settings(tmp_path, {"kind": "gke", "project": "some-project"})
+    write_settings(tmp_path, platform)
     break_state(monkeypatch)
     with pytest.raises(StateBroken):
         down.take_down("mine")

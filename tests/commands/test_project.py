@@ -60,6 +60,18 @@ def test_folder_without_a_stack_is_an_error_with_both_remedies(project: Path) ->
         options.use_stack(None, None)
 
 
+def test_project_is_the_nearest_folder_with_the_state_of_a_stack_without_settings(project: Path) -> None:
+    (project / "Pulumi.dev.yaml").unlink()
+    states = project / ".trainyard" / "pulumi" / ".pulumi" / "stacks" / "trainyard"
+    states.mkdir(parents=True)
+    for name in ("mine.json", "mine.json.bak", "mine.json.attrs"):
+        (states / name).touch()
+    options.use_stack(None, None)
+    assert (os.environ["STACK"], project_folder()) == ("mine", project)
+    options.use_stack(None, "other")
+    assert (os.environ["STACK"], project_folder()) == ("other", project)
+
+
 def test_stack_of_several_is_local_unless_named(project: Path) -> None:
     (project / "Pulumi.other.yaml").touch()
     options.use_stack(project, None)

@@ -155,14 +155,14 @@ def test_outputs_broken_state_uses_its_backup(project: Path, capsys: pytest.Capt
     state = state_of(project, "one")
     state.write_text("", encoding="utf-8")
     assert stack.outputs("one") == {}
-    assert "stack one: one.json was truncated; using the state before the last write" in capsys.readouterr().out
+    assert "stack one: one.json was damaged; using the state before the last write" in capsys.readouterr().out
 
 
 def test_recover_broken_state_without_copy_raises(project: Path) -> None:
     stack.ensure_stack("one")
     state_of(project, "one").write_text("", encoding="utf-8")
     Path(f"{state_of(project, 'one')}.bak").unlink()
-    with pytest.raises(StateBroken, match=r"one\.json is truncated and has no intact copy"):
+    with pytest.raises(StateBroken, match=r"one\.json is damaged and has no intact copy"):
         stack.recover("one")
 
 
@@ -194,3 +194,23 @@ def test_config_set_of_an_unknown_key_stores_it_and_names_the_problem(
     assert "jobs[0].hots" in problems
     assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].hots"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("write /a/b.json: no space left on device", "/a/b.json: No space left on device; free some disk space"),
+        ("write /a/b.json: disk quota exceeded", "/a/b.json: Disk quota exceeded; free some of your disk quota"),
+        ("An IO error occurred: no space left on device", f"{stack.PROJECT}: No space left on device; free some"),
+        ("another error", ""),
+    ],
+)
+def test_explain_full_disk_names_the_path_and_the_remedy(text: str, expected: str) -> None:
+    found = stack.explain_full_disk(text)
+    assert found.startswith(expected)
+    assert bool(found) == bool(expected)
+
+
+def test_explain_full_disk_without_output_measures_the_free_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stack, "FULL_DISK_BYTES", 1 << 62)
+    assert stack.explain_full_disk("").startswith(f"{stack.PROJECT}: No space left on device; free some disk space")

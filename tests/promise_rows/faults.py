@@ -78,8 +78,17 @@ ROWS = {
             "tests/commands/test_interrupted_pulumi.py::test_up_during_another_up_fails_and_names_its_pid",
         ),
         (
-            "`its state ... is truncated and has no intact copy` | `.trainyard/pulumi/.pulumi/stacks/` | Pulumi no "
-            "longer knows the stack's resources.",
+            "`not the passphrase of stack ...`, `.trainyard/passphrase: no such file` | the file or variable in that "
+            "line",
+            "tests/commands/test_broken_stack.py::"
+            "test_down_with_edited_or_deleted_passphrase_names_the_file_and_keeps_it",
+            "tests/commands/test_broken_stack.py::"
+            "test_down_with_another_passphrase_names_the_variable_and_then_removes_the_stack",
+        ),
+        (
+            "`its state ... is damaged and has no intact copy`, `its state ... cannot be read` | "
+            "`.trainyard/pulumi/.pulumi/stacks/` | Pulumi no longer knows the stack's resources.",
+            "tests/commands/test_broken_stack.py::test_commands_with_damaged_state_without_copy_name_the_file",
             "tests/commands/test_stack.py::test_recover_broken_state_without_copy_raises",
             "tests/commands/test_state_files.py::test_repair_broken_state_uses_backup",
         ),
