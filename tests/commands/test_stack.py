@@ -194,3 +194,13 @@ def test_config_set_of_an_unknown_key_stores_it_and_names_the_problem(
     assert "jobs[0].hots" in problems
     assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].hots"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_pulumi_failed_json_preview_shows_the_error_of_the_program(project: Path) -> None:
+    (project / "__main__.py").write_text("raise ValueError('this machine has no login')\n", encoding="utf-8")
+    stack.ensure_stack("mine")
+    with pytest.raises(stack.PulumiFailed) as raised:
+        stack.pulumi("preview", "--json", "--stack", "mine", quiet=True)
+    heading, *reasons = str(raised.value).splitlines()
+    assert heading == "`pulumi preview --json --stack mine` failed with 1:"
+    assert "this machine has no login" in "\n".join(reasons)
