@@ -22,7 +22,6 @@ from commands.monitor.cluster import (
     Cluster,
     Forbidden,
     LocalCluster,
-    NoKubeconfig,
     StackNotFound,
     StackOutputs,
     Unreachable,
@@ -479,11 +478,8 @@ def follow(
         if results is not None:
             results.update(follower.results)
         return status
-    except NoKubeconfig as error:
-        screen.note(str(error), "red")
-        return 1
     except Unreachable as error:
-        screen.note(f"{error}; {up or make_command('up')} starts the stack", "red")
+        screen.note(error.report(up), "red")
         return 1
     except KeyboardInterrupt:
         screen.note(f"stopped following; {still_running_notice(names)}")

@@ -320,14 +320,13 @@ def read_snapshot() -> Snapshot | str:
     except StackNotFound as error:
         return str(error)
     except ClusterRemoved as error:
-        return str(error)
+        return error.report()
     except NoKubeconfig:
         raise
     except Forbidden as error:
         raise CommandError(f"{error}; get permission to read jobs, pods, logs and events of that namespace") from error
     except Unreachable as error:
-        up, down = make_command("up"), make_command("down")
-        return f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack"
+        return error.report()
 
 
 if __name__ == "__main__":
