@@ -34,6 +34,7 @@ from commands.monitor.pod_state import (
     PodState,
     count_restarts,
     disk_pressure_advice,
+    image_pull_advice,
     latest_by_place,
     lost_node_advice,
     lost_pods,
@@ -87,7 +88,7 @@ class Snapshot:
     unseen: str
     """Reason why the nodes are unknown; empty if they are known."""
     advice: str
-    """Remedy for lost nodes and full disks; empty if there are none."""
+    """Remedy for lost nodes, full disks and missing images; empty if there are none."""
     jobs: Sequence[JobState]
     """Jobs of the stack."""
     rows: Sequence[Row]
@@ -110,6 +111,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
         found_nodes, unseen = [], f": you have no permission to list them: {error}"
     folder = str(cache_folder()) if LocalCluster.of_kubeconfig(cluster.kubeconfig_path) else ""
     jobs, pods = cluster.jobs(names), cluster.pods(names)
+    images = image_pull_advice(pods) if folder else ""
     rows: list[Row] = []
     for job in jobs.values():
         own = [pod for pod in pods if pod.owner == job.uid]
@@ -123,7 +125,9 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
     return Snapshot(
         nodes=[node_line(node) for node in found_nodes],
         unseen=unseen,
-        advice="; ".join(filter(None, (lost_node_advice(found_nodes), disk_pressure_advice(found_nodes, folder)))),
+        advice="; ".join(
+            filter(None, (lost_node_advice(found_nodes), disk_pressure_advice(found_nodes, folder), images))
+        ),
         jobs=list(jobs.values()),
         rows=rows,
     )

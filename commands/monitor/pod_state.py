@@ -397,6 +397,20 @@ def disk_pressure_advice(nodes: Sequence[Object], folder: str = "") -> str:
     return f"DiskPressure on {', '.join(full)}: Kubernetes evicts pods and starts none there; free space on {disk}"
 
 
+def image_pull_advice(pods: Iterable[PodState]) -> str:
+    """Return advice about jobs of platform `local` whose images cannot be pulled, in one line; empty if there are none.
+
+    The cluster on this machine has no connection to a registry.
+    """
+    jobs = sorted({pod.job for pod in pods if pod.reason in ("ErrImagePull", "ImagePullBackOff")})
+    if not jobs:
+        return ""
+    return (
+        f"the image of {', '.join(jobs)} is missing: platform `local` cannot pull images from a registry; remove "
+        f"`image` or set it to one that Trainyard builds (docs/config.md), and run {make_command('up')}"
+    )
+
+
 def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, str]:
     """Return the reasons, by uid, why pods may not run: their node does not answer or no longer exists."""
     since = {node["metadata"]["name"]: silent_since(node) for node in nodes}
