@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 
 from infra.local import leftovers
@@ -95,6 +96,15 @@ def saved_settings(folder: Path) -> ClusterSettings | None:
         return None
 
 
+def changed_keys(settings: ClusterSettings) -> str:
+    """Return the settings that differ from those of the running cluster; empty if it does not run."""
+    before = saved_settings(settings.folder)
+    if before is None or not leftovers.processes(settings.folder):
+        return ""
+    names = [each.name for each in fields(settings) if getattr(before, each.name) != getattr(settings, each.name)]
+    return ", ".join(f"platform.{name}" for name in names)
+
+
 def abandoned_clusters() -> list[ClusterSettings]:
     """Return the clusters of this machine whose checkout no longer exists."""
     folders = sorted(clusters_folder().glob("*/")) if clusters_folder().exists() else []
@@ -121,6 +131,8 @@ def start(
             progress("the cluster already runs")
             write_kubeconfigs(settings)
         else:
+            if keys := changed_keys(settings):
+                progress(f"{keys} changed: restarting the cluster with its data; running jobs restart in it")
             leftovers.end_processes(settings.folder)
             end_cgroups(settings.cgroup)
             check()

@@ -353,3 +353,13 @@ def test_start_without_engine_launches_nothing(cluster: ClusterSettings, monkeyp
     with pytest.raises(RuntimeError, match="ended"):
         lifecycle.start(cluster, lambda _text: None, check=ended)
     assert launched == []
+
+
+def test_changed_keys_names_the_settings_that_restart_a_running_cluster(
+    cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = replace(cluster, port=20000, nodes=3)
+    assert lifecycle.changed_keys(changed) == "", "the cluster does not run"
+    monkeypatch.setattr(leftovers, "processes", lambda _folder: [1])
+    assert lifecycle.changed_keys(changed) == "platform.nodes, platform.port"
+    assert lifecycle.changed_keys(cluster) == ""
