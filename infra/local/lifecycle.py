@@ -334,13 +334,16 @@ def check_machine(settings: ClusterSettings, set_up_bytes: int = 0) -> list[str]
             f"platform.kind = local: user {os.geteuid()} cannot create namespaces and cgroups; run as root "
             f"(`sudo {make_command('up').strip('`')}`), or use platform.kind kubeconfig with an existing cluster"
         )
-    return [*problems, *_disk_problems(max(RUN_BYTES, set_up_bytes)), *_port_problems(settings)]
+    return [*problems, *disk_problems(max(RUN_BYTES, set_up_bytes)), *_port_problems(settings)]
 
 
-def _disk_problems(needed: int) -> list[str]:
+def disk_problems(needed: int) -> list[str]:
+    """Return the reason why the cache folder cannot store `needed` bytes more, in a list; empty if it can."""
     folder = cache_folder()
     while not folder.exists():
         folder = folder.parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return [f"disk: {folder} is read-only; make it writable, or set XDG_CACHE_HOME to a folder that is"]
     free = shutil.disk_usage(folder).free
     if free >= needed:
         return []
