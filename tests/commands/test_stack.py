@@ -194,6 +194,8 @@ def test_config_set_of_an_unknown_key_stores_it_and_names_the_problem(
     assert "jobs[0].hots" in problems
     assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].hots"]) == 0
     assert capsys.readouterr().err == ""
+    assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hosts", "-3"]) == 0
+    assert "hosts: -3" in settings.read_text(encoding="utf-8")
 
 
 def test_pulumi_failed_json_preview_shows_the_error_of_the_program(project: Path) -> None:
@@ -204,3 +206,10 @@ def test_pulumi_failed_json_preview_shows_the_error_of_the_program(project: Path
     heading, *reasons = str(raised.value).splitlines()
     assert heading == "`pulumi preview --json --stack mine` failed with 1:"
     assert "this machine has no login" in "\n".join(reasons)
+
+
+@pytest.mark.parametrize("words", [["set"], ["get"], ["rm"], ["set", "--path"]])
+def test_config_without_a_key_is_a_usage_error_with_an_example(words: list[str]) -> None:
+    with pytest.raises(stack_settings.MissingKey, match=rf"`trainyard config {words[0]} --path ") as raised:
+        stack_settings.pulumi_config(words)
+    assert raised.value.status == 2
