@@ -25,6 +25,7 @@ from commands.monitor.cluster import (
     LocalCluster,
     NoKubeconfig,
     StackNotFound,
+    UnknownStack,
     Unreachable,
     stack_outputs,
 )
@@ -303,7 +304,10 @@ def with_status(command: Callable[[], int], *, as_json: bool, removes_stack: boo
     finally:
         os.dup2(original, STDOUT)
         os.close(original)
-    state = document(read_snapshot())
+    try:
+        state = document(read_snapshot())
+    except UnknownStack as error:
+        state = document(str(error))  # The command has printed it.
     if removes_stack and status == 0:
         state.pop("problem", None)
     print(json.dumps(state, indent=2))

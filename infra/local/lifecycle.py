@@ -255,14 +255,18 @@ def listen(port: int) -> socket.socket:
     return listener
 
 
+def _down_command(other: ClusterSettings) -> str:
+    """Return the command that removes a cluster, in its folder. Only a checkout has a Makefile."""
+    has_makefile = (Path(other.owner) / "Makefile").exists()
+    return f"`make down STACK={other.stack}`" if has_makefile else f"`trainyard down --stack {other.stack}`"
+
+
 def _port_owner(port: int) -> str:
     """Return a clause about the port's owner: another cluster's stack, or else a command that finds the owner."""
     for folder in sorted({cluster_folder for _, cluster_folder in leftovers.marked_processes()}):
         other = saved_settings(Path(folder))
         if other and other.open_port == port:
-            return (
-                f"the cluster of stack {other.stack} in {other.owner} uses it (`make down STACK={other.stack}` there)"
-            )
+            return f"the cluster of stack {other.stack} in {other.owner} uses it ({_down_command(other)} there)"
     return f"`ss -ltnp 'sport = :{port}'` shows its owner"
 
 

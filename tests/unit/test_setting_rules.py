@@ -201,3 +201,8 @@ def test_missing_kubeconfig_is_an_error_about_the_file(tmp_path: Path, monkeypat
     (line,) = error_lines(cluster())
     assert line.startswith("trainyard:platform.context = ")
     assert f": is not a context, because {missing} does not exist; " in line
+
+
+def test_number_above_the_maximum_names_only_the_range() -> None:
+    (line,) = error_lines(job(hosts=123456789))
+    assert line.endswith("jobs[0].hosts = 123456789: must be an integer from 1 to 10000")
