@@ -19,7 +19,7 @@ from typing import Any
 
 from commands.environment import PROJECT
 from commands.interrupts import CommandError, set_closing
-from commands.monitor.cluster import StackOutputs, job_named, outputs_with
+from commands.monitor.cluster import StackOutputs, Unreachable, job_named, outputs_with
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import load_file
 
@@ -181,7 +181,8 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found = outputs_with(stack, *OUTPUTS)
     set_closing("the folder may have incomplete copies")
-    name = job_named(StackOutputs.of(stack, found), job, "fetch")
+    read = StackOutputs.of(stack, found)
+    name = job_named(read, job, "fetch")
     bucket = Bucket.of(found, is_cluster_local=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
     folder = to or Path(name)
     try:
@@ -189,8 +190,12 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     except OSError as error:
         raise BucketError(f"{folder} cannot be written ({error.strerror}); name another folder with `--to`") from error
     if not copied:
-        logs = make_command("logs", JOB=name)
-        raise BucketError(f"job {name} has written nothing to {bucket.location('')} yet; {logs} shows its progress")
+        problem = f"job {name} has written nothing to {bucket.location('')} yet"
+        try:
+            read.cluster().jobs([name])
+        except Unreachable as error:
+            raise BucketError(f"{problem}, and {error.report()}") from error
+        raise BucketError(f"{problem}; {make_command('logs', JOB=name)} shows its progress")
     paths = [str(path.resolve()) for path in copied]
     print(json.dumps({"job": name, "copied": paths}, indent=2) if as_json else "\n".join(paths))
     return 0

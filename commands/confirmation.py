@@ -47,6 +47,7 @@ def confirm(question: str, *, is_confirmed: bool = False) -> None:
         answer = input(f"{question}? [y/N] ")
     except EOFError:
         answer = ""
+        print(flush=True)  # Ctrl-D leaves the cursor behind the question.
     if answer.strip().lower() not in ("y", "yes"):
         raise NotConfirmed("nothing was changed")
 

@@ -89,12 +89,14 @@ def _machine(missing: list[Step]) -> Iterator[Finding]:
     capacity = this_machine()
     needed = max(needed_bytes(missing), lifecycle.RUN_BYTES)
     free = shutil.disk_usage(_existing(cache_folder())).free
+    disk_problems = lifecycle.disk_problems(needed)
     size = f"{capacity.millicores // 1000} CPUs, {capacity.memory / GIB:.0f} GiB of memory"
     yield Finding(name="machine", state="ok", found=f"{platform.system()} on {platform.machine()}, {size}")
     yield Finding(
         name="disk",
-        state="ok",
+        state="optional" if disk_problems else "ok",
         found=f"{free / 1e9:.1f} GB free in {cache_folder()}, {math.ceil(needed / 1e9)} GB needed",
+        remedy="; ".join(disk_problems),
     )
     problems = lifecycle.check_machine(stack_cluster(str(CHECKOUT), "doctor"), needed)
     if problems:

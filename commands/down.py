@@ -31,7 +31,7 @@ from commands.stack_files import only_command
 from commands.stack_settings import check
 from infra.local import lifecycle
 from infra.local.settings import ClusterSettings, clusters_folder, stack_cluster
-from infra.make_command import command_title, make_command
+from infra.make_command import command_title, make_command, option_text
 from stack.config import load_file, missing_file
 
 CLUSTER_RESOURCE = "::local-processes"
@@ -185,7 +185,10 @@ def stop_abandoned(name: str) -> int:
     """Stop the cluster with this name if its checkout no longer exists. Return the exit status."""
     found = {each.folder.name: each for each in lifecycle.abandoned_clusters()}
     if name not in found:
-        print(f"{command_title('down')}: ORPHAN={name}: {why_not_abandoned(name, list(found))}", file=sys.stderr)
+        print(
+            f"{command_title('down')}: {option_text('ORPHAN', name)}: {why_not_abandoned(name, list(found))}",
+            file=sys.stderr,
+        )
         return 1
     cluster = found[name]
     set_closing(f"{make_command('down', STACK='', ORPHAN=name)} continues from there")

@@ -22,7 +22,6 @@ from commands.monitor.cluster import (
     Cluster,
     Forbidden,
     LocalCluster,
-    NoKubeconfig,
     StackNotFound,
     StackOutputs,
     Unreachable,
@@ -36,6 +35,7 @@ from commands.monitor.pod_state import (
     STOP_CODES,
     STUCK_REASONS,
     PodState,
+    image_pull_advice,
     latest_by_place,
     lost_node_advice,
     seconds_between,
@@ -176,6 +176,11 @@ class Follower:
             if text := "; ".join(filter(None, words)):
                 found[name] = text
         return found
+
+    @property
+    def stopped_jobs(self) -> list[str]:
+        """Names of the jobs that are stopped."""
+        return [name for name, job in self._jobs.items() if job.state == "suspended"]
 
     def _loop(self) -> None:
         next_poll, ended = 0.0, None
@@ -402,6 +407,8 @@ class Follower:
         is_known = pod.reason == "ImagePullBackOff" and "ErrImagePull" in self._tracked[pod.uid].reported
         if is_shown and not is_known:
             self._report(pod.uid, text)
+        if self._local and (advice := image_pull_advice([pod])):
+            self._report(f"image of {pod.job}", advice)
         self._give_up_if_stuck(pod.uid, pod.reason, now, text)
 
     def _warning(self, uid: str, now: float) -> str:
@@ -473,25 +480,30 @@ def follow(
     if not names:
         screen.note("the stack has no jobs: nothing to follow")
         return 0
+    follower: Follower | None = None
     try:
         follower = Follower(found.cluster(), names, screen, up, epochs=epochs)
         status = follower.run()
         if results is not None:
             results.update(follower.results)
         return status
-    except NoKubeconfig as error:
-        screen.note(str(error), "red")
-        return 1
     except Unreachable as error:
-        screen.note(f"{error}; {up or make_command('up')} starts the stack", "red")
+        screen.note(error.report(up), "red")
         return 1
     except KeyboardInterrupt:
-        screen.note(f"stopped following; {still_running_notice(names)}")
+        stopped = follower.stopped_jobs if follower else []
+        screen.note(f"stopped following; {still_running_notice(names, stopped)}")
         return INTERRUPTED_STATUS
 
 
-def still_running_notice(jobs: Sequence[str]) -> str:
-    """Return the notice that the jobs continue after the command that followed them."""
+def still_running_notice(names: Sequence[str], stopped: Sequence[str] = ()) -> str:
+    """Return the notice that the jobs, except the stopped ones, continue after the command that followed them."""
+    jobs = [name for name in names if name not in stopped]
+    if not jobs:
+        resume = " and ".join(make_command("resume", JOB=name) for name in names)
+        if len(names) == 1:
+            return f"job {names[0]} stays stopped; {resume} continues it"
+        return f"jobs {', '.join(names)} stay stopped; {resume} continue them"
     which = f"job {jobs[0]} continues" if len(jobs) == 1 else f"jobs {', '.join(jobs)} continue"
     it = "it" if len(jobs) == 1 else "them"
     return f"{which}; {make_command('logs')} follows {it} again, {make_command('down')} ends {it} and removes the stack"
@@ -505,6 +517,7 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
     pods = sorted(cluster.pods(names), key=lambda pod: (pod.job, pod.created, pod.place))
     jobs = cluster.jobs(names)
     ranks = max(len({(pod.job, rank) for pod in pods for rank in pod.ranks}), sum(job.hosts for job in jobs.values()))
+    started = {pod.job for pod in pods if pod.has_log}
     for pod in pods:
         try:
             lines = cluster.log(pod)
@@ -513,9 +526,13 @@ def print_logs(cluster: Cluster, names: Sequence[str], screen: Screen) -> None:
             screen.note(f"{pod.job}/{pod.label}: its log cannot be read: {error}")
             continue
         for text in lines:
+            started.add(pod.job)
             screen.line(pod, text, ranks)
     for name in sorted({*names} - {pod.job for pod in pods}):
         print(f"no pods, so no logs: {why_no_pods(jobs[name])}", file=sys.stderr)
+    for name in sorted({pod.job for pod in pods} - started):
+        own = latest_by_place(pod for pod in pods if pod.job == name)
+        print(f"no container has started, so no logs: {describe_many(name, own)}", file=sys.stderr)
     for job in jobs.values():
         for deleted in deleted_ranks(job, pods):
             screen.note(f"{job.name}/{deleted}: {_DELETED}")

@@ -99,6 +99,10 @@ class CommandError(RuntimeError):
     status: int = ExitStatus.FAILURE
     """Exit status of the command."""
 
+    def report(self) -> str:
+        """Return the message that ends the command."""
+        return str(self)
+
 
 class Interrupted(KeyboardInterrupt):
     """A signal stopped the command. The message says in which state the stack is and which command continues."""
@@ -149,7 +153,7 @@ def run_command(name: str, command: Callable[[], int]) -> int:
     try:
         status = command()
     except CommandError as error:
-        print_notice(f"{name}: {error}")
+        print_notice(f"{name}: {error.report()}")
         status = error.status
     except BrokenPipeError:
         _discard_output()

@@ -35,8 +35,8 @@ STOP_SECONDS = 900.0
 """Seconds that the hosts of a stopped job may take to end. A job's `grace_seconds` ends them earlier."""
 DELETE_SECONDS = 900.0
 """Seconds that a deleted job may take to disappear. Its pods have `grace_seconds` to end."""
-_SIGNAL = re.compile(r"\bProcess \d+ got signal: 15\b")
-"""torchrun's line about the SIGTERM of a stop, which reads like an error."""
+_EXPECTED = re.compile(r"\bProcess \d+ got signal: 15\b|\bpreempted at step \d")
+"""Lines of torchrun and of the trainer about the SIGTERM of a stop, which read like errors."""
 _LOST_CONNECTION = re.compile(rb"^E\d{4} .*websocket: close|^error: error reading from error stream", re.MULTILINE)
 """kubectl's lines about a connection that ended before the program in the pod did.
 
@@ -137,7 +137,7 @@ def _show_end(pod: PodState, text: str, screen: Screen) -> Event | None:
     if event and event.name == "checkpoint":
         screen.line(pod, text, 1)
         return event
-    if not _SIGNAL.search(text) and (looks_like_an_error(text) or "preempted" in text):
+    if not _EXPECTED.search(text) and looks_like_an_error(text):
         screen.line(pod, text, 1)
     return None
 

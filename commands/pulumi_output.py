@@ -271,6 +271,25 @@ class _ErrorLines(io.TextIOBase):
         return len(text)
 
 
+def reported_errors(output: str) -> str:
+    """Return the errors in the output of a failed Pulumi command, one on each line.
+
+    With `--json` Pulumi reports them as diagnostics in its document. Otherwise return the last lines of the output.
+    """
+    _, brace, rest = output.partition("{")
+    try:
+        diagnostics = json.loads(f"{brace}{rest}").get("diagnostics") or ()
+    except (ValueError, AttributeError):
+        return _plain("\n".join(output.strip().splitlines()[-TAIL_LINES:]))
+    lines: list[str] = []
+    for each in diagnostics:
+        text, urn = _plain(each.get("message") or "").strip().removeprefix("error: "), each.get("urn") or ""
+        is_repetition = text in SUMMARIES or (text == PROGRAM_FAILED and bool(lines))
+        if each.get("severity") == "error" and text and not is_repetition:
+            lines.append(f"  {_label(urn)}: {text}" if urn and not _is_stack(urn) else f"  {text}")
+    return "\n".join(dict.fromkeys(lines))
+
+
 def short_path(path: Path) -> str:
     """Return a path relative to the working directory, or unchanged if it is not below that."""
     here = Path.cwd()

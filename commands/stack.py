@@ -31,7 +31,15 @@ from commands.environment import (
 )
 from commands.environment import PulumiFailed as PulumiFailed
 from commands.interrupts import Child, Interrupted, describe_file_error, hold_signals, run_child
-from commands.pulumi_output import EVENTS_VARIABLE, PASSPHRASE_ERROR, VERBS, FoldedOutput, is_verbose, short_path
+from commands.pulumi_output import (
+    EVENTS_VARIABLE,
+    PASSPHRASE_ERROR,
+    VERBS,
+    FoldedOutput,
+    is_verbose,
+    reported_errors,
+    short_path,
+)
 from commands.stack_files import (
     RUN_VARIABLE,
     StateFiles,
@@ -105,7 +113,8 @@ def pulumi(*words: str, quiet: bool = False) -> str:
             detail, diagnostics = f"; all of its output is in {short_path(output.log)}", output.diagnostics
         else:
             done = run(_colour_option() if not quiet else [], quiet=quiet)
-            detail = f":\n{done.stderr.strip()}" if quiet else ""
+            reason = done.stderr.strip() or reported_errors(done.stdout)
+            detail = f":\n{reason}" if quiet and reason else ""
             full_disk = explain_full_disk(done.stderr) if done.status > 0 else ""
         if done.is_stopped:
             _raise_interrupted(words, stack, done)

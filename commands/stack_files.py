@@ -473,10 +473,23 @@ def _acquire(lock: TextIO, stack: str) -> None:
         time.sleep(0.05)
 
 
-def _holder(path: Path) -> str:
+def lock_holder(stack: str) -> str:
+    """Return which command holds this checkout's lock of a stack, since when; empty if none does."""
+    path = STATE / "locks" / stack
+    try:
+        with path.open(encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _holder(path, f"stack {stack}") or f"another command is working on stack {stack}"
+    except OSError:
+        return ""  # No command has used the stack.
+    return ""
+
+
+def _holder(path: Path, subject: str = "it") -> str:
     """Return a description of the lock's holder; empty until the holder has written it."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return f"{found['command']} (pid {found['pid']}) has been working on it since {found['since']}"
+        return f"{found['command']} (pid {found['pid']}) has been working on {subject} since {found['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""

@@ -69,6 +69,16 @@ class InitError(CommandError):
     status = ExitStatus.USAGE
 
 
+class MissingKey(CommandError):
+    """The command names no key of the settings."""
+
+    status = ExitStatus.USAGE
+
+
+NEGATIVE_NUMBER = re.compile(r"-[\d.]")
+"""Beginning of a negative number."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answers:
     """Answers about the first stack."""
@@ -230,11 +240,17 @@ def show(*, as_json: bool) -> int:
 def pulumi_config(words: Sequence[str]) -> int:
     """Run `pulumi config` for the stack, at this terminal. Return its exit status.
 
-    Report settings that are now invalid to stderr. They stay, because another change may make them valid.
+    Report settings that are now invalid to stderr. They stay, because another change may make them valid. Raises
+    MissingKey if `words` have no key.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
+    negative = next((index for index, word in enumerate(words) if NEGATIVE_NUMBER.match(word)), len(words))
+    if all(word.startswith("-") for word in words[1:]):
+        example = "'trainyard:jobs[0].hosts'" + (" 4" if words[0] == "set" else "")
+        raise MissingKey(f"the key is missing; write one, as in `trainyard config {words[0]} --path {example}`")
     ensure_stack(stack)
-    command = ["pulumi", "config", *words, "--stack", stack]
+    # Pulumi would read a negative number as an option.
+    command = ["pulumi", "config", *words[:negative], "--stack", stack, "--", *words[negative:]]
     sys.stdout.flush()
     with settings_without_salt():
         status = subprocess.run(command, cwd=program_folder(), env=stack_environment(), check=False).returncode

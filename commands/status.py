@@ -25,6 +25,7 @@ from commands.monitor.cluster import (
     LocalCluster,
     NoKubeconfig,
     StackNotFound,
+    UnknownStack,
     Unreachable,
     stack_outputs,
 )
@@ -34,6 +35,7 @@ from commands.monitor.pod_state import (
     PodState,
     count_restarts,
     disk_pressure_advice,
+    image_pull_advice,
     latest_by_place,
     lost_node_advice,
     lost_pods,
@@ -87,7 +89,7 @@ class Snapshot:
     unseen: str
     """Reason why the nodes are unknown; empty if they are known."""
     advice: str
-    """Remedy for lost nodes and full disks; empty if there are none."""
+    """Remedy for lost nodes, full disks and missing images; empty if there are none."""
     jobs: Sequence[JobState]
     """Jobs of the stack."""
     rows: Sequence[Row]
@@ -110,6 +112,7 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
         found_nodes, unseen = [], f": you have no permission to list them: {error}"
     folder = str(cache_folder()) if LocalCluster.of_kubeconfig(cluster.kubeconfig_path) else ""
     jobs, pods = cluster.jobs(names), cluster.pods(names)
+    images = image_pull_advice(pods) if folder else ""
     rows: list[Row] = []
     for job in jobs.values():
         own = [pod for pod in pods if pod.owner == job.uid]
@@ -123,7 +126,9 @@ def take_snapshot(cluster: Cluster, names: Sequence[str]) -> Snapshot:
     return Snapshot(
         nodes=[node_line(node) for node in found_nodes],
         unseen=unseen,
-        advice="; ".join(filter(None, (lost_node_advice(found_nodes), disk_pressure_advice(found_nodes, folder)))),
+        advice="; ".join(
+            filter(None, (lost_node_advice(found_nodes), disk_pressure_advice(found_nodes, folder), images))
+        ),
         jobs=list(jobs.values()),
         rows=rows,
     )
@@ -299,7 +304,10 @@ def with_status(command: Callable[[], int], *, as_json: bool, removes_stack: boo
     finally:
         os.dup2(original, STDOUT)
         os.close(original)
-    state = document(read_snapshot())
+    try:
+        state = document(read_snapshot())
+    except UnknownStack as error:
+        state = document(str(error))  # The command has printed it.
     if removes_stack and status == 0:
         state.pop("problem", None)
     print(json.dumps(state, indent=2))
@@ -320,14 +328,13 @@ def read_snapshot() -> Snapshot | str:
     except StackNotFound as error:
         return str(error)
     except ClusterRemoved as error:
-        return str(error)
+        return error.report()
     except NoKubeconfig:
         raise
     except Forbidden as error:
         raise CommandError(f"{error}; get permission to read jobs, pods, logs and events of that namespace") from error
     except Unreachable as error:
-        up, down = make_command("up"), make_command("down")
-        return f"the cluster is not running: {error}; {up} starts it again, {down} removes the stack"
+        return error.report()
 
 
 if __name__ == "__main__":

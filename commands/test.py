@@ -23,6 +23,9 @@ LANES = ("fast", "process", "pulumi", "cluster", "end_to_end")
 def main() -> int:
     """Run pytest with the stack's tools on PATH. Return its exit status."""
     if sys.argv[1:2] == ["--coverage"]:
+        if unknown := {*sys.argv[2:]} - {*LANES}:
+            print(f"LANE={', '.join(sorted(unknown))}: must be one of {', '.join(LANES)}", file=sys.stderr)
+            return 2
         return coverage(sys.argv[2:] or list(LANES))
     return run_pytest(sys.argv[1:], stack_environment())
 

@@ -120,6 +120,14 @@ class Existing(Cloud):
         if self.config.context in names:
             return []
         paths = ", ".join(map(str, files))
+        if not any(file.exists() for file in files):
+            if self.config.kubeconfig:
+                message = "does not exist; write the path of the file that has the cluster's context"
+                return [_problem("kubeconfig", message, self.config.kubeconfig)]
+            message = (
+                f"is not a context, because {paths} does not exist; create the cluster, or set platform.kubeconfig"
+            )
+            return [_problem("context", message, self.config.context)]
         if names:
             message = f"is not a context in {paths}; write one of {', '.join(names)}"
         else:

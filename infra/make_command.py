@@ -37,9 +37,16 @@ def make_command(target: str, **variables: str) -> str:
     return f"`{' '.join([program or 'make', target, *words])}`"
 
 
+def secret_command(key: str) -> str:
+    """Return the command that stores an encrypted setting of $STACK, with the shell that it needs for a make target."""
+    if os.environ.get(COMMAND_VARIABLE):
+        return f"{make_command('config').rstrip('`')} set --secret {key}`"
+    return f"`pulumi config set --secret {key}` in {make_command('shell')}"
+
+
 def option_text(name: str, value: str) -> str:
     """Return an option as the user types it, such as `RANK=1` or `--rank 1`. `name` is the make variable."""
-    return " ".join(_options("", {name: value})) if os.environ.get(COMMAND_VARIABLE) else f"{name}={value}"
+    return " ".join(_options("up", {name: value})) if os.environ.get(COMMAND_VARIABLE) else f"{name}={value}"
 
 
 def command_title(target: str) -> str:

@@ -267,7 +267,8 @@ def _invalid_value(kind: str, message: str, context: dict[str, Any], location: _
     if kind == "literal_error":
         return f"is unknown; write {_legal_values(context['expected'], value)}"
     if kind.startswith(("int_", "float_")) or kind in BOUND_ERRORS:
-        return f"must be {_range(location.field)}; write {_nearest_number(location, value)}"
+        nearest = _nearest_number(location, value)
+        return f"must be {_range(location.field)}" + (f"; write {nearest}" if nearest else "")
     if kind in ("string_too_long", "string_too_short"):
         limit = f"at most {context['max_length']}" if "max_length" in context else f"at least {context['min_length']}"
         return f"must have {limit} characters; write {_example(location)}"
@@ -314,7 +315,7 @@ def _legal_values(expected: str, value: object) -> str:
 
 
 def _nearest_number(location: _Location, value: object) -> str:
-    """Return the key with the valid number nearest to the value, or else an example."""
+    """Return the key with the valid number nearest to the value, or else an example; empty above the maximum."""
     exclusive_min, minimum, maximum = _bounds(location.field)
     key = str(location.path[-1])
     unit, duration = UNITS.get(key.rpartition("_")[2]), DURATION.fullmatch(value) if isinstance(value, str) else None
@@ -324,6 +325,8 @@ def _nearest_number(location: _Location, value: object) -> str:
         number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else inf
     except (ValueError, OverflowError):
         number = inf
+    if maximum is not None and isfinite(number) and number > maximum:
+        return ""
     is_below = exclusive_min is not None and number <= exclusive_min
     if not isfinite(number) or is_below or (maximum is None and number < (minimum or 0)):
         return _example(location)

@@ -25,6 +25,7 @@ from infra.existing import Existing, KubeconfigConfig
 from infra.gcp.cloud import Gke
 from infra.gcp.config import GkeConfig
 from infra.local.cloud import Local, LocalConfig
+from infra.make_command import option_text
 from policy.catalogue import PolicyConfig
 from settings.problem import Path as KeyPath
 from settings.problem import Problem
@@ -295,7 +296,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m stack.config Pulumi.STACK.yaml ...", file=sys.stderr)
         return 2
     selected = os.environ.get(EXAMPLES_VARIABLE)
-    selection = f" with {EXAMPLES_VARIABLE}={selected} instead of its jobs" if selected else ""
+    selection = f" with {option_text(EXAMPLES_VARIABLE, selected)} instead of its jobs" if selected else ""
     status = 0
     for name in arguments:
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from infra.builtin_images import JobLayer
 from infra.cloud import Cloud
 from infra.hardware import this_machine
-from infra.make_command import make_command
+from infra.make_command import secret_command
 from infra.project import CHECKOUT, project_folder
 from settings.problem import Invalid, Problem, looks_random, secrets_in_variables, token_kind
 from stack.placement import Jobs, local_capacity_problems, unschedulable_jobs
@@ -135,18 +135,17 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
                     Problem(
                         "job.secrets.unknown",
                         path,
-                        f"is not a secret of this stack; run {command} in {make_command('shell')}",
+                        f"is not a secret of this stack; run {command}",
                     )
                 )
             elif not secrets[name]:
-                remedy = f"run {_store_command(name)} in {make_command('shell')}"
+                remedy = f"run {_store_command(name)}"
                 message = f"the stack's settings contain {SECRETS}:{name} in plain text; {remedy}"
                 problems.append(Problem("job.secrets.in_clear", path, message))
     used_names = {name for job in jobs for name in job.secrets.values()}
     for name, is_encrypted in secrets.items():
         if not is_encrypted and name not in used_names:
-            command = f"{_store_command(name)} in {make_command('shell')}"
-            message = f"is in plain text; run {command}, or remove it, because no job uses it"
+            message = f"is in plain text; run {_store_command(name)}, or remove it, because no job uses it"
             problems.append(Problem("stack.secrets.in_clear", (name,), message, namespace=SECRETS))
     return problems
 
@@ -158,7 +157,7 @@ def settings_in_clear(settings: Mapping[str, object]) -> list[Problem]:
         namespace, _, name = key.partition(":")
         # Trainyard's settings have their own checks, and `secrets` contains only secrets.
         if namespace not in ("trainyard", SECRETS):
-            message = f"in plain text; run `pulumi config set --secret {key}` in {make_command('shell')}"
+            message = f"in plain text; run {secret_command(key)}"
             problems += [
                 Problem("stack.setting.in_clear", (name,), f"is {noun} {message}", namespace=namespace)
                 for _, noun in secrets_in_variables({name: value})
@@ -168,7 +167,7 @@ def settings_in_clear(settings: Mapping[str, object]) -> list[Problem]:
 
 def _store_command(name: str) -> str:
     """Return the command that stores an encrypted secret."""
-    return f"`pulumi config set --secret {SECRETS}:{name}`"
+    return secret_command(f"{SECRETS}:{name}")
 
 
 def protected_despite_ttl(cloud: Cloud, ttl_hours: float | None) -> list[Problem]:

@@ -221,11 +221,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.user_properties.append(("lane", item.stash[LANE].label))
 
 
+def _lanes_of(config: pytest.Config) -> set[Lane]:
+    """Return the lanes that `--lane` names; empty without it. Raises UsageError for an unknown name."""
+    known = {each.label: each for each in Lane}
+    names = [name.strip().lower().replace("-", "_") for name in (config.getoption("--lane") or "").split(",")]
+    if unknown := [name for name in names if name and name not in known]:
+        raise pytest.UsageError(f"--lane {', '.join(unknown)}: must be one of {', '.join(known)}")
+    return {known[name] for name in names if name}
+
+
 def _chosen(config: pytest.Config) -> Callable[[pytest.Item], bool]:
     """Return a function that is true for the tests that the options choose."""
-    lanes = config.getoption("--lane")
-    if lanes:
-        wanted = {Lane[each.strip().upper().replace("-", "_")] for each in lanes.split(",")}
+    if wanted := _lanes_of(config):
         return lambda item: item.stash[LANE] in wanted
     if not config.getoption("--core") and not config.getoption("--rest"):
         return lambda _item: True
@@ -348,6 +355,7 @@ def _reason(report: Any) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the summary in the process that prints, which is not a worker."""
+    """Reject unknown lanes before the tests are collected. Register the summary in the process that prints."""
+    _lanes_of(config)
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Summary(config))

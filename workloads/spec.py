@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -329,6 +330,8 @@ def example_jobs(name: str) -> list[dict[str, Any]]:
     import yaml
 
     if name not in example_names():
-        raise ValueError(f"is not an example; write one of {', '.join(example_names())}, or the keys of a job")
+        similar = get_close_matches(name, example_names(), n=1)
+        hint = f"did you mean {similar[0]}? Otherwise write" if similar else "write"
+        raise ValueError(f"is not an example; {hint} one of {', '.join(example_names())}, or the keys of a job")
     jobs: list[dict[str, Any]] = yaml.safe_load(yaml_blocks(name)[0])
     return jobs

@@ -20,9 +20,10 @@ from commands.interrupts import CommandError
 from commands.monitor.job_state import CUSTOM_KINDS, JobState, job_state, why_queued
 from commands.monitor.pod_state import Object, PodState, exit_codes_of_pods, owner_of, pod_state
 from commands.stack import UNKNOWN_STACK, PulumiFailed, kubeconfig_of, outputs
+from commands.stack_files import lock_holder
 from infra.local import leftovers
 from infra.local.settings import clusters_folder
-from infra.make_command import make_command
+from infra.make_command import DEFAULT_STACK, make_command
 from infra.naming import JOB_LABEL
 from workloads.kinds import KINDS
 
@@ -42,13 +43,32 @@ NO_KUEUE = "there is no Kueue in this cluster; install it, or leave out `queue`"
 class Unreachable(CommandError):
     """The cluster cannot be queried. The message says why."""
 
+    def report(self, up: str = "") -> str:
+        """Return the message and what to do: wait for the command that changes the stack, or run `up`."""
+        if holder := lock_holder(os.environ.get("STACK", DEFAULT_STACK)):
+            return f"the cluster is not running: {self}; {holder}; wait until it ends"
+        up, down = up or make_command("up"), make_command("down")
+        return f"the cluster is not running: {self}; {up} starts it again, {down} removes the stack"
+
 
 class NotFound(Unreachable):
     """The API server does not know the requested object."""
 
+    def report(self, up: str = "") -> str:
+        """Return the message: the cluster is running."""
+        del up
+        return str(self)
+
 
 class NoKubeconfig(Unreachable):
     """The kubeconfig file is missing."""
+
+    def report(self, up: str = "") -> str:
+        """Return the message, or the command that changes the stack now. The message says what to do."""
+        del up
+        if holder := lock_holder(os.environ.get("STACK", DEFAULT_STACK)):
+            return f"the cluster is not running: {holder}; wait until it ends"
+        return str(self)
 
 
 class ClusterRemoved(NoKubeconfig):
@@ -57,6 +77,11 @@ class ClusterRemoved(NoKubeconfig):
 
 class Forbidden(Unreachable):
     """The API server answers, but the user has no permission for the request."""
+
+    def report(self, up: str = "") -> str:
+        """Return the message: the cluster is running."""
+        del up
+        return str(self)
 
 
 class Untrusted(Unreachable):

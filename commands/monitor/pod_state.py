@@ -108,6 +108,8 @@ class PodState:
     """Failures of a host after which the Job controller replaces the pod; None if unknown."""
     fails_job: bool = False
     """True if the Job's failure policy fails the job after the pod's exit code."""
+    is_only_rank: bool = False
+    """True if its job has no other rank."""
     runs_script: bool = False
     """True if it runs the user's program instead of the trainer."""
     memory_limit: str = ""
@@ -126,7 +128,7 @@ class PodState:
         if self.allowed_failures is not None and counted >= self.allowed_failures:
             return "Kubernetes does not replace it: the job has no restart left"
         if self.fails_job:
-            return "Kubernetes does not replace it: the job does not restart after this exit code"
+            return "Kubernetes does not replace it after this exit code"
         seconds = min(FIRST_BACKOFF_SECONDS * 2**earlier, LONGEST_BACKOFF_SECONDS)
         until = datetime.fromisoformat(self.finished) + timedelta(seconds=seconds)
         return f"Kubernetes replaces it at {until:%H:%M:%S} UTC: {seconds} s after failure {earlier + 1} of this host"
@@ -212,6 +214,7 @@ def pod_state(pod: Object, job_spec: Object | None = None) -> PodState:
         # The Job controller does not count an ignored failure.
         allowed_failures=None if action == "Ignore" else _allowed_failures(job_spec),
         fails_job=action == "FailJob",
+        is_only_rank=_number(spec, "TRAINYARD_HOSTS") == _processes(spec) == 1,
         runs_script=not _runs_trainer(spec["containers"][0]),
         memory_limit=(spec["containers"][0].get("resources", {}).get("limits") or {}).get("memory", ""),
         is_deleted="deletionTimestamp" in meta,
@@ -397,6 +400,20 @@ def disk_pressure_advice(nodes: Sequence[Object], folder: str = "") -> str:
     return f"DiskPressure on {', '.join(full)}: Kubernetes evicts pods and starts none there; free space on {disk}"
 
 
+def image_pull_advice(pods: Iterable[PodState]) -> str:
+    """Return advice about jobs of platform `local` whose images cannot be pulled, in one line; empty if there are none.
+
+    The cluster on this machine has no connection to a registry.
+    """
+    jobs = sorted({pod.job for pod in pods if pod.reason in ("ErrImagePull", "ImagePullBackOff")})
+    if not jobs:
+        return ""
+    return (
+        f"the image of {', '.join(jobs)} is missing: platform `local` cannot pull images from a registry; remove "
+        f"`image` or set it to one that Trainyard builds (docs/config.md), and run {make_command('up')}"
+    )
+
+
 def lost_pods(pods: Iterable[PodState], nodes: Sequence[Object]) -> dict[str, str]:
     """Return the reasons, by uid, why pods may not run: their node does not answer or no longer exists."""
     since = {node["metadata"]["name"]: silent_since(node) for node in nodes}
@@ -467,6 +484,8 @@ def explain_exit(code: int, pod: PodState) -> str:
         node = pod.node or "its node"
         lost = f"the container's runtime process (containerd-shim) or all of {node} died, and its real code is lost"
         return f"the script's own code, or {lost}" if pod.runs_script else lost
+    if code == 1 and pod.is_only_rank:
+        return "uncaught error; the log says which"
     if pod.runs_script:
         if code == PREEMPTED:
             return "the host received a stop request (SIGTERM), or the script's own code"

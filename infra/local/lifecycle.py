@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from pathlib import Path
 
 from infra.local import leftovers
@@ -95,6 +96,15 @@ def saved_settings(folder: Path) -> ClusterSettings | None:
         return None
 
 
+def changed_keys(settings: ClusterSettings) -> str:
+    """Return the settings that differ from those of the running cluster; empty if it does not run."""
+    before = saved_settings(settings.folder)
+    if before is None or not leftovers.processes(settings.folder):
+        return ""
+    names = [each.name for each in fields(settings) if getattr(before, each.name) != getattr(settings, each.name)]
+    return ", ".join(f"platform.{name}" for name in names)
+
+
 def abandoned_clusters() -> list[ClusterSettings]:
     """Return the clusters of this machine whose checkout no longer exists."""
     folders = sorted(clusters_folder().glob("*/")) if clusters_folder().exists() else []
@@ -121,6 +131,8 @@ def start(
             progress("the cluster already runs")
             write_kubeconfigs(settings)
         else:
+            if keys := changed_keys(settings):
+                progress(f"{keys} changed: restarting the cluster with its data; running jobs restart in it")
             leftovers.end_processes(settings.folder)
             end_cgroups(settings.cgroup)
             check()
@@ -243,14 +255,18 @@ def listen(port: int) -> socket.socket:
     return listener
 
 
+def _down_command(other: ClusterSettings) -> str:
+    """Return the command that removes a cluster, in its folder. Only a checkout has a Makefile."""
+    has_makefile = (Path(other.owner) / "Makefile").exists()
+    return f"`make down STACK={other.stack}`" if has_makefile else f"`trainyard down --stack {other.stack}`"
+
+
 def _port_owner(port: int) -> str:
     """Return a clause about the port's owner: another cluster's stack, or else a command that finds the owner."""
     for folder in sorted({cluster_folder for _, cluster_folder in leftovers.marked_processes()}):
         other = saved_settings(Path(folder))
         if other and other.open_port == port:
-            return (
-                f"the cluster of stack {other.stack} in {other.owner} uses it (`make down STACK={other.stack}` there)"
-            )
+            return f"the cluster of stack {other.stack} in {other.owner} uses it ({_down_command(other)} there)"
     return f"`ss -ltnp 'sport = :{port}'` shows its owner"
 
 
@@ -322,13 +338,16 @@ def check_machine(settings: ClusterSettings, set_up_bytes: int = 0) -> list[str]
             f"platform.kind = local: user {os.geteuid()} cannot create namespaces and cgroups; run as root "
             f"(`sudo {make_command('up').strip('`')}`), or use platform.kind kubeconfig with an existing cluster"
         )
-    return [*problems, *_disk_problems(max(RUN_BYTES, set_up_bytes)), *_port_problems(settings)]
+    return [*problems, *disk_problems(max(RUN_BYTES, set_up_bytes)), *_port_problems(settings)]
 
 
-def _disk_problems(needed: int) -> list[str]:
+def disk_problems(needed: int) -> list[str]:
+    """Return the reason why the cache folder cannot store `needed` bytes more, in a list; empty if it can."""
     folder = cache_folder()
     while not folder.exists():
         folder = folder.parent
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return [f"disk: {folder} is read-only; make it writable, or set XDG_CACHE_HOME to a folder that is"]
     free = shutil.disk_usage(folder).free
     if free >= needed:
         return []

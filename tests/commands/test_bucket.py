@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.bucket import Bucket, BucketError, copy_results, fresh_start
+from commands.bucket import Bucket, BucketError, copy_results, fetch, fresh_start
 
 RECORD = {"checkpoints": "checkpoints/digits", "bucket_prefix": "digits"}
 
@@ -169,3 +169,19 @@ def test_missing_program_of_a_cloud_is_an_error_with_its_name(tmp_path: Path, mo
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BucketError, match="`gcloud` is not installed"):
         Bucket(url="gs://team", is_cluster_local=False).names("digits")
+
+
+def test_fetch_of_a_job_without_files_and_without_a_cluster_does_not_advise_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {
+        "kubeconfig_path": str(tmp_path / "none"),
+        "namespace": "training",
+        "jobs": ["digits"],
+        "run_records": {"digits": {"checkpoints": "digits", "bucket_prefix": "runs/digits"}},
+        "bucket_url": f"file://{tmp_path}",
+    }
+    monkeypatch.setenv("STACK", "local")
+    monkeypatch.setattr("commands.bucket.outputs_with", lambda *_names: found)
+    with pytest.raises(BucketError, match=r"has written nothing .* yet, and the kubeconfig .* is missing; `make up`"):
+        fetch("digits", None, should_copy_all=False, as_json=False)

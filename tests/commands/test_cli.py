@@ -16,8 +16,9 @@ import click
 import pytest
 
 from commands import cli as command_line
-from commands import follow, profile, up
+from commands import follow, jobs, profile, up
 from commands.interrupts import MEANINGS, CommandError, ExitStatus
+from commands.monitor.cluster import Unreachable
 from infra.make_command import COMMAND_VARIABLE, make_command
 from tests.unit.test_makefile import make
 
@@ -96,6 +97,23 @@ def test_command_error_prints_one_line_with_the_name_of_the_program(
     environment.setattr(up, "main", fail)
     assert command_line.main(["up"]) == 1
     assert capsys.readouterr().err == "trainyard up: the cluster is not running\n"
+
+
+@pytest.mark.parametrize("words", [["stop"], ["resume"], ["rerun"], ["exec"], ["logs"]])
+def test_command_on_a_stopped_cluster_says_how_to_start_it(
+    words: list[str], environment: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_values: Any, **_options: Any) -> int:
+        raise Unreachable("the API server does not answer: refused")
+
+    environment.setenv(COMMAND_VARIABLE, "trainyard")
+    for name in ("stop", "resume", "rerun", "open_shell"):
+        environment.setattr(jobs, name, fail)
+    environment.setattr(follow, "main", fail)
+    assert command_line.main([*words, "-s", "dev"]) == 1
+    error = capsys.readouterr().err
+    assert "the API server does not answer: refused; `trainyard up --stack dev" in error
+    assert "starts it again" in error
 
 
 @pytest.mark.parametrize(

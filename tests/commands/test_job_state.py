@@ -202,4 +202,4 @@ def test_final_exit_code_of_a_job_is_reported_in_plain_words() -> None:
             "status": {"conditions": [{**condition, "lastTransitionTime": END}]},
         }
     )
-    assert found.reason == "pod train-0-abcde failed with exit code 3, after which the job does not restart"
+    assert found.reason == "pod train-0-abcde failed with exit code 3, after which Kubernetes does not replace it"

@@ -19,7 +19,7 @@ from commands.confirmation import NotConfirmed, confirm
 from commands.follow import Follower
 from commands.interrupts import ExitStatus
 from commands.job_results import finished_lines, report_stopped
-from commands.jobs import JobError, rerun_question, stopped_lines
+from commands.jobs import JobError, _show_end, rerun_question, stopped_lines
 from commands.monitor.cluster import Cluster, NotFound
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
@@ -28,7 +28,9 @@ from infra.local.settings import ClusterSettings
 from infra.make_command import COMMAND_VARIABLE, make_command
 from stack.config import StackConfig, parse
 from tests.commands.conftest import Apply, job
+from tests.commands.test_screen import FIRST
 from tests.local.conftest import wait_for
+from tests.terminal import Terminal
 from workloads.kinds import KINDS
 
 SAVING_SCRIPT = """
@@ -436,3 +438,25 @@ def test_finished_lines_have_the_next_commands(state: str, is_script: bool, expe
     text = "\n".join(lines)
     assert "`make fetch JOB=digits` copies its checkpoints and metrics" in text
     assert all(each in text for each in expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_shown"),
+    [
+        ("error: preempted at step 63 (rank 0, exit code 75)", False),
+        ("error: the checkpoint cannot be written (rank 0, exit code 74)", True),
+    ],
+)
+def test_stop_shows_only_unexpected_errors(text: str, is_shown: bool) -> None:
+    out = io.StringIO()
+    assert _show_end(FIRST, text, Screen(out)) is None
+    assert bool(out.getvalue()) == is_shown
+
+
+def test_ctrl_d_at_a_question_ends_its_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", Terminal())
+    with pytest.raises(NotConfirmed, match="nothing was changed"):
+        confirm("Delete its checkpoints")
+    assert capsys.readouterr().out == "Delete its checkpoints? [y/N] \n"

@@ -14,6 +14,7 @@ import pytest
 
 from commands import stack_files
 from commands.environment import StackBusy
+from commands.monitor.cluster import ClusterRemoved, Forbidden, Unreachable
 from commands.stack_files import explain_locks, free_locks, only_command, owners_in
 
 MARK = "/checkout:dev"
@@ -174,3 +175,29 @@ def test_only_command_writes_its_pid_and_clears_it_afterwards(tmp_path: Path) ->
     with only_command("dev", "make up"):
         assert f'"pid": {os.getpid()}' in file.read_text(encoding="utf-8")
     assert file.read_text(encoding="utf-8") == ""
+
+
+REFUSED = "the API server does not answer: [Errno 111] Connection refused"
+PARTLY_DOWN = "the stack is partly down: its cluster was removed; `make up` starts it again"
+
+
+@pytest.mark.parametrize("error", [Unreachable(REFUSED), ClusterRemoved(PARTLY_DOWN)])
+def test_report_of_an_unreachable_cluster_while_down_runs_names_down(
+    error: Unreachable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STACK", "dev")
+    before = error.report()
+    with only_command("dev", "`make down STACK=dev`"):
+        during = error.report()
+    assert f"`make down STACK=dev` (pid {os.getpid()}) has been working on stack dev since " in during
+    assert during.endswith("; wait until it ends")
+    assert "starts it again" not in during
+    assert before == error.report()
+    assert "`make up" in before
+
+
+def test_report_of_an_unreachable_cluster_says_how_to_start_it() -> None:
+    assert Unreachable(REFUSED).report() == (
+        f"the cluster is not running: {REFUSED}; `make up` starts it again, `make down` removes the stack"
+    )
+    assert Forbidden("the API server answers 403").report() == "the API server answers 403"

@@ -119,7 +119,7 @@ def job_spec(restarts: int) -> dict[str, Any]:
         (0, 0, 137, "Kubernetes does not replace it: the job has no restart left"),
         (0, 0, 1, "Kubernetes does not replace it: the job has no restart left"),
         (1, 1, 137, "Kubernetes does not replace it: the job has no restart left"),
-        (1, 0, 1, "Kubernetes does not replace it: the job does not restart after this exit code"),
+        (1, 0, 1, "Kubernetes does not replace it after this exit code"),
         (1, 0, 137, "Kubernetes replaces it at 00:00:10 UTC: 10 s after failure 1 of this host"),
         (2, 0, 75, "Kubernetes replaces it at 00:00:10 UTC: 10 s after failure 1 of this host"),
     ],
@@ -283,3 +283,11 @@ def test_exit_codes_of_pods_takes_last_code_of_recreated_pod_from_events() -> No
         event("Created pod: a-worker-0", "2026-11-21T10:00:04Z"),
     ]
     assert exit_codes_of_pods(events) == {"a-worker-0": 137}
+
+
+@pytest.mark.parametrize(("hosts", "text"), [("1", "uncaught error; the log says which"), ("2", "another rank")])
+def test_explain_exit_of_the_only_rank_names_no_other_rank(hosts: str, text: str) -> None:
+    found = pod("running")
+    environment = [{"name": "TRAINYARD_HOSTS", "value": hosts}, {"name": "PET_NPROC_PER_NODE", "value": "1"}]
+    found["spec"]["containers"][0]["env"] = environment
+    assert text in explain_exit(1, pod_state(found))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from commands import pulumi_output
-from commands.pulumi_output import EventLog, FoldedOutput, is_verbose
+from commands.pulumi_output import EventLog, FoldedOutput, is_verbose, reported_errors
 from tests.terminal import Terminal
 
 URN = "urn:pulumi:local::trainyard::trainyard:workloads:TrainingJob${}::{}"
@@ -272,3 +272,23 @@ def test_old_logs_of_a_stack_are_deleted(tmp_path: Path) -> None:
 def test_verbose_is_a_flag_of_the_environment(value: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VERBOSE", value)
     assert is_verbose() is expected
+
+
+def test_reported_errors_of_json_output_are_one_line_for_each_resource() -> None:
+    urn = "urn:pulumi:dev::trainyard::pulumi:providers:gcp::default"
+    diagnostics = [
+        {"severity": "warning", "message": "warning: Will retry in 80ms\n"},
+        {"severity": "error", "urn": urn, "message": "error: no credentials\n"},
+        {"severity": "error", "urn": urn, "message": "<{%fg 1%}>error: <{%reset%}>no credentials\n"},
+        {"severity": "error", "urn": "urn:pulumi:dev::trainyard::pulumi:pulumi:Stack::dev", "message": "update failed"},
+    ]
+    output = "Previewing\n" + json.dumps({"steps": [], "diagnostics": diagnostics})
+    assert reported_errors(output) == "  gcp default: no credentials"
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [("", ""), ("{broken", "{broken"), ("error: the cluster does not answer\n", "error: the cluster does not answer")],
+)
+def test_reported_errors_of_other_output_are_its_last_lines(output: str, expected: str) -> None:
+    assert reported_errors(output) == expected

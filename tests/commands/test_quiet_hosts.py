@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ import pytest
 
 from commands import follow as follow_module
 from commands.follow import Follower
-from commands.monitor.cluster import Cluster, StackNotFound, StackOutputs
+from commands.monitor.cluster import Cluster, LocalCluster, StackNotFound, StackOutputs
 from commands.monitor.job_state import JobState
 from commands.monitor.pod_state import RETRYABLE_OFFSET, PodState
 from commands.monitor.screen import Detail, Screen
@@ -49,6 +50,9 @@ class FakeCluster:
 
     def warnings(self, _uid: str) -> list[str]:
         return self.events
+
+    def log(self, _pod: PodState) -> list[str]:
+        return []
 
     def follow_log(self, *_: object) -> Iterator[tuple[str, str]]:
         return iter(())
@@ -271,3 +275,55 @@ def test_logs_of_a_job_without_pods_say_so_on_stderr(
     cluster = cast(Cluster, FakeCluster(job=replace(JOB, state=state, reason=reason), hosts=[]))
     follow_module.print_logs(cluster, ["ok"], Screen(io.StringIO()))
     assert capsys.readouterr().err == message
+
+
+def waiting(reason: str) -> list[PodState]:
+    """Return hosts whose containers have not started."""
+    return [replace(each, state="pending", reason=reason, message="no such host") for each in HOSTS]
+
+
+def test_logs_of_a_job_without_containers_say_so_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = cast(Cluster, FakeCluster(hosts=waiting("ErrImagePull")))
+    follow_module.print_logs(cluster, ["ok"], Screen(io.StringIO()))
+    expected = "no container has started, so no logs: ok: 2 pending (ErrImagePull: no such host)\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_missing_image_on_a_local_cluster_is_explained_once(followed: Followed) -> None:
+    followed.follower._local = LocalCluster(Path("/nowhere"))
+    followed.cluster.hosts = waiting("ErrImagePull")
+    lines = followed.poll(1)
+    followed.cluster.hosts = waiting("ImagePullBackOff")
+    lines += followed.poll(1)
+    explained = [line for line in lines if "platform `local` cannot pull images from a registry" in line]
+    assert len(explained) == 1
+    assert "the image of ok is missing" in explained[0]
+
+
+def test_missing_image_on_another_cluster_has_no_advice_about_platform_local(followed: Followed) -> None:
+    followed.cluster.hosts = waiting("ErrImagePull")
+    assert not any("platform `local`" in line for line in followed.poll(1))
+
+
+@pytest.mark.parametrize("state", ["suspended", "running"])
+def test_ctrl_c_during_logs_says_what_the_job_does(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster(job=replace(JOB, state=state), hosts=[])
+    polls = iter([None])
+
+    def poll(follower: Follower, now: float) -> None:
+        if next(polls, "done") == "done":
+            raise KeyboardInterrupt
+        original(follower, now)
+
+    original = Follower._poll
+    monkeypatch.setattr(Follower, "_poll", poll)
+    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: cluster)
+    monkeypatch.setattr(follow_module, "POLL_SECONDS", 0.0)
+    out = io.StringIO()
+    found = StackOutputs(kubeconfig_path="none", namespace="training", jobs=("ok",))
+    assert follow_module.follow(found, ["ok"], Screen(out)) == 130
+    last = out.getvalue().splitlines()[-1]
+    if state == "suspended":
+        assert last == "stopped following; job ok stays stopped; `make resume JOB=ok` continues it"
+    else:
+        assert last.startswith("stopped following; job ok continues; `make logs` follows it again")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from commands.monitor.cluster import StackOutputs
+from commands.monitor.cluster import StackOutputs, UnknownStack
 from commands.monitor.job_state import job_state
 from commands.monitor.logs import Progress
 from commands.monitor.pod_state import pod_state
@@ -388,3 +388,17 @@ def test_job_rows_job_without_pods_has_reason_from_events() -> None:
     (row,) = job_rows(job, [], {}, {job.uid: "FailedCreate: forbidden"})
     assert row[0] == "big"
     assert row[-1] == "FailedCreate: forbidden"
+
+
+def test_json_of_a_command_on_an_unknown_stack_has_the_problem(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unknown() -> str:
+        raise UnknownStack("Pulumi.nosuch.yaml does not exist")
+
+    monkeypatch.setenv("STACK", "nosuch")
+    monkeypatch.setattr("commands.status.read_snapshot", unknown)
+    assert with_status(partial(int, 1), as_json=True) == 1
+    shown = capsys.readouterr()
+    assert shown.err == "", "the command itself prints the problem"
+    assert json.loads(shown.out)["problem"] == "Pulumi.nosuch.yaml does not exist"

@@ -194,6 +194,8 @@ def test_config_set_of_an_unknown_key_stores_it_and_names_the_problem(
     assert "jobs[0].hots" in problems
     assert stack_settings.pulumi_config(["rm", "--path", "trainyard:jobs[0].hots"]) == 0
     assert capsys.readouterr().err == ""
+    assert stack_settings.pulumi_config(["set", "--path", "trainyard:jobs[0].hosts", "-3"]) == 0
+    assert "hosts: -3" in settings.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -214,3 +216,20 @@ def test_explain_full_disk_names_the_path_and_the_remedy(text: str, expected: st
 def test_explain_full_disk_without_output_measures_the_free_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "FULL_DISK_BYTES", 1 << 62)
     assert stack.explain_full_disk("").startswith(f"{stack.PROJECT}: No space left on device; free some disk space")
+
+
+def test_pulumi_failed_json_preview_shows_the_error_of_the_program(project: Path) -> None:
+    (project / "__main__.py").write_text("raise ValueError('this machine has no login')\n", encoding="utf-8")
+    stack.ensure_stack("mine")
+    with pytest.raises(stack.PulumiFailed) as raised:
+        stack.pulumi("preview", "--json", "--stack", "mine", quiet=True)
+    heading, *reasons = str(raised.value).splitlines()
+    assert heading == "`pulumi preview --json --stack mine` failed with 1:"
+    assert "this machine has no login" in "\n".join(reasons)
+
+
+@pytest.mark.parametrize("words", [["set"], ["get"], ["rm"], ["set", "--path"]])
+def test_config_without_a_key_is_a_usage_error_with_an_example(words: list[str]) -> None:
+    with pytest.raises(stack_settings.MissingKey, match=rf"`trainyard config {words[0]} --path ") as raised:
+        stack_settings.pulumi_config(words)
+    assert raised.value.status == 2

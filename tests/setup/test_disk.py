@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from commands import doctor
+from infra.local import lifecycle
 from infra.local.settings import cache_folder
 from infra.local.trainer_image import TRAINER_REPOSITORY
 from setup.disk import GO_BUILDS, IMAGES, PYTHON_PACKAGES, DiskNeed, needed_bytes
@@ -76,4 +77,23 @@ def test_doctor_reports_the_need_and_the_steps_of_set_up(tmp_path: Path) -> None
     assert found["disk"].found.endswith(f" GB free in {cache_folder()}, 40 GB needed")
     is_rejected = "40 GB are needed" in found["local cluster"].remedy
     assert is_rejected == (shutil.disk_usage(tmp_path).free < 40 * GB - FILE_BYTES)
+    assert (found["disk"].state == "optional") == is_rejected
+    assert bool(found["disk"].remedy) == is_rejected
     assert found["set-up"].found.endswith(f" of {len(steps(cluster=True))} steps done")
+
+
+@pytest.mark.parametrize(("needed", "problem"), [(10**18, "1000000000 GB are needed"), (0, "")])
+def test_disk_is_ok_only_if_enough_is_free(needed: int, problem: str) -> None:
+    problems = lifecycle.disk_problems(needed)
+    assert bool(problems) == bool(problem)
+    assert problem in "".join(problems)
+
+
+def test_read_only_cache_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/self")  # The kernel lets not even root write there.
+    (problem,) = lifecycle.disk_problems(0)
+    assert problem.startswith("disk: /proc/self is read-only; ")
+    assert "XDG_CACHE_HOME" in problem
+    found = {each.name: each for each in doctor.findings(None)}
+    assert (found["disk"].state, found["disk"].remedy) == ("optional", problem)
+    assert problem in found["local cluster"].remedy

@@ -25,6 +25,7 @@ from infra.local.key_files import has_keys, has_kubeconfigs, write_kubeconfigs
 from infra.local.lifecycle import check_machine
 from infra.local.provider import Engine, LocalClusterProvider, engine_above, lost_cluster
 from infra.local.settings import ClusterSettings, label, stack_cluster
+from infra.make_command import COMMAND_VARIABLE
 
 
 @pytest.fixture(autouse=True)
@@ -269,7 +270,8 @@ sys.stdin.read()
         process.stdin.close()
     assert f"platform.port = {port}" in problem
     assert "/checkout" in problem
-    assert "`make down STACK=mine`" in problem
+    assert "`trainyard down --stack mine` there" in problem, "the folder has no Makefile"
+    assert lifecycle._down_command(replace(cluster, owner=str(PROJECT))) == "`make down STACK=mine`"
 
 
 def test_port_of_another_program_is_rejected_with_command_to_find_it() -> None:
@@ -353,3 +355,21 @@ def test_start_without_engine_launches_nothing(cluster: ClusterSettings, monkeyp
     with pytest.raises(RuntimeError, match="ended"):
         lifecycle.start(cluster, lambda _text: None, check=ended)
     assert launched == []
+
+
+def test_changed_keys_names_the_settings_that_restart_a_running_cluster(
+    cluster: ClusterSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = replace(cluster, port=20000, nodes=3)
+    assert lifecycle.changed_keys(changed) == "", "the cluster does not run"
+    monkeypatch.setattr(leftovers, "processes", lambda _folder: [1])
+    assert lifecycle.changed_keys(changed) == "platform.nodes, platform.port"
+    assert lifecycle.changed_keys(cluster) == ""
+
+
+def test_down_orphan_of_an_unknown_cluster_shows_the_option_as_typed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(COMMAND_VARIABLE, "trainyard")
+    assert commands.down.stop_abandoned("x") == 1
+    assert capsys.readouterr().err.startswith("trainyard down: --orphan x: unknown cluster; ")

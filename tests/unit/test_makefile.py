@@ -6,7 +6,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = (".venv", ".venv-dev", ".venv-tensorboard", ".venv-xla", ".venv-stores", ".venv-docs", "site")
@@ -53,3 +56,12 @@ def test_clean_removes_environments_and_keeps_other_files(tmp_path: Path) -> Non
     make("clean", tmp_path)
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert files == {*KEPT, "Makefile"}
+
+
+def test_unknown_lane_is_rejected_before_collection_with_the_known_names() -> None:
+    words = [sys.executable, "-m", "pytest", "-n0", "--lane=fast,nolane"]
+    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    problem = "--lane nolane: must be one of fast, process, pulumi, cluster, end_to_end"
+    assert [line for line in done.stderr.splitlines() if line] == [f"ERROR: {problem}"]
+    assert "collected" not in done.stdout

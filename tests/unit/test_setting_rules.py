@@ -64,7 +64,7 @@ SETTING_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "jobs.0.processes_per_host",
     ),
     (cluster(namespace="default"), "kubeconfig.namespace.reserved", "platform.namespace"),
-    (cluster(kubeconfig="/no/such/file"), "kubeconfig.context.unknown", "platform.context"),
+    (cluster(kubeconfig="/no/such/file"), "kubeconfig.context.unknown", "platform.kubeconfig"),
     (job(hosts=-2), "settings.greater_than_equal", "jobs.0.hosts"),
     (job(hosts="two"), "settings.int_type", "jobs.0.hosts"),
     (job(hosts=True), "settings.int_type", "jobs.0.hosts"),
@@ -190,3 +190,19 @@ def test_secret_of_stack_must_be_encrypted() -> None:
 def test_suggested_key_is_in_reference(key: str) -> None:
     reference = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
     assert f"| `{key.rpartition('.')[2]}`" in reference
+
+
+def test_missing_kubeconfig_is_an_error_about_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = str(tmp_path / "nofile")
+    (line,) = error_lines(cluster(kubeconfig=missing))
+    assert line.startswith("trainyard:platform.kubeconfig = ")
+    assert ": does not exist; " in line
+    monkeypatch.setenv("KUBECONFIG", missing)
+    (line,) = error_lines(cluster())
+    assert line.startswith("trainyard:platform.context = ")
+    assert f": is not a context, because {missing} does not exist; " in line
+
+
+def test_number_above_the_maximum_names_only_the_range() -> None:
+    (line,) = error_lines(job(hosts=123456789))
+    assert line.endswith("jobs[0].hosts = 123456789: must be an integer from 1 to 10000")

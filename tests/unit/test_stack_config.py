@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from infra.make_command import COMMAND_VARIABLE, secret_command
 from settings.problems import ConfigError
 from stack.config import load_file, main, parse, with_examples
 from workloads.spec import example_jobs, example_names
@@ -181,3 +182,29 @@ def test_builtin_images_are_those_of_jobs(
     config = parse({"platform": platform | pools, "jobs": [{"name": "a", **job}]})
     assert config.builtin_images == images
     assert config.builds_images is builds
+
+
+def test_misspelled_example_names_the_similar_one_and_the_option_as_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "Pulumi.dev.yaml"
+    file.write_text("config:\n  trainyard:platform: {kind: local}\n  trainyard:jobs: []\n", encoding="utf-8")
+    monkeypatch.setenv("JOB", "digits-ray,pytorch-glo")
+    monkeypatch.setenv(COMMAND_VARIABLE, "trainyard")
+    assert main([str(file)]) == 1
+    problem = " ".join(capsys.readouterr().err.split())
+    assert f"{file} with --job digits-ray,pytorch-glo instead of its jobs" in problem
+    assert "did you mean pytorch-gloo?" in problem
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("", "`pulumi config set --secret secrets:key` in `make shell STACK=dev`"),
+        ("trainyard", "`trainyard config --stack dev set --secret secrets:key`"),
+    ],
+)
+def test_secret_command_is_the_one_of_the_program(program: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STACK", "dev")
+    monkeypatch.setenv(COMMAND_VARIABLE, program)
+    assert secret_command("secrets:key") == expected
