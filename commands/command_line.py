@@ -16,7 +16,8 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from commands.interrupts import run_command
+from commands import standard_streams
+from commands.interrupts import CommandError, print_notice, run_command
 from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, VERBOSE_VARIABLE, command_title, option_text
 from infra.project import CHECKOUT, PROJECT_VARIABLE
 
@@ -208,7 +209,9 @@ def run_group(group: click.Group, arguments: list[str]) -> int:
         for name in MAKE_VARIABLES:
             os.environ.pop(name, None)
     try:
+        standard_streams.prepare()
         status = group.main(arguments, prog_name="trainyard", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.command is group:
             error = click.UsageError(option_hint(group, error.option_name) or error.format_message(), error.ctx)
@@ -217,4 +220,10 @@ def run_group(group: click.Group, arguments: list[str]) -> int:
     except click.Abort:
         print("stopped", file=sys.stderr)
         return 130
+    except CommandError as error:
+        print_notice(f"trainyard: {error}")
+        return error.status
+    except BrokenPipeError:
+        standard_streams.discard_output()
+        return 1
     return status if isinstance(status, int) else 0

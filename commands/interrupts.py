@@ -148,6 +148,8 @@ def run_command(name: str, command: Callable[[], int]) -> int:
         _handle(number)
     try:
         status = command()
+        if sys.stdout:
+            sys.stdout.flush()
     except CommandError as error:
         print_notice(f"{name}: {error}")
         status = error.status
