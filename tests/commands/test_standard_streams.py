@@ -63,7 +63,7 @@ def test_closed_input_and_errors_do_not_matter() -> None:
     ],
 )
 def test_text_that_the_output_cannot_encode_has_replacements(environment: dict[str, str]) -> None:
-    program = "from commands.standard_streams import prepare; prepare(); print('\u00e9poque'); print('end')"
+    program = r"from commands.standard_streams import prepare; prepare(); print('\u00e9poque'); print('end')"
     words = [sys.executable, "-c", program]
     inherited = {key: value for key, value in os.environ.items() if key not in ("PYTHONIOENCODING", "PYTHONUTF8")}
     done = subprocess.run(words, cwd=ROOT, env={**inherited, **environment}, capture_output=True, check=False)
