@@ -139,7 +139,7 @@ class Bucket:
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    """Copy the files of a folder, also of linked folders, into an empty one. Raises OSError with the source's path."""
+    """Copy the files of a folder, also of linked folders, into an empty one. Raises OSError with the file's name."""
     for found in sorted(source.iterdir()):
         copied = target / found.name
         try:
@@ -149,7 +149,7 @@ def _copy_files(source: Path, target: Path) -> None:
             copied.mkdir()
         except OSError as error:
             # The error names the source, the copy or neither. The copy is in a temporary folder.
-            raise OSError(error.errno, error.strerror or str(error), str(found)) from error
+            raise OSError(error.errno, error.strerror or str(error), found.name) from error
         _copy_files(found, copied)
 
 
