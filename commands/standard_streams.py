@@ -70,7 +70,7 @@ def prepare() -> None:
     old.flush()
     raw = _Output(OUTPUT, "w", closefd=False)
     sys.stdout = io.TextIOWrapper(
-        raw if isinstance(old.buffer, io.FileIO) else io.BufferedWriter(raw),  # type: ignore[arg-type]
+        raw if isinstance(old.buffer, io.FileIO) else io.BufferedWriter(raw),
         encoding=old.encoding,
         errors="replace",
         line_buffering=old.line_buffering,
