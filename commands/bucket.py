@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from commands.environment import PROJECT
-from commands.interrupts import CommandError, set_closing
+from commands.interrupts import CommandError, describe_file_error, set_closing
 from commands.monitor.cluster import StackOutputs, Unreachable, job_named, outputs_with
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import load_file
@@ -94,20 +95,38 @@ class Bucket:
         return next((name for name in saved if MANIFEST in self.names(f"{folder}/{name}")), "")
 
     def copy(self, folder: str, to: Path) -> None:
-        """Copy a folder of the bucket into `to`, as a folder of the same name. Raises BucketError."""
+        """Copy a folder of the bucket into `to`, as a folder of the same name. Raises BucketError.
+
+        A failed or interrupted copy leaves no incomplete file.
+        """
         self._check()
-        target = to / folder.rpartition("/")[2]
-        target.mkdir(parents=True, exist_ok=True)
+        name = folder.rpartition("/")[2]
+        try:
+            to.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".copying-", dir=to) as scratch:
+                copied = Path(scratch) / name
+                copied.mkdir()
+                self._copy_all(folder, copied)
+                _move_files(copied, to / name)
+        except OSError as error:
+            raise BucketError(
+                f"{self.location(folder)} cannot be copied to {to / name}: {describe_file_error(error)}"
+            ) from error
+
+    def _copy_all(self, folder: str, copied: Path) -> None:
+        """Copy a folder of the bucket into an empty folder of the same name. Raises BucketError, OSError."""
         if self.scheme == FOLDER_SCHEME:
-            try:
-                shutil.copytree(self.location(folder), target, dirs_exist_ok=True)
-            except (OSError, shutil.Error) as error:
-                raise BucketError(f"{self.location(folder)} cannot be copied to {target}: {error}") from error
+            _copy_files(Path(self.location(folder)), copied)
         elif self.scheme == "gs":
             # gcloud creates the copied folder inside an existing target folder.
-            _run(*COPY["gs"], f"{self.url}/{folder}", str(to))
+            _run(*COPY["gs"], f"{self.url}/{folder}", str(copied.parent))
         else:
-            _run(*COPY[self.scheme], f"{self.url}/{folder}", str(target))
+            _run(*COPY[self.scheme], f"{self.url}/{folder}", str(copied))
+
+    def contains(self, path: Path) -> bool:
+        """Return True if a path of this machine is in the bucket, or is its root."""
+        is_folder = self.scheme == FOLDER_SCHEME and self.is_cluster_local
+        return is_folder and path.resolve().is_relative_to(Path(self.location("")).resolve())
 
     def delete(self, folder: str) -> None:
         """Delete a folder of the bucket. Raises BucketError."""
@@ -149,6 +168,34 @@ class Bucket:
             raise BucketError(self.problem)
 
 
+def _copy_files(source: Path, target: Path) -> None:
+    """Copy the files of a folder, also of linked folders, into an empty one. Raises OSError with the file's name."""
+    for found in sorted(source.iterdir()):
+        copied = target / found.name
+        try:
+            if not found.is_dir():
+                shutil.copy2(found, copied)
+                continue
+            copied.mkdir()
+        except OSError as error:
+            # The error names the source, the copy or neither. The copy is in a temporary folder.
+            raise OSError(error.errno, error.strerror or str(error), found.name) from error
+        _copy_files(found, copied)
+
+
+def _move_files(source: Path, target: Path) -> None:
+    """Move the files of a folder into another one, which may exist. Manifests come last: they complete checkpoints."""
+    if not target.exists():
+        source.replace(target)
+        return
+    for file in sorted(source.rglob("*"), key=lambda each: (each.name == MANIFEST, each)):
+        moved = target / file.relative_to(source)
+        if file.is_dir():
+            moved.mkdir(parents=True, exist_ok=True)
+        else:
+            file.replace(moved)
+
+
 def _run(*words: str) -> str:
     """Run a cloud's command. Return its output; empty for a folder that does not exist."""
     try:
@@ -180,7 +227,7 @@ def fetch(job: str, to: Path | None, *, should_copy_all: bool, as_json: bool) ->
     """Copy the newest checkpoint (or all), the metrics and the run record into a folder. Print the copies' paths."""
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found = outputs_with(stack, *OUTPUTS)
-    set_closing("the folder may have incomplete copies")
+    set_closing("the folder has no incomplete files; the next run copies the rest")
     read = StackOutputs.of(stack, found)
     name = job_named(read, job, "fetch")
     bucket = Bucket.of(found, is_cluster_local=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
@@ -208,6 +255,8 @@ def copy_results(bucket: Bucket, record: dict[str, str], to: Path, *, should_cop
     prefix = record["bucket_prefix"]
     if not names and not bucket.names(prefix):
         return []
+    if any(bucket.contains(each) for each in (to, to / "checkpoints", to / prefix.rpartition("/")[2])):
+        raise BucketError(f"{to} is in the stack's bucket {bucket.location('')}; name a folder outside it with `--to`")
     if not to.exists():
         to.mkdir(parents=True)
         # Keep the folder out of git and out of the files that Trainyard sends with a job's script.

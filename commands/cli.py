@@ -15,6 +15,7 @@ from commands.command_line import (
     StackCommand,
     job_argument,
     json_option,
+    option,
     run_group,
     stack_option,
     verbose_option,
@@ -25,7 +26,23 @@ from infra.make_command import command_title
 from infra.project import CHECKOUT, PROJECT_VARIABLE
 
 
+def print_version(ctx: click.Context, _parameter: click.Parameter, is_set: bool) -> None:
+    """Print the version of the package and its commit, and end."""
+    if not is_set or ctx.resilient_parsing:
+        return
+    import tomllib
+
+    from commands.doctor import commit
+
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    click.echo(f"trainyard {project['version']}, {commit(CHECKOUT)}")
+    ctx.exit()
+
+
 @click.group(cls=OrderedGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=print_version, help="Print the version."
+)
 def cli() -> None:
     """Stand up a training cluster and run distributed training jobs on it.
 
@@ -40,7 +57,7 @@ def cli() -> None:
 
 @cli.command(cls=ClusterCommand)
 @stack_option
-@click.option(
+@option(
     "--job",
     "--example",
     envvar="JOB",
@@ -114,7 +131,7 @@ def resume(job: str | None, as_json: bool) -> int:
 @cli.command(cls=ClusterCommand)
 @stack_option
 @job_argument
-@click.option(
+@option(
     "--fresh",
     is_flag=True,
     envvar="FRESH",
@@ -144,10 +161,8 @@ def rerun(job: str | None, fresh: bool, yes: bool, as_json: bool) -> int:
 @stack_option
 @job_argument
 @json_option
-@click.option(
-    "--to", envvar="TO", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: ./JOB."
-)
-@click.option("--all", "should_copy_all", is_flag=True, help="Copy all checkpoints, not only the newest.")
+@option("--to", envvar="TO", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: ./JOB.")
+@option("--all", "should_copy_all", is_flag=True, help="Copy all checkpoints, not only the newest.")
 def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool) -> int:
     """Copy the results of JOB to this machine.
 
@@ -166,7 +181,7 @@ def fetch(job: str | None, as_json: bool, to: Path | None, should_copy_all: bool
 
 @cli.command(cls=ClusterCommand)
 @stack_option
-@click.option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster, whose checkout no longer exists.")
+@option("--orphan", envvar="ORPHAN", metavar="NAME", help="Delete this cluster, whose checkout no longer exists.")
 @json_option
 @verbose_option
 def down(orphan: str | None, as_json: bool) -> int:
@@ -203,9 +218,9 @@ def status(as_json: bool) -> int:
 @cli.command(cls=ClusterCommand)
 @stack_option
 @job_argument
-@click.option("--rank", type=int, envvar="RANK", help="Show only this rank.")
-@click.option("--no-follow", is_flag=True, help="Print the lines so far and exit.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
+@option("--rank", type=int, envvar="RANK", help="Show only this rank.")
+@option("--no-follow", is_flag=True, help="Print the lines so far and exit.")
+@option("--json", "as_json", is_flag=True, help="Print a JSON object for each line.")
 @verbose_option
 def logs(job: str | None, rank: int | None, no_follow: bool, as_json: bool) -> int:
     """Follow the logs of all jobs, or of JOB, until they end.
@@ -225,8 +240,8 @@ def logs(job: str | None, rank: int | None, no_follow: bool, as_json: bool) -> i
 
 @cli.command("exec", cls=ClusterCommand)
 @stack_option
-@click.option("--job", envvar="JOB", metavar="NAME", help="The job. Needed if the stack has several.")
-@click.option("--rank", envvar="RANK", default="0", show_default=True, help="The rank, or a role such as `launcher`.")
+@option("--job", envvar="JOB", metavar="NAME", help="The job. Needed if the stack has several.")
+@option("--rank", envvar="RANK", default="0", show_default=True, help="The rank, or a role such as `launcher`.")
 @click.argument("command", nargs=-1)
 def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
     """Open a shell in the pod of a rank, or run COMMAND there.
@@ -247,11 +262,11 @@ def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
 @cli.command(cls=StackCommand)
 @stack_option
 @json_option
-@click.option("--base", metavar="COMMIT", help="Compare with this branch or commit.")
-@click.option("--engine", is_flag=True, help="Compare with the deployed stack. Needs credentials.")
-@click.option("--credentials", is_flag=True, help="Query the running jobs and the remaining quota.")
-@click.option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
-@click.option("--output", metavar="FOLDER", type=click.Path(file_okay=False), help="Write report.md and report.json.")
+@option("--base", metavar="COMMIT", help="Compare with this branch or commit.")
+@option("--engine", is_flag=True, help="Compare with the deployed stack. Needs credentials.")
+@option("--credentials", is_flag=True, help="Query the running jobs and the remaining quota.")
+@option("--no-plugins", is_flag=True, help="Leave out the checks by the clouds' official plugins.")
+@option("--output", metavar="FOLDER", type=click.Path(file_okay=False), help="Write report.md and report.json.")
 def preview(
     as_json: bool, base: str | None, engine: bool, credentials: bool, no_plugins: bool, output: str | None
 ) -> int:
@@ -277,12 +292,10 @@ def preview(
 @stack_option
 @json_option
 @verbose_option
-@click.option("--fault", envvar="FAULT", metavar="FAULT", help="Inject a fault, such as stockout:nodepool:gpus.")
-@click.option(
-    "--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, such as us-central1/NVIDIA_T4_GPUS=4."
-)
-@click.option("--name", help="Name of the rehearsal, to run several at the same time.")
-@click.option("--page", metavar="FILE", type=click.Path(dir_okay=False), help="Write the report as an HTML page too.")
+@option("--fault", envvar="FAULT", metavar="FAULT", help="Inject a fault, such as stockout:nodepool:gpus.")
+@option("--quota", multiple=True, metavar="NAME=LIMIT", help="Limit a quota, such as us-central1/NVIDIA_T4_GPUS=4.")
+@option("--name", help="Name of the rehearsal, to run several at the same time.")
+@option("--page", metavar="FILE", type=click.Path(dir_okay=False), help="Write the report as an HTML page too.")
 def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str | None, page: str | None) -> int:
     """Try a cloud stack in a simulated cloud.
 
@@ -305,7 +318,7 @@ def rehearse(as_json: bool, fault: str | None, quota: tuple[str, ...], name: str
 @cli.command(cls=ClusterCommand)
 @stack_option
 @job_argument
-@click.option(
+@option(
     "--port",
     type=click.IntRange(1, 65535),
     envvar="PORT",
@@ -334,8 +347,8 @@ def tensorboard(job: str | None, port: int) -> int:
 
 @cli.command(cls=ClusterCommand)
 @stack_option
-@click.option("--only", is_flag=True, help="Show only the stack of --stack, not all that are up.")
-@click.option(
+@option("--only", is_flag=True, help="Show only the stack of --stack, not all that are up.")
+@option(
     "--port",
     envvar="PORT",
     type=click.IntRange(0, 65535),
@@ -343,7 +356,7 @@ def tensorboard(job: str | None, port: int) -> int:
     show_default=True,
     help="Port on this machine; 0 for a free one.",
 )
-@click.option(
+@option(
     "--open/--no-open",
     "opens",
     default=None,
@@ -387,7 +400,7 @@ def verify_empty() -> int:
 @stack_option
 @job_argument
 @json_option
-@click.option(
+@option(
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -413,8 +426,8 @@ def report(job: str | None, as_json: bool, output: Path | None) -> int:
 @stack_option
 @job_argument
 @json_option
-@click.option("--rank", type=click.IntRange(0), default=0, show_default=True, envvar="RANK", help="The rank.")
-@click.option(
+@option("--rank", type=click.IntRange(0), default=0, show_default=True, envvar="RANK", help="The rank.")
+@option(
     "--output",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -438,7 +451,7 @@ def profile(job: str | None, as_json: bool, rank: int, output: Path | None) -> i
 
 
 @cli.command()
-@click.option(
+@option(
     "--project",
     "-C",
     metavar="FOLDER",
@@ -465,7 +478,7 @@ def doctor(project: Path | None, as_json: bool) -> int:
 
 @cli.command(cls=ClusterCommand)
 @stack_option
-@click.option("--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="The archive.")
+@option("--output", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="The archive.")
 def bundle(output: Path | None) -> int:
     """Pack an archive for a bug report, without secrets.
 
@@ -502,15 +515,13 @@ def config(as_json: bool, action: str, words: tuple[str, ...]) -> int:
 
 
 @cli.command()
-@click.option(
-    "--project", "-C", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: here."
-)
-@click.option("--stack", "-s", default="local", show_default=True, metavar="NAME", help="Name of the stack.")
-@click.option("--platform", metavar="KIND", help="local, gke or eks.")
-@click.option("--program", metavar="NAME", help="A script such as ./train.py, or a recipe.")
-@click.option("--hosts", type=int, help="Hosts of the job.")
-@click.option("--account", metavar="NAME", help="Google Cloud project, or AWS region.")
-@click.option("--accelerator", metavar="NAME", help="GPU of the hosts, such as nvidia-l4.")
+@option("--project", "-C", metavar="FOLDER", type=click.Path(file_okay=False, path_type=Path), help="Default: here.")
+@option("--stack", "-s", default="local", show_default=True, metavar="NAME", help="Name of the stack.")
+@option("--platform", metavar="KIND", help="local, gke or eks.")
+@option("--program", metavar="NAME", help="A script such as ./train.py, or a recipe.")
+@option("--hosts", type=int, help="Hosts of the job.")
+@option("--account", metavar="NAME", help="Google Cloud project, or AWS region.")
+@option("--accelerator", metavar="NAME", help="GPU of the hosts, such as nvidia-l4.")
 def init(project: Path | None, stack: str, **given: str | int | None) -> int:
     """Write the first stack of a folder.
 

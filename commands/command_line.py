@@ -8,7 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,7 +17,8 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from commands.interrupts import run_command
+from commands import standard_streams
+from commands.interrupts import CommandError, print_notice, run_command
 from infra.make_command import COMMAND_VARIABLE, DEFAULT_STACK, VERBOSE_VARIABLE, command_title, option_text
 from infra.project import CHECKOUT, PROJECT_VARIABLE, STATE_NAME
 
@@ -27,6 +29,36 @@ EXPLICIT = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 STACK_NAME = re.compile(r"[A-Za-z0-9][-_A-Za-z0-9]*")
 """Name of a stack. A dot or slash would change the file that `Pulumi.NAME.yaml` names."""
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class NonEmptyOption(click.Option):
+    """Option that rejects an empty value, as of a script with an unset variable. Empty make variables stay unset."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """Return the value and its source. Raises UsageError."""
+        value, source = super().consume_value(ctx, opts)
+        _reject_empty(self.opts[0], value, source, ctx)
+        return value, source
+
+
+class JobArgument(click.Argument):
+    """Argument that rejects an empty value."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """Return the value and its source. Raises UsageError."""
+        value, source = super().consume_value(ctx, opts)
+        _reject_empty("JOB", value, source, ctx)
+        return value, source
+
+
+def _reject_empty(name: str, value: Any, source: ParameterSource, ctx: click.Context) -> None:
+    values = value if isinstance(value, list | tuple) else [value]
+    if source is ParameterSource.COMMANDLINE and "" in values:
+        raise click.UsageError(f"{name} '': is empty; write a value, or leave it out", ctx)
+
+
+option = partial(click.option, cls=NonEmptyOption)
+"""Decorator that adds an option with a non-empty value."""
 
 
 class StackCommand(click.Command):
@@ -156,7 +188,7 @@ def complete_stacks(ctx: click.Context, _parameter: click.Parameter, incomplete:
 
 def stack_option(function: Function) -> Function:
     """Add `--stack` and `--project`."""
-    stack = click.option(
+    stack = option(
         "--stack",
         "-s",
         envvar="STACK",
@@ -164,7 +196,7 @@ def stack_option(function: Function) -> Function:
         help="The stack: NAME of Pulumi.NAME.yaml. Default: the only one in the folder, else `local`.",
         shell_complete=complete_stacks,
     )
-    project = click.option(
+    project = option(
         "--project",
         "-C",
         metavar="FOLDER",
@@ -176,17 +208,17 @@ def stack_option(function: Function) -> Function:
 
 def json_option(function: Function) -> Function:
     """Add `--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+    return option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
 def yes_option(function: Function) -> Function:
     """Add `--yes`."""
-    return click.option("--yes", "-y", is_flag=True, envvar="YES", help="Answer every question with yes.")(function)
+    return option("--yes", "-y", is_flag=True, envvar="YES", help="Answer every question with yes.")(function)
 
 
 def verbose_option(function: Function) -> Function:
     """Add `--verbose`. The commands read it from the environment, as they do the stack."""
-    return click.option(
+    return option(
         "--verbose",
         "-v",
         is_flag=True,
@@ -197,7 +229,7 @@ def verbose_option(function: Function) -> Function:
 
 def job_argument(function: Function) -> Function:
     """Add the name of a job."""
-    return click.argument("job", required=False, envvar="JOB", metavar="[JOB]")(function)
+    return click.argument("job", cls=JobArgument, required=False, envvar="JOB", metavar="[JOB]")(function)
 
 
 def option_hint(group: click.Group, option: str) -> str:
@@ -215,8 +247,12 @@ def run_group(group: click.Group, arguments: list[str]) -> int:
     if os.environ.get(COMMAND_VARIABLE):
         for name in MAKE_VARIABLES:
             os.environ.pop(name, None)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     try:
+        standard_streams.prepare()
         status = group.main(arguments, prog_name="trainyard", standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption) and error.ctx and error.ctx.command is group:
             error = click.UsageError(option_hint(group, error.option_name) or error.format_message(), error.ctx)
@@ -225,4 +261,10 @@ def run_group(group: click.Group, arguments: list[str]) -> int:
     except click.Abort:
         print("stopped", file=sys.stderr)
         return 130
+    except CommandError as error:
+        print_notice(f"trainyard: {error}")
+        return error.status
+    except BrokenPipeError:
+        standard_streams.discard_output()
+        return 1
     return status if isinstance(status, int) else 0

@@ -29,8 +29,9 @@ from commands.command_line import default_stack, find_project, stacks_of
 from commands.confirmation import missing_credentials
 from commands.environment import PROJECT, PulumiFailed
 from commands.interrupts import CommandError
-from commands.monitor.cluster import StackOutputs, Unreachable
-from commands.stack import outputs, pulumi
+from commands.monitor.cluster import StackOutputs, UnknownStack, Unreachable
+from commands.output_file import output_file
+from commands.stack import outputs, pulumi, stack_exists
 from infra.hardware import this_machine
 from infra.local import leftovers, lifecycle
 from infra.local.settings import cache_folder, stack_cluster
@@ -398,22 +399,30 @@ def _tail(file: Path) -> str:
     return mask("\n".join(lines)) + "\n"
 
 
+def _has_state(stack: str) -> bool:
+    """Return False if the backend does not have the stack; True otherwise, also if unknown."""
+    try:
+        return stack_exists(stack)
+    except (CommandError, FileNotFoundError):
+        return True
+
+
 def bundle(output: Path | None) -> int:
-    """Write the archive. Print its path and size."""
+    """Write the archive. Print its path and size. Raises UnknownStack if the stack has no settings and no state."""
     stack = os.environ.get("STACK", DEFAULT_STACK)
+    settings_file = PROJECT / f"Pulumi.{stack}.yaml"
+    if not settings_file.exists() and not _has_state(stack):
+        from stack.config import missing_file
+
+        raise UnknownStack(missing_file(settings_file))
     name = f"trainyard-{stack}-{time.strftime('%Y%m%d-%H%M%S')}"
     file = output or Path(f"{name}.tar.gz")
-    try:
-        with tarfile.open(file, "w:gz") as archive:
-            for path, text in parts(stack):
-                content = text.encode()
-                entry = tarfile.TarInfo(f"{name}/{path}")
-                entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644
-                archive.addfile(entry, io.BytesIO(content))
-                print(f"  {path}: {len(content):,} bytes")
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise CommandError(f"{file} cannot be written ({error.strerror}); name another file with `--output`") from error
+    with output_file(file) as written, tarfile.open(written, "w:gz") as archive:
+        for path, text in parts(stack):
+            content = text.encode()
+            entry = tarfile.TarInfo(f"{name}/{path}")
+            entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+            print(f"  {path}: {len(content):,} bytes")
     print(f"{file.resolve()}: {file.stat().st_size:,} bytes; secrets are masked, but read it before you publish it")
     return 0

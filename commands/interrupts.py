@@ -152,6 +152,8 @@ def run_command(name: str, command: Callable[[], int]) -> int:
         _handle(number)
     try:
         status = command()
+        if sys.stdout:
+            sys.stdout.flush()
     except CommandError as error:
         print_notice(f"{name}: {error.report()}")
         status = error.status
@@ -279,7 +281,7 @@ def run_child(
                 stderr=subprocess.PIPE if quiet or keeps_errors else None,
                 start_new_session=True,
                 # This process has one thread here, and the function only makes two system calls.
-                preexec_fn=_ignore_interrupts if ignores_at_start else _follow_parent,
+                preexec_fn=_ignore_interrupts if ignores_at_start else follow_parent,
             )
             output = _PipeReader(process.stdout, None)
             errors = _PipeReader(process.stderr, None if quiet else errors_to or sys.stderr)
@@ -431,9 +433,9 @@ def _handle(number: signal.Signals) -> signal.Handlers | Callable[[int, FrameTyp
 
 def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _follow_parent()
+    follow_parent()
 
 
-def _follow_parent() -> None:
+def follow_parent() -> None:
     """Make the kernel interrupt this process when its parent, the command, dies."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)

@@ -10,18 +10,20 @@ import socket
 import subprocess
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from commands.bucket import OUTPUTS, Bucket
 from commands.environment import PROJECT
-from commands.interrupts import STILL_RUNNING, CommandError, set_closing
+from commands.interrupts import STILL_RUNNING, CommandError, follow_parent, set_closing
 from commands.monitor.cluster import StackOutputs, job_named, outputs_with
-from infra.make_command import DEFAULT_STACK, make_command
+from commands.output_file import output_file
+from infra.make_command import DEFAULT_STACK, make_command, option_text
 from infra.project import CHECKOUT
 from stack.config import load_file
+from workloads.command import process_layout
 
 TEMPLATE = Path(__file__).with_name("profile_page.html")
 CONTENT = "/* trace */"
@@ -80,32 +82,40 @@ def profile(job: str, rank: int, output: Path | None, *, as_json: bool) -> int:
     stack = os.environ.get("STACK", DEFAULT_STACK)
     found = outputs_with(stack, *OUTPUTS)
     name = job_named(StackOutputs.of(stack, found), job, "profile")
-    bucket = Bucket.of(found, is_cluster_local=load_file(PROJECT / f"Pulumi.{stack}.yaml").cloud.nodes_here > 0)
-    title, events = read_trace(bucket, found["run_records"][name]["profiles"], name, rank)
+    config = load_file(PROJECT / f"Pulumi.{stack}.yaml")
+    bucket = Bucket.of(found, is_cluster_local=config.cloud.nodes_here > 0)
+    record = found["run_records"][name]
+    ranks = next((process_layout(each).world_size for each in config.jobs if each.name == name), None)
+    title, events = read_trace(bucket, record["profiles"], name, rank, ranks)
     if as_json:
         print(json.dumps(summary(events), indent=2))
         return 0
     target = output or Path(f"profile-{name}-{rank}.html")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(page(title, events), encoding="utf-8")
-    except OSError as error:
-        raise ProfileError(
-            f"{target} cannot be written ({error.strerror}); name another file with `--output`"
-        ) from error
+    text = page(title, events)
+    with output_file(target, should_make_folder=True) as written:
+        written.write_text(text, encoding="utf-8")
     print(f"{target.resolve()}: {target.stat().st_size:,} bytes; open it in a browser")
     return 0
 
 
-def read_trace(bucket: Bucket, folder: str, job: str, rank: int) -> tuple[str, list[dict[str, Any]]]:
-    """Return the title and the events of a rank's newest trace. Raises ProfileError if there is none."""
-    ranks = bucket.names(folder)
+def read_trace(
+    bucket: Bucket, folder: str, job: str, rank: int, ranks: int | None = None
+) -> tuple[str, list[dict[str, Any]]]:
+    """Return the title and the events of a rank's newest trace. Raises ProfileError if there is none.
+
+    `ranks` is the number of ranks in the settings, if known. An earlier run may have had more.
+    """
+    folders = bucket.names(folder)
     traces = sorted(filter(TRACE.fullmatch, bucket.names(f"{folder}/rank-{rank}")), key=_last_step)
-    if not traces and any(each.startswith(XLA_PREFIX) for each in ranks):
+    if not traces and any(each.startswith(XLA_PREFIX) for each in folders):
         curves = make_command("tensorboard", JOB=job)
         raise ProfileError(f"job {job} has traces of XLA's profiler; {curves} shows them in its profile tab")
+    if not traces and ranks is not None and rank >= ranks:
+        raise ProfileError(
+            f"{option_text('RANK', str(rank))}: job {job} has no such rank; its ranks are 0 to {ranks - 1}"
+        )
     if not traces:
-        found = [each for each in ranks if any(map(TRACE.fullmatch, bucket.names(f"{folder}/{each}")))]
+        found = [each for each in folders if any(map(TRACE.fullmatch, bucket.names(f"{folder}/{each}")))]
         have = ", ".join(each.removeprefix("rank-") for each in found)
         ranks_text = f"ranks with one: {have}" if have else NO_TRACE
         raise ProfileError(f"rank {rank} of job {job} has no trace in {bucket.location(folder)}; {ranks_text}")
@@ -247,6 +257,21 @@ def command_line(bucket: str, job: str, port: str) -> list[str]:
 def serve_tensorboard() -> int:
     """Serve TensorBoard until Ctrl-C. Return the exit status."""
     set_closing(STILL_RUNNING)
-    found = outputs_with(os.environ.get("STACK", "local"), "bucket_url")
-    command = command_line(str(found["bucket_url"]), os.environ.get("JOB", ""), os.environ.get("PORT", PORT))
-    return subprocess.run(command, check=False).returncode
+    stack, job = os.environ.get("STACK", DEFAULT_STACK), os.environ.get("JOB", "")
+    found = outputs_with(stack, "bucket_url", "kubeconfig_path", "namespace", "jobs")
+    if job:
+        job_named(StackOutputs.of(stack, found), job, "tensorboard")
+    return run_server(command_line(str(found["bucket_url"]), job, os.environ.get("PORT", PORT)))
+
+
+def run_server(command: Sequence[str]) -> int:
+    """Run a server until it ends or a signal stops this process. Return the exit status.
+
+    The server has its own session, because Ctrl-C during its start would print its traceback. SIGTERM prints none.
+    """
+    process = subprocess.Popen(command, start_new_session=True, preexec_fn=follow_parent)
+    try:
+        return process.wait()
+    finally:
+        process.terminate()
+        process.wait()

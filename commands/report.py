@@ -21,13 +21,13 @@ from commands.bucket import EARLIER_FOLDER, OUTPUTS, Bucket, fresh_start
 from commands.dashboard.metrics import last_train_event
 from commands.environment import PROJECT
 from commands.follow import TAIL_LINES
-from commands.interrupts import CommandError
 from commands.job_results import complete_record, short_home
 from commands.monitor.cluster import Cluster, StackOutputs, Unreachable, job_named, outputs_with
 from commands.monitor.job_state import JobState
 from commands.monitor.logs import parse_event
 from commands.monitor.pod_state import PodState, count_restarts, latest_by_place
 from commands.monitor.screen import summary
+from commands.output_file import output_file
 from commands.run_times import RunTimes, times_of
 from infra.make_command import DEFAULT_STACK, make_command
 from stack.config import StackConfig, load_file
@@ -321,11 +321,9 @@ def report(job: str, output: Path | None, *, as_json: bool) -> int:
     from commands.report_page import page
 
     file = output or default_file(bucket, str(found.record["bucket_prefix"]), found.job)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(page(found), encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"{file} cannot be written ({error.strerror}); name another file with `--output`") from error
+    text = page(found)
+    with output_file(file, should_make_folder=True) as written:
+        written.write_text(text, encoding="utf-8")
     advice = "open it in a browser"
     if output is None and bucket.is_cluster_local:
         down = make_command("down", STACK=stack)

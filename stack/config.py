@@ -197,10 +197,13 @@ def load_file(path: Path) -> StackConfig:
 
 def missing_file(path: Path) -> str:
     """Return the message for a stack's file that does not exist."""
-    stacks = ", ".join(sorted(file.name.split(".")[1] for file in path.parent.glob("Pulumi.*.yaml")))
+    if path.is_symlink():
+        return f"{path.name}: links to {path.readlink()}, which does not exist; correct the link, or name another stack"
+    folder = path.parent.resolve()
+    stacks = ", ".join(sorted(file.name.split(".")[1] for file in folder.glob("Pulumi.*.yaml") if file.exists()))
     if not stacks:
-        return f"{path.name}: no such file; {path.resolve().parent} has no stack; `trainyard init` writes one"
-    return f"{path.name}: no such file; {path.resolve().parent} has: {stacks}; name one of them with `--stack`"
+        return f"{path.name}: no such file; {folder} has no stack; `trainyard init` writes one"
+    return f"{path.name}: no such file; {folder} has: {stacks}; name one of them with `--stack`"
 
 
 def _read_text(path: Path) -> str:

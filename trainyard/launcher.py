@@ -48,7 +48,13 @@ def find_checkout(start: Path) -> Path | None:
 
 def launch() -> NoReturn:
     """Replace this process by the command, in the environment of the checkout."""
-    checkout = find_checkout(Path.cwd())
+    try:
+        here = Path.cwd()
+    except OSError as error:
+        reason = "no longer exists" if isinstance(error, FileNotFoundError) else f"cannot be used ({error.strerror})"
+        print(f"trainyard: the working directory {reason}; change to another folder", file=sys.stderr)
+        sys.exit(2)
+    checkout = find_checkout(here)
     if checkout is None:
         installed = installed_from()
         problem = f"its checkout {installed} no longer exists" if installed else "it was not installed from a checkout"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -185,3 +189,90 @@ def test_fetch_of_a_job_without_files_and_without_a_cluster_does_not_advise_logs
     monkeypatch.setattr("commands.bucket.outputs_with", lambda *_names: found)
     with pytest.raises(BucketError, match=r"has written nothing .* yet, and the kubeconfig .* is missing; `make up`"):
         fetch("digits", None, should_copy_all=False, as_json=False)
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Let writes beyond a file size fail, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+
+
+NEWEST = "checkpoints/digits/step-000000020"
+
+
+def test_copy_that_fails_leaves_no_file_and_names_the_first_error(bucket: Bucket, tmp_path: Path) -> None:
+    for name in ("rank-0.safetensors", "rank-1.safetensors"):
+        Path(bucket.location(NEWEST), name).write_bytes(bytes(100_000))
+    with file_size_limit(50_000), pytest.raises(BucketError) as caught:
+        bucket.copy(NEWEST, tmp_path / "out")
+    assert str(caught.value) == (
+        f"{bucket.location(NEWEST)} cannot be copied to {tmp_path}/out/step-000000020: "
+        "rank-0.safetensors: File too large; check that path, then run the command again"
+    )
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_copy_that_fails_keeps_the_older_copy(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.copy(NEWEST, tmp_path / "out")
+    Path(bucket.location(NEWEST), "rank-0.safetensors").write_bytes(bytes(100_000))
+    Path(bucket.location(NEWEST), "checkpoint.json").write_text("newer", encoding="utf-8")
+    with file_size_limit(50_000), pytest.raises(BucketError, match="File too large"):
+        bucket.copy(NEWEST, tmp_path / "out")
+    copy = tmp_path / "out" / "step-000000020"
+    assert files_of(tmp_path / "out") == ["step-000000020/checkpoint.json"]
+    assert (copy / "checkpoint.json").read_text(encoding="utf-8") != "newer"
+    bucket.copy(NEWEST, tmp_path / "out")
+    assert (copy / "checkpoint.json").read_text(encoding="utf-8") == "newer"
+    assert (copy / "rank-0.safetensors").stat().st_size == 100_000
+
+
+def test_copy_onto_an_older_copy_moves_the_manifest_last(bucket: Bucket, tmp_path: Path) -> None:
+    Path(bucket.location(NEWEST), "rank-0.safetensors").touch()
+    (tmp_path / "out" / "step-000000020" / "rank-0.safetensors").mkdir(parents=True)
+    with pytest.raises(BucketError, match=r"cannot be copied to .*rank-0.safetensors"):
+        bucket.copy(NEWEST, tmp_path / "out")
+    assert files_of(tmp_path / "out") == []
+
+
+def test_copy_follows_links_to_folders(bucket: Bucket, tmp_path: Path) -> None:
+    Path(bucket.location("checkpoints/digits/latest")).symlink_to("step-000000020")
+    bucket.copy("checkpoints/digits", tmp_path / "out")
+    assert "digits/latest/checkpoint.json" in files_of(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("url", "program"),
+    [("gs://team", "gcloud"), ("s3://team", "aws")],
+)
+def test_copy_from_a_cloud_that_fails_leaves_no_file(
+    url: str, program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # gcloud creates the copied folder inside the last argument; aws writes its files there.
+    folder = "$last/step-000000020" if program == "gcloud" else "$last"
+    body = f'for last; do :; done; mkdir -p "{folder}"; touch "{folder}/checkpoint.json"'
+    set_program(tmp_path, monkeypatch, program, f"{body}; echo 'No space left on device' >&2; exit 1")
+    with pytest.raises(BucketError, match="No space left on device"):
+        Bucket(url=url, is_cluster_local=False).copy(NEWEST, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    set_program(tmp_path, monkeypatch, program, body)
+    Bucket(url=url, is_cluster_local=False).copy(NEWEST, tmp_path / "out")
+    assert (tmp_path / "out" / "step-000000020" / "checkpoint.json").is_file()
+
+
+@pytest.mark.parametrize("to", ["bucket", "bucket/export", "link", "."])
+def test_copy_results_into_the_bucket_is_rejected(bucket: Bucket, tmp_path: Path, to: str) -> None:
+    (tmp_path / "link").symlink_to("bucket")
+    if to == ".":  # The copies would be in the bucket, but not their folder.
+        tmp_path.joinpath("bucket").rename(tmp_path / "checkpoints")
+        bucket = Bucket(url=f"file://{tmp_path}/checkpoints", is_cluster_local=True)
+    before = files_of(tmp_path)
+    with pytest.raises(BucketError, match=r"is in the stack's bucket .*; name a folder outside it with `--to`"):
+        copy_results(bucket, RECORD, tmp_path / to, should_copy_all=True)
+    assert files_of(tmp_path) == before

@@ -13,7 +13,7 @@ from commands import doctor, pulumi_output
 from commands.doctor import MASK, Finding, mask, without_secrets
 from commands.environment import PulumiFailed
 from commands.interrupts import CommandError
-from commands.monitor.cluster import StackOutputs, Unreachable
+from commands.monitor.cluster import StackOutputs, UnknownStack, Unreachable
 from commands.monitor.pod_state import PodState
 from commands.status import Snapshot
 
@@ -156,6 +156,21 @@ def test_bundle_has_every_part_without_secrets(monkeypatch: pytest.MonkeyPatch, 
 def test_bundle_into_a_missing_folder_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"cannot be written .*; name another file with `--output`"):
         doctor.bundle(tmp_path / "missing" / "b.tar.gz")
+
+
+def test_bundle_of_an_unknown_stack_writes_no_archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    set_stack(monkeypatch, tmp_path, SimpleNamespace())
+    monkeypatch.setenv("STACK", "nosuch")
+    with pytest.raises(UnknownStack, match=r"Pulumi\.nosuch\.yaml: no such file; .* has: dev; name one"):
+        doctor.bundle(tmp_path / "b.tar.gz")
+    assert not (tmp_path / "b.tar.gz").exists()
+    # A stack can outlive its settings file. This one has no nodes.
+    snapshot = Snapshot(nodes=[], unseen="", advice="", jobs=[], rows=[])
+    monkeypatch.setattr("commands.status.take_snapshot", lambda *_words: snapshot)
+    cluster = SimpleNamespace(events=lambda: [], pods=lambda _jobs: [])
+    monkeypatch.setattr(StackOutputs, "cluster", lambda _self: cluster)
+    monkeypatch.setattr(doctor, "stack_exists", lambda _stack: True)
+    assert doctor.bundle(tmp_path / "b.tar.gz") == 0
 
 
 def test_bundle_without_a_cluster_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -127,6 +127,13 @@ def test_command_on_a_stopped_cluster_says_how_to_start_it(
         (["--rank", "1", "logs"], "--rank: write this option after the command, as in `trainyard logs --rank ...`"),
         (["--stak", "dev", "up"], "No such option '--stak'.\n"),
         (["up", "-s", "../local"], "Error: --stack ../local: must have only letters, digits, '-' and '_'"),
+        (["up", "--stack", ""], "Error: --stack '': is empty; write a value, or leave it out"),
+        (["up", "--job="], "Error: --job '': is empty"),
+        (["status", "--project", ""], "Error: --project '': is empty"),
+        (["fetch", "--to", ""], "Error: --to '': is empty"),
+        (["rehearse", "--quota", ""], "Error: --quota '': is empty"),
+        (["init", "--stack", ""], "Error: --stack '': is empty"),
+        (["stop", ""], "Error: JOB '': is empty"),
         (["status", "-s", "gke.dev"], "Error: --stack gke.dev: must have only letters, digits, '-' and '_'"),
     ],
 )
@@ -212,6 +219,28 @@ def test_targets_of_a_stack_are_aliases_of_commands() -> None:
     lines = (PROJECT / "Makefile").read_text(encoding="utf-8").splitlines()
     aliases = {line.removeprefix("\t$(call run,").split()[0].rstrip(")") for line in lines if "$(call run," in line}
     assert aliases == set(COMMANDS) - {"completion"}
+
+
+def test_empty_make_variables_are_unset(environment: pytest.MonkeyPatch) -> None:
+    calls: Record = []
+    environment.setattr(follow, "main", record(calls))
+    environment.setenv("STACK", "")
+    environment.setenv("JOB", "")
+    assert command_line.main(["logs"]) == 0
+    assert calls == [("local", [])]
+
+
+@pytest.mark.parametrize(("words", "same"), [(["help"], ["--help"]), (["help", "stop"], ["stop", "--help"])])
+def test_help_command_prints_the_help(words: list[str], same: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(same) == 0
+    expected = capsys.readouterr().out
+    assert command_line.main(words) == 0
+    assert capsys.readouterr().out == expected
+
+
+def test_version_has_the_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["--version"]) == 0
+    assert re.fullmatch(r"trainyard \d+\.\d+\.\d+, commit [0-9a-f]{12}(-dirty)?\n", capsys.readouterr().out)
 
 
 def test_every_exit_status_has_a_meaning() -> None:

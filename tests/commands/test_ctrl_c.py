@@ -104,7 +104,9 @@ def test_ctrl_c_during_a_cluster_request_prints_one_line_and_exits_130(
 def test_ctrl_c_in_tensorboard_prints_one_line_and_exits_130(tmp_path: Path) -> None:
     environment = deployed_stack_environment(9, tmp_path)
     program = tmp_path / "tensorboard"
-    program.write_text("#!/bin/sh\necho serves\nexec sleep 600\n", encoding="utf-8")
+    # Like TensorBoard during its imports, the program prints a traceback at Ctrl-C.
+    code = "import time; print('serves', flush=True); time.sleep(600)"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n', encoding="utf-8")
     program.chmod(0o755)
     script = (
         "import pathlib, sys; from commands import interrupts, profile; "

@@ -83,6 +83,15 @@ def test_serve_tensorboard_of_a_stack_that_is_not_up_names_make_up(monkeypatch: 
         serve_tensorboard()
 
 
+def test_serve_tensorboard_of_an_unknown_job_names_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = {"bucket_url": "file:///b", "kubeconfig_path": "/k", "namespace": "training", "jobs": ["digits", "other"]}
+    monkeypatch.setattr("commands.monitor.cluster.outputs", lambda _stack: outputs)
+    monkeypatch.setenv("JOB", "digitz")
+    monkeypatch.setenv("STACK", "local")
+    with pytest.raises(StackNotFound, match="digitz: the stack has no such job; name one of digits, other"):
+        serve_tensorboard()
+
+
 def test_unknown_stack_lists_the_stacks_of_the_folder() -> None:
     check_settings_file("gke-tpu")
     with pytest.raises(UnknownStack, match=r"Pulumi\.never-made\.yaml: no such file; .* has: .*gke-tpu.*; name one"):

@@ -60,6 +60,15 @@ def test_main_missing_file_lists_stacks(capsys: pytest.CaptureFixture[str]) -> N
     assert "dev, eks, eks-p5, gke-h200, gke-tpu" in output
 
 
+def test_load_file_dangling_link_names_its_target(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.dangling.yaml").symlink_to("/nowhere.yaml")
+    write(tmp_path, "config: {}")
+    with pytest.raises(ValueError, match=r"^Pulumi.dangling.yaml: links to /nowhere.yaml, which does not exist;"):
+        load_file(tmp_path / "Pulumi.dangling.yaml")
+    with pytest.raises(ValueError, match=rf"^Pulumi.none.yaml: no such file; {tmp_path} has: test; name one"):
+        load_file(tmp_path / "Pulumi.none.yaml")
+
+
 def test_stack_config_command_reports_problems(tmp_path: Path) -> None:
     path = write(tmp_path, "config: {platform: {kind: local, node: 1}, jobs: []}")
     done = subprocess.run(

@@ -1,0 +1,37 @@
+"""Files that a command writes where the user says: whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from commands.interrupts import FILE_REMEDIES, CommandError
+
+
+@contextmanager
+def output_file(target: Path, *, should_make_folder: bool = False) -> Iterator[Path]:
+    """Yield a path for the content of a file. Rename it to `target` at the end, or remove it after an error.
+
+    Raises CommandError for an OSError. A device or link, such as /dev/stdout, is written in place.
+    """
+    try:
+        if should_make_folder:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_symlink() or (target.exists() and not target.is_file()):
+            yield target
+            return
+        written = target.with_name(f".trainyard-{os.getpid()}.partial")
+        try:
+            yield written
+            written.replace(target)
+        finally:
+            written.unlink(missing_ok=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        remedy = FILE_REMEDIES.get(error.errno or 0, "")
+        if not remedy.startswith("free"):
+            remedy = "name another file with `--output`"
+        raise CommandError(f"{target} cannot be written ({error.strerror}); {remedy}") from error

@@ -1,0 +1,47 @@
+"""Files that commands write where the user says: a failed write leaves no file and keeps the older one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from commands.interrupts import CommandError
+from commands.output_file import output_file
+
+
+def write(target: Path, text: str, problem: int = 0) -> None:
+    """Write a file. Fail after the first half with an error number."""
+    with output_file(target) as written:
+        written.write_text(text[: len(text) // 2], encoding="utf-8")
+        if problem:
+            raise OSError(problem, os.strerror(problem))
+        written.write_text(text, encoding="utf-8")
+
+
+def test_failed_write_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"page.html cannot be written \(No space left on device\); free some disk"):
+        write(tmp_path / "page.html", "new text", errno.ENOSPC)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_failed_write_keeps_the_older_file(tmp_path: Path) -> None:
+    write(tmp_path / "page.html", "older")
+    with pytest.raises(CommandError, match=r"Input/output error.*; name another file with `--output`"):
+        write(tmp_path / "page.html", "new text", errno.EIO)
+    assert [(file.name, file.read_text(encoding="utf-8")) for file in tmp_path.iterdir()] == [("page.html", "older")]
+
+
+def test_link_is_written_in_place(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("page.html")
+    write(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == "text"
+
+
+def test_full_device_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(CommandError, match=r"/dev/full cannot be written \(No space left on device\); free some disk"):
+        write(Path("/dev/full"), "text")
+    assert Path("/dev/full").is_char_device()
