@@ -89,10 +89,10 @@ def settings_options(stack: str) -> Iterator[tuple[str, ...]]:
         return
     if file.exists():
         print(f"{file.name}: cannot be used ({make_command('doctor')} says why); the state says what to destroy")
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump({"config": {"trainyard:platform": {"kind": "local"}, "trainyard:jobs": []}}, file)
-        file.flush()
-        yield "--config-file", file.name
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as substitute:
+        json.dump({"config": {"trainyard:platform": {"kind": "local"}, "trainyard:jobs": []}}, substitute)
+        substitute.flush()
+        yield "--config-file", substitute.name
 
 
 def should_stop_jobs(resources: Sequence[Mapping[str, Any]]) -> bool:

@@ -200,7 +200,7 @@ class StateFiles:
     def version(self) -> tuple[int, int, int]:
         """Numbers that change with each write of the state, without reading it."""
         try:
-            found = self._state.stat()
+            found = self.path.stat()
         except OSError:
             return (0, 0, 0)
         return (found.st_ino, found.st_size, found.st_mtime_ns)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,14 +55,17 @@ class Project:
 
     folder: Path
 
-    def run(self, *words: str, prefix: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, prefix: tuple[str, ...] = (), variables: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run Python on the stack, after the words in `prefix`, and return the result."""
         unset = ("PULUMI_BACKEND_URL", "PULUMI_CONFIG_PASSPHRASE", "PULUMI_CONFIG_PASSPHRASE_FILE", "JOB")
         environment = {key: value for key, value in os.environ.items() if key not in unset}
         environment |= {"TRAINYARD_PROJECT": str(self.folder), "STACK": "mine", "TRAINYARD_COMMAND": "trainyard"}
+        environment |= variables or {}
         done = subprocess.run(
             [*prefix, sys.executable, *words],
-            cwd=ROOT, env={**environment, **variables}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=LIMIT_SECONDS, check=False,
         )  # fmt: skip
         assert "Traceback" not in done.stderr, done.stderr
@@ -70,7 +73,7 @@ class Project:
 
     def down(self, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run `down`."""
-        return self.run("-m", "commands.down", **variables)
+        return self.run("-m", "commands.down", variables=variables)
 
     @property
     def settings(self) -> Path:
@@ -173,7 +176,7 @@ def test_down_and_status_with_damaged_state_use_its_backup(project: Project) -> 
 @pytest.mark.parametrize("free", [8192, 32768])
 def test_down_on_a_full_disk_names_a_file_and_says_to_free_space(project: Project, free: int) -> None:
     prefix = ("unshare", "--mount", "sh", "-c", FULL_DISK, str(project.folder))
-    done = project.run("-m", "commands.down", prefix=prefix, FREE_BYTES=str(free))
+    done = project.run("-m", "commands.down", prefix=prefix, variables={"FREE_BYTES": str(free)})
     assert done.returncode == 1
     *_, last = done.stderr.splitlines()
     assert last.startswith(f"make down: {project.state.parents[2]}/")

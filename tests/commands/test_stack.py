@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from commands import stack, stack_files, stack_settings
-from commands.environment import StackBusy, StateBroken
+from commands.environment import PROJECT, StackBusy, StateBroken
 from commands.interrupts import Child
 from infra.kubeconfig import PROVIDER_TMPDIR
 
@@ -203,7 +203,7 @@ def test_config_set_of_an_unknown_key_stores_it_and_names_the_problem(
     [
         ("write /a/b.json: no space left on device", "/a/b.json: No space left on device; free some disk space"),
         ("write /a/b.json: disk quota exceeded", "/a/b.json: Disk quota exceeded; free some of your disk quota"),
-        ("An IO error occurred: no space left on device", f"{stack.PROJECT}: No space left on device; free some"),
+        ("An IO error occurred: no space left on device", f"{PROJECT}: No space left on device; free some"),
         ("another error", ""),
     ],
 )
@@ -215,7 +215,7 @@ def test_explain_full_disk_names_the_path_and_the_remedy(text: str, expected: st
 
 def test_explain_full_disk_without_output_measures_the_free_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "FULL_DISK_BYTES", 1 << 62)
-    assert stack.explain_full_disk("").startswith(f"{stack.PROJECT}: No space left on device; free some disk space")
+    assert stack.explain_full_disk("").startswith(f"{PROJECT}: No space left on device; free some disk space")
 
 
 def test_pulumi_failed_json_preview_shows_the_error_of_the_program(project: Path) -> None:
