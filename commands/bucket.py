@@ -30,6 +30,10 @@ LIST = {"gs": ("gcloud", "storage", "ls"), "s3": ("aws", "s3", "ls")}
 COPY = {"gs": ("gcloud", "storage", "cp", "--recursive"), "s3": ("aws", "s3", "cp", "--recursive")}
 DELETE = {"gs": ("gcloud", "storage", "rm", "--recursive"), "s3": ("aws", "s3", "rm", "--recursive")}
 MOVE = {"gs": ("gcloud", "storage", "mv"), "s3": ("aws", "s3", "mv", "--recursive")}
+"""Commands that move all objects of a folder, one by one.
+
+https://cloud.google.com/sdk/gcloud/reference/storage/mv, https://docs.aws.amazon.com/cli/latest/reference/s3/mv.html
+"""
 CHECKPOINT_NAME = re.compile(r"step-\d{9}")
 """Name of a checkpoint's folder (trainer/checkpoints/checkpoint.py)."""
 MANIFEST = "checkpoint.json"

@@ -51,12 +51,12 @@ def prepare() -> None:
     """Replace characters that the output cannot encode, and replace closed streams. Raises OutputError."""
     # A closed stream is None. The lowest free descriptor is that of the stream.
     if sys.stdin is None:
-        sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123
+        sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123  # stays open until the process ends
     is_closed = sys.stdout is None
     if is_closed:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123  # as above
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123  # as above
     if is_closed:
         raise OutputError("it is closed")
     if isinstance(sys.stderr, io.TextIOWrapper):

@@ -40,7 +40,7 @@ set -e
 cp -a "$0" "$0.copy"
 mount -n -t tmpfs -o size=1m tmpfs "$0"
 cp -a "$0.copy/." "$0"
-cat /dev/zero > "$0/filler" 2>/dev/null || true
+cat /dev/zero > "$0/filler" 2>/dev/null || true  # ends with an error when the disk is full
 truncate -s -$FREE_BYTES "$0/filler"
 "$@"
 """

@@ -193,7 +193,7 @@ def queues_engine() -> RecordingEngine:
 
 
 EACH_KIND = frozenset(f"{'digits' if KINDS[kind].runs_recipes else 'script'}.{kind}" for kind in get_args(JobKind))
-"""One example of each kind."""
+"""Example of each kind."""
 WHOLE = {*EACH_KIND, "queues"}
 """Examples, and the queues, whose golden file has the complete manifests."""
 ALIASED_LINES = 10

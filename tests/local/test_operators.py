@@ -211,7 +211,7 @@ def test_operator_logs_have_no_forbidden_request(stack: Stack) -> None:
 
 
 def test_operator_destroy_leaves_nothing(stack: Stack) -> None:
-    """One job still waits in its queue."""
+    """Destroy the stack while one job still waits in its queue."""
     stack.run("destroy", "--yes", "--skip-preview")
     assert names(stack, "customresourcedefinitions") == []
     assert names(stack, "validatingwebhookconfigurations,mutatingwebhookconfigurations") == []
