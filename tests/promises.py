@@ -1,31 +1,16 @@
-"""Promises of README.md, the Makefile and the documentation, each with the tests that fail if it breaks.
-
-`python -m tests.promises` writes docs/promises.md. The rows are in tests/promise_rows.
-"""
+"""Promises of README.md, the Makefile and the documentation, with the tests that fail if one breaks: docs/promises.md."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
-
-from tests.promise_rows import architecture, clouds, faults, guides, jobs, readme, recipes, rehearsal, tasks, trainer
 
 PROJECT = Path(__file__).resolve().parents[1]
 PAGE = PROJECT / "docs" / "promises.md"
 README = "README.md"
 MARKDOWN_LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
-INTRODUCTION = """\
-# Promises
-
-Each row quotes a promise of a document and names the tests that fail if it breaks. `python -m tests.promises` generates
-this page from `tests/promise_rows/`. A vertical bar separates the cells of a quoted table. The tests of README.md are
-the core of `make test`.
-
-The traps of GKE and EKS have their tests in a table of [clouds.md](clouds.md).
-"""
 
 
 @dataclass(frozen=True)
@@ -35,28 +20,23 @@ class Promise:
     document: str
     """Path of the document in the project."""
     sentence: str
-    """Quotation from the document that occurs in it once."""
+    """Quotation from the document, as a cell of a table."""
     tests: tuple[str, ...]
     """Node ids of the tests that fail if the promise breaks. An id without parameters stands for all of them."""
 
 
-def _promises() -> tuple[Promise, ...]:
-    """Return the promises of all documents, those of README.md first."""
-    pages: Mapping[str, tuple[tuple[str, ...], ...]] = {
-        **architecture.ROWS,
-        **clouds.ROWS,
-        **faults.ROWS,
-        **guides.ROWS,
-        **jobs.ROWS,
-        **rehearsal.ROWS,
-        **tasks.ROWS,
-        **trainer.ROWS,
-    }
-    rows = {**readme.ROWS, **dict(sorted(pages.items())), **recipes.ROWS}
-    return tuple(Promise(document, row[0], row[1:]) for document in rows for row in rows[document])
+def _promises() -> Iterator[Promise]:
+    """Yield the rows of docs/promises.md."""
+    document = ""
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            document = line.removeprefix("## ")
+        elif line.startswith("| ") and line != "| promise | test |":
+            sentence, _, tests = line.removeprefix("| ").removesuffix(" |").rpartition(" | ")
+            yield Promise(document, sentence, tuple(re.findall(r"`([^`]+)`", tests)))
 
 
-PROMISES = _promises()
+PROMISES = tuple(_promises())
 
 
 CORE = (
@@ -81,19 +61,6 @@ def core() -> frozenset[str]:
     return frozenset(test for promise in PROMISES if promise.document == README for test in promise.tests).union(CORE)
 
 
-def cell(sentence: str) -> str:
-    """Return a quotation as a cell of a table: links as their texts, because they are relative to another page."""
-    return MARKDOWN_LINK.sub(r"\1", sentence).replace("|", "\\|")
-
-
-def page() -> str:
-    """Return the text of docs/promises.md."""
-    parts = [INTRODUCTION]
-    for document, promises in groupby(PROMISES, key=lambda promise: promise.document):
-        rows = [f"| {cell(each.sentence)} | {', '.join(f'`{test}`' for test in each.tests)} |" for each in promises]
-        parts.append("\n".join([f"## {document}", "", "| promise | test |", "|---|---|", *rows, ""]))
-    return "\n".join(parts)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+def cell(text: str) -> str:
+    """Return a text as a cell of a table: links as their texts, because they are relative to another page."""
+    return MARKDOWN_LINK.sub(r"\1", text).replace("|", "\\|")

@@ -7,15 +7,15 @@ import functools
 from pathlib import Path
 
 from tests.lanes import read_brief, read_table
-from tests.promises import PAGE, PROJECT, PROMISES, README, core, page
+from tests.promises import PROJECT, PROMISES, README, cell, core
 
 LONG = "pytest.mark.long"
 
 
 @functools.cache
 def text_of(document: str) -> str:
-    """Return the text of a document on one line, with single blanks."""
-    return " ".join((PROJECT / document).read_text(encoding="utf-8").split())
+    """Return the text of a document on one line, with single blanks, as a cell of a table."""
+    return cell(" ".join((PROJECT / document).read_text(encoding="utf-8").split()))
 
 
 @functools.cache
@@ -53,7 +53,8 @@ def marks(test: str) -> set[str]:
 def test_promises_quote_their_documents_once() -> None:
     counts = {promise: text_of(promise.document).count(promise.sentence) for promise in PROMISES}
     wrong = [f"{each.document}: {count} times: {each.sentence}" for each, count in counts.items() if count != 1]
-    assert wrong == [], "correct the quotation in tests/promise_rows"
+    assert PROMISES
+    assert wrong == [], "correct the quotation in docs/promises.md"
 
 
 def test_promises_are_unique() -> None:
@@ -86,7 +87,3 @@ def test_lanes_table_names_existing_tests() -> None:
         if not (function_of(name) if "::" in name else (PROJECT / name).is_file())
     ]
     assert wrong == [], "remove these names from tests/lanes.json, or write the new ones"
-
-
-def test_promises_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run `python -m tests.promises`"
