@@ -1,4 +1,4 @@
-"""Promises of README.md, the Makefile and the documentation, with the tests that fail if one breaks: docs/promises.md."""
+"""Promises of README.md, the Makefile and the docs, with the tests that fail if one breaks: docs/promises.md."""
 
 from __future__ import annotations
 

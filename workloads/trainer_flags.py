@@ -84,12 +84,8 @@ def flag_problems(recipe: str, flags: Values, *, has_user_image: bool = False) -
             code, message = _unknown_flag(recipe, key, recipe_flags)
             yield Problem(f"job.flags.{code}", ("flags", key), message, value)
         elif name in keys:
-            yield Problem(
-                "job.flags.duplicate",
-                ("flags", key),
-                f"is the same flag as {keys[name]}; write one of the two",
-                value,
-            )
+            message = f"is the same flag as {keys[name]}; write one of the two"
+            yield Problem("job.flags.duplicate", ("flags", key), message, value)
         elif has_user_image and name == "arch":
             pass
         elif requirement := _unmet_requirement(recipe_flags[name], value) or _unordered(recipe_flags, name, value):

@@ -27,33 +27,27 @@ def conflicts(spec: JobSpec) -> list[Problem]:
     return [conflict for rule in _RULES for conflict in rule(spec)]
 
 
+def _problem(code: str, spec: JobSpec, key: str, message: str) -> Problem:
+    """Return a problem of a key of the job."""
+    return Problem(code, (key,), message, getattr(spec, key))
+
+
 def _program(spec: JobSpec) -> Iterator[Problem]:
     if spec.recipe is None and spec.script is None:
-        yield Problem(
-            "job.recipe.missing",
-            ("recipe",),
-            "is missing; a job runs a recipe or a script; add `recipe: digits`, or `script:` with your file",
-        )
+        message = "is missing; a job runs a recipe or a script; add `recipe: digits`, or `script:` with your file"
+        yield Problem("job.recipe.missing", ("recipe",), message)
     elif spec.recipe and spec.script:
-        yield Problem(
-            "job.script.with_recipe", ("script",), "is not allowed with `recipe`; remove one of the two", spec.script
-        )
+        yield _problem("job.script.with_recipe", spec, "script", "is not allowed with `recipe`; remove one of the two")
     elif spec.script and (error := path_error(spec.script)):
-        yield Problem(f"job.script.{error.code}", ("script",), str(error), spec.script)
+        yield _problem(f"job.script.{error.code}", spec, "script", str(error))
     elif spec.recipe and not KINDS[spec.kind].runs_recipes:
         message = f"a job of kind {spec.kind} cannot run recipes, which need torch; write `script:` with your file"
-        yield Problem("job.recipe.needs_torch", ("recipe",), message, spec.recipe)
+        yield _problem("job.recipe.needs_torch", spec, "recipe", message)
     if spec.args and spec.script is None:
-        yield Problem(
-            "job.args.without_script",
-            ("args",),
-            "only a script has arguments; write `flags` for a recipe",
-            list(spec.args),
-        )
+        message = "only a script has arguments; write `flags` for a recipe"
+        yield Problem("job.args.without_script", ("args",), message, list(spec.args))
     if spec.flags and spec.recipe is None:
-        yield Problem(
-            "job.flags.without_recipe", ("flags",), "only a recipe has flags; write `args` for a script", spec.flags
-        )
+        yield _problem("job.flags.without_recipe", spec, "flags", "only a recipe has flags; write `args` for a script")
 
 
 def _flags(spec: JobSpec) -> Iterator[Problem]:
@@ -64,12 +58,8 @@ def _flags(spec: JobSpec) -> Iterator[Problem]:
     yield from (problem for problem in problems if problem.path[-1] not in secrets)
     values = {name: value_of(spec.recipe, spec.flags, name) for name in ("fake_data", "data_dir")}
     if values["fake_data"] is False and not (values["data_dir"] or spec.data) and spec.image is None:
-        yield Problem(
-            "job.fake_data.no_data_dir",
-            ("flags", "fake_data"),
-            "requires the flag `data_dir`, the folder of the images; add `data_dir`, or remove this flag",
-            False,
-        )
+        message = "requires the flag `data_dir`, the folder of the images; add `data_dir`, or remove this flag"
+        yield Problem("job.fake_data.no_data_dir", ("flags", "fake_data"), message, False)
     if value_of(spec.recipe, spec.flags, "wandb") == "online" and "WANDB_API_KEY" not in spec.secrets:
         remedy = "`secrets: {WANDB_API_KEY: NAME}` and run `pulumi config set --secret secrets:NAME`"
         yield Problem(
@@ -85,77 +75,56 @@ def _torchrun(spec: JobSpec) -> Iterator[Problem]:
     if spec.torchrun:
         return
     if spec.script is None:
-        yield Problem(
-            "job.torchrun.of_recipe",
-            ("torchrun",),
-            "is allowed only with `script`, because torchrun starts the processes of a recipe; remove it",
-            spec.torchrun,
-        )
+        message = "is allowed only with `script`, because torchrun starts the processes of a recipe; remove it"
+        yield _problem("job.torchrun.of_recipe", spec, "torchrun", message)
     elif not uses_torchrun(spec.model_validate(spec.model_dump(exclude_unset=True, exclude={"torchrun"}))):
-        yield Problem(
-            "job.torchrun.starts_nothing",
-            ("torchrun",),
-            "has no effect, because this job does not use torchrun; remove it",
-            spec.torchrun,
-        )
+        message = "has no effect, because this job does not use torchrun; remove it"
+        yield _problem("job.torchrun.starts_nothing", spec, "torchrun", message)
     elif key := next((key for key in ("elastic", "rendezvous") if getattr(spec, key)), None):
-        yield Problem("job.torchrun.needed", ("torchrun",), f"`{key}` requires torchrun; remove one of the two", False)
+        yield _problem("job.torchrun.needed", spec, "torchrun", f"`{key}` requires torchrun; remove one of the two")
     elif spec.processes_per_host > 1:
         message = "several processes per host require torchrun; remove it, or write `processes_per_host: 1`"
-        yield Problem("job.torchrun.several_processes", ("torchrun",), message, spec.torchrun)
+        yield _problem("job.torchrun.several_processes", spec, "torchrun", message)
 
 
 def _hardware(spec: JobSpec) -> Iterator[Problem]:
     kind = KINDS[spec.kind]
     if spec.tpu and kind.no_tpu:
         kinds = kinds_where(lambda candidate: not candidate.no_tpu)
-        yield Problem("job.kind.not_on_tpus", ("kind",), f"cannot run on TPUs: {kind.no_tpu}; write {kinds}", spec.kind)
+        yield _problem("job.kind.not_on_tpus", spec, "kind", f"cannot run on TPUs: {kind.no_tpu}; write {kinds}")
     elif spec.slices > 1 and spec.tpu is None:
-        yield Problem(
-            "job.slices.without_tpu",
-            ("slices",),
-            "is allowed only for jobs on TPUs; write `slices: 1`, or remove it",
-            spec.slices,
-        )
+        message = "is allowed only for jobs on TPUs; write `slices: 1`, or remove it"
+        yield _problem("job.slices.without_tpu", spec, "slices", message)
     elif spec.slices > 1 and not kind.has_slices:
         kinds = kinds_where(lambda candidate: candidate.has_slices)
         message = f"a job of kind {spec.kind} runs on one TPU slice; write {kinds}, or `slices: 1`"
-        yield Problem("job.slices.kind", ("slices",), message, spec.slices)
+        yield _problem("job.slices.kind", spec, "slices", message)
     if spec.accelerators_per_host is not None and (spec.accelerator is None or spec.tpu):
         message = (
             "is allowed only for GPUs; remove it"
             if spec.tpu
             else "requires a GPU; add for example `accelerator: nvidia-l4`"
         )
-        yield Problem(
-            "job.accelerators_per_host.without_gpu", ("accelerators_per_host",), message, spec.accelerators_per_host
-        )
+        yield _problem("job.accelerators_per_host.without_gpu", spec, "accelerators_per_host", message)
     if spec.tpu and spec.processes_per_host not in (1, chips := spec.tpu.chips_per_host):
         message = f"must be 1 (one process for all chips of a TPU host) or {chips} (one for each); write one of them"
-        yield Problem("job.processes_per_host.of_tpu_host", ("processes_per_host",), message, spec.processes_per_host)
+        yield _problem("job.processes_per_host.of_tpu_host", spec, "processes_per_host", message)
     elif spec.tpu and spec.slices > 1 and spec.processes_per_host > 1:
         message = "must be 1 on several slices; remove it"
-        yield Problem("job.processes_per_host.of_slices", ("processes_per_host",), message, spec.processes_per_host)
+        yield _problem("job.processes_per_host.of_slices", spec, "processes_per_host", message)
 
 
 def _runtime(spec: JobSpec) -> Iterator[Problem]:
     if spec.runtime == "torch" and spec.tpu:
-        yield Problem(
-            "job.runtime.torch_on_tpu",
-            ("runtime",),
-            "PyTorch uses TPUs only through XLA; write xla, or remove it",
-            spec.runtime,
+        yield _problem(
+            "job.runtime.torch_on_tpu", spec, "runtime", "PyTorch uses TPUs only through XLA; write xla, or remove it"
         )
     elif spec.runtime == "xla" and not KINDS[spec.kind].runs_recipes:
-        yield Problem(
-            "job.runtime.without_pytorch",
-            ("runtime",),
-            f"a job of kind {spec.kind} does not start PyTorch/XLA; remove it",
-            spec.runtime,
-        )
+        message = f"a job of kind {spec.kind} does not start PyTorch/XLA; remove it"
+        yield _problem("job.runtime.without_pytorch", spec, "runtime", message)
     elif spec.runtime == "xla" and spec.accelerator and spec.tpu is None and spec.image is None:
         message = "PyTorch/XLA does not support CUDA since 2.8; add `image:` with an older version, or remove it"
-        yield Problem("job.runtime.xla_on_gpu", ("runtime",), message, spec.runtime)
+        yield _problem("job.runtime.xla_on_gpu", spec, "runtime", message)
 
 
 def _elastic(spec: JobSpec) -> Iterator[Problem]:
@@ -164,12 +133,8 @@ def _elastic(spec: JobSpec) -> Iterator[Problem]:
     min_hosts, max_hosts = spec.elastic.min_hosts, spec.elastic.max_hosts
     value = {"min_hosts": min_hosts, "max_hosts": max_hosts}
     if min_hosts > max_hosts:
-        yield Problem(
-            "job.elastic.range",
-            ("elastic", "min_hosts"),
-            f"must be at most max_hosts, {max_hosts}; lower min_hosts or raise max_hosts",
-            min_hosts,
-        )
+        message = f"must be at most max_hosts, {max_hosts}; lower min_hosts or raise max_hosts"
+        yield Problem("job.elastic.range", ("elastic", "min_hosts"), message, min_hosts)
     if not KINDS[spec.kind].is_elastic:
         kinds = kinds_where(lambda candidate: candidate.is_elastic)
         yield Problem(
@@ -177,7 +142,7 @@ def _elastic(spec: JobSpec) -> Iterator[Problem]:
         )
     elif spec.restarts == 0:
         message = "an elastic job needs a restart when a host leaves; write `restarts: 1` or more"
-        yield Problem("job.restarts.of_elastic", ("restarts",), message, spec.restarts)
+        yield _problem("job.restarts.of_elastic", spec, "restarts", message)
     if spec.tpu:
         yield Problem("job.elastic.tpu", ("elastic",), "a TPU slice trains only with all its hosts; remove it", value)
 
@@ -187,14 +152,10 @@ def _hosts(spec: JobSpec) -> Iterator[Problem]:
     if spec.tpu and spec.hosts != expected:
         slices = f"{spec.slices} x {spec.tpu.topology_label} of {spec.tpu.generation}"
         message = f"{slices} has {expected} hosts of {spec.tpu.chips_per_host} chips; write {expected}, or remove it"
-        yield Problem("job.hosts.of_slice", ("hosts",), message, spec.hosts)
+        yield _problem("job.hosts.of_slice", spec, "hosts", message)
     elif spec.elastic and spec.hosts != expected:
-        yield Problem(
-            "job.hosts.of_elastic",
-            ("hosts",),
-            f"must be elastic.max_hosts, {expected}, for an elastic job; remove it",
-            spec.hosts,
-        )
+        message = f"must be elastic.max_hosts, {expected}, for an elastic job; remove it"
+        yield _problem("job.hosts.of_elastic", spec, "hosts", message)
 
 
 def _rendezvous(spec: JobSpec) -> Iterator[Problem]:
@@ -202,38 +163,23 @@ def _rendezvous(spec: JobSpec) -> Iterator[Problem]:
         return
     allowed = KINDS[spec.kind].rendezvous
     if not allowed:
-        yield Problem(
-            "job.rendezvous.without_torchrun_kind",
-            ("rendezvous",),
-            f"a job of kind {spec.kind} does not run torchrun; remove it",
-            spec.rendezvous,
-        )
+        message = f"a job of kind {spec.kind} does not run torchrun; remove it"
+        yield _problem("job.rendezvous.without_torchrun_kind", spec, "rendezvous", message)
     elif spec.tpu and spec.processes_per_host == 1:
-        yield Problem(
-            "job.rendezvous.of_tpu_hosts",
-            ("rendezvous",),
-            "TPU hosts do not use a rendezvous; remove it",
-            spec.rendezvous,
+        yield _problem(
+            "job.rendezvous.of_tpu_hosts", spec, "rendezvous", "TPU hosts do not use a rendezvous; remove it"
         )
     elif spec.torchrun and not uses_torchrun(spec):
-        yield Problem(
-            "job.rendezvous.torchrun_off",
-            ("rendezvous",),
-            "requires torchrun, which this job does not use; remove it",
-            spec.rendezvous,
-        )
+        message = "requires torchrun, which this job does not use; remove it"
+        yield _problem("job.rendezvous.torchrun_off", spec, "rendezvous", message)
     elif spec.rendezvous not in allowed:
         backends = [backend for backend in allowed if not (spec.elastic and backend == "static")] or allowed
         names = " or ".join(backends)
         message = f"must be {names} for a job of kind {spec.kind}; write {backends[0]}, or remove it"
-        yield Problem("job.rendezvous.kind", ("rendezvous",), message, spec.rendezvous)
+        yield _problem("job.rendezvous.kind", spec, "rendezvous", message)
     elif spec.elastic and spec.rendezvous == "static":
-        yield Problem(
-            "job.rendezvous.static_elastic",
-            ("rendezvous",),
-            "hosts cannot leave or join a static rendezvous; write c10d or etcd",
-            spec.rendezvous,
-        )
+        message = "hosts cannot leave or join a static rendezvous; write c10d or etcd"
+        yield _problem("job.rendezvous.static_elastic", spec, "rendezvous", message)
 
 
 def _kind(spec: JobSpec) -> Iterator[Problem]:
@@ -250,15 +196,13 @@ def _network_check(spec: JobSpec) -> Iterator[Problem]:
         return
     if not uses_torchrun(spec):
         message = "requires torchrun, which this job does not use; remove it"
-        yield Problem(
-            "job.min_bandwidth_gbps.without_torchrun", ("min_bandwidth_gbps",), message, spec.min_bandwidth_gbps
-        )
+        yield _problem("job.min_bandwidth_gbps.without_torchrun", spec, "min_bandwidth_gbps", message)
     elif spec.script and spec.image:
         message = "requires the trainer's image, which measures the bandwidth; remove it, or remove `image`"
-        yield Problem("job.min_bandwidth_gbps.own_image", ("min_bandwidth_gbps",), message, spec.min_bandwidth_gbps)
+        yield _problem("job.min_bandwidth_gbps.own_image", spec, "min_bandwidth_gbps", message)
     elif spec.hosts == 1 or spec.interactive:
         message = "requires several hosts that train; remove it"
-        yield Problem("job.min_bandwidth_gbps.no_links", ("min_bandwidth_gbps",), message, spec.min_bandwidth_gbps)
+        yield _problem("job.min_bandwidth_gbps.no_links", spec, "min_bandwidth_gbps", message)
 
 
 def _memory(spec: JobSpec) -> Iterator[Problem]:
@@ -269,11 +213,8 @@ def _memory(spec: JobSpec) -> Iterator[Problem]:
         yield Problem("job.resources.memory_too_small", ("resources", "memory"), message, spec.resources.memory)
     elif parse_memory(spec.shared_memory) >= memory:
         message = f"must be less than resources.memory, {spec.resources.memory}, which includes it"
-        yield Problem(
-            "job.shared_memory.too_large",
-            ("shared_memory",),
-            f"{message}; lower it or raise resources.memory",
-            spec.shared_memory,
+        yield _problem(
+            "job.shared_memory.too_large", spec, "shared_memory", f"{message}; lower it or raise resources.memory"
         )
 
 
@@ -285,12 +226,8 @@ def _texts(spec: JobSpec) -> Iterator[Problem]:
     }
     for key, value in values.items():
         if _CONTROL_CHARACTERS.search(value):
-            yield Problem(
-                "job.text.control_character",
-                key,
-                "contains a control character; remove it, or write an escape sequence",
-                value,
-            )
+            message = "contains a control character; remove it, or write an escape sequence"
+            yield Problem("job.text.control_character", key, message, value)
         for name in _REFERENCE.findall(value):
             if name in spec.environment or name in spec.secrets or name.startswith("TRAINYARD_"):
                 message = f"$({name}) is not expanded; remove it, and read the variable {name} in the program"
@@ -303,11 +240,8 @@ def _secrets(spec: JobSpec) -> Iterator[Problem]:
         remedy = f"remove it, and write `secrets: {{VARIABLE: NAME}}` {store}"
         yield Problem("job.flags.secret", ("flags", name), f"is {noun} in plain text; {remedy}")
     for name, noun in secrets_in_variables(spec.environment):
-        yield Problem(
-            "job.environment.secret",
-            ("environment", name),
-            f"is {noun} in plain text; write `secrets: {{{name}: NAME}}` {store}",
-        )
+        message = f"is {noun} in plain text; write `secrets: {{{name}: NAME}}` {store}"
+        yield Problem("job.environment.secret", ("environment", name), message)
     for index, noun in secrets_in_arguments(spec.args):
         remedy = f"read a variable instead, write `secrets: {{VARIABLE: NAME}}` {store}"
         yield Problem("job.args.secret", ("args", index), f"is {noun} in plain text; {remedy}")
@@ -336,10 +270,10 @@ def _environment(spec: JobSpec) -> Iterator[Problem]:
 def _queue(spec: JobSpec) -> Iterator[Problem]:
     if spec.queue and not KINDS[spec.kind].is_queueable:
         message = f"Kueue does not support jobs of kind {spec.kind}, so the job would start at once; remove it"
-        yield Problem("job.queue.kind", ("queue",), message, spec.queue)
+        yield _problem("job.queue.kind", spec, "queue", message)
     elif spec.queue and spec.suspend:
         message = "Kueue suspends and resumes jobs in a queue; remove `suspend` or `queue`"
-        yield Problem("job.suspend.in_queue", ("suspend",), message, spec.suspend)
+        yield _problem("job.suspend.in_queue", spec, "suspend", message)
 
 
 def _name(spec: JobSpec) -> Iterator[Problem]:
@@ -349,7 +283,7 @@ def _name(spec: JobSpec) -> Iterator[Problem]:
             f"must have at most {limit} characters, because {suffix!r} is appended and the limit is {LABEL_LIMIT}; "
             "shorten it"
         )
-        yield Problem("job.name.too_long", ("name",), message, spec.name)
+        yield _problem("job.name.too_long", spec, "name", message)
 
 
 _RULES: tuple[Callable[[JobSpec], Iterator[Problem]], ...] = (

@@ -105,20 +105,12 @@ def device_conflicts(spec: JobSpec) -> Iterator[Problem]:
         message = "the job has no GPU; add for example `accelerator: nvidia-l4`, or write auto"
         yield Problem("job.device.no_gpu", ("flags", "device"), message, device)
     elif device == "xla" and not spec.on_xla:
-        yield Problem(
-            "job.device.no_xla",
-            ("flags", "device"),
-            "the job does not run on PyTorch/XLA; add `runtime: xla`, or write auto",
-            device,
-        )
+        message = "the job does not run on PyTorch/XLA; add `runtime: xla`, or write auto"
+        yield Problem("job.device.no_xla", ("flags", "device"), message, device)
     elif device == "cpu" and spec.accelerator:
         devices = "TPUs" if spec.tpu else "GPUs"
-        yield Problem(
-            "job.device.not_cpu",
-            ("flags", "device"),
-            f"the job has {devices}; write auto, or remove `accelerator`",
-            device,
-        )
+        message = f"the job has {devices}; write auto, or remove `accelerator`"
+        yield Problem("job.device.not_cpu", ("flags", "device"), message, device)
     elif spec.accelerator and not spec.tpu and uses_torchrun(spec):
         yield from _processes(spec)
 
@@ -162,35 +154,19 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
     batch_size = value_of(spec.recipe, spec.flags, "batch_size") or FLAGS[spec.recipe]["batch_size"].default
     is_above = _number(value_of(spec.recipe, spec.flags, "accumulate")) > _number(batch_size)
     if is_above and _are_valid(spec, "accumulate", "batch_size"):
-        yield _problem(
-            "job.accumulate.above_batch",
-            spec,
-            "accumulate",
-            f"must be at most the batch size, {batch_size}; lower it",
-        )
+        message = f"must be at most the batch size, {batch_size}; lower it"
+        yield _problem("job.accumulate.above_batch", spec, "accumulate", message)
     yield from _schedule(spec)
     if value_of(spec.recipe, spec.flags, "sharding") == "model":
         if not spec.on_xla:
-            yield _problem(
-                "job.sharding.without_xla",
-                spec,
-                "sharding",
-                "model requires PyTorch/XLA; add `runtime: xla`, or remove it",
-            )
+            message = "model requires PyTorch/XLA; add `runtime: xla`, or remove it"
+            yield _problem("job.sharding.without_xla", spec, "sharding", message)
         elif spec.processes_per_host > 1:
-            yield _problem(
-                "job.sharding.several_processes",
-                spec,
-                "sharding",
-                "model requires one process per host; remove `processes_per_host`",
-            )
+            message = "model requires one process per host; remove `processes_per_host`"
+            yield _problem("job.sharding.several_processes", spec, "sharding", message)
     if value_of(spec.recipe, spec.flags, "profile_port") and not spec.on_xla:
-        yield _problem(
-            "job.profile_port.without_xla",
-            spec,
-            "profile_port",
-            "requires PyTorch/XLA; write `profile_steps`, which works on every device, or remove it",
-        )
+        message = "requires PyTorch/XLA; write `profile_steps`, which works on every device, or remove it"
+        yield _problem("job.profile_port.without_xla", spec, "profile_port", message)
 
 
 def _schedule(spec: JobSpec) -> Iterator[Problem]:
@@ -220,12 +196,8 @@ def _unused_bucket_flags(spec: JobSpec) -> Iterator[Problem]:
         return
     for name, bucket_value in BUCKET_FLAGS:
         if (value := _value(spec, name)) and bucket_value in (None, value):
-            yield _problem(
-                "job.flags.no_bucket",
-                spec,
-                name,
-                "needs a bucket, but `bucket` is empty; set `bucket` or remove this flag",
-            )
+            message = "needs a bucket, but `bucket` is empty; set `bucket` or remove this flag"
+            yield _problem("job.flags.no_bucket", spec, name, message)
 
 
 def _value(spec: JobSpec, name: str) -> str | int | float | bool | None:
@@ -258,26 +230,14 @@ def _unused_image_flags(spec: JobSpec) -> Iterator[Problem]:
         if _value(spec, name) in (None, "", False):
             continue
         if is_synthetic:
-            yield _problem(
-                "job.flags.of_image_files",
-                spec,
-                name,
-                "has no effect on synthetic images, which are the default; add `fake_data: false`, or remove it",
-            )
+            message = "has no effect on synthetic images, which are the default; add `fake_data: false`, or remove it"
+            yield _problem("job.flags.of_image_files", spec, name, message)
         else:
-            yield _problem(
-                "job.flags.of_synthetic_images",
-                spec,
-                name,
-                "applies only to synthetic images; an epoch reads each image file once; remove it",
-            )
+            message = "applies only to synthetic images; an epoch reads each image file once; remove it"
+            yield _problem("job.flags.of_synthetic_images", spec, name, message)
     if not is_synthetic and _value(spec, "stream") is True and _value(spec, "cache_dir"):
-        yield _problem(
-            "job.cache_dir.with_stream",
-            spec,
-            "cache_dir",
-            "is the folder of decoded images, which `stream` does not store; remove one of the two",
-        )
+        message = "is the folder of decoded images, which `stream` does not store; remove one of the two"
+        yield _problem("job.cache_dir.with_stream", spec, "cache_dir", message)
 
 
 _DIVIDED = ("heads", "kv_heads", "hidden", "context", "vocabulary")

@@ -102,12 +102,8 @@ def image_conflicts(spec: JobSpec, sources: ImageSources) -> Iterator[Problem]:
         software = missing[0]
         subject = "" if spec.image else f"is missing: {_description(name)} "
         message = f"{subject}lacks {software}, which {required_by[software]} needs"
-        yield Problem(
-            f"job.image.lacks_{SOFTWARE[software]}",
-            ("image",),
-            f"{message}; {_remedy(spec, required_by, sources)}",
-            spec.image or UNDEFINED,
-        )
+        message = f"{message}; {_remedy(spec, required_by, sources)}"
+        yield Problem(f"job.image.lacks_{SOFTWARE[software]}", ("image",), message, spec.image or UNDEFINED)
     elif name not in sources.builds and name != TRAINER:
         message = (
             "is not built on this platform"
@@ -159,12 +155,8 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
             if similar
             else "write ./ and the path of a file of this checkout, or `image:` with an image that has it"
         )
-        yield Problem(
-            "job.script.not_in_image",
-            ("script",),
-            f"is not a file of {_description(name)}; {remedy}",
-            spec.script,
-        )
+        message = f"is not a file of {_description(name)}; {remedy}"
+        yield Problem("job.script.not_in_image", ("script",), message, spec.script)
     for flag in FOLDER_FLAGS if spec.recipe else ():
         path = value_of(str(spec.recipe), spec.flags, flag)
         folder = posixpath.normpath(absolute_path(str(path).removeprefix("file://")))
@@ -191,12 +183,8 @@ def _missing_files(spec: JobSpec, name: str, *, pulls: bool) -> Iterator[Problem
             )
         if flag != "data_dir":
             remedy += "; nothing is downloaded from Hugging Face's Hub"
-        yield Problem(
-            f"job.{flag}.not_in_image",
-            ("flags", settings_key(spec, flag)),
-            f"is not in {_description(name)}; {remedy}",
-            path,
-        )
+        message = f"is not in {_description(name)}; {remedy}"
+        yield Problem(f"job.{flag}.not_in_image", ("flags", settings_key(spec, flag)), message, path)
 
 
 def _is_url(text: str) -> bool:
