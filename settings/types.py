@@ -58,52 +58,23 @@ def match_pattern(code: str, pattern: re.Pattern[str], message: str, limit: int 
     return AfterValidator(check)
 
 
-def _cpu(value: object) -> object:
-    """Normalise strings and numbers. Leave other types to the type check."""
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return format_cpu(parse_cpu(str(value)))
-    return value
+def _quantity(code: str, normalize: Callable[[str], str]) -> BeforeValidator:
+    """Return a validator that normalizes strings and numbers, and leaves other types to the type check."""
 
+    def check(value: object) -> object:
+        is_quantity = isinstance(value, str | int | float) and not isinstance(value, bool)
+        return normalize(str(value)) if is_quantity else value
 
-def _memory(value: object) -> object:
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        return format_memory(parse_memory(str(value)))
-    return value
-
-
-def _image(value: str) -> str:
-    if not _IMAGE.fullmatch(value):
-        raise Invalid("image_reference", "must be an image reference; write for example 'example.com/team/trainer:1.0'")
-    return value
+    return BeforeValidator(with_code(code, check))
 
 
 def _variable(value: str) -> str:
     if not _VARIABLE.fullmatch(value):
-        raise Invalid(
-            "variable_name",
-            "must be letters, digits and '_', not starting with a digit; write for example 'NCCL_DEBUG'",
-        )
+        message = "must be letters, digits and '_', not starting with a digit; write for example 'NCCL_DEBUG'"
+        raise Invalid("variable_name", message)
     if value.startswith(("PET_", "TRAINYARD_")):
-        raise Invalid(
-            "variable_reserved",
-            "is set by Trainyard; names without the prefix PET_ or TRAINYARD_ are allowed; remove it",
-        )
-    return value
-
-
-def _secret(value: str) -> str:
-    if len(value) > MAX_SECRET_NAME_CHARACTERS or not _SECRET.fullmatch(value):
-        raise Invalid(
-            "secret_name",
-            "must be the name of a secret, not the secret; write for example 'wandb' and run "
-            "`pulumi config set --secret secrets:wandb`",
-        )
-    return value
-
-
-def _flag(value: str) -> str:
-    if not _FLAG.fullmatch(value):
-        raise Invalid("flag_name", "must be a trainer flag without its dashes; write for example 'batch_size'")
+        message = "is set by Trainyard; names without the prefix PET_ or TRAINYARD_ are allowed; remove it"
+        raise Invalid("variable_reserved", message)
     return value
 
 
@@ -135,10 +106,8 @@ def _cidr(value: str) -> str:
         raise Invalid("range_malformed", "must be an IPv4 address range; write for example '10.0.0.0/20'") from error
     address = value.partition("/")[0]
     if address != str(network.network_address):
-        raise Invalid(
-            "range_with_host_bits",
-            f"must be an IPv4 address range; {address} is an address in a range; write '{network}'",
-        )
+        message = f"must be an IPv4 address range; {address} is an address in a range; write '{network}'"
+        raise Invalid("range_with_host_bits", message)
     return str(network)
 
 
@@ -184,17 +153,34 @@ ONE_OR_MANY = BeforeValidator(_one_or_many)
 """Validator that accepts a single value for a tuple."""
 DnsLabel = Annotated[str, AfterValidator(with_code("dns_label", check_label))]
 """Name that Kubernetes accepts for a Service, a host and a label."""
-Cpu = Annotated[str, BeforeValidator(with_code("cpu", _cpu))]
+Cpu = Annotated[str, _quantity("cpu", lambda text: format_cpu(parse_cpu(text)))]
 """Number of CPUs in Kubernetes notation."""
-Memory = Annotated[str, BeforeValidator(with_code("memory", _memory))]
+Memory = Annotated[str, _quantity("memory", lambda text: format_memory(parse_memory(text)))]
 """Size of memory or storage in Kubernetes notation."""
-Image = Annotated[str, AfterValidator(_image)]
+Image = Annotated[
+    str,
+    match_pattern(
+        "image_reference", _IMAGE, "must be an image reference; write for example 'example.com/team/trainer:1.0'"
+    ),
+]
 """Reference of a container image."""
 VariableName = Annotated[str, AfterValidator(_variable)]
 """Name of an environment variable that Trainyard does not set."""
-SecretName = Annotated[str, AfterValidator(_secret)]
+SecretName = Annotated[
+    str,
+    match_pattern(
+        "secret_name",
+        _SECRET,
+        "must be the name of a secret, not the secret; write for example 'wandb' and run "
+        "`pulumi config set --secret secrets:wandb`",
+        limit=MAX_SECRET_NAME_CHARACTERS,
+    ),
+]
 """Name of a secret of the stack's configuration."""
-FlagName = Annotated[str, AfterValidator(_flag)]
+FlagName = Annotated[
+    str,
+    match_pattern("flag_name", _FLAG, "must be a trainer flag without its dashes; write for example 'batch_size'"),
+]
 """Name of a trainer flag."""
 Cidr = Annotated[str, AfterValidator(_cidr)]
 """IPv4 address range."""

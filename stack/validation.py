@@ -37,14 +37,8 @@ def configuration_conflicts(cloud: Cloud, jobs: Jobs) -> list[Problem]:
         path = ("jobs", index)
         first = names.setdefault(job.name, index)
         if first != index:
-            problems.append(
-                Problem(
-                    "job.name.taken",
-                    (*path, "name"),
-                    f"is also the name of jobs[{first}]; names must be unique; rename one of the two",
-                    job.name,
-                )
-            )
+            message = f"is also the name of jobs[{first}]; names must be unique; rename one of the two"
+            problems.append(Problem("job.name.taken", (*path, "name"), message, job.name))
         # Check the platform only for a job without other conflicts.
         for problem in [*conflicts(job), *_missing_accelerators(cloud, job)] or _platform_conflicts(cloud, job):
             problems.append(problem.below(*path))
@@ -131,13 +125,7 @@ def unusable_secrets(jobs: Jobs, secrets: Mapping[str, bool]) -> list[Problem]:
             if name not in secrets:
                 # If the name looks random, it may be the secret itself, so do not show it.
                 command = _store_command("NAME" if looks_random(name) else name)
-                problems.append(
-                    Problem(
-                        "job.secrets.unknown",
-                        path,
-                        f"is not a secret of this stack; run {command}",
-                    )
-                )
+                problems.append(Problem("job.secrets.unknown", path, f"is not a secret of this stack; run {command}"))
             elif not secrets[name]:
                 remedy = f"run {_store_command(name)}"
                 message = f"the stack's settings contain {SECRETS}:{name} in plain text; {remedy}"

@@ -239,10 +239,8 @@ class JobSpec(Section):
         if accelerator and is_tpu(accelerator):
             tpu_slice(accelerator, value)
         elif value is not None and "accelerator" in info.data:
-            raise Invalid(
-                "topology_without_tpu",
-                "is allowed only for TPUs; remove it, or write for example `accelerator: v4`",
-            )
+            message = "is allowed only for TPUs; remove it, or write for example `accelerator: v4`"
+            raise Invalid("topology_without_tpu", message)
         return value
 
     @cached_property

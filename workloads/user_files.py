@@ -246,10 +246,8 @@ def read_requirements(requirements: str, project: Path) -> str:
             "requirements_not_utf8", "is not UTF-8 text; write one package a line, such as einops==0.8.1"
         ) from error
     if len(content) > MAX_REQUIREMENTS_BYTES:
-        raise Invalid(
-            "requirements_too_large",
-            f"has {len(content):,} bytes; at most {MAX_REQUIREMENTS_BYTES:,} are allowed; list fewer packages",
-        )
+        message = f"has {len(content):,} bytes; at most {MAX_REQUIREMENTS_BYTES:,} are allowed; list fewer packages"
+        raise Invalid("requirements_too_large", message)
     _check_lines(text)
     return text
 
@@ -260,15 +258,11 @@ def _check_lines(text: str) -> None:
         if "\0" in line:
             raise Invalid("requirements_control_character", f"line {number} contains a control character; remove it")
         if _OTHER_FILE.match(line):
-            raise Invalid(
-                "requirements_other_file",
-                f"line {number} refers to another file, which is not in the image; write packages instead",
-            )
+            message = f"line {number} refers to another file, which is not in the image; write packages instead"
+            raise Invalid("requirements_other_file", message)
     if noun := token_kind(text):
-        raise Invalid(
-            "requirements_secret",
-            f"contains {noun} in plain text; install the package in an image of your own (`image`)",
-        )
+        message = f"contains {noun} in plain text; install the package in an image of your own (`image`)"
+        raise Invalid("requirements_secret", message)
     for number, line in _packages(lines):
         _check_package(number, line)
     if not any(_PACKAGE.match(line) for line in lines):
@@ -354,18 +348,14 @@ def data_flags(spec: JobSpec) -> tuple[str, ...]:
 def folder_source(data: str, project: Path) -> DataSource:
     """Return the data in a folder of this machine, relative to the project. Raises Invalid."""
     if "://" in data:
-        raise Invalid(
-            "data_url_on_local",
-            "is a URL, which pods on this machine cannot reach; write a folder of this machine, such as ./data",
-        )
+        message = "is a URL, which pods on this machine cannot reach; write a folder of this machine, such as ./data"
+        raise Invalid("data_url_on_local", message)
     if data.startswith("~"):
         raise Invalid("data_home", f"starts with ~, which no shell expands here; write {Path(data).expanduser()}")
     folder = (project / data).resolve()
     if not folder.is_dir():
-        raise Invalid(
-            "data_absent",
-            f"is not a folder: {folder} does not exist or is a file; create it, or write another, such as ./data",
-        )
+        message = f"is not a folder: {folder} does not exist or is a file; create it, or write another, such as ./data"
+        raise Invalid("data_absent", message)
     hidden = next((each for each in HIDDEN_FOLDERS if folder.is_relative_to(each)), None)
     if hidden or folder == Path("/"):
         place = f"in {hidden}" if hidden else "the root folder"

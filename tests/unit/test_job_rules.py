@@ -200,7 +200,7 @@ JOB_PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "jobs.0.flags.sharding",
     ),
     (job(flags={"profile_port": 9012}), "job.profile_port.without_xla", "jobs.0.flags.profile_port"),
-    (job(flags={"profile-steps": "3-5", "bucket": ""}), "job.flags.no_bucket", "jobs.0.flags.profile_steps"),
+    (job(flags={"profile-steps": "3-5", "bucket": ""}), "job.flags.no_bucket", "jobs.0.flags.profile-steps"),
     (job(flags={"wandb": "offline", "bucket": ""}), "job.flags.no_bucket", "jobs.0.flags.wandb"),
     (job(min_bandwidth_gbps=1), "job.min_bandwidth_gbps.no_links", "jobs.0.min_bandwidth_gbps"),
     (

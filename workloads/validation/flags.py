@@ -35,7 +35,7 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for each flag with a folder that the trainer cannot write or that hosts do not share."""
     if spec.recipe is None:
         return
-    bucket = str(value_of(spec.recipe, spec.flags, "bucket") or "")
+    bucket = str(_value(spec, "bucket") or "")
     if bucket.startswith("file:///"):
         folder = posixpath.normpath(bucket.removeprefix("file://"))
         remedy = "remove it, and the job uses the platform's bucket"
@@ -46,11 +46,11 @@ def folder_conflicts(spec: JobSpec) -> Iterator[Problem]:
         elif not is_below(folder, BUCKET_PATH):
             yield Problem("job.bucket.read_only", ("flags", "bucket"), f"is read-only in pods; {remedy}", bucket)
     has_image_files = not generates_images(spec)
-    cache = value_of(spec.recipe, spec.flags, "cache_dir") if has_image_files else None
+    cache = _value(spec, "cache_dir") if has_image_files else None
     if cache and not is_below(posixpath.normpath(str(cache)), *HOST_FOLDERS, BUCKET_PATH):
         folders = " or ".join(HOST_FOLDERS)
         message = f"is read-only in pods; write a folder in {folders}, or remove it"
-        yield Problem("job.cache_dir.read_only", ("flags", settings_key(spec, "cache_dir")), message, cache)
+        yield _problem("job.cache_dir.read_only", spec, "cache_dir", message)
 
 
 def settings_key(spec: JobSpec, name: str) -> str:
@@ -100,17 +100,17 @@ def device_conflicts(spec: JobSpec) -> Iterator[Problem]:
         yield from _hidden_gpus(spec)
     if spec.recipe is None:
         return
-    device = value_of(spec.recipe, spec.flags, "device")
+    device = _value(spec, "device")
     if device == "cuda" and (spec.accelerator is None or spec.tpu):
         message = "the job has no GPU; add for example `accelerator: nvidia-l4`, or write auto"
-        yield Problem("job.device.no_gpu", ("flags", "device"), message, device)
+        yield _problem("job.device.no_gpu", spec, "device", message)
     elif device == "xla" and not spec.on_xla:
         message = "the job does not run on PyTorch/XLA; add `runtime: xla`, or write auto"
-        yield Problem("job.device.no_xla", ("flags", "device"), message, device)
+        yield _problem("job.device.no_xla", spec, "device", message)
     elif device == "cpu" and spec.accelerator:
         devices = "TPUs" if spec.tpu else "GPUs"
         message = f"the job has {devices}; write auto, or remove `accelerator`"
-        yield Problem("job.device.not_cpu", ("flags", "device"), message, device)
+        yield _problem("job.device.not_cpu", spec, "device", message)
     elif spec.accelerator and not spec.tpu and uses_torchrun(spec):
         yield from _processes(spec)
 
@@ -151,20 +151,20 @@ def unused_flags(spec: JobSpec) -> Iterator[Problem]:
     if "fake_data" in FLAGS[spec.recipe]:
         yield from _unused_image_flags(spec)
     yield from _unused_bucket_flags(spec)
-    batch_size = value_of(spec.recipe, spec.flags, "batch_size") or FLAGS[spec.recipe]["batch_size"].default
-    is_above = _number(value_of(spec.recipe, spec.flags, "accumulate")) > _number(batch_size)
+    batch_size = _value(spec, "batch_size") or FLAGS[spec.recipe]["batch_size"].default
+    is_above = _number(_value(spec, "accumulate")) > _number(batch_size)
     if is_above and _are_valid(spec, "accumulate", "batch_size"):
         message = f"must be at most the batch size, {batch_size}; lower it"
         yield _problem("job.accumulate.above_batch", spec, "accumulate", message)
     yield from _schedule(spec)
-    if value_of(spec.recipe, spec.flags, "sharding") == "model":
+    if _value(spec, "sharding") == "model":
         if not spec.on_xla:
             message = "model requires PyTorch/XLA; add `runtime: xla`, or remove it"
             yield _problem("job.sharding.without_xla", spec, "sharding", message)
         elif spec.processes_per_host > 1:
             message = "model requires one process per host; remove `processes_per_host`"
             yield _problem("job.sharding.several_processes", spec, "sharding", message)
-    if value_of(spec.recipe, spec.flags, "profile_port") and not spec.on_xla:
+    if _value(spec, "profile_port") and not spec.on_xla:
         message = "requires PyTorch/XLA; write `profile_steps`, which works on every device, or remove it"
         yield _problem("job.profile_port.without_xla", spec, "profile_port", message)
 
@@ -206,7 +206,7 @@ def _value(spec: JobSpec, name: str) -> str | int | float | bool | None:
 
 
 def _problem(code: str, spec: JobSpec, name: str, message: str) -> Problem:
-    return Problem(code, ("flags", name), message, _value(spec, name))
+    return Problem(code, ("flags", settings_key(spec, name)), message, _value(spec, name))
 
 
 def _are_valid(spec: JobSpec, *names: str) -> bool:
@@ -260,10 +260,9 @@ def language_conflicts(spec: JobSpec) -> Iterator[Problem]:
 
 def _on_xla(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for activation checkpointing that XLA does not support."""
-    value, path = value_of(LANGUAGE, spec.flags, CHECKPOINTING), ("flags", settings_key(spec, CHECKPOINTING))
-    if spec.on_xla and value == "selective":
+    if spec.on_xla and _value(spec, CHECKPOINTING) == "selective":
         message = "is not supported by PyTorch/XLA; write full, or none"
-        yield Problem("job.activation_checkpointing.on_xla", path, message, value)
+        yield _problem("job.activation_checkpointing.on_xla", spec, CHECKPOINTING, message)
 
 
 def _units(spec: JobSpec) -> str:
@@ -276,41 +275,39 @@ def _units(spec: JobSpec) -> str:
 
 def _adapters(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
     """Yield a problem for LoRA adapters without weights or too large for the model, or for an alpha without them."""
-    rank, alpha = (value_of(LANGUAGE, spec.flags, name) for name in ("lora_rank", "lora_alpha"))
-    path = ("flags", settings_key(spec, "lora_rank"))
-    if not int(str(rank or 0)):
-        if alpha is not None:
+    rank = int(str(_value(spec, "lora_rank") or 0))
+    if not rank:
+        if _value(spec, "lora_alpha") is not None:
             message = "has no effect without adapters; add `lora_rank`, or remove this flag"
-            yield Problem("job.lora_alpha.no_rank", ("flags", settings_key(spec, "lora_alpha")), message, alpha)
+            yield _problem("job.lora_alpha.no_rank", spec, "lora_alpha", message)
         return
-    if not value_of(LANGUAGE, spec.flags, "init_from"):
+    if not _value(spec, "init_from"):
         message = "needs weights to start from; add `init_from`, or remove this flag"
-        yield Problem("job.lora_rank.no_weights", path, message, rank)
+        yield _problem("job.lora_rank.no_weights", spec, "lora_rank", message)
     # Each layer of a block has the model's width on one side, and at least `width` or `hidden` numbers on the other.
-    elif int(str(rank)) > (most := min(sizes["width"], sizes["hidden"])):
+    elif rank > (most := min(sizes["width"], sizes["hidden"])):
         message = f"must be at most {most}, the smallest side of the layers that adapters change; lower it"
-        yield Problem("job.lora_rank.above_width", path, message, rank)
+        yield _problem("job.lora_rank.above_width", spec, "lora_rank", message)
 
 
 def _float8(spec: JobSpec) -> Iterator[Problem]:
     """Yield a problem for float8 on hardware without it, or next to flags that exclude it."""
-    recipe = value_of(LANGUAGE, spec.flags, "float8")
-    if recipe in (None, "none"):
+    if _value(spec, "float8") in (None, "none"):
         return
-    path, gpu = ("flags", settings_key(spec, "float8")), GPUS.get(spec.accelerator or "")
+    gpu = GPUS.get(spec.accelerator or "")
     if not gpu or not gpu.has_float8:
         allowed = ", ".join(name for name, each in GPUS.items() if each.has_float8)
         message = f"needs an accelerator with float8, one of {allowed}; change `accelerator`, or remove this flag"
-        yield Problem("job.float8.no_hardware", path, message, recipe)
-    if value_of(LANGUAGE, spec.flags, "amp") is not True:
+        yield _problem("job.float8.no_hardware", spec, "float8", message)
+    if _value(spec, "amp") is not True:
         message = "needs 16 bits for all other numbers; add `amp: true`, or remove this flag"
-        yield Problem("job.float8.no_amp", path, message, recipe)
-    if value_of(LANGUAGE, spec.flags, "lora_rank"):
+        yield _problem("job.float8.no_amp", spec, "float8", message)
+    if _value(spec, "lora_rank"):
         message = "is not allowed with LoRA; remove this flag, or lora_rank"
-        yield Problem("job.float8.lora", path, message, recipe)
+        yield _problem("job.float8.lora", spec, "float8", message)
     if (context := model_sizes(spec)["context"]) % FLOAT8_MULTIPLE:
         message = f"needs a context that is a multiple of {FLOAT8_MULTIPLE}, not {context}; change context"
-        yield Problem("job.float8.context", path, message, recipe)
+        yield _problem("job.float8.context", spec, "float8", message)
 
 
 def _uneven_heads(spec: JobSpec, sizes: dict[str, int]) -> Iterator[Problem]:
