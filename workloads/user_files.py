@@ -162,22 +162,26 @@ def read_script(script: str, checkout: Path) -> UserScript:
     path = checkout / script
     if not path.resolve().is_relative_to(checkout.resolve()):
         raise Invalid("outside", f"is outside of {checkout}; copy the file there, or build an image with it")
-    try:
-        content = path.read_bytes()
-        text = content.decode()
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise Invalid(
-            "absent", f"is not a file of {checkout}; write a path relative to that folder, or a path in the image"
-        ) from error
-    except OSError as error:
-        raise Invalid("unreadable", f"cannot be read ({error.strerror}); make the file readable") from error
-    except UnicodeDecodeError as error:
-        raise Invalid("not_utf8", "is not UTF-8 text; save it as UTF-8") from error
+    absent = f"is not a file of {checkout}; write a path relative to that folder, or a path in the image"
+    text = _read_text(path, "", absent, "save it as UTF-8")
     neighbours = {} if checkout.resolve() == CHECKOUT else _neighbours(path)
     script_files = UserScript(name=path.name, text=text, neighbours=neighbours)
     if script_files.num_bytes > MAX_LAYER_BYTES:
         raise script_files.size_error(MAX_LAYER_BYTES, "a layer of its image")
     return script_files
+
+
+def _read_text(path: Path, code_prefix: str, absent: str, utf8_remedy: str) -> str:
+    """Return the text of a file. Raises Invalid."""
+    try:
+        return path.read_bytes().decode()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise Invalid(f"{code_prefix}absent", absent) from error
+    except OSError as error:
+        message = f"cannot be read ({error.strerror}); make the file readable"
+        raise Invalid(f"{code_prefix}unreadable", message) from error
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{code_prefix}not_utf8", f"is not UTF-8 text; {utf8_remedy}") from error
 
 
 def _neighbours(script: Path) -> dict[str, str]:
@@ -232,21 +236,11 @@ def read_requirements(requirements: str, project: Path) -> str:
     path = project / requirements
     if not path.resolve().is_relative_to(project.resolve()):
         raise Invalid("requirements_outside", f"is outside of {project}; copy the file there, and {_REMEDY}")
-    try:
-        content = path.read_bytes()
-        text = content.decode()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise Invalid("requirements_absent", f"is not a file of {project}; {_REMEDY}") from error
-    except OSError as error:
-        raise Invalid(
-            "requirements_unreadable", f"cannot be read ({error.strerror}); make the file readable"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise Invalid(
-            "requirements_not_utf8", "is not UTF-8 text; write one package a line, such as einops==0.8.1"
-        ) from error
-    if len(content) > MAX_REQUIREMENTS_BYTES:
-        message = f"has {len(content):,} bytes; at most {MAX_REQUIREMENTS_BYTES:,} are allowed; list fewer packages"
+    absent = f"is not a file of {project}; {_REMEDY}"
+    text = _read_text(path, "requirements_", absent, "write one package a line, such as einops==0.8.1")
+    num_bytes = len(text.encode())
+    if num_bytes > MAX_REQUIREMENTS_BYTES:
+        message = f"has {num_bytes:,} bytes; at most {MAX_REQUIREMENTS_BYTES:,} are allowed; list fewer packages"
         raise Invalid("requirements_too_large", message)
     _check_lines(text)
     return text
