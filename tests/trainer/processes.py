@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from tests.trainer.fork_server import ForkedProcess
+from trainer.exit_codes import DONE
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -124,10 +125,12 @@ class Running:
                         return process
         raise AssertionError(f"no process of rank {rank}")
 
-    def end(self) -> Ended:
-        """Wait for all hosts."""
+    def end(self, *codes: int) -> Ended:
+        """Wait for all hosts. Assert their exit codes if given."""
         output = "".join(printed.all() for printed in (*self._lost, *self._printed))
-        return Ended([host.wait(SECONDS) for host in self.hosts], output)
+        ended = Ended([host.wait(SECONDS) for host in self.hosts], output)
+        assert not codes or ended.codes == list(codes), ended.output
+        return ended
 
 
 @contextmanager
@@ -172,10 +175,18 @@ def started(
             running.end()
 
 
-def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path, program: str = "trainer") -> Ended:
-    """Start the trainer and wait for its end."""
+def run(
+    *flags: str,
+    recipe: str,
+    hosts: int = 1,
+    processes: int = 0,
+    data: Path,
+    program: str = "trainer",
+    code: int | None = DONE,
+) -> Ended:
+    """Start the trainer, wait for its end and assert the exit code of all hosts, unless it is None."""
     with started(*flags, recipe=recipe, hosts=hosts, processes=processes, data=data, program=program) as running:
-        return running.end()
+        return running.end(*[] if code is None else [code] * hosts)
 
 
 def descendants(process: int) -> Iterator[int]:
@@ -196,6 +207,12 @@ def free_port() -> int:
 def json_lines(path: Path) -> list[Any]:
     """Return the records in a file, one per line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def metrics(bucket: Path, *names: str, rank: int = 0) -> list[Any]:
+    """Return the events of a rank of the job `training` in its bucket: all of them, or those with these names."""
+    events = json_lines(bucket / "training" / "metrics" / f"rank-{rank}.jsonl")
+    return [event for event in events if not names or event["event"] in names]
 
 
 def _commands(program: list[str], hosts: int, processes: int, restarts: int) -> Sequence[list[str]]:

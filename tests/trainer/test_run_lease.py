@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.processes import started
 from tests.trainer.recipes import Recipe
 from tests.trainer.saving import newest, save, saved
 from trainer.checkpoints.checkpoint import Checkpoints
@@ -83,16 +82,14 @@ def test_run_with_deleted_lease_still_saves(tmp_path: Path, runtime: Runtime) ->
 
 
 def test_newer_of_two_runs_continues(tmp_path: Path, recipe: Recipe) -> None:
-    flags = ("--epochs=9999", "--log-steps=1000", *recipe.flags, f"--bucket=file://{tmp_path}")
-    with started(*flags, data=recipe.data, recipe=recipe.name) as first:
+    flags = ("--epochs=9999", "--log-steps=1000")
+    with recipe.started(*flags, bucket=tmp_path) as first:
         first.wait_for("checkpoint ")
-        with started(*flags, processes=2, data=recipe.data, recipe=recipe.name) as second:
+        with recipe.started(*flags, bucket=tmp_path, processes=2) as second:
             second.wait_for("resume")
-            ended = first.end()
-            assert ended.codes == [BAD_CONFIGURATION], ended.output
+            ended = first.end(BAD_CONFIGURATION)
             assert "UserWarning" not in ended.output
             assert f"error: file://{tmp_path}/training was acquired by a run that started later" in ended.output
             second.wait_for("checkpoint ")
             second.hosts[0].send_signal(signal.SIGTERM)
-            ended = second.end()
-    assert ended.codes == [PREEMPTED], ended.output
+            ended = second.end(PREEMPTED)
