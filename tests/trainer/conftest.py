@@ -41,7 +41,6 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def both_recipes(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
-    """Return the recipes by name."""
     return {"digits": digits_recipe(digits), "language": language_recipe(tmp_path_factory.mktemp("language"))}
 
 

@@ -221,7 +221,6 @@ class Store:
         self.path = f"{path}/checkpoints"
 
     def place(self, step: int) -> str:
-        """Return the path of a step's folder."""
         return f"{self.path}/step-{step:09d}"
 
     def steps(self) -> list[int]:
@@ -265,12 +264,10 @@ class Store:
         return {step: value for step, value in values.items() if value is not None}
 
     def names(self, step: int) -> set[str]:
-        """Return the file names of a step."""
         self.files.invalidate_cache()
         return {path.rsplit("/", 1)[-1] for path in self.files.ls(self.place(step), detail=False)}
 
     def contents(self) -> dict[str, bytes]:
-        """Return every file by its path."""
         self.files.invalidate_cache()
         return {path: self.files.cat_file(path) for path in self.files.find(self.path)}
 
@@ -281,10 +278,8 @@ class Store:
         return f"{self.place(step)}/{manifest['tensors']['weights']['chunks'][0]['file']}"
 
     def edit(self, path: str, content: bytes) -> None:
-        """Write a file."""
         self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
         self.files.pipe_file(path, content)
 
     def remove(self, path: str) -> None:
-        """Delete a file or a folder."""
         self.files.rm(path, recursive=True)

@@ -49,7 +49,6 @@ class ReaderRank(Runtime):
         self.heartbeat = lambda: None
 
     def gather(self, value: Value) -> list[Value]:
-        """Return only this rank's value."""
         return [value]
 
 

@@ -41,5 +41,4 @@ def losses(bucket: Path, ranks: int) -> list[float]:
 
 
 def evaluations(bucket: Path) -> list[float]:
-    """Return the losses of the evaluations."""
     return [event["loss"] for event in metrics(bucket, "test")]

@@ -81,6 +81,55 @@ class Printed:
         return "".join(self.lines)
 
 
+class Launcher(Printed):
+    """A launcher of a host and its output."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        super().__init__(process)
+        self.process = process
+
+    def end(self) -> int:
+        """Return the exit code, once all output is read."""
+        code = self.process.wait(SECONDS)
+        self.all()
+        return code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the ranks, which torchrun starts in separate sessions."""
+        for process in list(descendants(self.process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    def kill(self) -> None:
+        """Kill the launcher and its ranks, like a lost machine."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)
+            self.signal(signal.SIGKILL)
+            self.process.kill()
+        self.end()
+
+
+@contextmanager
+def launched(*words: str, cwd: Path = PROJECT, **variables: str) -> Iterator[Launcher]:
+    """Start a launcher in a new process group, and kill it with its ranks at the end."""
+    # The launcher sets this variable itself.
+    inherited = {name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "trainer.launch", *words],
+        cwd=cwd,
+        env=inherited | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)} | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    launcher = Launcher(process)
+    try:
+        yield launcher
+    finally:
+        launcher.kill()
+
+
 class Running:
     """A run in progress: one process without a launcher, or one launcher per host."""
 

@@ -17,7 +17,6 @@ from trainer.storage import Folder
 
 
 def saved(step: int) -> SavedState:
-    """Return the state after a step."""
     return SavedState(
         tensors={"weights": torch.full((50, 20), float(step)), "steps": torch.tensor(step), "none": torch.empty(0, 3)},
         facts={"signature": "cnn/adamw", "step": step},
@@ -43,14 +42,20 @@ def tensor_file(folder: Path) -> Path:
 
 
 def save(checkpoints: Checkpoints, *steps: int) -> None:
-    """Save the state after each of the steps."""
     for step in steps:
         checkpoints.save(step, saved(step))
     checkpoints.wait()
 
 
-def newest(checkpoints: Checkpoints) -> tuple[SavedState | None, list[tuple[str, str]]]:
+def newest(checkpoints: Checkpoints) -> tuple[SavedState, list[tuple[str, str]]]:
     """Return the newest usable checkpoint, and the skipped ones with the reasons."""
+    found, skipped = newest_or_none(checkpoints)
+    assert found
+    return found, skipped
+
+
+def newest_or_none(checkpoints: Checkpoints) -> tuple[SavedState | None, list[tuple[str, str]]]:
+    """Return the newest usable checkpoint or None, and the skipped ones with the reasons."""
     skipped: list[tuple[str, str]] = []
     found = checkpoints.load_newest(check_compatible=_fits, skipped=lambda name, reason: skipped.append((name, reason)))
     return found, skipped

@@ -26,7 +26,6 @@ MODEL = ("--no-fake-data", "--arch=resnet18", "--image-size=32", f"--num-classes
 
 
 def upload(local: Path, url: str) -> None:
-    """Upload a folder's files to a bucket."""
     folder = Folder(url)
     for path in sorted(path for path in local.rglob("*") if path.is_file()):
         folder.write(str(path.relative_to(local)), path.read_bytes())
@@ -40,7 +39,6 @@ def write_set(layout: str, bucket: str, proxy: Proxy, tmp_path: Path) -> None:
 
 
 def train(url: str, folder: Path, *flags: str, code: int = DONE) -> Ended:
-    """Train two ranks on a bucket's images."""
     where = (f"--data-dir={url}", f"--cache-dir={folder}/cache", f"--epochs={EPOCHS}", "--bucket=")
     return run(*MODEL, *where, *flags, data=folder, recipe="imagenet", processes=2, code=code)
 

@@ -22,7 +22,6 @@ TEXT = " ".join(WORDS * 50).encode()
 
 
 def coder(text: str) -> FileCoder:
-    """Return the coder of a tokenizer.json."""
     return FileCoder(text, "tokenizer.json", lambda: None)
 
 

@@ -43,7 +43,6 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def losses(ended: Ended) -> list[float]:
-    """Return the losses of the reported steps."""
     return [float(event["loss"]) for event in ended.events("train")]
 
 

@@ -13,8 +13,8 @@ from torch.nn import functional
 from images.trainer.made_images import imagenet
 from tests.trainer.image_sets import ONLY_RANK
 from tests.trainer.processes import run
-from trainer.config import DigitsConfig, ImagenetConfig
-from trainer.data.datasets import NO_LABEL, Data, Digits
+from trainer.config import ImagenetConfig
+from trainer.data.datasets import NO_LABEL, Data
 from trainer.data.images import FolderImages
 from trainer.exit_codes import DataError
 from trainer.runtime import Runtime
@@ -79,9 +79,3 @@ def test_ranks_evaluate_and_save_with_statistics_of_rank_0(digits: Path) -> None
     ended = run(recipe="digits", processes=2, data=digits, program="tests.trainer.buffer_sync")
     for what, means in (("scattered", "10 11 10 11"), ("evaluated", "10 10"), ("captured", "10 10")):
         assert sorted(event["mean"] for event in ended.events(what)) == sorted(means.split()), ended.output
-
-
-def test_preempted_evaluation_stops(runtime: Runtime, digits: Path) -> None:
-    data = Digits(DigitsConfig(data_dir=str(digits)), torch.device("cpu"))
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(28 * 28, 10))
-    assert evaluate(model, data, runtime, lambda: True, gallery=False) is None

@@ -29,7 +29,6 @@ CONFIG: dict[str, Any] = {"layers": 2, "width": 64, "heads": 4, "kv_heads": 2, "
 
 
 def decoder(config: LanguageConfig) -> Decoder:
-    """Return a model with initial weights."""
     model = Decoder(
         config.sizes, vocabulary=config.vocabulary, rope_base=config.rope_base, rope_factor=config.rope_factor
     )
@@ -38,7 +37,6 @@ def decoder(config: LanguageConfig) -> Decoder:
 
 
 def write(model: Decoder, config: LanguageConfig, folder: Path) -> None:
-    """Write a model as an export does."""
     weights: dict[str, torch.Tensor] = {}
     for name, weight in model.named_parameters():
         weights |= published_weights(name, weight.detach(), config.sizes)
@@ -48,7 +46,6 @@ def write(model: Decoder, config: LanguageConfig, folder: Path) -> None:
 
 
 def published(folder: Path) -> Any:
-    """Return transformers' model of a folder."""
     from transformers import AutoModelForCausalLM
 
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -159,7 +156,6 @@ def test_rows_of_attention_are_read_from_three_published_weights(rows: slice, tm
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return texts of 12 steps."""
     return write_texts(tmp_path_factory.mktemp("texts"), steps=12)
 
 
@@ -172,14 +168,12 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def export(bucket: Path, to: Path, *flags: str, code: int = DONE) -> Ended:
-    """Export the newest checkpoint."""
     words = (f"--checkpoint={bucket}/checkpoints/training", f"--to={to}", *flags)
     return run(*words, recipe="export", data=bucket, code=code)
 
 
 @pytest.fixture(scope="module")
 def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the exported model of that run."""
     folder = tmp_path_factory.mktemp("exported")
     export(trained, folder)
     return folder

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-from tests.trainer.language import FLAGS, STEADY, evaluations, losses, train, write_texts
+from tests.trainer.language import FLAGS, evaluations, losses, train, write_texts
 from tests.trainer.processes import run
 from trainer.config import LanguageConfig
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
@@ -71,7 +71,6 @@ def test_gradients_do_not_depend_on_checkpointing(recipe: str) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return texts of 20 steps."""
     return write_texts(tmp_path_factory.mktemp("texts"), steps=20)
 
 
@@ -109,13 +108,6 @@ def test_losses_are_close_to_those_without_float8(
     found, expected = losses(tmp_path, ranks), losses(plain, 1)
     assert found == pytest.approx(expected, rel=TOLERANCE)
     assert found != pytest.approx(expected, rel=1e-6), "nothing was rounded"
-
-
-def test_run_resumes_exactly(data: Path, tmp_path: Path) -> None:
-    flags = ("--amp", "--float8=tensorwise", *STEADY)
-    for bucket, epochs in (("parts", 1), ("parts", 2), ("whole", 2)):
-        train(data, tmp_path / bucket, *flags, f"--epochs={epochs}", program=EMULATED)
-    assert losses(tmp_path / "parts", 1) == losses(tmp_path / "whole", 1)
 
 
 def test_export_has_plain_weights_that_run_without_float8(data: Path, plain: Path, whole: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from wandb.proto import wandb_internal_pb2
 
 from images.trainer.made_images import tiny_imagenet
 from tests.trainer.processes import run
+from trainer.runtime import Runtime
 from trainer.tasks import SAMPLES, Collector
 
 BLOCK, HEAD, WHOLE, LAST = 32768, 7, 1, 4
@@ -23,21 +24,11 @@ Record: Any = vars(wandb_internal_pb2)["Record"]
 """Message type that protobuf creates at import, so that type checkers do not know it."""
 
 
-class OneRank:
-    """Runtime of a single rank, with only the members that the collector uses."""
-
-    rank = 0
-
-    def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the values unchanged: there is one rank."""
-        return values
-
-
-def test_confusion_has_classes_as_rows_and_predictions_as_columns() -> None:
+def test_confusion_has_classes_as_rows_and_predictions_as_columns(runtime: Runtime) -> None:
     collector = Collector(3, torch.device("cpu"))
     logits = torch.eye(3)[[0, 2, 2, 1]]
     collector.add(torch.rand(4, 3, 5, 6), logits, torch.tensor([0, 1, 2, 1]))
-    found = collector.take(OneRank())  # type: ignore[arg-type]  # only the methods that it calls
+    found = collector.take(runtime)
     assert found.confusion is not None
     assert found.confusion.tolist() == [[1, 0, 0], [0, 1, 1], [0, 0, 1]]
     assert [(each.label, each.predicted) for each in found.samples] == [(0, 0), (1, 2), (2, 2), (1, 1)]
@@ -47,7 +38,6 @@ def test_confusion_has_classes_as_rows_and_predictions_as_columns() -> None:
 
 
 def wandb_records(path: Path) -> list[Any]:
-    """Return the records of an offline run."""
     data, place = path.read_bytes(), HEAD
     found, begun = [], b""
     while place < len(data):

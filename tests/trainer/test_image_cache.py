@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -24,7 +23,6 @@ from trainer.storage import Folder
 
 
 def image_folder(tmp_path: Path) -> Path:
-    """Write a data set in folders and return its path."""
     LAYOUTS["imagenet"](tmp_path / "data")
     return tmp_path / "data"
 
@@ -35,13 +33,11 @@ def load(folder: Path, cache: Path) -> FolderImages:
 
 
 def place_of(cache: Path) -> Path:
-    """Return the only cache in the folder."""
     (place,) = (path for path in cache.iterdir() if path.name != LOCK)
     return place
 
 
 def pixels(source: Folder, cache: Path) -> bytes:
-    """Return the decoded training set."""
     images, _ = find_images(source, "train", ONLY_RANK)
     return load_cached(source, images, SIDE, cache, is_builder=True, heartbeat=lambda: None).pixels.tobytes()
 
@@ -61,15 +57,6 @@ def test_cache_decodes_images_once(layout: str, tmp_path: Path) -> None:
     assert after.num_samples == before.num_samples
 
 
-def test_cached_pixels_equal_the_image(tmp_path: Path) -> None:
-    source = Folder(str(image_folder(tmp_path)))
-    images, _ = find_images(source, "train", ONLY_RANK)
-    with Image.open(f"{source.path}/{images[0].file}") as image:
-        expected = np.asarray(image.convert("RGB"))
-    found = load_cached(source, images, SIDE, tmp_path / "cache", is_builder=True, heartbeat=lambda: None)
-    assert np.array_equal(found.pixels[0], expected)
-
-
 def picture(grey: int) -> bytes:
     """Return an image of one grey level. Its size does not depend on the level."""
     file = io.BytesIO()
@@ -78,14 +65,12 @@ def picture(grey: int) -> bytes:
 
 
 def in_folders(folder: Path, grey: int) -> None:
-    """Write an image of each of two classes."""
     for name in ("a", "b"):
         (folder / "train" / name).mkdir(parents=True, exist_ok=True)
         (folder / "train" / name / "0.bmp").write_bytes(picture(grey))
 
 
 def in_a_shard(folder: Path, grey: int) -> None:
-    """Write a shard with an image of each of two classes."""
     folder.mkdir(exist_ok=True)
     members = [("0.bmp", picture(grey)), ("0.cls", b"0"), ("1.bmp", picture(grey)), ("1.cls", b"1")]
     write_tar(folder / "train-0.tar", members)

@@ -33,7 +33,6 @@ def load(folder: Path, *, stream: bool = True, cache_dir: str = "") -> FolderIma
 
 
 def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
-    """Write a shard with one picture per label."""
     write_tar(
         path,
         [

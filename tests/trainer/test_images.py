@@ -20,7 +20,7 @@ from trainer.data.datasets import Data
 from trainer.data.image_files import find_images
 from trainer.data.images import FolderImages
 from trainer.data.sampler import EpochSampler
-from trainer.exit_codes import DATA_ERROR, DataError
+from trainer.exit_codes import DataError
 from trainer.loop import report_unreadable
 from trainer.reporter import Reporter
 from trainer.rules import MAX_COUNT, MAX_SEED
@@ -28,13 +28,11 @@ from trainer.storage import Folder
 
 
 def config(folder: Path, cache: Path, **settings: object) -> ImagenetConfig:
-    """Return the settings of a data set with small images."""
     words = {"fake_data": False, "image_size": 24, "batch_size": 4, **settings}
     return ImagenetConfig(data_dir=str(folder), cache_dir=str(cache), **words)  # type: ignore[arg-type]  # any flags
 
 
 def load(folder: Path, cache: Path, **settings: object) -> FolderImages:
-    """Return a data set for the only rank."""
     return FolderImages(config(folder, cache, **settings), ONLY_RANK)
 
 
@@ -252,8 +250,3 @@ def test_resnet18_learns_generated_tiny_imagenet(tmp_path: Path) -> None:
     losses = [float(event["loss"]) for event in ended.events("train")]
     assert losses[-1] < losses[0] / 2
     assert float(ended.events("done")[0]["test_accuracy"]) > 60
-
-
-def test_missing_folder_ends_run_with_its_exit_code(tmp_path: Path) -> None:
-    ended = run("--no-fake-data", f"--data-dir={tmp_path}/none", data=tmp_path, recipe="imagenet", code=DATA_ERROR)
-    assert f"{tmp_path}/none" in ended.output

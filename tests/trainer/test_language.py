@@ -12,18 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.language import FLAGS, MODEL, STEADY, evaluations, losses, train, write_texts
+from tests.trainer.language import FLAGS, MODEL, write_texts
 from tests.trainer.processes import metrics, run, started
 from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 from trainer.config import LanguageConfig
-from trainer.exit_codes import DATA_ERROR, DONE, PREEMPTED
+from trainer.exit_codes import DATA_ERROR, DONE
 from trainer.models import learning_rate
 from trainer.storage import Folder
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return texts of 40 steps."""
     return write_texts(tmp_path_factory.mktemp("texts"), steps=40)
 
 
@@ -59,7 +58,6 @@ def test_language_model_learns_and_generates_text(data: Path, tmp_path: Path) ->
 
 
 def tokens_per_byte(data: Path) -> float:
-    """Return predicted tokens per byte of the test texts."""
     sizes = [path.stat().st_size for path in (data / "test").iterdir()]
     return (sum(sizes) + len(sizes)) / sum(sizes)
 
@@ -91,23 +89,6 @@ def test_killed_run_resumes_to_the_bit(ranks: int, data: Path, tmp_path: Path) -
     assert mine.keys() == expected.keys()
     assert [name for name, tensor in mine.items() if not torch.equal(tensor, expected[name])] == []
     assert curve(tmp_path / "killed") == curve(tmp_path / "whole")
-
-
-def test_preempted_run_resumes_in_the_middle_of_an_epoch_on_two_ranks(data: Path, tmp_path: Path) -> None:
-    flags = (*FLAGS, "--epochs=2", *STEADY, f"--bucket=file://{tmp_path}")
-    with started(*flags, "--batch-size=8", recipe="language", processes=1, data=data) as running:
-        running.wait_for("train epoch=1 step=10/")
-        os.kill(running.rank_process(0), signal.SIGTERM)
-        running.end(PREEMPTED)
-    train(data, tmp_path, "--epochs=2", *STEADY, ranks=2, shares=2)
-    train(data, tmp_path / "whole", "--epochs=2", *STEADY)
-    assert evaluations(tmp_path) == pytest.approx(evaluations(tmp_path / "whole"), rel=1e-5)
-
-
-def test_two_ranks_have_the_losses_of_one(data: Path, tmp_path: Path) -> None:
-    train(data, tmp_path / "one", "--z-loss=1e-4")
-    train(data, tmp_path / "two", "--z-loss=1e-4", ranks=2, shares=2)
-    assert losses(tmp_path / "two", 2) == pytest.approx(losses(tmp_path / "one", 1), rel=1e-5)
 
 
 def test_folder_without_text_is_data_error(tmp_path: Path) -> None:

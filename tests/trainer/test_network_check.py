@@ -36,7 +36,6 @@ def test_arguments_after_two_dashes_are_the_program() -> None:
 
 
 def check(min_bandwidth_gbps: float, digits: Path, *codes: int) -> Ended:
-    """Run the check on two hosts of two ranks, and then training."""
     with started(
         *("--megabytes=2", "--rounds=2", "--", "-m", "trainer", "digits", "--epochs=1"),
         recipe=f"--min-bandwidth-gbps={min_bandwidth_gbps}",

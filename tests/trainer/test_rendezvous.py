@@ -64,7 +64,6 @@ class KeysHandler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def keys() -> Iterator[Keys]:
-    """Yield a server without keys."""
     with Keys() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

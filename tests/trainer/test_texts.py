@@ -30,7 +30,6 @@ Change = Callable[[Path], object]
 
 
 def row_of(documents: list[bytes]) -> list[int]:
-    """Return the tokens of documents in order."""
     return [token for text in documents for token in (SEPARATOR, *text)] + [SEPARATOR]
 
 
@@ -63,7 +62,6 @@ EVERYTHING = [*LINES, *TOKENIZED[:2], *(text.encode() for text in TABLE), TOKENI
 
 
 def texts(folder: Path, *, batch_size: int = 3, context: int = 8, tokenizer: str = "bytes") -> Texts:
-    """Return the texts in a folder."""
     config = LanguageConfig(data_dir=str(folder), batch_size=batch_size, context=context, tokenizer=tokenizer)
     return Texts(config, ReaderRank())
 

@@ -24,7 +24,6 @@ SHORT_WINDOW = f"trainer.watchdog.WINDOW_SECONDS={WINDOW_SECONDS / SPEEDUP}"
 
 
 def two_hosts(recipe: Recipe, *flags: str, program: str = "trainer") -> AbstractContextManager[Running]:
-    """Start two hosts with one rank each."""
     return recipe.started(*flags, hosts=2, processes=1, program=program)
 
 
