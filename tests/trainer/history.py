@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import fsspec
 import torch
 
-from tests.trainer.processes import free_port
+from bench.measure import free_port
 from trainer.checkpoints.checkpoint import Checkpoints, SavedState
 from trainer.checkpoints.state import RunLease
 from trainer.checkpoints.tensor_files import MANIFEST

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+from bench.measure import free_port
 from tests.trainer.fork_server import ForkedProcess
 from trainer.exit_codes import DONE
 
@@ -244,13 +244,6 @@ def descendants(process: int) -> Iterator[int]:
         for child in Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split():
             yield int(child)
             yield from descendants(int(child))
-
-
-def free_port() -> int:
-    """Return a port of this machine without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def json_lines(path: Path) -> list[Any]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.distributed.checkpoint.state_dict_loader import load
 
-from trainer.checkpoints.checkpoint import Checkpoints, SavedState
+from trainer.checkpoints.checkpoint import Checkpoints, SavedState, Tensors
 from trainer.checkpoints.state import RunState
+from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 from trainer.config import parse
 from trainer.data.sampler import EpochSampler
 from trainer.runtime import start_runtime
@@ -33,6 +36,14 @@ def small_state() -> RunState:
         sampler=EpochSampler(100, rank=0, world=1, batch_size=4, seed=0),
         scaler=torch.amp.GradScaler("cpu", enabled=False),
     )
+
+
+def stored(folder: Path) -> tuple[Tensors, dict[str, Any]]:
+    """Return the tensors and the facts of a checkpoint on a disk."""
+    manifest = unseal((folder / MANIFEST).read_bytes())
+    tensors = destination(manifest)
+    load(tensors, storage_reader=TensorFilesReader(Folder(f"file://{folder}"), manifest), no_dist=True)
+    return tensors, manifest["facts"]
 
 
 def tensor_file(folder: Path) -> Path:

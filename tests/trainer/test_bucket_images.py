@@ -10,12 +10,10 @@ import pytest
 import torch
 
 from images.trainer.made_images import imagenet
-from tests.trainer.image_sets import CLASSES, ONLY_RANK, layouts
+from tests.trainer.image_sets import CLASSES, ONLY_RANK, layouts, load_images
 from tests.trainer.processes import Ended, run
 from tests.trainer.proxy import Fault, Proxy, at_first
-from trainer.config import ImagenetConfig
 from trainer.data.image_files import find_images
-from trainer.data.images import FolderImages
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DATA_ERROR, DONE
 from trainer.storage import Folder
@@ -54,13 +52,8 @@ def test_bucket_images_on_two_ranks_equal_disk_images(bucket: str, proxy: Proxy,
     upload(tmp_path, bucket)
     proxy.requests.clear()
 
-    def load(folder: str) -> FolderImages:
-        config = ImagenetConfig(
-            fake_data=False, data_dir=folder, image_size=24, batch_size=4, epochs=EPOCHS, stream=True
-        )
-        return FolderImages(config, ONLY_RANK)
-
-    ranks, whole = [load(bucket) for _ in range(2)], load(str(tmp_path))
+    ranks = [load_images(bucket, epochs=EPOCHS, stream=True) for _ in range(2)]
+    whole = load_images(tmp_path, epochs=EPOCHS, stream=True)
     assert (whole.num_samples, whole.num_tests, whole.classes) == (21, 6, 3)
     assert (ranks[0].num_samples, ranks[0].num_tests, ranks[0].classes) == (21, 6, 3)
     two = [EpochSampler(21, rank=rank, world=2, batch_size=4, seed=3) for rank in range(2)]

@@ -11,11 +11,9 @@ import torch
 from torch.nn import functional
 
 from images.trainer.made_images import imagenet
-from tests.trainer.image_sets import ONLY_RANK
+from tests.trainer.image_sets import load_images
 from tests.trainer.processes import run
-from trainer.config import ImagenetConfig
 from trainer.data.datasets import NO_LABEL, Data
-from trainer.data.images import FolderImages
 from trainer.exit_codes import DataError
 from trainer.runtime import Runtime
 from trainer.tasks import Scores, evaluate
@@ -66,9 +64,7 @@ def test_evaluation_without_readable_samples_raises(runtime: Runtime) -> None:
 def test_evaluation_does_not_count_unreadable_image(tmp_path: Path, runtime: Runtime) -> None:
     imagenet(tmp_path, classes=2, train=2, tests=10, side=32)
     next((tmp_path / "val" / "n00000000").iterdir()).write_bytes(b"no image")
-    config = ImagenetConfig(fake_data=False, data_dir=str(tmp_path), image_size=24, batch_size=4, stream=True)
-    data = FolderImages(config, ONLY_RANK)
-
+    data = load_images(tmp_path, stream=True)
     found = evaluate(FirstClass(), data, runtime, lambda: False, gallery=False)
     assert found
     assert found.measures["accuracy"] == pytest.approx(100 * 9 / 19)

@@ -13,8 +13,7 @@ import pytest
 from PIL import Image
 
 from images.trainer.made_images import imagenet
-from tests.trainer.image_sets import LAYOUTS, ONLY_RANK, SIDE, write_tar
-from trainer.config import ImagenetConfig
+from tests.trainer.image_sets import LAYOUTS, ONLY_RANK, SIDE, load_images, write_tar
 from trainer.data.image_cache import INDEX, LOCK, PIXELS, load_cached
 from trainer.data.image_files import ImageFile, find_images
 from trainer.data.images import FolderImages
@@ -25,11 +24,6 @@ from trainer.storage import Folder
 def image_folder(tmp_path: Path) -> Path:
     LAYOUTS["imagenet"](tmp_path / "data")
     return tmp_path / "data"
-
-
-def load(folder: Path, cache: Path) -> FolderImages:
-    config = ImagenetConfig(fake_data=False, image_size=24, batch_size=4, data_dir=str(folder), cache_dir=str(cache))
-    return FolderImages(config, ONLY_RANK)
 
 
 def place_of(cache: Path) -> Path:
@@ -46,13 +40,13 @@ def pixels(source: Folder, cache: Path) -> bytes:
 def test_cache_decodes_images_once(layout: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     LAYOUTS[layout](folder)
-    before = load(folder, tmp_path / "cache")
+    before = load_images(folder, tmp_path / "cache")
     for path in [*folder.rglob("*.JPEG"), *folder.rglob("*.tar")]:
         content, facts = path.read_bytes(), path.stat()
         # Damage only the images: the headers of a shard's members stay readable.
         path.write_bytes(content.replace(b"\xff\xd8\xff", bytes(3)))
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    after = load(folder, tmp_path / "cache")
+    after = load_images(folder, tmp_path / "cache")
     assert after.broken == []
     assert after.num_samples == before.num_samples
 
@@ -112,7 +106,7 @@ def test_cache_on_nearly_full_disk_may_use_a_hundredth_of_the_free_space(
     def load_with_free_space(factor: int) -> FolderImages:
         disk = SimpleNamespace(total=10_000 * needed, free=factor * needed)
         monkeypatch.setattr("trainer.data.image_cache.shutil.disk_usage", lambda _path: disk)
-        return load(tmp_path / "data", tmp_path / f"cache-{factor}")
+        return load_images(tmp_path / "data", tmp_path / f"cache-{factor}")
 
     assert load_with_free_space(100).num_samples == 4
     with pytest.raises(StorageError, match="a tenth of the disk must stay free; allowed is a disk for"):

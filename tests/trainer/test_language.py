@@ -14,11 +14,10 @@ import torch
 
 from tests.trainer.language import FLAGS, MODEL, write_texts
 from tests.trainer.processes import metrics, run, started
-from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
+from tests.trainer.saving import stored
 from trainer.config import LanguageConfig
 from trainer.exit_codes import DATA_ERROR, DONE
 from trainer.models import learning_rate
-from trainer.storage import Folder
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +27,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def weights(bucket: Path) -> dict[str, torch.Tensor]:
     """Return the weights and the optimizer state of the newest checkpoint."""
-    from torch.distributed.checkpoint.state_dict_loader import load
-
-    newest = sorted((bucket / "checkpoints" / "training").iterdir())[-1]
-    manifest = unseal((newest / MANIFEST).read_bytes())
-    found = destination(manifest)
-    load(found, storage_reader=TensorFilesReader(Folder(f"file://{newest}"), manifest), no_dist=True)
-    return {name: tensor for name, tensor in found.items() if name.startswith(("model.", "optimizer."))}
+    tensors, _ = stored(sorted((bucket / "checkpoints" / "training").iterdir())[-1])
+    return {name: tensor for name, tensor in tensors.items() if name.startswith(("model.", "optimizer."))}
 
 
 def curve(bucket: Path) -> dict[tuple[str, int], float]:

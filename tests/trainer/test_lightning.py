@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench.measure import free_port
 from images.lightning.elastic_lightning import AtomicFiles, Steps, newest_checkpoint
-from tests.trainer.processes import PROJECT, Launcher, descendants, free_port, launched
+from tests.trainer.processes import PROJECT, Launcher, descendants, launched
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import PROJECT, Running, descendants, free_port, started
+from bench.measure import free_port
+from tests.trainer.processes import PROJECT, Running, descendants, started
 from tests.trainer.recipes import ENDLESS, Recipe
 from tests.trainer.test_training import STEPS_PER_EPOCH
 from trainer.exit_codes import PREEMPTED

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
-from tests.trainer.processes import free_port
+from bench.measure import free_port
 from trainer.restarts.rounds import JobEnded, Rounds, State
 
 SECONDS = 120

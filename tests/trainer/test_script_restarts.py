@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import PROJECT, free_port
+from bench.measure import free_port
+from tests.trainer.processes import PROJECT
 from trainer.exit_codes import DONE, PREEMPTED, RESTARTS_USED
 
 SECONDS = 240

@@ -12,19 +12,17 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint.state_dict_loader import load
 
 from infra.local.trainer_image import digits_folder
 from setup.datasets import has_digits
 from tests.trainer.processes import PROJECT, Ended, metrics, run, started
 from tests.trainer.recipes import Recipe
-from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
+from tests.trainer.saving import stored
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.exit_codes import BAD_CONFIGURATION, DATA_ERROR, DIVERGED, DONE, PREEMPTED, DataError
 from trainer.loop import check_same_data
 from trainer.runtime import Runtime
-from trainer.storage import Folder
 
 EPOCHS = 8
 STEPS_PER_EPOCH = 25
@@ -42,14 +40,10 @@ PROMISED_ACCURACY = 98.5
 
 def saved(folder: Path, step: int) -> dict[str, Any]:
     """Return the checkpoint of a step: its tensors, and its facts except the times."""
-    path = folder / "checkpoints" / "training" / f"step-{step:09d}"
-    manifest = unseal((path / MANIFEST).read_bytes())
-    found = destination(manifest)
-    load(found, storage_reader=TensorFilesReader(Folder(f"file://{path}"), manifest), no_dist=True)
-    facts = manifest["facts"]
+    tensors, facts = stored(folder / "checkpoints" / "training" / f"step-{step:09d}")
     assert facts.pop("began") > 0
     assert facts.pop("useful_seconds") > 0
-    return {**found, **facts}
+    return {**tensors, **facts}
 
 
 def assert_same(left: object, right: object) -> None:

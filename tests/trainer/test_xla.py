@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.measure import free_port
 from tests.trainer.language import GLOBAL_BATCH, MODEL, write_texts
-from tests.trainer.processes import PROJECT, Ended, free_port, metrics
+from tests.trainer.processes import PROJECT, Ended, metrics
 from tests.trainer.processes import run as run_on_cpu
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED
 
