@@ -112,7 +112,7 @@ def make_training(
     report: Reporter = SilentReporter(0, 1, None)
     if not bare:
         report = Reporter(runtime.rank, runtime.world, Folder(f"file://{folder}/run"), wandb=wandb)
-    watch = Watchdog(runtime, timeout=config.process_group_timeout, on_slow=lambda _rank, _times: None)
+    watch = Watchdog(runtime, on_slow=lambda _rank, _times: None)
     training = Training(config, runtime, report, None, watch, lambda: False)
     if not bare:
         watch.__enter__()

@@ -64,9 +64,9 @@ class Watchdog:
     set numbers. A thread compares the numbers of all ranks through the store.
     """
 
-    def __init__(self, runtime: Runtime, *, timeout: float, on_slow: Callable[[int, float], None]) -> None:
-        self._runtime, self._timeout, self._on_slow = runtime, timeout, on_slow
-        self._poll_seconds = min(MAX_POLL_SECONDS, timeout / 8)
+    def __init__(self, runtime: Runtime, *, on_slow: Callable[[int, float], None]) -> None:
+        self._runtime, self._timeout, self._on_slow = runtime, runtime.timeout, on_slow
+        self._poll_seconds = min(MAX_POLL_SECONDS, self._timeout / 8)
         self._progress = self._polls = 0
         self._progressed = time.monotonic()
         self._work = (0, 0.0)

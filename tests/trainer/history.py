@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import fsspec
 import torch
@@ -39,25 +39,6 @@ class Resumed(NamedTuple):
     step: int
     value: float
     skipped: list[str]
-
-
-class Run(Protocol):
-    """A run of the job. It acquires the lease when it is created."""
-
-    def resume(self) -> Resumed | None:
-        """Load the newest usable checkpoint."""
-
-    def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
-        """Start a save. With `held`, return in the middle of writing and continue at `release`."""
-
-    def release(self) -> None:
-        """Continue a held save."""
-
-    def wait(self) -> None:
-        """Wait for the save. Raises its error."""
-
-    def drain(self) -> None:
-        """Wait for the background thread, as the interpreter does at its exit."""
 
 
 class HookedCheckpoints(Checkpoints):
@@ -102,6 +83,7 @@ class InProcess:
             raise CrashError("crash while writing")
 
     def resume(self) -> Resumed | None:
+        """Load the newest usable checkpoint."""
         skipped: list[str] = []
         found = self._checkpoints.load_newest(
             check_compatible=lambda _: None, skipped=lambda name, _: skipped.append(name)
@@ -112,6 +94,7 @@ class InProcess:
         return Resumed(found.facts["step"], value, skipped)
 
     def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
+        """Start a save. With `held`, return in the middle of writing and continue at `release`."""
         self._crash = crash
         self._is_writing.clear()
         if held:
@@ -131,6 +114,7 @@ class InProcess:
         self._checkpoints.wait()
 
     def drain(self) -> None:
+        """Wait for the background thread, as the interpreter does at its exit."""
         self._checkpoints._thread.submit(lambda: None).result()
 
 
@@ -165,6 +149,10 @@ class TwoRanks:
 
     def drain(self) -> None:
         self._call("drain")
+
+
+Run = InProcess | TwoRanks
+"""A run of the job. It acquires the lease when it is created."""
 
 
 def serve_rank(rank: int, port: int, pipe: Connection) -> None:

@@ -238,6 +238,19 @@ def run(
         return running.end(*[] if code is None else [code] * hosts)
 
 
+def run_python(*words: str | bytes, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the project and return its exit code and output."""
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
 def descendants(process: int) -> Iterator[int]:
     """Return all descendants of a process, or nothing if it has ended."""
     with suppress(OSError):

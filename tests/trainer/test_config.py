@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
 
 import pytest
 
 from docs.flag_table import TARGET, flag_table
-from tests.trainer.processes import PROJECT
+from tests.trainer.processes import run_python
 from trainer.config import DigitsConfig, ImagenetConfig, LanguageConfig, TrainConfig, parse
 from trainer.exit_codes import BAD_CONFIGURATION, DIVERGED, ConfigurationError, diverged
 
@@ -125,8 +123,7 @@ def test_number_that_is_not_finite_is_rejected(key: str, value: str) -> None:
     ids=["number", "not UTF-8"],
 )
 def test_invalid_flag_ends_process_with_its_exit_code(flag: str | bytes, error: str) -> None:
-    words: list[str | bytes] = [sys.executable, "-m", "trainer", "digits", flag]
-    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=20)
+    done = run_python("-m", "trainer", "digits", flag)
     assert done.returncode == BAD_CONFIGURATION
     assert done.stdout == ""
     assert done.stderr.startswith(error)

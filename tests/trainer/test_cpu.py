@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
 from tests.trainer.language import MODEL
-from tests.trainer.processes import run
+from tests.trainer.processes import run, run_python
 from tests.trainer.recipes import Recipe
 from trainer.config import parse
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError, PeerGoneError, TrainerError
@@ -40,7 +38,7 @@ for prepare in (lambda: None, keep_freed_memory):
 
 
 def test_freed_memory_is_reused_without_page_faults() -> None:
-    done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
+    done = run_python("-c", STEPS)
     by_default, kept = map(int, done.stdout.split())
     pages = 2 * 8 * 16 * 2**20 // 4096
     # The heap's layout is random: perhaps only one of a step's sixteen tensors is returned to the kernel.

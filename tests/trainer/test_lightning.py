@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
@@ -16,7 +14,7 @@ import torch
 
 from bench.measure import free_port
 from images.lightning.elastic_lightning import AtomicFiles, Steps, newest_checkpoint
-from tests.trainer.processes import PROJECT, Launcher, descendants, launched
+from tests.trainer.processes import Launcher, descendants, launched, run_python
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
@@ -126,9 +124,7 @@ def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, d
     ids=["bucket", "epochs"],
 )
 def test_invalid_settings_of_the_lightning_script_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
-    words = [sys.executable, SCRIPT, f"--bucket={tmp_path.as_uri()}", flag]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    ended = subprocess.run(words, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+    ended = run_python(SCRIPT, f"--bucket={tmp_path.as_uri()}", flag)
     assert ended.returncode == BAD_CONFIGURATION, ended.stderr
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import torch
 
 from infra.local.trainer_image import digits_folder
 from setup.datasets import has_digits
-from tests.trainer.processes import PROJECT, Ended, metrics, run, started
+from tests.trainer.processes import Ended, metrics, run, run_python, started
 from tests.trainer.recipes import Recipe
 from tests.trainer.saving import stored
 from trainer.config import DigitsConfig
@@ -173,11 +171,7 @@ atexit.register(print, "the exit function ran")
 sys.argv[0] = "trainer"
 runpy.run_module("trainer", run_name="__main__")
 """
-    words = [sys.executable, "-c", program, "digits", *TWO_RANKS, f"--bucket=file://{bucket}"]
-    environment = {**os.environ, "TRAINYARD_DATA": str(digits)}
-    ended = subprocess.run(
-        words, env=environment, cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False
-    )
+    ended = run_python("-c", program, "digits", *TWO_RANKS, f"--bucket=file://{bucket}", TRAINYARD_DATA=str(digits))
     assert ended.returncode == DONE, ended
     assert ended.stdout.splitlines()[-1] == "the exit function ran"
 
