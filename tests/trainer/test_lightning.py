@@ -36,10 +36,14 @@ OPTIONS = (
 def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextManager[Launcher]:
     """Start the launcher of a host. The rendezvous is at host 0."""
     rendezvous = (f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
-    flags = ("--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
-    variables = {"TRAINYARD_BUCKET": bucket.as_uri(), "TRAINYARD_JOB": "lightning", "TMPDIR": str(bucket)}
-    variables["TRAINYARD_DATA"] = str(data)
-    return launched(*OPTIONS, *rendezvous, SCRIPT, *flags, **variables)
+    words = (*OPTIONS, *rendezvous, SCRIPT, "--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
+    return launched(
+        *words,
+        TMPDIR=str(bucket),
+        TRAINYARD_BUCKET=bucket.as_uri(),
+        TRAINYARD_DATA=str(data),
+        TRAINYARD_JOB="lightning",
+    )
 
 
 def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, digits: Path) -> None:
