@@ -5,8 +5,6 @@ Fails if a goal is missed.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import subprocess
@@ -15,12 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from unittest import mock
 
 import torch
 
+from bench.harness import run_bench
 from bench.measure import (
     PROJECT,
     WITHOUT_GPU,
@@ -29,7 +29,6 @@ from bench.measure import (
     Result,
     alternate,
     compare,
-    machine,
     ranks,
     time_rounds,
     two_sides,
@@ -43,6 +42,8 @@ from simulation.object_store import SETTINGS_KEY, AmazonStore, running
 from trainer.language.decoder import CAPABILITY
 from trainer.step_log import peak_flops
 
+CORES = 2
+"""Number of CPU threads of the measures that use the whole machine."""
 PAIRS = 7
 FINE_PAIRS = 151
 """Number of pairs of a measure with a goal in percent."""
@@ -56,7 +57,6 @@ PROMISED_ACCURACY = 98.5
 """Promised accuracy of the digits recipe on the held-out digits, in percent."""
 PROMISED_SECONDS = 120.0
 """Promised duration of the digits recipe on two cores."""
-RESULT_FILE = PROJECT / ".trainyard" / "bench-trainer.json"
 UNMEASURED_GOALS = {
     "data wait of a cloud's own bucket": "needs a cloud: data-wait-bucket uses an S3 server on this machine",
 }
@@ -86,9 +86,10 @@ STEADY_STEP = 3
 """Step from which a graph of PyTorch/XLA stays the same."""
 XLA_SAMPLES = 2000
 COMPILATIONS = re.compile(r"^train .*\bcompilations=(\d+)", re.MULTILINE)
+TrainerMeasure = Callable[[], Measure | Result | tuple[Measure | Result, ...]]
 
 
-def references(*, threads: int) -> tuple[Measure, ...]:
+def references() -> tuple[Measure, ...]:
     """Measure Trainyard's loop alternately with those of two reference scripts, which run in another process."""
     goals = {
         ("torchvision-loop", "ours", "torchvision"): 1.0,
@@ -96,32 +97,32 @@ def references(*, threads: int) -> tuple[Measure, ...]:
         ("best-settings", "best", "torchvision"): 1 / 1.1,
     }
     with (
-        ranks("references", threads=threads) as ours,
-        ranks("references", threads=threads, program="bench.reference_loops") as theirs,
+        ranks("references", threads=CORES) as ours,
+        ranks("references", threads=CORES, program="bench.reference_loops") as theirs,
     ):
         sides = {"ours": ours, "torchvision": theirs, "best": ours, "imagenet": theirs}
         return compare(time_rounds("references", sides, ROUNDS), goals)
 
 
-def wait_share(name: str, kind: str, goal: float, *, threads: int) -> Measure:
+def wait_share(name: str, kind: str, goal: float) -> Measure:
     """Measure the seconds of waiting against the total seconds of the same steps."""
-    with ranks(kind, threads=threads) as run_block:
+    with ranks(kind, threads=CORES) as run_block:
         run_block("ours")
         found = [run_block("ours") for _ in range(PAIRS)]
     ours, theirs = zip(*found, strict=True)
     return Measure(name=name, ours=ours, theirs=theirs, goal=goal)
 
 
-def wandb_unreachable(name: str, goal: float) -> Measure:
+def wandb_unreachable() -> Measure:
     """Measure training with an unreachable Weights & Biases server against training without it."""
     unreachable = {"WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
     with mock.patch.dict(os.environ, unreachable):
-        return two_sides(name, "wandb", goal, threads=1, pairs=FINE_PAIRS)
+        return two_sides("wandb-unreachable", "wandb", 1.02, threads=1, pairs=FINE_PAIRS)
 
 
-def save_steps(*, threads: int) -> tuple[Measure, Result]:
+def save_steps() -> tuple[Measure, Result]:
     """Measure the steps around a background save against those around torch.save, and both against steps without."""
-    with ranks("saves", threads=threads) as run_block:
+    with ranks("saves", threads=CORES) as run_block:
         rounds = [[run_block(side) for side in ("without", "ours", "theirs")] for _ in range(SAVE_ROUNDS + 1)][1:]
     return compare_saves(rounds)
 
@@ -156,23 +157,23 @@ def s3_bucket() -> Iterator[None]:
             yield
 
 
-def bucket_wait_share(name: str, goal: float, *, threads: int) -> Measure:
+def bucket_wait_share() -> Measure:
     """Measure `wait_share` for images that each step reads from a bucket."""
     with s3_bucket():
-        return wait_share(name, "bucket", goal, threads=threads)
+        return wait_share("data-wait-bucket", "bucket", 0.05)
 
 
-def two_processes(name: str, goal: float, *, cores: int) -> Measure:
+def two_processes() -> Measure:
     """Measure two processes that exchange gradients against one process with as many threads as both."""
-    with ranks("ranks", world=2, threads=cores // 2) as two, ranks("ranks", threads=cores) as one:
-        return alternate(name, goal, lambda: two("ours")[0], lambda: one("ours")[0], PAIRS)
+    with ranks("ranks", world=2, threads=CORES // 2) as two, ranks("ranks", threads=CORES) as one:
+        return alternate("two-processes", 1 / 0.95, lambda: two("ours")[0], lambda: one("ours")[0], PAIRS)
 
 
-def digits(name: str, *, threads: int) -> Measure:
+def digits() -> Measure:
     """Measure the seconds of the digits recipe against two minutes. Raises BenchError below the promised accuracy."""
     if not has_digits():
         raise BenchError("the digits data set is missing: run `make setup`")
-    words = [sys.executable, "-m", "trainer", "digits", f"--data-dir={digits_folder()}", f"--threads={threads}"]
+    words = [sys.executable, "-m", "trainer", "digits", f"--data-dir={digits_folder()}", f"--threads={CORES}"]
     alone = {**os.environ, **WITHOUT_GPU}
     started = time.perf_counter()
     done = subprocess.run(words, cwd=PROJECT, env=alone, stdout=subprocess.PIPE, text=True, check=False)
@@ -182,7 +183,7 @@ def digits(name: str, *, threads: int) -> Measure:
         raise BenchError(
             f"the digits recipe ended with {done.returncode} and not with {PROMISED_ACCURACY} %:\n{done.stdout[-2000:]}"
         )
-    return Measure(name=name, ours=(seconds,), theirs=(PROMISED_SECONDS,), goal=1)
+    return Measure(name="digits", ours=(seconds,), theirs=(PROMISED_SECONDS,), goal=1)
 
 
 def compilations() -> Result:
@@ -276,9 +277,8 @@ def gpu_rates(gpu: str, rates: Mapping[str, float]) -> tuple[Result, ...]:
     return tuple(found)
 
 
-def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Result, ...]]]:
+def measures() -> dict[str, TrainerMeasure]:
     """Return each measure by its name. A goal such as 1 / 0.98 for time is the inverse of a goal for speed."""
-    cores = 2
     return {
         "loop-floor": lambda: two_sides("loop-floor", "loop", 1 / 0.98, threads=1, pairs=FINE_PAIRS),
         "language-loop": lambda: two_sides("language-loop", "language", 1 / 0.98, threads=1, pairs=LANGUAGE_PAIRS),
@@ -286,12 +286,12 @@ def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Resu
             "torchtitan-model", "torchtitan", 1 / 0.98, threads=1, pairs=LANGUAGE_PAIRS
         ),
         "observability": lambda: two_sides("observability", "observability", 1.01, threads=1, pairs=FINE_PAIRS),
-        "wandb-unreachable": lambda: wandb_unreachable("wandb-unreachable", 1.02),
-        "references": lambda: references(threads=cores),
-        "data-wait-generated": lambda: wait_share("data-wait-generated", "generated", 0.02, threads=cores),
-        "data-wait-cache": lambda: wait_share("data-wait-cache", "cache", 0.02, threads=cores),
-        "data-wait-bucket": lambda: bucket_wait_share("data-wait-bucket", 0.05, threads=cores),
-        "two-processes": lambda: two_processes("two-processes", 1 / 0.95, cores=cores),
+        "wandb-unreachable": wandb_unreachable,
+        "references": references,
+        "data-wait-generated": lambda: wait_share("data-wait-generated", "generated", 0.02),
+        "data-wait-cache": lambda: wait_share("data-wait-cache", "cache", 0.02),
+        "data-wait-bucket": bucket_wait_share,
+        "two-processes": two_processes,
         "restart": lambda: alternate(
             "restart",
             0.5,
@@ -299,39 +299,28 @@ def measures() -> dict[str, Callable[[], Measure | Result | tuple[Measure | Resu
             lambda: restart_on_one_host("torch.distributed.run"),
             PAIRS,
         ),
-        "digits": lambda: digits("digits", threads=cores),
+        "digits": digits,
         "spmd-compilations": compilations,
-        "async-save": lambda: two_sides("async-save", "save", 0.05, threads=cores, pairs=PAIRS),
-        "save-steps": lambda: save_steps(threads=cores),
+        "async-save": lambda: two_sides("async-save", "save", 0.05, threads=CORES, pairs=PAIRS),
+        "save-steps": save_steps,
         "gpu": gpu_measures,
     }
 
 
 def main() -> int:
-    """Take the measures. Return 0 if they meet every goal, 1 if one misses its goal, 2 if one failed."""
-    known = measures()
-    wanted = [name for name in known if name != "gpu" or torch.cuda.is_available()]
-    parser = argparse.ArgumentParser(prog="python -m bench.trainer", description=__doc__)
-    parser.add_argument("--json", type=Path, default=RESULT_FILE, help="file for the result (default: %(default)s)")
-    parser.add_argument("--only", choices=known, action="append", help="only this measure; can be repeated")
-    options = parser.parse_args()
-    found: list[Measure | Result] = []
-    try:
-        for name in options.only or wanted:
-            taken = known[name]()
-            for one in taken if isinstance(taken, tuple) else (taken,):
-                found.append(one)
-                print(one.line(), flush=True)
-    except BenchError as error:
-        print(f"make bench-trainer: {error}", file=sys.stderr)
-        return 2
-    unmeasured = UNMEASURED_GOALS | ({} if torch.cuda.is_available() else UNMEASURED_WITHOUT_GPU)
-    for what, why in unmeasured.items():
-        print(f"NOT MEASURED  {what}: {why}")
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    result = {"machine": machine(), "measures": [one.record() for one in found], "not_measured": unmeasured}
-    options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    return 0 if all(one.is_met for one in found) else 1
+    """Take the measures and return the exit code of `run_bench`."""
+
+    def take(measure: TrainerMeasure, _names: set[str]) -> tuple[Measure | Result, ...]:
+        found = measure()
+        return found if isinstance(found, tuple) else (found,)
+
+    has_gpu = torch.cuda.is_available()
+    return run_bench(
+        "bench.trainer",
+        {(name,): partial(take, measure) for name, measure in measures().items()},
+        optional=() if has_gpu else ("gpu",),
+        unmeasured=UNMEASURED_GOALS | ({} if has_gpu else UNMEASURED_WITHOUT_GPU),
+    )
 
 
 if __name__ == "__main__":

@@ -109,8 +109,10 @@ def make_training(
     config: RecipeConfig, runtime: Runtime, folder: Path, *, bare: bool = False, wandb: str = "off"
 ) -> Training:
     """Return Trainyard's loop. `bare` disables logging, metrics, clocks and watchdog."""
-    report = SilentReporter(runtime, None) if bare else Reporter(runtime, Folder(f"file://{folder}/run"), wandb=wandb)
-    watch = Watchdog(runtime, timeout=config.process_group_timeout, on_slow=lambda _rank, _times: None)
+    report: Reporter = SilentReporter(0, 1, None)
+    if not bare:
+        report = Reporter(runtime.rank, runtime.world, Folder(f"file://{folder}/run"), wandb=wandb)
+    watch = Watchdog(runtime, on_slow=lambda _rank, _times: None)
     training = Training(config, runtime, report, None, watch, lambda: False)
     if not bare:
         watch.__enter__()
@@ -291,16 +293,6 @@ def _example(folder: Path) -> LanguageConfig:
     )
 
 
-def language(folder: Path, _runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop with a plain one on the model of the example `language`."""
-    return language_blocks(_example(folder), folder, with_torchtitan=False)
-
-
-def torchtitan(folder: Path, _runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop with torchtitan's model in a plain loop, on the sizes of the example `language`."""
-    return language_blocks(_example(folder), folder, with_torchtitan=True)
-
-
 def variant_config(folder: Path, variant: str) -> LanguageConfig:
     """Return the configuration of a variant on a GPU: 1B weights, with the vocabulary of Llama 3.
 
@@ -471,11 +463,6 @@ def saves(folder: Path, runtime: Runtime) -> Blocks:
     return {"without": without, "ours": in_background, "theirs": by_torch}
 
 
-def gpu(folder: Path, _runtime: Runtime) -> Blocks:
-    """Compare Trainyard's loop on a GPU: default, fastest settings, compiled, and a plain loop."""
-    return gpu_blocks(first_gpu(), folder)
-
-
 def gpu_blocks(config: ImagenetConfig, folder: Path) -> Blocks:
     """Return an epoch of each side by name: `ours` with the reference scripts' precision, `best` with the fastest."""
     best = dataclasses.replace(config, amp=True, channels_last=True)
@@ -492,11 +479,11 @@ def gpu_blocks(config: ImagenetConfig, folder: Path) -> Blocks:
 KINDS: dict[str, Callable[[Path, Runtime], Blocks]] = {
     **{
         found.__name__: found
-        for found in (
-            *(loop, ddp, observability, wandb, language, torchtitan, references),
-            *(ranks, generated, cache, bucket, save, saves, gpu),
-        )
+        for found in (loop, ddp, observability, wandb, references, ranks, generated, cache, bucket, save, saves)
     },
+    "language": lambda folder, _: language_blocks(_example(folder), folder, with_torchtitan=False),
+    "torchtitan": lambda folder, _: language_blocks(_example(folder), folder, with_torchtitan=True),
+    "gpu": lambda folder, _: gpu_blocks(first_gpu(), folder),
     **{f"gpu_{variant}": partial(gpu_language, variant) for variant in GPU_VARIANTS},
 }
 """Name on the command line -> function that builds the blocks of that kind of measure."""

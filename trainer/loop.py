@@ -31,12 +31,9 @@ MAX_LISTED = 10
 def train(config: RecipeConfig, runtime: Runtime, preempted: Callable[[], bool]) -> None:
     """Train to the end of the last epoch. Resume from the newest checkpoint if there is one."""
     bucket = Folder(config.bucket) if config.bucket else None
-    report = Reporter(runtime, bucket and bucket.child(config.job), job=config.job, wandb=config.wandb)
-    watchdog = Watchdog(
-        runtime,
-        timeout=config.process_group_timeout,
-        on_slow=lambda rank, ratio: report.event("straggler", slow_rank=rank, slower=ratio),
-    )
+    folder = bucket.child(config.job) if bucket else None
+    report = Reporter(runtime.rank, runtime.world, folder, job=config.job, wandb=config.wandb)
+    watchdog = Watchdog(runtime, on_slow=lambda rank, ratio: report.event("straggler", slow_rank=rank, slower=ratio))
     try:
         with watchdog:
             Training(config, runtime, report, bucket, watchdog, preempted).run()

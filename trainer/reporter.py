@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,34 +50,22 @@ DECIMALS = {
 """Number of printed decimals; 4 for other keys."""
 
 
-class Process(Protocol):
-    """A process of the job."""
-
-    @property
-    def rank(self) -> int:
-        """Number of this rank."""
-
-    @property
-    def world(self) -> int:
-        """Number of ranks."""
-
-
 class Reporter:
     """Report events of one rank: print them at once and pass them to threads that write files."""
 
-    def __init__(self, process: Process, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
-        self._identity: dict[str, Value] = {"rank": (process.rank, process.world), "host": socket.gethostname()}
+    def __init__(self, rank: int, world: int, folder: Folder | None, *, job: str = "", wandb: str = "off") -> None:
+        self._identity: dict[str, Value] = {"rank": (rank, world), "host": socket.gethostname()}
         self._order = threading.Lock()
         sinks: list[Sink] = []
         if folder:
-            metrics, name = folder.child("metrics"), f"rank-{process.rank}"
+            metrics, name = folder.child("metrics"), f"rank-{rank}"
             sinks.append(JsonFile(metrics, f"{name}.jsonl") if metrics.is_local else JsonParts(metrics, name))
-            if process.rank == 0:
+            if rank == 0:
                 sinks.append(TensorBoard(folder.child("tensorboard")))
             if wandb != "off":
                 if find_spec("wandb") is None:
                     raise ConfigurationError(f"wandb is {wandb!r} and the package wandb is not installed: install it")
-                sinks.append(WeightsAndBiases(folder.child("wandb"), job=job, rank=process.rank, mode=wandb))
+                sinks.append(WeightsAndBiases(folder.child("wandb"), job=job, rank=rank, mode=wandb))
         # Use one thread per sink, because TensorBoard takes seconds to load, and W&B may wait for the network.
         self._writers = [Writer(sink) for sink in sinks]
 
@@ -123,7 +111,6 @@ class Reporter:
 
 
 def warn(text: str) -> None:
-    """Print a warning."""
     print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
@@ -203,7 +190,6 @@ class Writer:
         self._thread.start()
 
     def put(self, record: Record) -> None:
-        """Queue an event."""
         self._queue.put(record)
 
     def check(self) -> None:
@@ -225,7 +211,7 @@ class Writer:
         """Wait until all queued events are written, at most until `until` on the monotonic clock."""
         self._thread.join(max(0, until - time.monotonic()))
         if self._thread.is_alive():
-            print("warning: some events are lost: the storage does not answer", file=sys.stderr, flush=True)
+            warn("some events are lost: the storage does not answer")
 
     def _run(self) -> None:
         try:
@@ -269,13 +255,11 @@ class JsonFile(Sink):
                 self._file.write("\n")
 
     def write(self, record: Record) -> None:
-        """Add an event."""
         with _storage_errors(self._url):
             self._file.write(record.line())
             self._file.flush()
 
     def close(self) -> None:
-        """Write all remaining events."""
         with _storage_errors(self._url):
             self._file.close()
 
@@ -308,7 +292,6 @@ class JsonParts(Sink):
         self._first = 0.0
 
     def write(self, record: Record) -> None:
-        """Add an event."""
         if not self._lines:
             self._first = record.time
         self._lines.append(record.line())
@@ -321,7 +304,6 @@ class JsonParts(Sink):
             self.close()
 
     def close(self) -> None:
-        """Write all remaining events."""
         if self._lines:
             self._folder.write(f"{self._first:.3f}.jsonl", "".join(self._lines).encode())
             self._lines.clear()
@@ -337,13 +319,11 @@ class TensorBoard(Sink):
         self._copied = time.monotonic()
 
     def write(self, record: Record) -> None:
-        """Add an event."""
         with _storage_errors(self._folder.url):
             for name, value in record.curves():
                 self._open(record.global_step).add_scalar(name, value, record.global_step)
 
     def flush(self) -> None:
-        """Make the added events readable for other processes."""
         if self._writer:
             with _storage_errors(self._folder.url):
                 self._writer.flush()
@@ -351,7 +331,6 @@ class TensorBoard(Sink):
                 self._copy()
 
     def close(self) -> None:
-        """Write all remaining events."""
         if self._writer:
             with _storage_errors(self._folder.url):
                 self._writer.close()
@@ -388,7 +367,6 @@ class WeightsAndBiases(Sink):
         self._path = self._id = ""
 
     def write(self, record: Record) -> None:
-        """Add an event."""
         points: dict[str, Any] = dict(record.curves())
         if record.name == "resume":
             with suppress(MissingFileError):
@@ -398,7 +376,6 @@ class WeightsAndBiases(Sink):
             run.log({**points, **_images(record)}, step=record.global_step)
 
     def close(self) -> None:
-        """Write all remaining events."""
         if self._run is not None:
             self._run.finish()
             if not self._folder.is_local:
@@ -425,7 +402,7 @@ class WeightsAndBiases(Sink):
                 self._run = wandb.init(**online, **options)
             except (wandb.errors.CommError, wandb.errors.UsageError) as error:
                 # A missing or wrong key raises one of these errors.
-                print(f"warning: W&B rejected the run of this rank, kept in {self._path}: {error}", file=sys.stderr)
+                warn(f"W&B rejected the run of this rank, kept in {self._path}: {error}")
                 self._run = wandb.init(mode="offline", **options | {"id": uuid.uuid4().hex[:8]})
         return self._run
 

@@ -62,7 +62,6 @@ class StepProfile:
             self._report.event("profile", path=path)
 
     def _start(self) -> None:
-        """Start the profiler."""
         # Imported here because few runs need it.
         from torch import cuda
         from torch.profiler import profile

@@ -231,7 +231,6 @@ class ImageTask(Task):
         self.data = runtime.feed(load_data(config, runtime))
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """Return the model and its optimizer."""
         config = self._config
         model = build_model(config, classes=self.data.classes, channels=self.data.sample_shape[0])
         model.to(self._runtime.device)
@@ -240,11 +239,9 @@ class ImageTask(Task):
         return model, build_optimizer(config, list(model.parameters()), betas=(0.9, 0.999))
 
     def meter(self) -> Meter:
-        """Return the meter that sums up loss and accuracy."""
         return Meter(self._runtime.device)
 
     def flops_per_unit(self, model: nn.Module) -> float | None:
-        """Return the operations per image."""
         return flops_per_sample(model, self.data.sample_shape)
 
     def loss(self, output: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,6 +16,7 @@ from statistics import median
 import torch.distributed as dist
 
 from trainer.exit_codes import HANG
+from trainer.reporter import warn
 from trainer.runtime.base import Runtime
 
 MAX_POLL_SECONDS = 1.0
@@ -48,7 +49,6 @@ class Heartbeat:
     """Seconds of this rank's own work in these steps, without its waits for other ranks."""
 
     def text(self) -> str:
-        """Return the heartbeat as JSON."""
         return json.dumps(astuple(self))
 
     @classmethod
@@ -64,9 +64,9 @@ class Watchdog:
     set numbers. A thread compares the numbers of all ranks through the store.
     """
 
-    def __init__(self, runtime: Runtime, *, timeout: float, on_slow: Callable[[int, float], None]) -> None:
-        self._runtime, self._timeout, self._on_slow = runtime, timeout, on_slow
-        self._poll_seconds = min(MAX_POLL_SECONDS, timeout / 8)
+    def __init__(self, runtime: Runtime, *, on_slow: Callable[[int, float], None]) -> None:
+        self._runtime, self._timeout, self._on_slow = runtime, runtime.timeout, on_slow
+        self._poll_seconds = min(MAX_POLL_SECONDS, self._timeout / 8)
         self._progress = self._polls = 0
         self._progressed = time.monotonic()
         self._work = (0, 0.0)
@@ -105,7 +105,7 @@ class Watchdog:
                 # time-out.
                 self._store = None
                 reason = str(error).partition("\n")[0]
-                print(f"warning: the watchdog has lost the other ranks: {reason}", file=sys.stderr, flush=True)
+                warn(f"the watchdog has lost the other ranks: {reason}")
 
     def _poll(self) -> None:
         self._publish()

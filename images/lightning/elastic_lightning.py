@@ -253,7 +253,7 @@ def train(settings: Settings, ranks: Ranks) -> None:
     """Train to the end of the last epoch. Resume from the newest checkpoint if there is one."""
     bucket = Folder(settings.bucket)
     folder = bucket.child(settings.job)
-    report = Reporter(ranks, folder, job=settings.job)
+    report = Reporter(ranks.rank, ranks.world, folder, job=settings.job)
     gpu = use_gpu()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if gpu else torch.device("cpu")
     report.event(

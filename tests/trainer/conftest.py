@@ -5,18 +5,14 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from simulation.object_store import s3_server
+from simulation.object_store import SETTINGS_KEY, running
 from tests.conftest import ALL
-from tests.trainer.processes import free_port
 from tests.trainer.proxy import Proxy
 from tests.trainer.recipes import Recipe, digits_recipe, language_recipe
 from trainer.config import parse
@@ -41,7 +37,6 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def both_recipes(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recipe]:
-    """Return the recipes by name."""
     return {"digits": digits_recipe(digits), "language": language_recipe(tmp_path_factory.mktemp("language"))}
 
 
@@ -54,23 +49,8 @@ def recipe(request: pytest.FixtureRequest, both_recipes: dict[str, Recipe]) -> R
 @pytest.fixture(scope="session")
 def store() -> Iterator[int]:
     """Yield the port of an S3 server."""
-    port = free_port()
-    server = subprocess.Popen(
-        [str(s3_server()), "-H", "127.0.0.1", "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        for _ in range(600):
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except ConnectionRefusedError:
-                time.sleep(0.1)
-        else:
-            pytest.fail("the S3 server did not start within a minute")
-        yield port
-    finally:
-        server.kill()
-        server.wait()
+    with running("s3") as server:
+        yield server[SETTINGS_KEY]["port"]
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+MAX_REQUEST_BYTES = 2**20
+
 
 class ForkedProcess:
     """A process of the server, with the interface of `subprocess.Popen` that the tests use."""
@@ -36,8 +38,7 @@ class ForkedProcess:
         read_end, write_end = os.pipe()
         request = json.dumps({"program": list(program), "cwd": cwd, "environment": dict(environment)}).encode()
         with status:
-            socket.send_fds(_server(), [len(request).to_bytes(4, "big")], [status.fileno(), write_end])
-            _server().sendall(request)
+            socket.send_fds(_server(), [request], [status.fileno(), write_end])
         os.close(write_end)
         self.stdout: IO[str] = os.fdopen(read_end, encoding="utf-8", errors="replace")
         self.pid = int(self._status.recv(64))
@@ -74,7 +75,7 @@ class ForkedProcess:
 @cache
 def _server() -> socket.socket:
     """Start the server and return the socket for requests. The server ends with this process."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.trainer.fork_server", str(theirs.fileno())],
@@ -94,12 +95,9 @@ def _server() -> socket.socket:
 def _serve(requests: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the waiters
     while True:
-        head, descriptors, _flags, _address = socket.recv_fds(requests, 4, 2)
-        if not head:
+        content, descriptors, _flags, _address = socket.recv_fds(requests, MAX_REQUEST_BYTES, 2)
+        if not content:
             return
-        size, content = int.from_bytes(head, "big"), b""
-        while len(content) < size:
-            content += requests.recv(size - len(content))
         if os.fork() == 0:
             requests.close()
             _wait(json.loads(content), *descriptors)

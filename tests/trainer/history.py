@@ -10,12 +10,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import fsspec
 import torch
 
-from tests.trainer.processes import free_port
+from bench.measure import free_port
 from trainer.checkpoints.checkpoint import Checkpoints, SavedState
 from trainer.checkpoints.state import RunLease
 from trainer.checkpoints.tensor_files import MANIFEST
@@ -39,25 +39,6 @@ class Resumed(NamedTuple):
     step: int
     value: float
     skipped: list[str]
-
-
-class Run(Protocol):
-    """A run of the job. It acquires the lease when it is created."""
-
-    def resume(self) -> Resumed | None:
-        """Load the newest usable checkpoint."""
-
-    def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
-        """Start a save. With `held`, return in the middle of writing and continue at `release`."""
-
-    def release(self) -> None:
-        """Continue a held save."""
-
-    def wait(self) -> None:
-        """Wait for the save. Raises its error."""
-
-    def drain(self) -> None:
-        """Wait for the background thread, as the interpreter does at its exit."""
 
 
 class HookedCheckpoints(Checkpoints):
@@ -102,6 +83,7 @@ class InProcess:
             raise CrashError("crash while writing")
 
     def resume(self) -> Resumed | None:
+        """Load the newest usable checkpoint."""
         skipped: list[str] = []
         found = self._checkpoints.load_newest(
             check_compatible=lambda _: None, skipped=lambda name, _: skipped.append(name)
@@ -112,6 +94,7 @@ class InProcess:
         return Resumed(found.facts["step"], value, skipped)
 
     def save(self, step: int, value: float, *, crash: int | None = None, held: bool = False) -> None:
+        """Start a save. With `held`, return in the middle of writing and continue at `release`."""
         self._crash = crash
         self._is_writing.clear()
         if held:
@@ -131,6 +114,7 @@ class InProcess:
         self._checkpoints.wait()
 
     def drain(self) -> None:
+        """Wait for the background thread, as the interpreter does at its exit."""
         self._checkpoints._thread.submit(lambda: None).result()
 
 
@@ -165,6 +149,10 @@ class TwoRanks:
 
     def drain(self) -> None:
         self._call("drain")
+
+
+Run = InProcess | TwoRanks
+"""A run of the job. It acquires the lease when it is created."""
 
 
 def serve_rank(rank: int, port: int, pipe: Connection) -> None:
@@ -221,7 +209,6 @@ class Store:
         self.path = f"{path}/checkpoints"
 
     def place(self, step: int) -> str:
-        """Return the path of a step's folder."""
         return f"{self.path}/step-{step:09d}"
 
     def steps(self) -> list[int]:
@@ -265,12 +252,10 @@ class Store:
         return {step: value for step, value in values.items() if value is not None}
 
     def names(self, step: int) -> set[str]:
-        """Return the file names of a step."""
         self.files.invalidate_cache()
         return {path.rsplit("/", 1)[-1] for path in self.files.ls(self.place(step), detail=False)}
 
     def contents(self) -> dict[str, bytes]:
-        """Return every file by its path."""
         self.files.invalidate_cache()
         return {path: self.files.cat_file(path) for path in self.files.find(self.path)}
 
@@ -281,10 +266,8 @@ class Store:
         return f"{self.place(step)}/{manifest['tensors']['weights']['chunks'][0]['file']}"
 
     def edit(self, path: str, content: bytes) -> None:
-        """Write a file."""
         self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
         self.files.pipe_file(path, content)
 
     def remove(self, path: str) -> None:
-        """Delete a file or a folder."""
         self.files.rm(path, recursive=True)

@@ -7,11 +7,13 @@ import tarfile
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from images.trainer.made_images import imagenet, shards, tiny_imagenet
+from trainer.config import ImagenetConfig
+from trainer.data.images import FolderImages
 from trainer.runtime import Runtime
 
 Value = TypeVar("Value")
@@ -49,8 +51,16 @@ class ReaderRank(Runtime):
         self.heartbeat = lambda: None
 
     def gather(self, value: Value) -> list[Value]:
-        """Return only this rank's value."""
         return [value]
 
 
 ONLY_RANK = ReaderRank()
+
+
+def load_images(
+    folder: Path | str, cache: Path | str = "", runtime: Runtime = ONLY_RANK, **settings: Any
+) -> FolderImages:
+    """Return a set of images with small images and batches."""
+    small = {"image_size": 24, "batch_size": 4, **settings}
+    config = ImagenetConfig(fake_data=False, data_dir=str(folder), cache_dir=str(cache), **small)
+    return FolderImages(config, runtime)

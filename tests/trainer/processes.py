@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,7 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+from bench.measure import free_port
 from tests.trainer.fork_server import ForkedProcess
+from trainer.exit_codes import DONE
 
 PROJECT = Path(__file__).resolve().parents[2]
 SECONDS = 300
@@ -80,6 +81,55 @@ class Printed:
         return "".join(self.lines)
 
 
+class Launcher(Printed):
+    """A launcher of a host and its output."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        super().__init__(process)
+        self.process = process
+
+    def end(self) -> int:
+        """Return the exit code, once all output is read."""
+        code = self.process.wait(SECONDS)
+        self.all()
+        return code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the ranks, which torchrun starts in separate sessions."""
+        for process in list(descendants(self.process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
+
+    def kill(self) -> None:
+        """Kill the launcher and its ranks, like a lost machine."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)
+            self.signal(signal.SIGKILL)
+            self.process.kill()
+        self.end()
+
+
+@contextmanager
+def launched(*words: str, cwd: Path = PROJECT, **variables: str) -> Iterator[Launcher]:
+    """Start a launcher in a new process group, and kill it with its ranks at the end."""
+    # The launcher sets this variable itself.
+    inherited = {name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "trainer.launch", *words],
+        cwd=cwd,
+        env=inherited | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT)} | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    launcher = Launcher(process)
+    try:
+        yield launcher
+    finally:
+        launcher.kill()
+
+
 class Running:
     """A run in progress: one process without a launcher, or one launcher per host."""
 
@@ -124,10 +174,12 @@ class Running:
                         return process
         raise AssertionError(f"no process of rank {rank}")
 
-    def end(self) -> Ended:
-        """Wait for all hosts."""
+    def end(self, *codes: int) -> Ended:
+        """Wait for all hosts. Assert their exit codes if given."""
         output = "".join(printed.all() for printed in (*self._lost, *self._printed))
-        return Ended([host.wait(SECONDS) for host in self.hosts], output)
+        ended = Ended([host.wait(SECONDS) for host in self.hosts], output)
+        assert not codes or ended.codes == list(codes), ended.output
+        return ended
 
 
 @contextmanager
@@ -172,10 +224,31 @@ def started(
             running.end()
 
 
-def run(*flags: str, recipe: str, hosts: int = 1, processes: int = 0, data: Path, program: str = "trainer") -> Ended:
-    """Start the trainer and wait for its end."""
+def run(
+    *flags: str,
+    recipe: str,
+    hosts: int = 1,
+    processes: int = 0,
+    data: Path,
+    program: str = "trainer",
+    code: int | None = DONE,
+) -> Ended:
+    """Start the trainer, wait for its end and assert the exit code of all hosts, unless it is None."""
     with started(*flags, recipe=recipe, hosts=hosts, processes=processes, data=data, program=program) as running:
-        return running.end()
+        return running.end(*[] if code is None else [code] * hosts)
+
+
+def run_python(*words: str | bytes, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the project and return its exit code and output."""
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
 
 
 def descendants(process: int) -> Iterator[int]:
@@ -186,16 +259,15 @@ def descendants(process: int) -> Iterator[int]:
             yield from descendants(int(child))
 
 
-def free_port() -> int:
-    """Return a port of this machine without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def json_lines(path: Path) -> list[Any]:
     """Return the records in a file, one per line."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def metrics(bucket: Path, *names: str, rank: int = 0) -> list[Any]:
+    """Return the events of a rank of the job `training` in its bucket: all of them, or those with these names."""
+    events = json_lines(bucket / "training" / "metrics" / f"rank-{rank}.jsonl")
+    return [event for event in events if not names or event["event"] in names]
 
 
 def _commands(program: list[str], hosts: int, processes: int, restarts: int) -> Sequence[list[str]]:

@@ -92,7 +92,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
     def answer(self) -> None:
-        """Forward a request, or apply the test's fault to it."""
         fault = self.server.proxy.fault(self.command, urlsplit(self.path).path)
         self.server.proxy.requests.append((self.command, self.path, fault))
         size = int(self.headers.get("Content-Length", 0))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.trainer.language import MODEL, write_texts
+from tests.trainer.processes import Ended, Running, run, started
+
+ENDLESS = ("--epochs=1000", "--log-steps=1", "--batch-size=8")
+"""Flags of a run that a test ends."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,17 @@ class Recipe:
     """Main measure of an evaluation."""
     tolerance: float = 3
     """Largest difference of this measure between two numbers of ranks."""
+
+    def started(self, *flags: str, bucket: Path | None = None, **options: Any) -> AbstractContextManager[Running]:
+        """Start a short run of this recipe, with the options of `processes.started`."""
+        return started(*self._flags(flags, bucket), recipe=self.name, data=self.data, **options)
+
+    def run(self, *flags: str, bucket: Path | None = None, **options: Any) -> Ended:
+        """Run this recipe, with the options of `processes.run`."""
+        return run(*self._flags(flags, bucket), recipe=self.name, data=self.data, **options)
+
+    def _flags(self, flags: tuple[str, ...], bucket: Path | None) -> tuple[str, ...]:
+        return (*self.flags, *flags, *([f"--bucket=file://{bucket}"] if bucket else []))
 
 
 def digits_recipe(data: Path) -> Recipe:

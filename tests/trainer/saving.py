@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch.distributed.checkpoint.state_dict_loader import load
 
-from trainer.checkpoints.checkpoint import Checkpoints, SavedState
+from trainer.checkpoints.checkpoint import Checkpoints, SavedState, Tensors
 from trainer.checkpoints.state import RunState
+from trainer.checkpoints.tensor_files import MANIFEST, TensorFilesReader, destination, unseal
 from trainer.config import parse
 from trainer.data.sampler import EpochSampler
 from trainer.runtime import start_runtime
@@ -17,7 +20,6 @@ from trainer.storage import Folder
 
 
 def saved(step: int) -> SavedState:
-    """Return the state after a step."""
     return SavedState(
         tensors={"weights": torch.full((50, 20), float(step)), "steps": torch.tensor(step), "none": torch.empty(0, 3)},
         facts={"signature": "cnn/adamw", "step": step},
@@ -36,6 +38,14 @@ def small_state() -> RunState:
     )
 
 
+def stored(folder: Path) -> tuple[Tensors, dict[str, Any]]:
+    """Return the tensors and the facts of a checkpoint on a disk."""
+    manifest = unseal((folder / MANIFEST).read_bytes())
+    tensors = destination(manifest)
+    load(tensors, storage_reader=TensorFilesReader(Folder(f"file://{folder}"), manifest), no_dist=True)
+    return tensors, manifest["facts"]
+
+
 def tensor_file(folder: Path) -> Path:
     """Return the only tensor file of a checkpoint on a disk."""
     (found,) = folder.glob("rank-0-*.tensors")
@@ -43,14 +53,20 @@ def tensor_file(folder: Path) -> Path:
 
 
 def save(checkpoints: Checkpoints, *steps: int) -> None:
-    """Save the state after each of the steps."""
     for step in steps:
         checkpoints.save(step, saved(step))
     checkpoints.wait()
 
 
-def newest(checkpoints: Checkpoints) -> tuple[SavedState | None, list[tuple[str, str]]]:
+def newest(checkpoints: Checkpoints) -> tuple[SavedState, list[tuple[str, str]]]:
     """Return the newest usable checkpoint, and the skipped ones with the reasons."""
+    found, skipped = newest_or_none(checkpoints)
+    assert found
+    return found, skipped
+
+
+def newest_or_none(checkpoints: Checkpoints) -> tuple[SavedState | None, list[tuple[str, str]]]:
+    """Return the newest usable checkpoint or None, and the skipped ones with the reasons."""
     skipped: list[tuple[str, str]] = []
     found = checkpoints.load_newest(check_compatible=_fits, skipped=lambda name, reason: skipped.append((name, reason)))
     return found, skipped

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.trainer.saving import newest, save, save_until_killed, saved, small_state, tensor_file
+from tests.trainer.saving import newest, newest_or_none, save, save_until_killed, saved, small_state, tensor_file
 from trainer.checkpoints.checkpoint import WRITER_NICE, Checkpoints, HostCopies, SavedState
 from trainer.checkpoints.state import RunState
 from trainer.checkpoints.tensor_files import MANIFEST, seal, unseal
@@ -27,7 +27,6 @@ KILLS = 100
 
 
 def change(path: Path, edit: Callable[[bytes], bytes]) -> None:
-    """Replace a file's content by `edit(content)`."""
     path.write_bytes(edit(path.read_bytes()))
 
 
@@ -37,18 +36,15 @@ def reseal(folder: Path, **changes: object) -> None:
 
 
 def other_facts(folder: Path, **changes: object) -> None:
-    """Change facts of a complete checkpoint."""
     reseal(folder, facts={**unseal((folder / MANIFEST).read_bytes())["facts"], **changes})
 
 
 def replace_by_folder(path: Path) -> None:
-    """Replace a file by a folder."""
     path.unlink()
     path.mkdir()
 
 
 def without_checksum(folder: Path) -> None:
-    """Write a manifest without a checksum."""
     (folder / MANIFEST).write_bytes(json.dumps({"format": 2}).encode())
 
 
@@ -84,7 +80,6 @@ def checkpoints(tmp_path: Path, runtime: Runtime) -> Checkpoints:
 
 def test_load_newest_returns_the_saved_state(checkpoints: Checkpoints) -> None:
     found, skipped = newest(checkpoints)
-    assert found
     assert skipped == []
     assert found.facts == saved(3).facts
     assert found.tensors.keys() == saved(3).tensors.keys()
@@ -137,7 +132,6 @@ def test_save_in_background_allows_training_to_continue(tmp_path: Path, runtime:
         live.fill_(-1)
         checkpoints.wait()
         found, _ = newest(checkpoints)
-        assert found
         assert set(found.tensors["weights"].tolist()) == {step}
 
 
@@ -206,18 +200,6 @@ def test_retention_does_not_count_rejected_checkpoint(tmp_path: Path, runtime: R
     assert checkpoints.folder.names() == ["step-000000001", "step-000000003"]
 
 
-def test_retention_keeps_step_that_was_rejected_and_saved_again(
-    checkpoints: Checkpoints, tmp_path: Path, runtime: Runtime
-) -> None:
-    damage, _ = BREAKS["tensors cut short"]
-    damage(tmp_path / "run" / "step-000000003")
-    resumed = Checkpoints(checkpoints.folder, runtime, keep=3)
-    newest(resumed)
-    save(resumed, 3, 4)
-    assert resumed.folder.names() == [f"step-{step:09d}" for step in (2, 3, 4)]
-    assert newest(Checkpoints(resumed.folder, runtime, keep=3))[1] == []
-
-
 def test_retention_with_lagging_listing_deletes_no_complete_checkpoint(
     tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,20 +210,19 @@ def test_retention_with_lagging_listing_deletes_no_complete_checkpoint(
     monkeypatch.setattr(Folder, "names", lambda folder: [name for name in names(folder) if name.startswith("step-")])
     save(checkpoints, 3)
     found, skipped = newest(checkpoints)
-    assert found
     assert (found.facts["step"], skipped) == (3, [])
     assert checkpoints.folder.names() == [f"step-{step:09d}" for step in (1, 2, 3)]
 
 
 def test_resume_without_checkpoints_starts_from_scratch(tmp_path: Path, runtime: Runtime) -> None:
-    assert newest(Checkpoints(Folder(f"file://{tmp_path}/none"), runtime, keep=1)) == (None, [])
+    assert newest_or_none(Checkpoints(Folder(f"file://{tmp_path}/none"), runtime, keep=1)) == (None, [])
 
 
 def test_resume_after_kill_in_first_save_starts_from_scratch(tmp_path: Path, runtime: Runtime) -> None:
     checkpoints = Checkpoints(Folder(f"file://{tmp_path}"), runtime, keep=1)
     save(checkpoints, 1)
     (tmp_path / "step-000000001" / MANIFEST).unlink()
-    assert newest(checkpoints) == (None, [("step-000000001", "it was not finished")])
+    assert newest_or_none(checkpoints) == (None, [("step-000000001", "it was not finished")])
 
 
 @pytest.mark.parametrize("kind", BREAKS)
@@ -249,7 +230,6 @@ def test_resume_skips_broken_checkpoint_and_reports_it(checkpoints: Checkpoints,
     damage, reason = BREAKS[kind]
     damage(tmp_path / "run" / "step-000000003")
     found, skipped = newest(checkpoints)
-    assert found
     assert found.facts["step"] == 2
     assert [name for name, _ in skipped] == ["step-000000003"]
     assert reason in skipped[0][1]
@@ -291,14 +271,12 @@ def test_save_of_same_step_keeps_old_checkpoint_until_sealed(
         with pytest.raises(StorageError, match="the bucket is gone"):
             checkpoints.wait()
     found, skipped = newest(Checkpoints(folder, runtime, keep=1))
-    assert found
     assert found.facts == saved(3).facts
     assert skipped == []
     assert torch.equal(found.tensors["weights"], saved(3).tensors["weights"])
     checkpoints.save(3, again)
     checkpoints.wait()
     found, _ = newest(Checkpoints(folder, runtime, keep=1))
-    assert found
     assert found.facts["epoch"] == 1
     assert torch.equal(found.tensors["weights"], again.tensors["weights"])
     assert len(folder.child("step-000000003").names()) == 2, "the files of the earlier save must be deleted"
@@ -322,7 +300,6 @@ def test_process_killed_during_save_leaves_complete_checkpoint(tmp_path: Path, r
         process.kill()
         process.join()
         found, skipped = newest(checkpoints)
-        assert found
         assert found.facts["step"] >= last
         values = {value for tensor in found.tensors.values() for value in set(tensor.tolist())}
         assert values == {found.facts["step"]}

@@ -216,7 +216,6 @@ class Histories(RuleBasedStateMachine):
         self.damage_step(data.draw(st.sampled_from(sorted(self._store.whole(), reverse=True))), kind)
 
     def damage_step(self, step: int, kind: str) -> None:
-        """Damage one checkpoint."""
         DAMAGE[kind](self._store, step)
         assert step not in self._store.whole()
         if kind == "flipped byte":

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.trainer.image_sets import ReaderRank
 from tests.trainer.language import STEADY, WORDS, evaluations, train, write_texts
-from tests.trainer.processes import json_lines
+from tests.trainer.processes import metrics
 from trainer.config import LanguageConfig
 from trainer.exit_codes import ConfigurationError, DataError
 from trainer.language.coder import SEPARATOR_TEXT, Coder, FileCoder, byte_tokenizer, learn, load_coder
@@ -22,7 +22,6 @@ TEXT = " ".join(WORDS * 50).encode()
 
 
 def coder(text: str) -> FileCoder:
-    """Return the coder of a tokenizer.json."""
     return FileCoder(text, "tokenizer.json", lambda: None)
 
 
@@ -112,11 +111,7 @@ def test_resumed_run_keeps_the_learnt_tokens(tmp_path: Path) -> None:
     ended = train(data, tmp_path / "parts", *flags, "--epochs=2", "--sample-tokens=9", "--prompt=the ")
     assert len(ended.events("resume")) == 1
     assert kept.read_text() == before
-    (sample,) = [
-        event["text"]
-        for event in json_lines(tmp_path / "parts" / "training" / "metrics" / "rank-0.jsonl")
-        if event["event"] == "sample"
-    ]
+    (sample,) = [event["text"] for event in metrics(tmp_path / "parts", "sample")]
     assert json.loads(sample).startswith("the ")
     train(data, tmp_path / "whole", *flags, "--epochs=2")
     assert evaluations(tmp_path / "parts") == pytest.approx(evaluations(tmp_path / "whole"), rel=1e-5)
@@ -125,9 +120,7 @@ def test_resumed_run_keeps_the_learnt_tokens(tmp_path: Path) -> None:
 def test_bits_per_byte_count_bytes_of_the_text(tmp_path: Path) -> None:
     data = write_texts(tmp_path / "texts", steps=4)
     train(data, tmp_path, "--tokenizer=bpe", "--vocabulary=300")
-    (event,) = [
-        event for event in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl") if event["event"] == "test"
-    ]
+    (event,) = metrics(tmp_path, "test")
     documents = [path.read_bytes() for path in sorted((data / "test").iterdir())]
     saved = coder((tmp_path / "checkpoints" / "training" / "tokenizer.json").read_text())
     tokens = sum(len(found) + 1 for found in saved.encode(documents))

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
 
 import pytest
 
 from docs.flag_table import TARGET, flag_table
-from tests.trainer.processes import PROJECT
+from tests.trainer.processes import run_python
 from trainer.config import DigitsConfig, ImagenetConfig, LanguageConfig, TrainConfig, parse
 from trainer.exit_codes import BAD_CONFIGURATION, DIVERGED, ConfigurationError, diverged
 
@@ -57,18 +55,14 @@ def test_help_describes_every_setting(config: type[TrainConfig], capsys: pytest.
 
 INVALID_FLAGS: list[tuple[list[str], list[str]]] = [
     (["digits", "--epochs=0"], ["epochs is 0", "1 to 1000000000", "--epochs"]),
-    (["digits", "--batch-size=-4"], ["batch_size is -4", "1 to 1000000000"]),
     (["digits", "--epochs=many"], ["--epochs", "'many'"]),
     (["digits", "--epoch=3"], ["--epoch=3", "--epochs"]),
-    (["digits", "--learning-rate=nan"], ["learning_rate is nan", "more than 0"]),
     (["digits", "--learning-rate=0"], ["learning_rate is 0.0", "more than 0"]),
     (["digits", "--warmup=1.5"], ["warmup is 1.5", "0 to 1"]),
     (["digits", "--device=tpu"], ["'tpu'", "--device", "'cuda'"]),
     (["digits", "--optimizer=lion"], ["'lion'", "--optimizer", "'adamw'"]),
     (["digits", "--seed=-1"], ["seed is -1", "0 to"]),
     (["digits", "--job=../other"], ["job is '../other'", "one folder name"]),
-    (["digits", "--keep-checkpoints=0"], ["keep_checkpoints is 0", "1 to 1000000000"]),
-    (["digits", "--process-group-timeout=inf"], ["process_group_timeout is inf"]),
     (["imagenet", "--no-fake-data", "--data-dir="], ["data_dir", "a folder of images"]),
     (["imagenet", "--profile-steps=9-3"], ["profile_steps is '9-3'", "1 <= A <= B"]),
     (["imagenet", "--num-classes=1"], ["num_classes is 1", "2 to 1000000"]),
@@ -78,23 +72,18 @@ INVALID_FLAGS: list[tuple[list[str], list[str]]] = [
     (["imagenet", "--cache-dir=/cache"], ["cache_dir is '/cache'", "leave --cache-dir out"]),
     (["digits", "--bucket=ftp://a/b"], ["bucket is 'ftp://a/b'", "gs://BUCKET/FOLDER"]),
     (["digits", "--bucket=file://tmp/a"], ["bucket is 'file://tmp/a'", "file:///FOLDER"]),
-    (["digits", "--bucket=/tmp/a"], ["bucket is '/tmp/a'", "file:///FOLDER"]),
     (["digits", "--bucket=s3://"], ["bucket is 's3://'"]),
     (["digits", "--bucket=file:///a::gs://b"], ["bucket is 'file:///a::gs://b'", "without '::'"]),
     (["imagenet", "--no-fake-data", "--data-dir=/a::b"], ["data_dir is '/a::b'", "without '::'"]),
-    (["digits", "--threads=1025"], ["threads is 1025", "0 to 1024", "--threads"]),
-    (["digits", "--threads=99999999999999999999"], ["threads is 9999", "0 to 1024"]),
-    (["digits", "--process-group-timeout=31622401"], ["process_group_timeout is 31622401.0", "at most 31622400"]),
-    (["digits", "--process-group-timeout=1e300"], ["process_group_timeout is 1e+300", "at most 31622400"]),
-    (["digits", "--learning-rate=1e38"], ["learning_rate is 1e+38", "more than 0 and at most 1e+37"]),
     (["digits", "--weight-decay=1e38"], ["weight_decay is 1e+38", "0 to 1e+37"]),
-    (["digits", "--keep-hours=inf"], ["keep_hours is inf", "0 to 1000000000"]),
-    (["digits", "--peak-teraflops=inf"], ["peak_teraflops is inf", "0 to 1000000000"]),
+    (["digits", "--bucket=/tmp/a"], ["bucket is '/tmp/a'", "file:///FOLDER"]),
+    (["digits", "--threads=1025"], ["threads is 1025", "0 to 1024", "--threads"]),
+    (["digits", "--process-group-timeout=31622401"], ["process_group_timeout is 31622401.0", "at most 31622400"]),
+    (["digits", "--learning-rate=1e38"], ["learning_rate is 1e+38", "more than 0 and at most 1e+37"]),
     (["digits", "--accumulate=65"], ["accumulate is 65", "at most batch_size, 64", "--accumulate", "--batch-size"]),
     (["imagenet", "--profile-steps=1-99999999999999999999"], ["profile_steps is '1-9999", "B <= 1000000000"]),
     (["digits", "--bucket=", "--profile-steps=3-5"], ["profile_steps is '3-5'", "--bucket", "--profile-steps"]),
     (["digits", "--bucket=", "--wandb=offline"], ["wandb is 'offline'", "give --bucket too", "--wandb"]),
-    (["digits", "--bucket=", "--wandb=online"], ["wandb is 'online'", "give --bucket too"]),
     (["digits", r"--job=a\b"], [r"job is 'a\\b'", "one folder name", "--job"]),
     (["digits", "--job=run*"], ["job is 'run*'", r"without any of /\*?[]#% and '::'"]),
     (["digits", "--job=a\udc80"], ["job is 'a\\udc80'"]),
@@ -134,8 +123,7 @@ def test_number_that_is_not_finite_is_rejected(key: str, value: str) -> None:
     ids=["number", "not UTF-8"],
 )
 def test_invalid_flag_ends_process_with_its_exit_code(flag: str | bytes, error: str) -> None:
-    words: list[str | bytes] = [sys.executable, "-m", "trainer", "digits", flag]
-    done = subprocess.run(words, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=20)
+    done = run_python("-m", "trainer", "digits", flag)
     assert done.returncode == BAD_CONFIGURATION
     assert done.stdout == ""
     assert done.stderr.startswith(error)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
 from tests.trainer.language import MODEL
-from tests.trainer.processes import run
+from tests.trainer.processes import run, run_python
 from tests.trainer.recipes import Recipe
 from trainer.config import parse
 from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError, PeerGoneError, TrainerError
@@ -40,7 +38,7 @@ for prepare in (lambda: None, keep_freed_memory):
 
 
 def test_freed_memory_is_reused_without_page_faults() -> None:
-    done = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
+    done = run_python("-c", STEPS)
     by_default, kept = map(int, done.stdout.split())
     pages = 2 * 8 * 16 * 2**20 // 4096
     # The heap's layout is random: perhaps only one of a step's sixteen tensors is returned to the kernel.
@@ -125,7 +123,8 @@ def test_translate_errors_after_first_step_allows_a_restart() -> None:
 def test_batch_beyond_memory_ends_run_with_one_line(
     name: str, flags: Sequence[str], both_recipes: dict[str, Recipe]
 ) -> None:
-    ended = run("--batch-size=100000000", *flags, recipe=name, data=both_recipes["language"].data)
-    assert ended.codes == [BAD_CONFIGURATION], ended.output
+    ended = run(
+        "--batch-size=100000000", *flags, recipe=name, data=both_recipes["language"].data, code=BAD_CONFIGURATION
+    )
     assert "error: flags.batch_size = 100000000, flags.accumulate = 1: the host ran out of memory (" in ended.output
     assert "Traceback" not in ended.output

@@ -11,11 +11,9 @@ import torch
 from torch.nn import functional
 
 from images.trainer.made_images import imagenet
-from tests.trainer.image_sets import ONLY_RANK
+from tests.trainer.image_sets import load_images
 from tests.trainer.processes import run
-from trainer.config import DigitsConfig, ImagenetConfig
-from trainer.data.datasets import NO_LABEL, Data, Digits
-from trainer.data.images import FolderImages
+from trainer.data.datasets import NO_LABEL, Data
 from trainer.exit_codes import DataError
 from trainer.runtime import Runtime
 from trainer.tasks import Scores, evaluate
@@ -66,9 +64,7 @@ def test_evaluation_without_readable_samples_raises(runtime: Runtime) -> None:
 def test_evaluation_does_not_count_unreadable_image(tmp_path: Path, runtime: Runtime) -> None:
     imagenet(tmp_path, classes=2, train=2, tests=10, side=32)
     next((tmp_path / "val" / "n00000000").iterdir()).write_bytes(b"no image")
-    config = ImagenetConfig(fake_data=False, data_dir=str(tmp_path), image_size=24, batch_size=4, stream=True)
-    data = FolderImages(config, ONLY_RANK)
-
+    data = load_images(tmp_path, stream=True)
     found = evaluate(FirstClass(), data, runtime, lambda: False, gallery=False)
     assert found
     assert found.measures["accuracy"] == pytest.approx(100 * 9 / 19)
@@ -77,12 +73,5 @@ def test_evaluation_does_not_count_unreadable_image(tmp_path: Path, runtime: Run
 
 def test_ranks_evaluate_and_save_with_statistics_of_rank_0(digits: Path) -> None:
     ended = run(recipe="digits", processes=2, data=digits, program="tests.trainer.buffer_sync")
-    assert ended.codes == [0], ended.output
     for what, means in (("scattered", "10 11 10 11"), ("evaluated", "10 10"), ("captured", "10 10")):
         assert sorted(event["mean"] for event in ended.events(what)) == sorted(means.split()), ended.output
-
-
-def test_preempted_evaluation_stops(runtime: Runtime, digits: Path) -> None:
-    data = Digits(DigitsConfig(data_dir=str(digits)), torch.device("cpu"))
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(28 * 28, 10))
-    assert evaluate(model, data, runtime, lambda: True, gallery=False) is None

@@ -23,8 +23,8 @@ import pytest
 
 from tests.trainer.conftest import KILLS, PREEMPTIONS, SEEDS
 from tests.trainer.faulty import KILLS_IN_A_SAVE
-from tests.trainer.processes import json_lines, run, started
-from tests.trainer.recipes import Recipe
+from tests.trainer.processes import json_lines, metrics, run, started
+from tests.trainer.recipes import ENDLESS, Recipe
 from tests.trainer.test_checkpoint import BREAKS, change
 from tests.trainer.test_gallery import wandb_records
 from tests.trainer.test_training import EPOCHS, LAST, LENGTH, STEPS_PER_EPOCH, TWO_RANKS, assert_same, saved
@@ -34,9 +34,7 @@ from trainer.exit_codes import DATA_ERROR, DONE, PREEMPTED, STORAGE_ERROR
 
 def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
     """Train two ranks to the end. Their checkpoints stay in the bucket."""
-    words = (*TWO_RANKS, *recipe.flags, *flags, f"--bucket=file://{bucket}")
-    ended = run(*words, processes=2, data=recipe.data, recipe=recipe.name)
-    assert ended.codes == [DONE], ended.output
+    recipe.run(*TWO_RANKS, *flags, bucket=bucket, processes=2)
     return bucket
 
 
@@ -44,8 +42,7 @@ def undisturbed_run(bucket: Path, recipe: Recipe, *flags: str) -> Path:
 def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Path, recipe: Recipe) -> None:
     whole = undisturbed_run(tmp_path / "undisturbed", recipe, f"--seed={seed}")
     chance = random.Random(seed)
-    flags = (*TWO_RANKS, *recipe.flags, f"--seed={seed}", f"--bucket=file://{tmp_path}")
-    with started(*flags, processes=2, restarts=KILLS, data=recipe.data, recipe=recipe.name) as running:
+    with recipe.started(*TWO_RANKS, f"--seed={seed}", bucket=tmp_path, processes=2, restarts=KILLS) as running:
         for _ in range(KILLS):
             # Few enough checkpoints that training cannot end before the last kill.
             for _ in range(chance.randint(1, 4)):
@@ -53,21 +50,18 @@ def test_randomly_killed_ranks_end_with_the_same_result(seed: int, tmp_path: Pat
             time.sleep(chance.uniform(0, 0.05))
             os.kill(running.rank_process(chance.randrange(2)), signal.SIGKILL)
             running.wait_for("resume")
-        ended = running.end()
-    assert ended.codes == [DONE], ended.output
+        ended = running.end(DONE)
     assert len(ended.events("resume")) == 2 * KILLS
     assert_same(saved(tmp_path, LAST), saved(whole, LAST))
 
 
 def test_ranks_killed_inside_saves_end_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
     whole = undisturbed_run(tmp_path / "undisturbed", recipe, "--epochs=2")
-    flags = (*TWO_RANKS, *recipe.flags, "--epochs=2", f"--bucket=file://{tmp_path}")
     program, restarts = "tests.trainer.faulty killed all", len(KILLS_IN_A_SAVE)
-    with started(
-        *flags, processes=2, restarts=restarts, data=recipe.data, recipe=recipe.name, program=program
+    with recipe.started(
+        *TWO_RANKS, "--epochs=2", bucket=tmp_path, processes=2, restarts=restarts, program=program
     ) as running:
-        ended = running.end()
-    assert ended.codes == [DONE], ended.output
+        ended = running.end(DONE)
     killed = [(event["failed_rank"], event["exit_code"]) for event in ended.events("restart")]
     assert killed == [(f"{rank}", f"{-signal.SIGKILL}") for _, rank, _ in KILLS_IN_A_SAVE], ended.output
     # Each start completes one save and dies in the next: the first three before the manifest, the fourth after it.
@@ -83,11 +77,8 @@ def run_with_fault(recipe: Recipe, fault: str) -> str:
 
     Require exit code 1, with which a job is restarted, and not that of a bad configuration or a preemption.
     """
-    flags = ("--epochs=1000", "--batch-size=8", *recipe.flags)
     program = f"tests.trainer.faulty {fault} 1"
-    ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program)
-    assert ended.codes == [1], ended.output
-    return ended.output
+    return recipe.run("--epochs=1000", "--batch-size=8", processes=2, program=program, code=1).output
 
 
 def test_memory_that_runs_out_after_the_first_steps_ends_run(recipe: Recipe) -> None:
@@ -106,18 +97,14 @@ def test_defect_ends_run_with_its_traceback(recipe: Recipe) -> None:
 def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe) -> None:
     chance = random.Random(0)
     steps = [0]
-    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
     for number in range(PREEMPTIONS):
-        with started(*flags, processes=2, data=recipe.data, recipe=recipe.name) as running:
+        with recipe.started(*ENDLESS, bucket=tmp_path, processes=2) as running:
             running.wait_for("train ")
             time.sleep(chance.uniform(0, 1))
             # The kubelet signals the launcher, which signals the ranks; an operator may also signal a single rank.
             process = running.hosts[0].pid if number % 2 else running.rank_process(chance.randrange(2))
-            began = time.monotonic()
             os.kill(process, signal.SIGTERM)
-            ended = running.end()
-            print(f"preempted run {number} ended after {time.monotonic() - began:.1f} s")
-        assert ended.codes == [PREEMPTED], ended.output
+            ended = running.end(PREEMPTED)
         step = int(ended.events("checkpoint")[-1]["step"])
         assert (tmp_path / "checkpoints" / "training" / f"step-{step:09d}" / "checkpoint.json").exists()
         trained = [event for event in ended.events("train") if event["rank"] == "0/2"]
@@ -127,19 +114,15 @@ def test_preempted_run_saves_current_step(tmp_path: Path, recipe: Recipe) -> Non
 
 def test_restarts_with_two_one_two_ranks_take_every_sample_once(tmp_path: Path, recipe: Recipe) -> None:
     undisturbed = undisturbed_run(tmp_path / "undisturbed", recipe)
-    two = (*TWO_RANKS, *recipe.flags, f"--bucket=file://{tmp_path}")
-    one = (*LENGTH, "--batch-size=16", *recipe.flags, f"--bucket=file://{tmp_path}")
     program = f"tests.trainer.recorded {tmp_path}/samples"
-    for flags, processes in ((two, 2), (one, 1)):
-        with started(*flags, processes=processes, data=recipe.data, recipe=recipe.name, program=program) as running:
+    for flags, processes in ((TWO_RANKS, 2), ((*LENGTH, "--batch-size=16"), 1)):
+        with recipe.started(*flags, bucket=tmp_path, processes=processes, program=program) as running:
             running.wait_for("test ")
             # In the middle of an epoch.
             running.wait_for("train ")
             os.kill(running.rank_process(0), signal.SIGTERM)
-            ended = running.end()
-        assert ended.codes == [PREEMPTED], ended.output
-    ended = run(*two, processes=2, data=recipe.data, recipe=recipe.name, program=program)
-    assert ended.codes == [DONE], ended.output
+            running.end(PREEMPTED)
+    recipe.run(*TWO_RANKS, bucket=tmp_path, processes=2, program=program)
     trained = Counter(tuple(pair) for file in tmp_path.glob("samples.*") for pair in json_lines(file))
     assert set(trained.values()) == {1}
     assert set(trained) == {(epoch, sample) for epoch in range(EPOCHS) for sample in range(STEPS_PER_EPOCH * 16)}
@@ -162,9 +145,7 @@ def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tm
     (file,) = (last := newest_first[len(BREAKS)]).glob("rank-1-*.tensors")
     change(file, lambda content: content[:-1])
     reasons[last.name] = "too short"
-    words = (*TWO_RANKS, *recipe.flags, f"--bucket=file://{tmp_path}")
-    ended = run(*words, processes=2, data=recipe.data, recipe=recipe.name)
-    assert ended.codes == [DONE], ended.output
+    ended = recipe.run(*TWO_RANKS, bucket=tmp_path, processes=2)
     skipped = {event["path"]: event["reason"].replace("_", " ") for event in ended.events("checkpoint_skipped")}
     assert skipped.keys() == reasons.keys()
     assert {name: skipped[name] for name, reason in reasons.items() if reason not in skipped[name]} == {}
@@ -173,14 +154,12 @@ def test_broken_checkpoints_are_skipped_and_the_run_ends_with_the_same_result(tm
     assert_same(saved(tmp_path, LAST), saved(undisturbed, LAST))
     for folder in (tmp_path / "checkpoints" / "training").iterdir():
         (folder / MANIFEST).write_bytes(b"")
-    ended = run(*words, processes=2, data=recipe.data, recipe=recipe.name)
-    assert ended.codes == [DATA_ERROR], ended.output
+    ended = recipe.run(*TWO_RANKS, bucket=tmp_path, processes=2, code=DATA_ERROR)
     assert f"none of {len(newest_first)} checkpoints can be used" in ended.output
 
 
 @contextmanager
 def mounted_disk(folder: Path, size: str) -> Iterator[None]:
-    """Mount a disk of this size on a folder."""
     subprocess.run(["mount", "-n", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
         yield
@@ -197,8 +176,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_full_disk_ends_run_with_its_path(small_disk: Path, recipe: Recipe) -> None:
     flags = ("--epochs=3", "--checkpoint-steps=5", f"--bucket=file://{small_disk}")
-    ended = run(*flags, *recipe.large, processes=2, data=recipe.data, recipe=recipe.name)
-    assert ended.codes == [STORAGE_ERROR], ended.output
+    ended = run(*flags, *recipe.large, processes=2, data=recipe.data, recipe=recipe.name, code=STORAGE_ERROR)
     assert "No space left on device" in ended.output
     assert re.search(rf"error: file://{small_disk}/(checkpoints/)?training[ /]", ended.output), ended.output
 
@@ -208,32 +186,17 @@ def test_disk_filled_by_events_ends_run(sink: str, tmp_path: Path, recipe: Recip
     # Put only this folder on the small disk, so that neither a checkpoint nor another sink fills it.
     folder = tmp_path / "training" / sink
     folder.mkdir(parents=True)
-    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
     with mounted_disk(folder, "16k"):
-        ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name)
-    assert ended.codes == [STORAGE_ERROR], ended.output
+        ended = recipe.run(*ENDLESS, bucket=tmp_path, processes=2, code=STORAGE_ERROR)
     assert re.search(rf"error: file://{folder}\S* cannot be written: No space left on device", ended.output)
     assert len(ended.events("train")) > 2, "the first events must fit"
-
-
-def test_unwritable_tensorboard_folder_ends_run(tmp_path: Path, recipe: Recipe) -> None:
-    (tmp_path / "training").mkdir()
-    (tmp_path / "training" / "tensorboard").write_text("in the way")
-    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
-    ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name)
-    assert ended.codes == [STORAGE_ERROR], ended.output
-    assert f"error: file://{tmp_path}/training/tensorboard cannot be written" in ended.output
-    assert "Traceback" not in ended.output
-    assert json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
 
 
 @pytest.mark.parametrize(("name", "flags"), [("digits", ""), ("language", ""), ("language", "--tokenizer=bpe")])
 def test_read_only_disk_ends_run(name: str, flags: str, small_disk: Path, both_recipes: dict[str, Recipe]) -> None:
     recipe = both_recipes[name]
     subprocess.run(["mount", "-n", "-o", "remount,ro", str(small_disk)], check=True)
-    words = (*recipe.flags, *flags.split(), f"--bucket=file://{small_disk}")
-    ended = run(*words, processes=2, data=recipe.data, recipe=name)
-    assert ended.codes == [STORAGE_ERROR], ended.output
+    ended = recipe.run(*flags.split(), bucket=small_disk, processes=2, code=STORAGE_ERROR)
     assert "Read-only file system" in ended.output
 
 
@@ -244,9 +207,7 @@ def test_wandb_does_not_delay_training(
     recipe = both_recipes[name]
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    flags = ("--epochs=3", "--log-steps=5", f"--wandb={mode}", *recipe.flags, f"--bucket=file://{tmp_path}")
-    ended = run(*flags, data=recipe.data, recipe=name)
-    assert ended.codes == [DONE], ended.output
+    ended = recipe.run("--epochs=3", "--log-steps=5", f"--wandb={mode}", bucket=tmp_path)
     # In mode online, W&B may first have started a run that it could not register.
     kept = list((tmp_path / "training" / "wandb").rglob("offline-run-*/*.wandb"))
     assert len(kept) == 1, ended.output
@@ -256,11 +217,7 @@ def test_wandb_does_not_delay_training(
         for row in rows
         for item in row.item
     }
-    records = [
-        record
-        for record in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")
-        if record["event"] in ("train", "test")
-    ]
+    records = metrics(tmp_path, "train", "test")
     assert len(records) == len(ended.events("train")) + len(ended.events("test")) > 5
     for record in records:
         for measure in ("loss", recipe.measure):
@@ -276,7 +233,6 @@ def profiled(path: Path) -> int:
 def test_profile_contains_requested_steps(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-5", "--batch-size=8", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
-    assert ended.codes == [DONE], ended.output
     for rank in (0, 1):
         assert profiled(tmp_path / "profiles" / "training" / f"rank-{rank}" / "steps-3-5.json.gz") == 3
     assert "ERROR" not in ended.output, "a machine without a GPU must not print an error"
@@ -285,7 +241,6 @@ def test_profile_contains_requested_steps(tmp_path: Path, digits: Path) -> None:
 def test_profile_of_short_run_contains_existing_steps(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=3-9999", "--batch-size=64", f"--bucket=file://{tmp_path}")
     ended = run(*flags, data=digits, recipe="digits")
-    assert ended.codes == [DONE], ended.output
     steps = int(ended.events("train")[-1]["step"].partition("/")[0])
     path = tmp_path / "profiles" / "training" / "rank-0" / f"steps-3-{steps}.json.gz"
     assert profiled(path) == steps - 2 > 1
@@ -295,7 +250,6 @@ def test_profile_of_short_run_contains_existing_steps(tmp_path: Path, digits: Pa
 def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> None:
     flags = ("--epochs=1", "--profile-steps=9000-9001", "--batch-size=64", f"--bucket=file://{tmp_path}")
     ended = run(*flags, processes=2, data=digits, recipe="digits")
-    assert ended.codes == [DONE], ended.output
     steps = int(ended.events("train")[-1]["step"].partition("/")[0])
     warning = f"warning: profile_steps is '9000-9001', and the run goes from step 0 to {steps}: no profile is written"
     assert ended.output.count(warning) == 1
@@ -308,7 +262,6 @@ def test_profile_outside_of_run_prints_warning(tmp_path: Path, digits: Path) -> 
         data=digits,
         recipe="digits",
     )
-    assert later.codes == [DONE], later.output
     assert f"warning: profile_steps is '1-2', and the run goes from step {steps} to " in later.output
     assert later.events("profile") == []
 
@@ -318,8 +271,7 @@ def test_preempted_run_keeps_its_profile(tmp_path: Path, digits: Path) -> None:
     with started(*flags, data=digits, recipe="digits") as running:
         running.wait_for("train epoch=1 step=3/")
         running.hosts[0].send_signal(signal.SIGTERM)
-        ended = running.end()
-    assert ended.codes == [PREEMPTED], ended.output
+        ended = running.end(PREEMPTED)
     (path,) = (tmp_path / "profiles" / "training" / "rank-0").iterdir()
     assert profiled(path) >= 2
     assert [event["path"] for event in ended.events("profile")] == [f"file://{path}"]
@@ -327,12 +279,8 @@ def test_preempted_run_keeps_its_profile(tmp_path: Path, digits: Path) -> None:
 
 def test_accumulated_batch_gives_the_same_gradient(tmp_path: Path, digits: Path) -> None:
     flags = (*TWO_RANKS, "--epochs=1", "--accumulate=3", f"--bucket=file://{tmp_path}")
-    ended = run(*flags, processes=2, data=digits, recipe="digits")
-    assert ended.codes == [DONE], ended.output
-    whole = run(
-        *TWO_RANKS, "--epochs=1", f"--bucket=file://{tmp_path}/whole", processes=2, data=digits, recipe="digits"
-    )
-    assert whole.codes == [DONE], whole.output
+    run(*flags, processes=2, data=digits, recipe="digits")
+    run(*TWO_RANKS, "--epochs=1", f"--bucket=file://{tmp_path}/whole", processes=2, data=digits, recipe="digits")
     mine, theirs = saved(tmp_path, 25), saved(tmp_path / "whole", 25)
     for name, weights in theirs.items():
         if name.startswith("model."):

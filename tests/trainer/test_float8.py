@@ -13,10 +13,10 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-from tests.trainer.language import FLAGS, STEADY, evaluations, losses, train, write_texts
+from tests.trainer.language import FLAGS, evaluations, losses, train, write_texts
 from tests.trainer.processes import run
 from trainer.config import LanguageConfig
-from trainer.exit_codes import BAD_CONFIGURATION, DONE, ConfigurationError
+from trainer.exit_codes import BAD_CONFIGURATION, ConfigurationError
 from trainer.language.decoder import CAPABILITY, Decoder, initialize, use_float8
 from trainer.language.sizes import Sizes
 
@@ -71,7 +71,6 @@ def test_gradients_do_not_depend_on_checkpointing(recipe: str) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return texts of 20 steps."""
     return write_texts(tmp_path_factory.mktemp("texts"), steps=20)
 
 
@@ -111,17 +110,10 @@ def test_losses_are_close_to_those_without_float8(
     assert found != pytest.approx(expected, rel=1e-6), "nothing was rounded"
 
 
-def test_run_resumes_exactly(data: Path, tmp_path: Path) -> None:
-    flags = ("--amp", "--float8=tensorwise", *STEADY)
-    for bucket, epochs in (("parts", 1), ("parts", 2), ("whole", 2)):
-        train(data, tmp_path / bucket, *flags, f"--epochs={epochs}", program=EMULATED)
-    assert losses(tmp_path / "parts", 1) == losses(tmp_path / "whole", 1)
-
-
 def test_export_has_plain_weights_that_run_without_float8(data: Path, plain: Path, whole: Path, tmp_path: Path) -> None:
     for name, bucket in (("float8", whole), ("plain", plain)):
         words = (f"--checkpoint={bucket}/checkpoints/training", f"--to={tmp_path / name}")
-        assert run(*words, recipe="export", data=data).codes == [DONE]
+        run(*words, recipe="export", data=data)
     found, expected = (load_file(tmp_path / name / "model.safetensors") for name in ("float8", "plain"))
     assert {name: (weight.shape, weight.dtype) for name, weight in found.items()} == {
         name: (weight.shape, weight.dtype) for name, weight in expected.items()
@@ -153,8 +145,7 @@ def test_settings_that_float8_excludes_are_rejected(values: dict[str, Any], word
 
 
 def test_device_without_float8_is_rejected(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = run(*FLAGS, "--amp", "--float8=rowwise", recipe="language", data=data)
-    assert ended.codes == [BAD_CONFIGURATION], ended.output
+    ended = run(*FLAGS, "--amp", "--float8=rowwise", recipe="language", data=data, code=BAD_CONFIGURATION)
     words = "float8 is 'rowwise'; allowed is 'none' without a GPU of compute capability 8.9 or higher"
     assert words in ended.output
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 0))

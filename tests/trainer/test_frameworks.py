@@ -6,15 +6,13 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import PROJECT, Printed, descendants
+from tests.trainer.processes import PROJECT, Launcher, descendants, launched
 from workloads.spec import example_jobs
 
 pytestmark = pytest.mark.timeout(900)
@@ -25,36 +23,14 @@ LOSS = re.compile(r"\{'loss': '([^']+)'.*'epoch': '([^']+)'")
 
 
 @contextmanager
-def launched(folder: Path, *words: str) -> Iterator[tuple[Printed, subprocess.Popen[str]]]:
+def two_ranks(folder: Path, *words: str) -> Iterator[Launcher]:
     """Write texts into a folder and start two ranks there, which may restart once."""
     texts = folder / "sotu" / "train"
-    texts.mkdir(parents=True, exist_ok=True)
+    texts.mkdir(parents=True)
     (texts / "a.txt").write_text("The state of the union is strong. " * 4000, encoding="utf-8")
-    environment = {"OMP_NUM_THREADS": "1", "HF_HOME": str(folder), "PYTHONPATH": str(PROJECT)}
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-u",
-            "-m",
-            "trainer.launch",
-            "--standalone",
-            "--nproc-per-node=2",
-            "--max-restarts=1",
-            *words,
-        ],
-        cwd=folder,
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        yield Printed(process), process
-    finally:
-        for each in (*descendants(process.pid), process.pid):
-            with suppress(ProcessLookupError):
-                os.kill(each, signal.SIGKILL)
+    options = ("--standalone", "--nproc-per-node=2", "--max-restarts=1")
+    with launched(*options, *words, cwd=folder, HF_HOME=str(folder)) as launcher:
+        yield launcher
 
 
 def words_of(example: str, folder: Path, *words: str) -> list[str]:
@@ -65,7 +41,6 @@ def words_of(example: str, folder: Path, *words: str) -> list[str]:
 
 
 def rank_process(launcher: int, rank: int) -> int:
-    """Return the process of a rank."""
     variable = f"RANK={rank}".encode()
     found = [
         process
@@ -77,14 +52,14 @@ def rank_process(launcher: int, rank: int) -> int:
 
 def test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses(tmp_path: Path) -> None:
     words = words_of("hf-trainer", tmp_path / "run", "--max_steps=16", "--save_steps=4", "--logging_steps=1")
-    with launched(tmp_path, *words) as (output, process):
-        output.wait_for(LOSS.pattern)
+    with two_ranks(tmp_path, *words) as launcher:
+        launcher.wait_for(LOSS.pattern)
         while not (tmp_path / "run" / "checkpoint-4" / "trainer_state.json").exists():
-            output.wait_for(LOSS.pattern, after=len(output.lines))
-        output.wait_for(LOSS.pattern, after=len(output.lines))
-        os.kill(rank_process(process.pid, 1), signal.SIGKILL)
-        text = output.all()
-        assert process.wait() == 0, text[-3000:]
+            launcher.wait_for(LOSS.pattern, after=len(launcher.lines))
+        launcher.wait_for(LOSS.pattern, after=len(launcher.lines))
+        os.kill(rank_process(launcher.process.pid, 1), signal.SIGKILL)
+        text = launcher.all()
+        assert launcher.end() == 0, text[-3000:]
     resumed = re.search(r"^resume from \S+/checkpoint-(\d+)$", text, re.M)
     assert resumed, text[-3000:]
     before, after = text[: resumed.start()], text[resumed.start() :]
@@ -99,9 +74,9 @@ def test_hf_trainer_resumes_after_a_killed_rank_with_the_same_losses(tmp_path: P
 @pytest.mark.parametrize("example", ["deepspeed", "trl-sft"])
 def test_framework_trains_on_two_ranks_and_saves_the_model(tmp_path: Path, example: str) -> None:
     words = words_of(example, tmp_path / "run", "--max_steps=6", "--save_steps=3", "--logging_steps=1")
-    with launched(tmp_path, *words) as (output, process):
-        text = output.all()
-        assert process.wait() == 0, text[-3000:]
+    with two_ranks(tmp_path, *words) as launcher:
+        text = launcher.all()
+        assert launcher.end() == 0, text[-3000:]
     losses = [float(loss) for loss, _ in LOSS.findall(text)]
     assert len(losses) == 6, text[-3000:]
     assert losses[-1] < losses[0]
@@ -110,8 +85,8 @@ def test_framework_trains_on_two_ranks_and_saves_the_model(tmp_path: Path, examp
 
 
 def test_torchtitan_reads_its_configuration_and_requires_a_gpu(tmp_path: Path) -> None:
-    with launched(tmp_path, *TORCHTITAN, "--training.steps=2") as (output, process):
-        text = output.all()
-        assert process.wait() != 0
+    with two_ranks(tmp_path, *TORCHTITAN, "--training.steps=2") as launcher:
+        text = launcher.all()
+        assert launcher.end() != 0
     assert "torchtitan version" in text
     assert "Found no NVIDIA driver on your system" in text

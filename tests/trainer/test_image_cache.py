@@ -9,13 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from PIL import Image
 
 from images.trainer.made_images import imagenet
-from tests.trainer.image_sets import LAYOUTS, ONLY_RANK, SIDE, write_tar
-from trainer.config import ImagenetConfig
+from tests.trainer.image_sets import LAYOUTS, ONLY_RANK, SIDE, load_images, write_tar
 from trainer.data.image_cache import INDEX, LOCK, PIXELS, load_cached
 from trainer.data.image_files import ImageFile, find_images
 from trainer.data.images import FolderImages
@@ -24,24 +22,16 @@ from trainer.storage import Folder
 
 
 def image_folder(tmp_path: Path) -> Path:
-    """Write a data set in folders and return its path."""
     LAYOUTS["imagenet"](tmp_path / "data")
     return tmp_path / "data"
 
 
-def load(folder: Path, cache: Path) -> FolderImages:
-    config = ImagenetConfig(fake_data=False, image_size=24, batch_size=4, data_dir=str(folder), cache_dir=str(cache))
-    return FolderImages(config, ONLY_RANK)
-
-
 def place_of(cache: Path) -> Path:
-    """Return the only cache in the folder."""
     (place,) = (path for path in cache.iterdir() if path.name != LOCK)
     return place
 
 
 def pixels(source: Folder, cache: Path) -> bytes:
-    """Return the decoded training set."""
     images, _ = find_images(source, "train", ONLY_RANK)
     return load_cached(source, images, SIDE, cache, is_builder=True, heartbeat=lambda: None).pixels.tobytes()
 
@@ -50,24 +40,15 @@ def pixels(source: Folder, cache: Path) -> bytes:
 def test_cache_decodes_images_once(layout: str, tmp_path: Path) -> None:
     folder = tmp_path / "data"
     LAYOUTS[layout](folder)
-    before = load(folder, tmp_path / "cache")
+    before = load_images(folder, tmp_path / "cache")
     for path in [*folder.rglob("*.JPEG"), *folder.rglob("*.tar")]:
         content, facts = path.read_bytes(), path.stat()
         # Damage only the images: the headers of a shard's members stay readable.
         path.write_bytes(content.replace(b"\xff\xd8\xff", bytes(3)))
         os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    after = load(folder, tmp_path / "cache")
+    after = load_images(folder, tmp_path / "cache")
     assert after.broken == []
     assert after.num_samples == before.num_samples
-
-
-def test_cached_pixels_equal_the_image(tmp_path: Path) -> None:
-    source = Folder(str(image_folder(tmp_path)))
-    images, _ = find_images(source, "train", ONLY_RANK)
-    with Image.open(f"{source.path}/{images[0].file}") as image:
-        expected = np.asarray(image.convert("RGB"))
-    found = load_cached(source, images, SIDE, tmp_path / "cache", is_builder=True, heartbeat=lambda: None)
-    assert np.array_equal(found.pixels[0], expected)
 
 
 def picture(grey: int) -> bytes:
@@ -78,14 +59,12 @@ def picture(grey: int) -> bytes:
 
 
 def in_folders(folder: Path, grey: int) -> None:
-    """Write an image of each of two classes."""
     for name in ("a", "b"):
         (folder / "train" / name).mkdir(parents=True, exist_ok=True)
         (folder / "train" / name / "0.bmp").write_bytes(picture(grey))
 
 
 def in_a_shard(folder: Path, grey: int) -> None:
-    """Write a shard with an image of each of two classes."""
     folder.mkdir(exist_ok=True)
     members = [("0.bmp", picture(grey)), ("0.cls", b"0"), ("1.bmp", picture(grey)), ("1.cls", b"1")]
     write_tar(folder / "train-0.tar", members)
@@ -127,7 +106,7 @@ def test_cache_on_nearly_full_disk_may_use_a_hundredth_of_the_free_space(
     def load_with_free_space(factor: int) -> FolderImages:
         disk = SimpleNamespace(total=10_000 * needed, free=factor * needed)
         monkeypatch.setattr("trainer.data.image_cache.shutil.disk_usage", lambda _path: disk)
-        return load(tmp_path / "data", tmp_path / f"cache-{factor}")
+        return load_images(tmp_path / "data", tmp_path / f"cache-{factor}")
 
     assert load_with_free_space(100).num_samples == 4
     with pytest.raises(StorageError, match="a tenth of the disk must stay free; allowed is a disk for"):

@@ -15,11 +15,9 @@ import pytest
 from PIL import Image
 
 from images.trainer.made_images import imagenet, jpegs, tiny_imagenet
-from tests.trainer.image_sets import ONLY_RANK, ReaderRank, write_tar
-from trainer.config import ImagenetConfig
+from tests.trainer.image_sets import ONLY_RANK, ReaderRank, load_images, write_tar
 from trainer.data.image_cache import try_decode
 from trainer.data.image_files import find_images
-from trainer.data.images import FolderImages
 from trainer.data.sampler import EpochSampler
 from trainer.exit_codes import DataError, StorageError
 from trainer.storage import Folder
@@ -27,13 +25,7 @@ from trainer.storage import Folder
 PICTURE = next(jpegs(1, 1, 32, 0))[1]
 
 
-def load(folder: Path, *, stream: bool = True, cache_dir: str = "") -> FolderImages:
-    config = ImagenetConfig(fake_data=False, data_dir=str(folder), image_size=24, stream=stream, cache_dir=cache_dir)
-    return FolderImages(config, ONLY_RANK)
-
-
 def shard(path: Path, labels: Sequence[bytes], ending: str = "cls") -> None:
-    """Write a shard with one picture per label."""
     write_tar(
         path,
         [
@@ -78,7 +70,7 @@ def test_test_image_of_untrained_class_is_rejected(tmp_path: Path) -> None:
     shard(tmp_path / "train-0.tar", [b"0", b"1"])
     shard(tmp_path / "val-0.tar", [b"0", b"7"])
     with pytest.raises(DataError, match=r"val-0.tar:1.jpg has class 7; allowed are 0 to 1, .*training set.*: "):
-        load(tmp_path)
+        load_images(tmp_path, stream=True)
 
 
 def test_class_names_have_one_line_each(tmp_path: Path) -> None:
@@ -111,7 +103,7 @@ def test_dangling_link_is_a_broken_image(tmp_path: Path) -> None:
     missing = tmp_path / "data" / "train" / "n00000000" / "missing.JPEG"
     missing.symlink_to(tmp_path / "nothing")
     for stream in (False, True):
-        data = load(tmp_path / "data", cache_dir=str(tmp_path / "cache"), stream=stream)
+        data = load_images(tmp_path / "data", tmp_path / "cache", stream=stream)
         sampler = EpochSampler(data.num_samples, rank=0, world=1, batch_size=data.num_samples, seed=0)
         data.batch(sampler.next(), world=1)
         assert [text.partition(": ")[0] for text in data.broken] == [str(missing)]
@@ -124,7 +116,7 @@ def test_links_to_classes_and_images_are_followed(tmp_path: Path) -> None:
             link = tmp_path / "part" / split / f"n{number:08d}"
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(tmp_path / "whole" / split / link.name)
-    data = load(tmp_path / "part")
+    data = load_images(tmp_path / "part", stream=True)
     assert (data.classes, data.num_samples, data.num_tests) == (2, 8, 4)
 
 
@@ -162,7 +154,7 @@ def test_hidden_files_are_neither_classes_nor_images(tmp_path: Path, capsys: pyt
         for name in (".ipynb_checkpoints/a.png", "n00000001/._a.JPEG", "n00000001/.thumbnails/a.png"):
             (tmp_path / split / name).parent.mkdir(exist_ok=True)
             (tmp_path / split / name).write_bytes(PICTURE)
-    data = load(tmp_path)
+    data = load_images(tmp_path, stream=True)
     assert (data.classes, data.num_samples, data.num_tests) == (2, 2, 2)
     assert sorted(data._train.labels) == [0, 1]
     assert f"{tmp_path}/train has 3 files that are hidden" in capsys.readouterr().err
@@ -185,7 +177,7 @@ def test_unreadable_class_folder_raises(tmp_path: Path, monkeypatch: pytest.Monk
 def test_images_of_one_class_are_rejected(tmp_path: Path) -> None:
     imagenet(tmp_path, classes=1, train=4, tests=1, side=32)
     with pytest.raises(DataError, match="has images of one class; allowed are two classes or more"):
-        load(tmp_path)
+        load_images(tmp_path, stream=True)
 
 
 def test_image_outside_of_classes_is_rejected(tmp_path: Path) -> None:
@@ -199,7 +191,7 @@ def test_missing_split_error_names_the_layouts(tmp_path: Path) -> None:
     imagenet(tmp_path, classes=2, train=1, tests=1, side=32)
     shutil.rmtree(tmp_path / "val")
     with pytest.raises(DataError, match=r"no images of val: allowed are val/CLASS/\*.jpg .*val_annotations.txt.*; add"):
-        load(tmp_path)
+        load_images(tmp_path, stream=True)
 
 
 @pytest.mark.parametrize(

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import PROJECT
+from tests.trainer.processes import PROJECT, launched, run_python
 from tests.trainer.recipes import Recipe
-
-
-def run_python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python with the project on its path."""
-    return subprocess.run(
-        [sys.executable, *words],
-        env={**os.environ, "PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
 
 
 @pytest.mark.parametrize(("code", "offset", "expected"), [(75, "128", 203), (78, "128", 78), (75, "", 75)])
@@ -60,27 +45,12 @@ def test_ranks_with_killed_launcher_save_and_stop(
     recipe = both_recipes[name]
     command = ["-m", "trainer"] if forked else [f"{PROJECT}/trainer/__main__.py"]
     flags = ("--epochs=999", "--log-steps=1", *recipe.flags, f"--bucket=file://{tmp_path}/bucket")
-    launcher = subprocess.Popen(
-        [sys.executable, "-m", "trainer.launch", "--standalone", "--nproc-per-node=2", *command, name, *flags],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(PROJECT),
-            "OMP_NUM_THREADS": "1",
-            "TMPDIR": str(tmp_path),
-            "TRAINYARD_DATA": str(recipe.data),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert launcher.stdout
-    with launcher.stdout as output:
-        next(line for line in output if "train epoch=1 step=3/" in line)
-        launcher.kill()
+    words = ("--standalone", "--nproc-per-node=2", *command, name, *flags)
+    with launched(*words, TMPDIR=str(tmp_path), TRAINYARD_DATA=str(recipe.data)) as launcher:
+        launcher.wait_for("train epoch=1 step=3/")
+        launcher.process.kill()
         # The output ends when both ranks have exited, because they hold the pipe.
-        rest = output.read()
-    launcher.wait()
+        rest = launcher.all()
     # The first rank that notices stops both, so the other one may not print the error.
     assert rest.count("error: the launcher is gone; this rank stops as if preempted") in {1, 2}, rest
     assert rest.count("exit code 75") == 2, rest

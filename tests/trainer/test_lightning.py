@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
 
+from bench.measure import free_port
 from images.lightning.elastic_lightning import AtomicFiles, Steps, newest_checkpoint
-from tests.trainer.processes import PROJECT, Printed, descendants, free_port
+from tests.trainer.processes import Launcher, descendants, launched, run_python
 from trainer.config import DigitsConfig
 from trainer.data.datasets import Digits
 from trainer.data.sampler import EpochSampler
@@ -35,62 +33,17 @@ OPTIONS = (
 )
 
 
-class Host(Printed):
-    """A launcher and its output."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        super().__init__(process)
-        self.process = process
-
-    def end(self) -> int:
-        """Return the exit code, once all output is read."""
-        code = self.process.wait(240)
-        self.all()
-        return code
-
-    def signal(self, number: signal.Signals) -> None:
-        """Signal the ranks, which torchrun starts in separate sessions."""
-        for process in list(descendants(self.process.pid)):
-            with suppress(ProcessLookupError):
-                os.kill(process, number)
-
-    def kill(self) -> None:
-        """Kill the launcher and its ranks, like a lost machine."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGSTOP)
-            self.signal(signal.SIGKILL)
-            self.process.kill()
-        self.end()
-
-
-@contextmanager
-def launched(*words: str, data: Path, **variables: str) -> Iterator[Host]:
-    """Start a launcher in a new process group, which is killed at the end."""
-    # The launcher sets this variable itself.
-    inherited = {name: value for name, value in os.environ.items() if name != "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
-    environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(PROJECT), "TRAINYARD_DATA": str(data), **variables}
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "trainer.launch", *words],
-        cwd=PROJECT,
-        env=inherited | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    started = Host(process)
-    try:
-        yield started
-    finally:
-        started.kill()
-
-
-def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextManager[Host]:
+def host(number: int, port: int, bucket: Path, data: Path) -> AbstractContextManager[Launcher]:
     """Start the launcher of a host. The rendezvous is at host 0."""
     rendezvous = (f"--rdzv-endpoint=localhost:{port}", f"--rdzv-conf=is_host={not number:d},last_call_timeout=2")
-    flags = ("--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
-    variables = {"TRAINYARD_BUCKET": bucket.as_uri(), "TRAINYARD_JOB": "lightning", "TMPDIR": str(bucket)}
-    return launched(*OPTIONS, *rendezvous, SCRIPT, *flags, data=data, **variables)
+    words = (*OPTIONS, *rendezvous, SCRIPT, "--epochs=30", "--batch-size=8", "--checkpoint-steps=5")
+    return launched(
+        *words,
+        TMPDIR=str(bucket),
+        TRAINYARD_BUCKET=bucket.as_uri(),
+        TRAINYARD_DATA=str(data),
+        TRAINYARD_JOB="lightning",
+    )
 
 
 def test_remaining_hosts_continue_and_accept_a_returning_host(tmp_path: Path, digits: Path) -> None:
@@ -144,7 +97,6 @@ def test_new_epoch_starts_at_its_beginning(digits: Path) -> None:
 
 
 def hash_of(image: torch.Tensor) -> int:
-    """Return a hash that distinguishes images."""
     return hash(image.numpy().tobytes())
 
 
@@ -161,7 +113,7 @@ def test_newest_checkpoint_is_found(tmp_path: Path) -> None:
 def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, digits: Path) -> None:
     options = ("--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--max-restarts=1", "--shutdown-timeout=3")
     flags = ("--epochs=4", "--batch-size=8", "--checkpoint-steps=5", f"--bucket={tmp_path.as_uri()}")
-    with launched("--nproc-per-node=2", *options, SCRIPT, *flags, data=digits) as started:
+    with launched("--nproc-per-node=2", *options, SCRIPT, *flags, TRAINYARD_DATA=str(digits)) as started:
         begun = started.wait_for(r"^train epoch=1 step=1[05]/\d+ .* rank=1/2 ")
         processes = descendants(started.process.pid)
         ranks = [child for child in processes if SCRIPT in Path(f"/proc/{child}/cmdline").read_text()]
@@ -176,9 +128,7 @@ def test_killed_rank_restarts_with_the_other_ranks_of_its_host(tmp_path: Path, d
     ids=["bucket", "epochs"],
 )
 def test_invalid_settings_of_the_lightning_script_are_rejected(flag: str, message: str, tmp_path: Path) -> None:
-    words = [sys.executable, SCRIPT, f"--bucket={tmp_path.as_uri()}", flag]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    ended = subprocess.run(words, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+    ended = run_python(SCRIPT, f"--bucket={tmp_path.as_uri()}", flag)
     assert ended.returncode == BAD_CONFIGURATION, ended.stderr
     assert message in ended.stderr
     assert "Traceback" not in ended.stderr

@@ -11,24 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import PROJECT, Running, descendants, free_port, run, started
-from tests.trainer.recipes import Recipe
+from bench.measure import free_port
+from tests.trainer.processes import PROJECT, Running, descendants, started
+from tests.trainer.recipes import ENDLESS, Recipe
 from tests.trainer.test_training import STEPS_PER_EPOCH
-from trainer.exit_codes import DONE, PREEMPTED
+from trainer.exit_codes import PREEMPTED
 
 
 def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path, recipe: Recipe) -> None:
-    flags = ("--epochs=1", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
+    flags = ("--epochs=1", "--log-steps=1", "--batch-size=8")
     program = "tests.trainer.faulty endless all"
-    with started(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program) as running:
+    with recipe.started(*flags, bucket=tmp_path, processes=2, program=program) as running:
         running.wait_for("evaluating")
         os.kill(running.rank_process(1), signal.SIGTERM)
-        left = running.end()
-    assert left.codes == [PREEMPTED], left.output
+        left = running.end(PREEMPTED)
     assert f"preempted at step {STEPS_PER_EPOCH} " in left.output
     assert not left.events("test")
-    again = run(*flags, processes=2, data=recipe.data, recipe=recipe.name)
-    assert again.codes == [DONE], again.output
+    again = recipe.run(*flags, bucket=tmp_path, processes=2)
     assert not again.events("train"), "every step was saved"
     assert len(again.events("test")) == 2
 
@@ -37,33 +36,34 @@ def test_preempted_evaluation_is_repeated_after_restart(tmp_path: Path, recipe: 
 def test_preempted_run_stops_generating_text(groups: str, tmp_path: Path, both_recipes: dict[str, Recipe]) -> None:
     recipe = both_recipes["language"]
     # A text that takes more than an hour on any machine.
-    flags = ("--epochs=1", "--batch-size=8", *recipe.flags, "--sample-tokens=1000000000", f"--parallelism={groups}")
-    with started(*flags, f"--bucket=file://{tmp_path}", processes=2, data=recipe.data, recipe=recipe.name) as running:
+    with recipe.started(
+        "--epochs=1",
+        "--batch-size=8",
+        "--sample-tokens=1000000000",
+        f"--parallelism={groups}",
+        bucket=tmp_path,
+        processes=2,
+    ) as running:
         running.wait_for("test ")
         os.kill(running.hosts[0].pid, signal.SIGTERM)
-        ended = running.end()
-    assert ended.codes == [PREEMPTED], ended.output
+        ended = running.end(PREEMPTED)
     assert [event["step"] for event in ended.events("checkpoint")] == [str(STEPS_PER_EPOCH)], ended.output
 
 
 @pytest.mark.parametrize("processes", [0, 2])
 def test_ctrl_c_saves_like_sigterm(processes: int, tmp_path: Path, recipe: Recipe) -> None:
-    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
-    with started(*flags, processes=processes, data=recipe.data, recipe=recipe.name) as running:
+    with recipe.started(*ENDLESS, bucket=tmp_path, processes=processes) as running:
         running.wait_for("train epoch=2")
         # A terminal signals all of its processes.
         os.killpg(running.hosts[0].pid, signal.SIGINT)
-        ended = running.end()
-    assert ended.codes == [PREEMPTED], ended.output
+        ended = running.end(PREEMPTED)
     saved = ended.events("checkpoint")[-1]["step"]
     assert f"preempted at step {saved} " in ended.output
 
 
 def test_rank_preempted_in_its_first_step_saves(tmp_path: Path, recipe: Recipe) -> None:
-    flags = ("--epochs=1000", "--log-steps=1", "--batch-size=8", *recipe.flags, f"--bucket=file://{tmp_path}")
     program = "tests.trainer.faulty preempted 1"
-    ended = run(*flags, processes=2, data=recipe.data, recipe=recipe.name, program=program)
-    assert ended.codes == [PREEMPTED], ended.output
+    ended = recipe.run(*ENDLESS, bucket=tmp_path, processes=2, program=program, code=PREEMPTED)
     steps = [event["step"] for event in ended.events("train") if event["rank"] == "0/2"]
     assert [event["step"] for event in ended.events("checkpoint")] == [f"{len(steps)}"], ended.output
 
@@ -92,8 +92,7 @@ def test_preempted_launcher_before_start_stops(digits: Path) -> None:
         while not list(descendants(launcher)):
             assert time.monotonic() < until, "the launcher started no process"
         os.kill(launcher, signal.SIGTERM)
-        ended = running.end()
-    assert ended.codes == [PREEMPTED], ended.output
+        ended = running.end(PREEMPTED)
     assert "preempted before any rank was started" in ended.output
 
 
@@ -118,8 +117,7 @@ except PreemptedError as error:
         running = Running(lambda _: process, hosts=1)
         running.wait_for("loading")
         process.terminate()
-        ended = running.end()
-    assert ended.codes == [PREEMPTED], ended.output
+        ended = running.end(PREEMPTED)
     assert "nothing is lost" in ended.output
 
 
@@ -133,16 +131,13 @@ def test_preempted_rank_that_reads_its_data_stops_at_once(name: str, file: str, 
     with started(processes=2, data=tmp_path, recipe=name) as running:
         running.wait_for("start ")
         running.hosts[0].terminate()
-        ended = running.end()
-    assert ended.codes == [PREEMPTED], ended.output
+        ended = running.end(PREEMPTED)
     assert "preempted before the first step; nothing is lost" in ended.output
 
 
 def test_launcher_exits_with_the_code_of_the_killed_rank(tmp_path: Path, recipe: Recipe) -> None:
-    flags = ("--epochs=1000", "--log-steps=1", *recipe.flags, f"--bucket=file://{tmp_path}")
-    with started(*flags, processes=3, data=recipe.data, recipe=recipe.name) as running:
+    with recipe.started("--epochs=1000", "--log-steps=1", bucket=tmp_path, processes=3) as running:
         running.wait_for("train epoch=1 step=3/")
         os.kill(running.rank_process(2), signal.SIGKILL)
-        ended = running.end()
-    assert ended.codes == [128 + signal.SIGKILL], ended.output
+        ended = running.end(128 + signal.SIGKILL)
     assert "another rank is gone" in ended.output

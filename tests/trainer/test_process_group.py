@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.trainer.processes import PROJECT
+from tests.trainer.processes import run_python
 from trainer.distributed import rendezvous_environment
 from trainer.exit_codes import BAD_CONFIGURATION
 
@@ -28,15 +24,7 @@ HOSTS = {"TPU_WORKER_HOSTNAMES": "spmd-0.spmd,spmd-1.spmd,spmd-2.spmd,spmd-3.spm
     ids=["not a rank", "rank too high", "no ranks", "no address", "no port", "not a port"],
 )
 def test_missing_launcher_variables_are_rejected(variables: dict[str, str], words: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "trainer", "digits", "--device=cpu"],
-        cwd=PROJECT,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_python("-m", "trainer", "digits", "--device=cpu", **variables)
     assert done.returncode == BAD_CONFIGURATION, done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]  # it has no types
 
 from commands.monitor.logs import parse_event
-from tests.trainer.processes import json_lines
+from tests.trainer.processes import json_lines, metrics
 from tests.trainer.saving import small_state
 from trainer import loop
 from trainer.checkpoints.state import RunCheckpoints
@@ -73,7 +73,7 @@ def test_save_waits_for_the_lines_of_its_steps(
         write(self, record)
 
     monkeypatch.setattr(JsonFile, "write", slow)
-    report, bucket = Reporter(runtime, Folder(f"file://{tmp_path}")), Folder(f"file://{tmp_path}/bucket")
+    report, bucket = Reporter(0, 1, Folder(f"file://{tmp_path}")), Folder(f"file://{tmp_path}/bucket")
     checkpoints = RunCheckpoints(parse(["digits"]), bucket, runtime, small_state(), report)
     for step in range(20):
         report.event("train", global_step=step)
@@ -86,10 +86,8 @@ def test_save_waits_for_the_lines_of_its_steps(
     assert found == [20]
 
 
-def test_printed_line_has_the_step_within_the_epoch_and_the_global_step(
-    runtime: Runtime, capsys: pytest.CaptureFixture[str]
-) -> None:
-    report = Reporter(runtime, None)
+def test_printed_line_has_the_step_within_the_epoch_and_the_global_step(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Reporter(0, 1, None)
     report.event("train", global_step=73, epoch=2, step=(10, 63))
     report.event("checkpoint", step=73)
     train, checkpoint = map(parse_event, capsys.readouterr().out.splitlines())
@@ -118,7 +116,7 @@ def test_original_error_is_reported_instead_of_cleanup_errors(tmp_path: Path, mo
     monkeypatch.setattr(loop, "Training", FailingTraining)
     with pytest.raises(DataError, match="the original error"):
         loop.train(config, start_runtime(config), lambda: False)
-    assert [line["loss"] for line in json_lines(tmp_path / "training" / "metrics" / "rank-0.jsonl")] == [1.0]
+    assert [line["loss"] for line in metrics(tmp_path)] == [1.0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.trainer.processes import free_port
+from bench.measure import free_port
 from trainer.launch import reopen
 
 KEY = "/torchelastic/p2p/run_job-1/rdzv/active_version"
@@ -64,7 +64,6 @@ class KeysHandler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def keys() -> Iterator[Keys]:
-    """Yield a server without keys."""
     with Keys() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

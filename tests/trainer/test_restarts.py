@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.processes import Ended, Running, run, started
+from tests.trainer.processes import Ended, Running, started
 from tests.trainer.recipes import Recipe
 from tests.trainer.test_training import LAST, TWO_RANKS, assert_same, saved
 from trainer.exit_codes import BAD_CONFIGURATION, DONE, PREEMPTED, RESTARTS_USED
@@ -66,8 +66,7 @@ def test_killed_ranks_restart_while_all_launchers_stay(
     name: str, hosts: int, kills: Sequence[Sequence[int]], tmp_path: Path, both_recipes: dict[str, Recipe]
 ) -> None:
     recipe, restarts = both_recipes[name], len(kills)
-    flags = (*ENDLESS, *recipe.flags, f"--bucket=file://{tmp_path}")
-    with started(*flags, hosts=hosts, processes=1, restarts=restarts, data=recipe.data, recipe=name) as running:
+    with recipe.started(*ENDLESS, bucket=tmp_path, hosts=hosts, processes=1, restarts=restarts) as running:
         for ranks in kills:
             kill(running, ranks)
             assert_continues(running)
@@ -80,26 +79,22 @@ def test_killed_ranks_restart_while_all_launchers_stay(
 
 
 def test_restarts_in_place_end_with_the_same_result(tmp_path: Path, recipe: Recipe) -> None:
-    whole, words = tmp_path / "undisturbed", (*TWO_RANKS, *recipe.flags)
-    run(*words, f"--bucket=file://{whole}", hosts=2, processes=1, data=recipe.data, recipe=recipe.name)
-    flags = (*words, f"--bucket=file://{tmp_path}")
-    with started(*flags, hosts=2, processes=1, restarts=2, data=recipe.data, recipe=recipe.name) as running:
+    whole = tmp_path / "undisturbed"
+    recipe.run(*TWO_RANKS, bucket=whole, hosts=2, processes=1)
+    with recipe.started(*TWO_RANKS, bucket=tmp_path, hosts=2, processes=1, restarts=2) as running:
         for ranks in ([1], [0]):
             kill(running, ranks)
             running.wait_for("resume ")
-        ended = running.end()
-    assert ended.codes == [DONE, DONE], ended.output
+        running.end(DONE, DONE)
     assert_same(saved(tmp_path, LAST), saved(whole, LAST))
 
 
 def test_rank_killed_beyond_restarts_ends_job(tmp_path: Path, recipe: Recipe) -> None:
-    flags = (*ENDLESS, *recipe.flags, f"--bucket=file://{tmp_path}")
-    with started(*flags, hosts=2, processes=1, restarts=1, data=recipe.data, recipe=recipe.name) as running:
+    with recipe.started(*ENDLESS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
         kill(running, [1])
         assert_continues(running)
         kill(running, [1])
-        ended = running.end()
-    assert ended.codes == [PREEMPTED, SIGKILL_EXIT_CODE], ended.output
+        ended = running.end(PREEMPTED, SIGKILL_EXIT_CODE)
     assert "error: rank 1 ended with signal 9; the job has no restart left (restarts: 1)" in ended.output
     assert "another host ended the job: rank 1 ended with signal 9" in ended.output
 
@@ -114,19 +109,16 @@ def test_rank_with_final_exit_code_ends_job(digits: Path) -> None:
 
 @pytest.mark.parametrize("host", [1, 0])
 def test_launchers_wait_for_a_lost_host(host: int, tmp_path: Path, recipe: Recipe) -> None:
-    flags = (*TWO_RANKS, *recipe.flags, f"--bucket=file://{tmp_path}")
-    with started(*flags, hosts=2, processes=1, restarts=1, data=recipe.data, recipe=recipe.name) as running:
+    with recipe.started(*TWO_RANKS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
         running.wait_for("checkpoint ")
         running.lose_host(host)
         running.start_host(host)
         running.wait_for_host(host, "resume ")
-        ended = running.end()
-    assert ended.codes == [DONE, DONE], ended.output
+        running.end(DONE, DONE)
 
 
 def test_preempted_host_costs_no_restart(tmp_path: Path, recipe: Recipe) -> None:
-    flags = (*TWO_RANKS, *recipe.flags, f"--bucket=file://{tmp_path}")
-    with started(*flags, hosts=2, processes=1, restarts=1, data=recipe.data, recipe=recipe.name) as running:
+    with recipe.started(*TWO_RANKS, bucket=tmp_path, hosts=2, processes=1, restarts=1) as running:
         running.wait_for("checkpoint ")
         running.hosts[1].terminate()
         assert running.hosts[1].wait() == PREEMPTED
@@ -134,16 +126,16 @@ def test_preempted_host_costs_no_restart(tmp_path: Path, recipe: Recipe) -> None
         running.wait_for_host(1, "resume ")
         # The only restart is still left.
         os.kill(running.rank_process(1), signal.SIGKILL)
-        ended = running.end()
-    assert ended.codes == [DONE, DONE], ended.output
+        ended = running.end(DONE, DONE)
     lines = [line for line in ended.output.splitlines() if "preempted at step" in line]
     (step,) = {line.partition("at step ")[2].split()[0] for line in lines}
     assert step in map(str, steps(ended, "resume"))
 
 
 def test_stopped_rank_is_replaced_on_its_host(tmp_path: Path, recipe: Recipe) -> None:
-    flags = (*ENDLESS, *recipe.flags, f"--bucket=file://{tmp_path}", "--process-group-timeout=4")
-    with started(*flags, hosts=2, processes=1, restarts=1, data=recipe.data, recipe=recipe.name) as running:
+    with recipe.started(
+        *ENDLESS, "--process-group-timeout=4", bucket=tmp_path, hosts=2, processes=1, restarts=1
+    ) as running:
         running.wait_for("checkpoint ")
         stopped = running.rank_process(1)
         os.kill(stopped, signal.SIGSTOP)

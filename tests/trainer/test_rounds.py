@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 from torch._C._distributed_c10d import TCPStore
 
-from tests.trainer.processes import free_port
+from bench.measure import free_port
 from trainer.restarts.rounds import JobEnded, Rounds, State
 
 SECONDS = 120
@@ -44,7 +44,6 @@ class Hosts:
         self.all = {host: self.new(host) for host in range(hosts) if host != omitted}
 
     def new(self, host: int) -> Rounds:
-        """Return a launcher of a host that has just been started."""
         return Rounds(
             address="127.0.0.1",
             port=self.port,
@@ -56,7 +55,6 @@ class Hosts:
         )
 
     def each(self, act: Callable[[Rounds], object]) -> list[Future[object]]:
-        """Call a function for every host, all in parallel."""
         return [self.pool.submit(act, rounds) for rounds in self.all.values()]
 
     def join_round(self) -> State:
@@ -79,7 +77,6 @@ class Hosts:
         return store.check([f"0/host/{host}"])
 
     def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds."""
         waiting, deadline = threading.Event(), time.monotonic() + SECONDS
         while not condition():
             assert time.monotonic() < deadline
@@ -98,7 +95,6 @@ def job(hosts: int, restarts: int, *, omitted: int | None = None) -> Iterator[Ho
 
 @contextmanager
 def process_of(host: int, hosts: Hosts) -> Iterator[subprocess.Popen[str]]:
-    """Run a host in a separate process."""
     words = [sys.executable, "-c", HOST, str(host), str(hosts.port), str(hosts.number), str(hosts.restarts)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
@@ -246,11 +242,3 @@ def test_finished_hosts_wait_and_rejoin_after_a_failure() -> None:
         assert done.result(SECONDS) is False
         assert hosts.join_round() == State(round=1, restarts=1)
         assert [one.result(SECONDS) for one in hosts.each(Rounds.finish)] == [True, True]
-
-
-def test_threads_of_finished_hosts_have_ended() -> None:
-    with job(3, restarts=1) as hosts:
-        hosts.join_round()
-        polling = [rounds._connection._polling for rounds in hosts.all.values() if rounds._connection]
-        assert [one.result(SECONDS) for one in hosts.each(Rounds.finish)] == [True, True, True]
-        assert [thread.is_alive() for thread in polling] == [False, False, False]

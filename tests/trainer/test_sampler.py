@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.trainer.processes import run
-from trainer.config import DigitsConfig, ImagenetConfig
+from trainer.config import ImagenetConfig
 from trainer.data.datasets import GeneratedImages, distort
 from trainer.data.sampler import EpochSampler, Share
-from trainer.exit_codes import DONE
 from trainer.rules import MAX_COUNT, MAX_SEED
 
 SIZES = st.integers(1, 300)
@@ -152,10 +148,3 @@ def test_largest_seed_orders_samples_and_generates_images() -> None:
     assert len(sampler.next().indices) == 5
     config = ImagenetConfig(seed=MAX_SEED, batch_size=2, image_size=8)
     assert GeneratedImages(config, torch.device("cpu"), rank=9999, world=10_000).num_samples > 0
-
-
-def test_run_trains_with_the_largest_seed(digits: Path) -> None:
-    assert DigitsConfig().augment
-    flags = (f"--seed={MAX_SEED}", "--epochs=1", "--batch-size=128")
-    ended = run(*flags, processes=2, data=digits, recipe="digits")
-    assert ended.codes == [DONE], ended.output

@@ -124,7 +124,6 @@ def test_flops_of_value_dependent_model_are_none() -> None:
 
 
 def run_step(clock: StepClock) -> None:
-    """Run a step that waits for its data, and then works."""
     clock.begin()
     time.sleep(WAIT)
     clock.data_ready()
@@ -151,7 +150,6 @@ class Queue:
         self.host = self.done = 0.0
 
     def work(self, seconds: float) -> None:
-        """Add work."""
         self.done = max(self.done, self.host) + seconds
 
 
@@ -169,11 +167,9 @@ def test_device_with_work_left_does_not_wait_for_data(monkeypatch: pytest.Monkey
             self.at = max(queue.done, queue.host)
 
         def synchronize(self) -> None:
-            """Make the host wait for the event."""
             queue.host = max(queue.host, self.at)
 
         def elapsed_time(self, end: Event) -> float:
-            """Return milliseconds."""
             return 1000 * (end.at - self.at)
 
     monkeypatch.setattr(torch.cuda, "Event", Event)

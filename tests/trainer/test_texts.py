@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow  # type: ignore[import-untyped]  # without type hints
@@ -30,7 +31,6 @@ Change = Callable[[Path], object]
 
 
 def row_of(documents: list[bytes]) -> list[int]:
-    """Return the tokens of documents in order."""
     return [token for text in documents for token in (SEPARATOR, *text)] + [SEPARATOR]
 
 
@@ -63,7 +63,6 @@ EVERYTHING = [*LINES, *TOKENIZED[:2], *(text.encode() for text in TABLE), TOKENI
 
 
 def texts(folder: Path, *, batch_size: int = 3, context: int = 8, tokenizer: str = "bytes") -> Texts:
-    """Return the texts in a folder."""
     config = LanguageConfig(data_dir=str(folder), batch_size=batch_size, context=context, tokenizer=tokenizer)
     return Texts(config, ReaderRank())
 
@@ -156,14 +155,6 @@ def test_ranks_evaluate_every_token_once_in_equally_many_batches(world: int, fol
     assert sum(int((labels != NO_LABEL).sum()) for part in parts for _, labels in part) == data.test_targets
 
 
-@pytest.mark.parametrize("line", ["{}", "[]", '{"text": 3}', "{", '"text"'])
-def test_line_that_is_not_a_document_is_rejected(line: str, tmp_path: Path) -> None:
-    (tmp_path / "train").mkdir()
-    (tmp_path / "train" / "a.jsonl").write_text(f'{{"text": "a"}}\n{line}\n', encoding="utf-8")
-    with pytest.raises(DataError, match=r"train/a\.jsonl, line 2: not a document; allowed is"):
-        texts(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["train/a.md", "train/a.txt", "other/a.txt"])
 def test_folder_without_text_is_rejected(name: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir()
@@ -221,28 +212,53 @@ def test_learnt_tokens_with_rows_are_rejected(folder: Path) -> None:
         texts(folder, tokenizer="bpe")
 
 
-BROKEN_ROWS: dict[str, tuple[Change, str]] = {
-    "empty": (lambda path: path.write_bytes(b""), "is not a row of tokens"),
-    "text": (lambda path: path.write_bytes(b"some text"), "is not a row of tokens"),
-    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-1]), "is not a row of tokens"),
-    "pickle": (lambda path: np.save(path, np.array([{}]), allow_pickle=True), "is not a row of tokens"),
-    "shape": (lambda path: np.save(path, np.zeros((2, 3), np.uint16)), "it has 2 dimensions of type uint16"),
-    "type": (lambda path: np.save(path, np.zeros(3, np.int64)), "it has 1 dimensions of type int64"),
-    "order": (lambda path: np.save(path, np.zeros(3, ">u2")), "it has 1 dimensions of type >u2"),
-    "token": (lambda path: np.save(path, np.array([256, 257], np.uint16)), "has token 257; allowed are 0 to 256"),
+def lines(text: str) -> Change:
+    return lambda path: path.write_text(f'{{"text": "a"}}\n{text}\n', encoding="utf-8")
+
+
+def row(array: Any) -> Change:
+    return lambda path: np.save(path, array, allow_pickle=True)
+
+
+def table(**columns: list[object]) -> Change:
+    return lambda path: parquet.write_table(pyarrow.table(columns), path)
+
+
+def cut_row(path: Path) -> None:
+    np.save(path, np.arange(256, dtype=np.uint16))
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+NO_ROW, NO_LINE = "is not a row of tokens", ", line 2: not a document; allowed is"
+NO_TEXT = "not a document; allowed is a text in each row"
+BROKEN: dict[str, tuple[str, Change, str]] = {
+    "empty row": ("a.npy", lambda path: path.write_bytes(b""), NO_ROW),
+    "text as row": ("a.npy", lambda path: path.write_bytes(b"some text"), NO_ROW),
+    "cut row": ("a.npy", cut_row, NO_ROW),
+    "pickle": ("a.npy", row(np.array([{}])), NO_ROW),
+    "shape": ("a.npy", row(np.zeros((2, 3), np.uint16)), "it has 2 dimensions of type uint16"),
+    "type": ("a.npy", row(np.zeros(3, np.int64)), "it has 1 dimensions of type int64"),
+    "order": ("a.npy", row(np.zeros(3, ">u2")), "it has 1 dimensions of type >u2"),
+    "token": ("a.npy", row(np.array([256, 257], np.uint16)), "has token 257; allowed are 0 to 256"),
+    "empty table": ("a.parquet", lambda path: path.write_bytes(b""), "cannot be read"),
+    "text as table": ("a.parquet", lambda path: path.write_bytes(b"some text, not a table"), "cannot be read"),
+    "column": ("a.parquet", table(content=["text"]), "cannot be read"),
+    "missing": ("a.parquet", table(text=["text", None]), f"row 2: {NO_TEXT}"),
+    "number": ("a.parquet", table(text=[1]), f"row 1: {NO_TEXT}"),
+    **{f"line {text}": ("a.jsonl", lines(text), NO_LINE) for text in ("{}", "[]", '{"text": 3}', "{", '"text"')},
 }
 
 
-@pytest.mark.parametrize("name", BROKEN_ROWS)
-def test_file_that_is_not_a_row_of_tokens_is_rejected(name: str, tmp_path: Path) -> None:
-    change, message = BROKEN_ROWS[name]
+@pytest.mark.parametrize("name", BROKEN)
+def test_file_that_is_not_texts_is_rejected(name: str, tmp_path: Path) -> None:
+    file, write, message = BROKEN[name]
     for split in ("test", "train"):
         (tmp_path / split).mkdir()
-        np.save(tmp_path / split / "a.npy", np.arange(256, dtype=np.uint16))
-    change(tmp_path / "train" / "a.npy")
+    (tmp_path / "test" / "a.txt").write_text("text", encoding="utf-8")
+    write(tmp_path / "train" / file)
     with pytest.raises(DataError) as caught:
         texts(tmp_path)
-    assert f"{tmp_path}/train/a.npy" in str(caught.value)
+    assert f"{tmp_path}/train/{file}" in str(caught.value)
     assert message in str(caught.value)
 
 
@@ -259,31 +275,6 @@ def test_row_without_tokens_is_not_a_text(tmp_path: Path) -> None:
     np.save(tmp_path / "train" / "a.npy", np.zeros(0, np.uint16))
     with pytest.raises(DataError, match="has no text of train"):
         texts(tmp_path)
-
-
-def table(**columns: list[object]) -> Change:
-    """Return a function that writes a Parquet file."""
-    return lambda path: parquet.write_table(pyarrow.table(columns), path)
-
-
-BROKEN_TABLES: dict[str, tuple[Change, str]] = {
-    "empty": (lambda path: path.write_bytes(b""), "cannot be read"),
-    "not a table": (lambda path: path.write_bytes(b"some text, not a table"), "cannot be read"),
-    "column": (table(content=["text"]), "cannot be read"),
-    "missing": (table(text=["text", None]), "row 2: not a document; allowed is a text in each row"),
-    "number": (table(text=[1]), "row 1: not a document; allowed is a text in each row"),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN_TABLES)
-def test_file_that_is_not_a_table_of_documents_is_rejected(name: str, tmp_path: Path) -> None:
-    change, message = BROKEN_TABLES[name]
-    (tmp_path / "train").mkdir()
-    change(tmp_path / "train" / "a.parquet")
-    with pytest.raises(DataError) as caught:
-        texts(tmp_path)
-    assert f"{tmp_path}/train/a.parquet" in str(caught.value)
-    assert message in str(caught.value)
 
 
 def test_table_without_pyarrow_is_rejected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,16 +24,13 @@ SHORT_WINDOW = f"trainer.watchdog.WINDOW_SECONDS={WINDOW_SECONDS / SPEEDUP}"
 
 
 def two_hosts(recipe: Recipe, *flags: str, program: str = "trainer") -> AbstractContextManager[Running]:
-    """Start two hosts with one rank each."""
-    words = (*flags, *recipe.flags)
-    return started(*words, hosts=2, processes=1, data=recipe.data, recipe=recipe.name, program=program)
+    return recipe.started(*flags, hosts=2, processes=1, program=program)
 
 
 def test_sleeping_rank_makes_all_ranks_print_stacks_and_exit(recipe: Recipe) -> None:
     with two_hosts(recipe, *FLAGS, program="tests.trainer.faulty sleep 1") as running:
         running.wait_for("train epoch=1 step=20/")
-        ended = running.end()
-    assert ended.codes == [HANG, HANG], ended.output
+        ended = running.end(HANG, HANG)
     assert ended.output.count("did not answer within 4 s: rank 1 made the least progress") == 2, ended.output
     assert ended.output.count("most recent call first") >= 2
     assert "in faulty" in ended.output
@@ -98,8 +95,7 @@ def test_run_without_faults_reports_no_straggler(seed: int, recipe: Recipe) -> N
         while time.monotonic() < until:
             running.wait_for("test ")
         os.kill(running.rank_process(1), signal.SIGTERM)
-        ended = running.end()
-    assert ended.codes == [PREEMPTED, PREEMPTED], ended.output
+        ended = running.end(PREEMPTED, PREEMPTED)
     assert "no checkpoint was saved because --bucket is not set" in ended.output
     assert ended.events("straggler") == []
 

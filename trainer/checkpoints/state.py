@@ -215,7 +215,6 @@ class RunCheckpoints(Checkpoints):
         self._report.event("resume", step=self._state.step, epoch=epoch, path=self.folder.url)
 
     def verify_lease(self) -> None:
-        """Raise ConfigurationError if another run has acquired the folder."""
         self._lease.verify()
 
     def sealed(self) -> None:

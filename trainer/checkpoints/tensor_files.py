@@ -128,7 +128,6 @@ class _UnchangedPlans:
         """Do nothing: one checkpoint does not affect the next."""
 
     def prepare_local_plan(self, plan: Any) -> Any:
-        """Return the plan unchanged."""
         return plan
 
     def prepare_global_plan(self, plans: Any) -> Any:
@@ -225,7 +224,6 @@ class TensorFilesReader(_UnchangedPlans, StorageReader):
         self._metadata = read_metadata(manifest)
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
-        """Return the tensors' metadata from the manifest."""
         return self._metadata
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *_args: Any, **_kwargs: Any) -> None:

@@ -120,7 +120,6 @@ class Digits(Data):
         self._augment, self._seed = config.augment, config.seed
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """Return this rank's digits of one training step."""
         indices = to_device(share.indices, self._train_images.device)
         images = self._train_images[indices]
         if self._augment:

@@ -26,8 +26,6 @@ ANNOTATIONS = "val/val_annotations.txt"
 """Tiny-ImageNet's file of test images. Each line has file name, class and box, separated by tabs."""
 CLASS_NAMES = "classes.txt"
 """Optional names of the classes of shards, one per line."""
-MAX_LABEL_BYTES = 2**20
-"""Most bytes to read of a .cls or .json file."""
 
 
 class ImageFile(NamedTuple):
@@ -178,7 +176,7 @@ def _in_shard(folder: Folder, shard: str, *, should_warn: bool) -> list[ImageFil
                 elif content := archive.extractfile(member) if ending in (".cls", ".json") else None:
                     # A .cls takes precedence: the .json may hold anything.
                     if ending == ".cls" or key not in labels:
-                        labels[key] = (f"{where}:{member.name}", content.read(MAX_LABEL_BYTES))
+                        labels[key] = (f"{where}:{member.name}", content.read())
                 elif ending.endswith(IMAGE_ENDINGS):
                     skipped.append(member.name)
             _check_end(file, archive.offset)

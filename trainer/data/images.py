@@ -95,7 +95,6 @@ class FolderImages:
 
     @property
     def broken(self) -> Sequence[str]:
-        """Known unreadable images, each with the reason."""
         return [*self._train.broken, *self._test.broken]
 
     def follow(self, sampler: EpochSampler) -> None:
@@ -103,7 +102,6 @@ class FolderImages:
         self._sampler = sampler
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """Return this rank's images of one training step."""
         step = (share.epoch, share.position)
         while self._prefetched and self._prefetched[0][0] != step:
             self._prefetched.popleft()[1].cancel()

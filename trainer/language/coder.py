@@ -83,11 +83,9 @@ class FileCoder(Coder):
             self._heartbeat()
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens."""
         return str(self._tokenizer.decode(list(tokens)))
 
     def lengths(self) -> Row:
-        """Return the number of bytes of text of each token, 0 for special tokens."""
         settings = json.loads(self._tokenizer.to_str())
         # Byte-level tokenizers write each byte as a letter. Others write text, with a mark for a space.
         is_byte_level = "ByteLevel" in json.dumps([settings["pre_tokenizer"], settings["decoder"]])

@@ -92,7 +92,6 @@ class TokenMeter(Meter):
         self._sums = self._sums + functional.pad(found, (0, 2))
 
     def add_norm(self, norm: torch.Tensor) -> None:
-        """Add the norm of a step's gradient."""
         self._sums = self._sums + functional.pad(torch.stack([norm.double(), torch.ones_like(norm).double()]), (2, 0))
 
     def take(self, sums: torch.Tensor) -> tuple[dict[str, float], int]:
@@ -125,7 +124,6 @@ class LanguageTask(Task):
         self.data = runtime.feed(self._texts)
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """Return the model on its device, with its initial weights, and its optimizer."""
         config, runtime = self._config, self._runtime
         with torch.device("meta"):
             model = Decoder(
@@ -165,17 +163,14 @@ class LanguageTask(Task):
         return facts | {"lora_base": base, "lora_scale": config.lora_scale}
 
     def meter(self) -> Meter:
-        """Return the meter that sums up losses and norms of gradients."""
         return TokenMeter(self._runtime.device, bytes_per_token=self._texts.bytes_per_token)
 
     def flops_per_unit(self, model: nn.Module) -> float:
-        """Return the operations of a training step per token."""
         sizes, vocabulary = self._config.sizes, self._config.vocabulary
         adapters = sum(weight.numel() for name, weight in model.named_parameters() if is_adapter(name))
         return sizes.flops_per_token(context=self._config.context, vocabulary=vocabulary, adapters=adapters)
 
     def loss(self, output: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sum that training minimises, and the sum of the tokens' losses."""
         return losses(output, labels, z_loss=self._config.z_loss)
 
     def before_update(self, model: nn.Module, meter: Meter) -> None:
@@ -183,7 +178,6 @@ class LanguageTask(Task):
         cast("TokenMeter", meter).add_norm(clip_gradients(model.parameters(), self._config.clip_norm))
 
     def evaluate(self, model: nn.Module, stop_requested: Callable[[], bool]) -> Evaluation | None:
-        """Evaluate the test texts."""
         runtime = self._runtime
         sums = torch.zeros(2, dtype=torch.float64, device=runtime.device)
 

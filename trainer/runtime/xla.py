@@ -381,16 +381,13 @@ class PrefetchedBatches(Data):
 
     @property
     def broken(self) -> Sequence[str]:
-        """Known unreadable samples, each with the reason."""
         return self._data.broken
 
     def follow(self, sampler: EpochSampler) -> None:
-        """Prepare the batches of the sampler's next steps in advance."""
         self._sampler = copy.copy(sampler)
         self._data.follow(self._sampler)
 
     def batch(self, share: Share, *, world: int) -> Batch:
-        """Return this rank's samples of one training step."""
         place = (share.epoch, share.position)
         prepared = self._prefetched.popleft().result() if self._prefetched else None
         if prepared is None or prepared[0] != place:
