@@ -10,7 +10,7 @@ from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
-from infra.cloud import documentation_ranges, open_to_internet_problems
+from infra.cloud import documentation_ranges, open_to_internet_problems, pool_name_problems, pool_problem
 from infra.hardware.ec2 import AWS_ZONES, AWS_ZONES_BY_ACCOUNT, EC2_FAMILIES, EC2_MACHINES, ec2_machine
 from infra.hardware.node_capacity import reserved_addresses
 from infra.hardware.versions import eks_version_error, minor_of
@@ -25,26 +25,14 @@ def problems(config: EksConfig) -> list[Problem]:
         return [Problem("eks.region.unknown", ("platform", "region"), message, config.region)]
     all_problems = [*_ranges(config), *_version(config), *_zones_of_platform(config), *_system_pool(config)]
     all_problems += [*_bucket(config), *_admins(config)]
-    names: dict[str, int] = {}
+    all_problems += pool_name_problems("eks.pool.name_taken", [pool.name for pool in config.pools])
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index)
-        first = names.setdefault(pool.name, index)
-        if first != index or pool.name == "system":
-            other = "the system pool" if pool.name == "system" else f"pools[{first}]"
-            all_problems.append(
-                Problem(
-                    "eks.pool.name_taken",
-                    (*path, "name"),
-                    f"is also the name of {other}; names must be unique; rename this pool",
-                    pool.name,
-                )
-            )
         try:
             plan = group_plan(config, pool)
         except ValueError as error:
-            all_problems.append(
-                Problem("eks.pool.machine_unknown", (*path, "machine_type"), str(error), pool.machine_type)
-            )
+            problem = pool_problem("eks.pool.machine_unknown", pool, "machine_type", str(error))
+            all_problems.append(problem.below(*path))
             continue
         for rule in (_region, _zones, _fabric, _placement, _capacity):
             all_problems += [problem.below(*path) for problem in rule(config, pool, plan)]
@@ -213,9 +201,9 @@ def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Itera
     outside = [zone for zone in plan.zones if zone not in config.all_zones]
     if outside:
         message = f"{outside[0]} is not a zone of the platform; write some of {', '.join(config.all_zones)}"
-        yield Problem("eks.pool.zones_outside_platform", ("zones",), message, list(pool.zones))
+        yield pool_problem("eks.pool.zones_outside_platform", pool, "zones", message)
     if len(set(plan.zones)) != len(plan.zones):
-        yield Problem("eks.pool.zones_duplicate", ("zones",), "has a zone twice; remove one", list(pool.zones))
+        yield pool_problem("eks.pool.zones_duplicate", pool, "zones", "has a zone twice; remove one")
 
 
 EFA_MINOR = 33
@@ -241,14 +229,14 @@ def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iter
             machine.name for machine in EC2_MACHINES.values() if machine.efa_interfaces and machine.family == family
         ]
         suggestions = ", ".join(with_efa) or "p4d.24xlarge, p5.48xlarge"
-        yield Problem(
+        yield pool_problem(
             "eks.pool.efa_machine",
-            ("efa",),
+            pool,
+            "efa",
             f"{plan.machine.name} does not support EFA; remove it, or write a type with EFA such as {suggestions}",
-            True,
         )
     if plan.efa and len(plan.zones) > 1:
-        yield Problem("eks.pool.efa_zones", ("zones",), "EFA works only within one zone; write one", list(pool.zones))
+        yield pool_problem("eks.pool.efa_zones", pool, "zones", "EFA works only within one zone; write one")
 
 
 def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
@@ -256,24 +244,21 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
     if not pool.placement_group:
         return
     if plan.model.is_capacity_block:
-        yield Problem(
+        yield pool_problem(
             "eks.pool.placement_capacity_block",
-            ("placement_group",),
+            pool,
+            "placement_group",
             "a capacity block determines the placement of its nodes; remove it",
-            True,
         )
     elif plan.model.reservation:
         message = (
             "a reservation has no capacity in a new placement group, which the stack would create; remove it, and "
             "create the reservation in an existing group if its nodes must be close together"
         )
-        yield Problem("eks.pool.placement_reservation", ("placement_group",), message, True)
+        yield pool_problem("eks.pool.placement_reservation", pool, "placement_group", message)
     elif len(plan.zones) > 1:
-        yield Problem(
-            "eks.pool.placement_zones",
-            ("zones",),
-            "a cluster placement group is in one zone; write one",
-            list(pool.zones),
+        yield pool_problem(
+            "eks.pool.placement_zones", pool, "zones", "a cluster placement group is in one zone; write one"
         )
 
 
@@ -284,19 +269,17 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
     """
     if plan.model.is_capacity_block and not plan.machine.capacity_block:
         supported = ", ".join(machine.name for machine in EC2_MACHINES.values() if machine.capacity_block)
-        yield Problem(
+        yield pool_problem(
             "eks.pool.capacity_block_machine",
-            ("capacity",),
+            pool,
+            "capacity",
             f"{plan.machine.name} does not support capacity blocks; only {supported} do; write another type",
-            pool.capacity,
         )
     if plan.model.reservation and len(plan.zones) > 1:
-        yield Problem(
-            "eks.pool.reservation_zones", ("zones",), "a reservation is in one zone; write that one", list(pool.zones)
-        )
+        yield pool_problem("eks.pool.reservation_zones", pool, "zones", "a reservation is in one zone; write that one")
     if plan.model.reservation and not pool.zones:
-        yield Problem(
-            "eks.pool.reservation_without_zone", ("zones",), "is missing; write the zone of the reservation", []
+        yield pool_problem(
+            "eks.pool.reservation_without_zone", pool, "zones", "is missing; write the zone of the reservation"
         )
 
 
