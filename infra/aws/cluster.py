@@ -53,9 +53,7 @@ class EksCluster(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         config = args.config
         role = ServiceRole(
-            f"{name}-control-plane",
-            ServiceRoleArgs(service="eks.amazonaws.com", policies=["AmazonEKSClusterPolicy"]),
-            child,
+            f"{name}-control-plane", service="eks.amazonaws.com", policies=["AmazonEKSClusterPolicy"], opts=child
         )
         key = kms.Key(
             f"{name}-secrets",
@@ -66,10 +64,7 @@ class EksCluster(pulumi.ComponentResource):
             opts=child,
         )
         logs = cloudwatch.LogGroup(
-            f"{name}-logs",
-            name=f"/aws/eks/{config.name}/cluster",
-            retention_in_days=config.log_days,
-            opts=child,
+            f"{name}-logs", name=f"/aws/eks/{config.name}/cluster", retention_in_days=config.log_days, opts=child
         )
         self.control_plane = eks.Cluster(
             f"{name}-eks",
@@ -111,9 +106,7 @@ class EksCluster(pulumi.ComponentResource):
         identities = None
         if service_account and policy:
             role = ServiceRole(
-                f"{name}-{addon}",
-                ServiceRoleArgs(service=POD_SERVICE, policies=[policy]),
-                pulumi.ResourceOptions(parent=self),
+                f"{name}-{addon}", service=POD_SERVICE, policies=[policy], opts=pulumi.ResourceOptions(parent=self)
             )
             identities = [eks.AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account=service_account)]
         return eks.Addon(
@@ -218,16 +211,6 @@ POD_SERVICE = "pods.eks.amazonaws.com"
 """Service principal of EKS Pod Identity: https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServiceRoleArgs:
-    """Inputs of `ServiceRole`."""
-
-    service: str
-    """Service that may assume the role, such as `ec2.amazonaws.com`."""
-    policies: Sequence[str] = ()
-    """Names of the role's AWS managed policies."""
-
-
 class ServiceRole(pulumi.ComponentResource):
     """Role for one AWS service."""
 
@@ -236,10 +219,12 @@ class ServiceRole(pulumi.ComponentResource):
     role_name: pulumi.Output[str]
     """Name of the role."""
 
-    def __init__(self, name: str, args: ServiceRoleArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, *, service: str, policies: Sequence[str] = (), opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("trainyard:aws:ServiceRole", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        role = iam.Role(f"{name}-role", assume_role_policy=trust_policy(args.service), opts=child)
+        role = iam.Role(f"{name}-role", assume_role_policy=trust_policy(service), opts=child)
         attachments = [
             iam.RolePolicyAttachment(
                 f"{name}-{policy.rpartition('/')[2]}",
@@ -247,7 +232,7 @@ class ServiceRole(pulumi.ComponentResource):
                 policy_arn=f"{MANAGED_POLICY_PREFIX}/{policy}",
                 opts=child,
             ).id
-            for policy in args.policies
+            for policy in policies
         ]
         self.arn = pulumi.Output.all(role.arn, *attachments).apply(lambda values: str(values[0]))
         self.role_name = role.name
@@ -261,38 +246,32 @@ def trust_policy(service: str) -> str:
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkloadIdentityArgs:
-    """Inputs of `WorkloadIdentity`."""
-
-    cluster: pulumi.Input[str]
-    """Name of the cluster."""
-    namespace: str
-    """Kubernetes namespace of the jobs."""
-    service_account: str
-    """Kubernetes service account of the jobs."""
-    bucket_arn: pulumi.Input[str]
-    """ARN of the jobs' bucket."""
-    prefix: str
-    """Prefix of the jobs' objects in the bucket."""
-
-
 class WorkloadIdentity(pulumi.ComponentResource):
     """IAM role of the jobs, through EKS Pod Identity. It allows access only to the jobs' prefix of the bucket."""
 
     ready: pulumi.Output[str]
     """Id of the pod identity association, known when jobs have the role."""
 
-    def __init__(self, name: str, args: WorkloadIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        cluster: pulumi.Input[str],
+        namespace: str,
+        service_account: str,
+        bucket_arn: pulumi.Input[str],
+        prefix: str,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:aws:WorkloadIdentity", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         role = iam.Role(f"{name}-role", assume_role_policy=trust_policy(POD_SERVICE), opts=child)
-        policy = iam.RolePolicy(f"{name}-bucket", role=role.name, policy=bucket_policy(args), opts=child)
+        policy = iam.RolePolicy(f"{name}-bucket", role=role.name, policy=bucket_policy(bucket_arn, prefix), opts=child)
         association = eks.PodIdentityAssociation(
             f"{name}-association",
-            cluster_name=args.cluster,
-            namespace=args.namespace,
-            service_account=args.service_account,
+            cluster_name=cluster,
+            namespace=namespace,
+            service_account=service_account,
             role_arn=role.arn,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
         )
@@ -300,25 +279,16 @@ class WorkloadIdentity(pulumi.ComponentResource):
         self.register_outputs({"ready": self.ready})
 
 
-def bucket_policy(args: WorkloadIdentityArgs) -> pulumi.Output[str]:
+def bucket_policy(bucket_arn: pulumi.Input[str], prefix: str) -> pulumi.Output[str]:
     """Return a policy to read, write, delete and list below the prefix."""
     objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    prefix_condition = {"StringLike": {"s3:prefix": [f"{args.prefix}", f"{args.prefix}/*"]}}
+    prefix_condition = {"StringLike": {"s3:prefix": [prefix, f"{prefix}/*"]}}
     return pulumi.Output.json_dumps(
         {
             "Version": "2012-10-17",
             "Statement": [
-                {
-                    "Effect": "Allow",
-                    "Action": objects,
-                    "Resource": pulumi.Output.concat(args.bucket_arn, f"/{args.prefix}/*"),
-                },
-                {
-                    "Effect": "Allow",
-                    "Action": "s3:ListBucket",
-                    "Resource": args.bucket_arn,
-                    "Condition": prefix_condition,
-                },
+                {"Effect": "Allow", "Action": objects, "Resource": pulumi.Output.concat(bucket_arn, f"/{prefix}/*")},
+                {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": bucket_arn, "Condition": prefix_condition},
             ],
         }
     )

@@ -10,6 +10,7 @@ import pulumi_gcp as gcp
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
+from infra.gcp.config import GkeConfig
 from infra.gcp.pools import Fabric, subnets
 from infra.naming import fit_name, stack_labels
 
@@ -21,24 +22,6 @@ TIMEOUTS = pulumi.CustomTimeouts(create="10m", update="10m", delete="20m")
 """Timeouts of networks. Google can delete a network only some minutes after its last user is deleted."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NetworkArgs:
-    """Inputs of `Network`."""
-
-    project: pulumi.Input[str]
-    """Project of the network."""
-    region: str
-    """Region of the subnet."""
-    name: str
-    """Name of the VPC and prefix of its resources' names."""
-    nodes: str
-    """Range of the nodes."""
-    pods: str
-    """Range of the pods."""
-    services: str
-    """Range of the Kubernetes Services."""
-
-
 class Network(pulumi.ComponentResource):
     """VPC of the cluster. Nodes have no public addresses."""
 
@@ -47,39 +30,41 @@ class Network(pulumi.ComponentResource):
     subnetwork: pulumi.Output[str]
     """Subnet of the nodes."""
 
-    def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, *, project: pulumi.Input[str], config: GkeConfig, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("trainyard:gcp:Network", name, None, opts)
         child = pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS)
         vpc = gcp.compute.Network(
             f"{name}-vpc",
-            name=args.name,
-            project=args.project,
+            name=config.name,
+            project=project,
             auto_create_subnetworks=False,
             routing_mode="REGIONAL",
             opts=child,
         )
         subnet = gcp.compute.Subnetwork(
             f"{name}-subnet",
-            name=args.name,
-            project=args.project,
-            region=args.region,
+            name=config.name,
+            project=project,
+            region=config.region,
             network=vpc.id,
-            ip_cidr_range=args.nodes,
+            ip_cidr_range=config.network.nodes,
             secondary_ip_ranges=[
-                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=PODS, ip_cidr_range=args.pods),
-                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=SERVICES, ip_cidr_range=args.services),
+                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=PODS, ip_cidr_range=config.network.pods),
+                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=SERVICES, ip_cidr_range=config.network.services),
             ],
             private_ip_google_access=True,
             opts=child,
         )
         router = gcp.compute.Router(
-            f"{name}-router", name=args.name, project=args.project, region=args.region, network=vpc.id, opts=child
+            f"{name}-router", name=config.name, project=project, region=config.region, network=vpc.id, opts=child
         )
         nat = gcp.compute.RouterNat(
             f"{name}-nat",
-            name=args.name,
-            project=args.project,
-            region=args.region,
+            name=config.name,
+            project=project,
+            region=config.region,
             router=router.name,
             nat_ip_allocate_option="AUTO_ONLY",
             source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
@@ -193,35 +178,28 @@ def _after_first(created: Mapping[str, pulumi.Resource], opts: pulumi.ResourceOp
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=None if first is None else [first]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class PodNetworksArgs:
-    """Inputs of `PodNetworks`."""
-
-    fabric: Fabric
-    """Networks that the machine type needs."""
-    networks: pulumi.Output[list[tuple[str, str]]]
-    """VPC and subnet names of each interface, in order."""
-
-
 class PodNetworks(pulumi.ComponentResource):
     """A `Network` object in the cluster for each interface. The annotations of pods name these objects."""
 
-    def __init__(self, name: str, args: PodNetworksArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        fabric: Fabric,
+        networks: pulumi.Output[list[tuple[str, str]]],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:gcp:PodNetworks", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        for index, interface in enumerate(args.fabric.interfaces):
-            vpc_and_subnet = args.networks[index]
+        for index, interface in enumerate(fabric.interfaces):
+            vpc_and_subnet = networks[index]
             metadata = ObjectMetaArgs(name=interface.name, labels=stack_labels())
             CustomResource(
                 f"{name}-{interface.name}-parameters",
                 api_version="networking.gke.io/v1",
                 kind="GKENetworkParamSet",
                 metadata=metadata,
-                spec={
-                    "vpc": vpc_and_subnet[0],
-                    "vpcSubnet": vpc_and_subnet[1],
-                    "deviceMode": interface.device_mode,
-                },
+                spec={"vpc": vpc_and_subnet[0], "vpcSubnet": vpc_and_subnet[1], "deviceMode": interface.device_mode},
                 opts=child,
             )
             CustomResource(
