@@ -279,7 +279,7 @@ def test_eks_monitoring_agent_tolerates_taints(engine: RecordingEngine) -> None:
 
 def test_eks_job_requests_gpus_and_adapters() -> None:
     engine, exported = graph(eks(P5), [JOB])
-    pod = one(engine, "batch/v1:Job")["spec"]["template"]["spec"]
+    pod = engine.job_pod()
     assert pod["nodeSelector"] == {"trainyard.dev/accelerator": "nvidia-h100-80gb", "trainyard.dev/pool": "pool-0"}
     limits = pod["containers"][0]["resources"]["limits"]
     assert (limits["nvidia.com/gpu"], limits["vpc.amazonaws.com/efa"]) == ("8", "32")
