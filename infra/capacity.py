@@ -74,11 +74,6 @@ class PoolNodes:
         return accelerators, self.node.millicores, self.node.memory, self.pods - DAEMON_PODS
 
 
-def without_daemon_requests(node: Capacity, requests: Capacity = DAEMON_REQUESTS) -> Capacity:
-    """Return a node's capacity without the requests of the cloud's agents."""
-    return Capacity(millicores=node.millicores - requests.millicores, memory=node.memory - requests.memory)
-
-
 Assignment = int | Problem | None
 """Index of a pod group's pool, the problem if it fits in none, or None if several pools run it."""
 

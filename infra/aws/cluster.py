@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -24,16 +23,6 @@ ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPoli
 """Access policy of administrators: https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EksClusterArgs:
-    """Inputs of `EksCluster`."""
-
-    config: EksConfig
-    """Settings."""
-    private_subnets: dict[str, pulumi.Output[str]]
-    """Id of each zone's private subnet."""
-
-
 class EksCluster(pulumi.ComponentResource):
     """EKS cluster without node groups. It includes the add-ons that nodes need at startup."""
 
@@ -48,10 +37,16 @@ class EksCluster(pulumi.ComponentResource):
     control_plane: eks.Cluster
     """Control plane resource. Deleting it deletes everything in the cluster."""
 
-    def __init__(self, name: str, args: EksClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        config: EksConfig,
+        private_subnets: Mapping[str, pulumi.Output[str]],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:aws:EksCluster", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        config = args.config
         role = ServiceRole(
             f"{name}-control-plane", service="eks.amazonaws.com", policies=["AmazonEKSClusterPolicy"], opts=child
         )
@@ -68,7 +63,7 @@ class EksCluster(pulumi.ComponentResource):
         )
         self.control_plane = eks.Cluster(
             f"{name}-eks",
-            _cluster_args(args, role.arn, key.arn),
+            _cluster_args(config, list(private_subnets.values()), role.arn, key.arn),
             # Create the log group first. Otherwise EKS creates it without an expiry.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[logs], custom_timeouts=TIMEOUTS),
         )
@@ -158,8 +153,9 @@ def context_name(config: EksConfig) -> str:
     return f"eks_{config.region}_{config.name}"
 
 
-def _cluster_args(args: EksClusterArgs, role: pulumi.Output[str], key: pulumi.Output[str]) -> eks.ClusterArgs:
-    config = args.config
+def _cluster_args(
+    config: EksConfig, subnets: list[pulumi.Output[str]], role: pulumi.Output[str], key: pulumi.Output[str]
+) -> eks.ClusterArgs:
     return eks.ClusterArgs(
         name=config.name,
         role_arn=role,
@@ -178,7 +174,7 @@ def _cluster_args(args: EksClusterArgs, role: pulumi.Output[str], key: pulumi.Ou
             ip_family="ipv4", service_ipv4_cidr=config.network.services
         ),
         vpc_config=eks.ClusterVpcConfigArgs(
-            subnet_ids=list(args.private_subnets.values()),
+            subnet_ids=subnets,
             endpoint_private_access=True,
             endpoint_public_access=bool(config.authorized_networks),
             public_access_cidrs=list(config.authorized_networks) or None,
@@ -216,8 +212,6 @@ class ServiceRole(pulumi.ComponentResource):
 
     arn: pulumi.Output[str]
     """ARN of the role, known after its policies are attached."""
-    role_name: pulumi.Output[str]
-    """Name of the role."""
 
     def __init__(
         self, name: str, *, service: str, policies: Sequence[str] = (), opts: pulumi.ResourceOptions | None = None
@@ -235,8 +229,7 @@ class ServiceRole(pulumi.ComponentResource):
             for policy in policies
         ]
         self.arn = pulumi.Output.all(role.arn, *attachments).apply(lambda values: str(values[0]))
-        self.role_name = role.name
-        self.register_outputs({"arn": self.arn, "role_name": self.role_name})
+        self.register_outputs({"arn": self.arn})
 
 
 def trust_policy(service: str) -> str:

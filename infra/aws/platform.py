@@ -28,7 +28,7 @@ from pulumi_kubernetes.core.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
-from infra.aws.cluster import EksCluster, EksClusterArgs, ServiceRole, WorkloadIdentity, context_name
+from infra.aws.cluster import EksCluster, ServiceRole, WorkloadIdentity, context_name
 from infra.aws.config import EksConfig
 from infra.aws.network import Network
 from infra.aws.node_pool import NodeGroup, NodeGroupArgs
@@ -77,7 +77,7 @@ def build_components(config: EksConfig) -> EksComponents:
     )
     options = pulumi.ResourceOptions(providers={"aws": aws})
     network = Network("network", config=config, opts=options)
-    cluster = EksCluster("cluster", EksClusterArgs(config=config, private_subnets=network.private_subnets), options)
+    cluster = EksCluster("cluster", config=config, private_subnets=network.private_subnets, opts=options)
     role = ServiceRole("nodes", service="ec2.amazonaws.com", policies=NODE_POLICIES, opts=options)
     system = _system_nodes(config, network, cluster, role, options)
     cluster.add_workload_addons("cluster", system)

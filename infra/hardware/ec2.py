@@ -373,9 +373,7 @@ _FAMILIES = (
     _gpu_family(
         "p3dn",
         "nvidia-tesla-v100",
-        {
-            "24xlarge": (8, 96, 768, 1, 15, 50, None),
-        },
+        {"24xlarge": (8, 96, 768, 1, 15, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P,
         regions=_regions("ap-northeast-1 eu-west-1 us-east-1 us-west-2"),
@@ -386,9 +384,7 @@ _FAMILIES = (
     _gpu_family(
         "p4d",
         "nvidia-tesla-a100",
-        {
-            "24xlarge": (8, 96, 1152, 4, 15, 50, None),
-        },
+        {"24xlarge": (8, 96, 1152, 4, 15, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P,
         regions=_regions(
@@ -402,9 +398,7 @@ _FAMILIES = (
     _gpu_family(
         "p4de",
         "nvidia-a100-80gb",
-        {
-            "24xlarge": (8, 96, 1152, 4, 15, 50, None),
-        },
+        {"24xlarge": (8, 96, 1152, 4, 15, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P,
         regions=_regions("ap-northeast-1 ap-southeast-1 eu-central-1 us-east-1 us-west-2"),
@@ -415,9 +409,7 @@ _FAMILIES = (
     _gpu_family(
         "p5",
         "nvidia-h100-80gb",
-        {
-            "48xlarge": (8, 192, 2048, 32, 2, 50, None),
-        },
+        {"48xlarge": (8, 192, 2048, 32, 2, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P5,
         regions=_regions(
@@ -431,9 +423,7 @@ _FAMILIES = (
     _gpu_family(
         "p5e",
         "nvidia-h200-141gb",
-        {
-            "48xlarge": (8, 192, 2048, 32, 2, 50, None),
-        },
+        {"48xlarge": (8, 192, 2048, 32, 2, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P5,
         regions=_regions("ap-southeast-2 ap-southeast-3 eu-north-1 eu-west-2 us-east-2 us-west-2"),
@@ -444,9 +434,7 @@ _FAMILIES = (
     _gpu_family(
         "p5en",
         "nvidia-h200-141gb",
-        {
-            "48xlarge": (8, 192, 2048, 16, 4, 50, None),
-        },
+        {"48xlarge": (8, 192, 2048, 16, 4, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P5,
         regions=_regions(
@@ -460,9 +448,7 @@ _FAMILIES = (
     _gpu_family(
         "p6-b200",
         "nvidia-b200",
-        {
-            "48xlarge": (8, 192, 2048, 8, 4, 50, None),
-        },
+        {"48xlarge": (8, 192, 2048, 8, 4, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P,
         regions=_regions("us-east-1 us-east-2 us-west-2"),
@@ -473,9 +459,7 @@ _FAMILIES = (
     _gpu_family(
         "p6-b300",
         "nvidia-b300",
-        {
-            "48xlarge": (8, 192, 4096, 16, 4, 50, None),
-        },
+        {"48xlarge": (8, 192, 4096, 16, 4, 50, None)},
         on_demand_quota=_P,
         # No page names a spot quota of P6.
         spot_quota=_SPOT_P,

@@ -304,13 +304,7 @@ _GPU_FAMILIES = (
     ),
     GceFamily(
         name="a3-megagpu",
-        machines=_gpus(
-            "a3-megagpu",
-            "nvidia-h100-mega-80gb",
-            {
-                "a3-megagpu-8g": (8, 208, 1872, 16),
-            },
-        ),
+        machines=_gpus("a3-megagpu", "nvidia-h100-mega-80gb", {"a3-megagpu-8g": (8, 208, 1872, 16)}),
         disks="ssd",
         compact="default",
         flex_start=True,
@@ -323,13 +317,7 @@ _GPU_FAMILIES = (
     ),
     GceFamily(
         name="a3-ultragpu",
-        machines=_gpus(
-            "a3-ultragpu",
-            "nvidia-h200-141gb",
-            {
-                "a3-ultragpu-8g": (8, 224, 2952, 32),
-            },
-        ),
+        machines=_gpus("a3-ultragpu", "nvidia-h200-141gb", {"a3-ultragpu-8g": (8, 224, 2952, 32)}),
         disks="hyperdisk",
         compact="default",
         flex_start=True,
@@ -342,13 +330,7 @@ _GPU_FAMILIES = (
     ),
     GceFamily(
         name="a4-highgpu",
-        machines=_gpus(
-            "a4-highgpu",
-            "nvidia-b200",
-            {
-                "a4-highgpu-8g": (8, 224, 3968, 32),
-            },
-        ),
+        machines=_gpus("a4-highgpu", "nvidia-b200", {"a4-highgpu-8g": (8, 224, 3968, 32)}),
         disks="hyperdisk",
         compact="default",
         flex_start=True,

@@ -131,11 +131,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                 type_prefix="v4",
                 cores_in_type=2,
                 gke_accelerator="tpu-v4-podslice",
-                hosts=MappingProxyType(
-                    {
-                        4: ("ct4p-hightpu-4t", 240, 407),
-                    }
-                ),
+                hosts=MappingProxyType({4: ("ct4p-hightpu-4t", 240, 407)}),
                 hbm_gib=32,
                 devices_per_chip=1,
                 dimensions=3,
@@ -177,11 +173,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                 type_prefix="v5p",
                 cores_in_type=2,
                 gke_accelerator="tpu-v5p-slice",
-                hosts=MappingProxyType(
-                    {
-                        4: ("ct5p-hightpu-4t", 208, 448),
-                    }
-                ),
+                hosts=MappingProxyType({4: ("ct5p-hightpu-4t", 208, 448)}),
                 hbm_gib=95,
                 devices_per_chip=1,
                 dimensions=3,
@@ -226,12 +218,7 @@ GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
                 type_prefix="tpu7x",
                 cores_in_type=2,
                 gke_accelerator="tpu7x",
-                hosts=MappingProxyType(
-                    {
-                        1: ("tpu7x-standard-1t", 56, 240),
-                        4: ("tpu7x-standard-4t", 224, 960),
-                    }
-                ),
+                hosts=MappingProxyType({1: ("tpu7x-standard-1t", 56, 240), 4: ("tpu7x-standard-4t", 224, 960)}),
                 hbm_gib=192,
                 devices_per_chip=2,
                 dimensions=3,

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from infra.capacity import without_daemon_requests
 from infra.hardware import Capacity, PodGroup, PoolCapacity, Scheduling
 from infra.hardware.tpus import TpuSlice, tpu_slice
 from settings.problems import ConfigError
@@ -266,8 +265,3 @@ def test_advice_names_zones_of_a_job_and_idle_pools(
     found = advice(config.cloud, config.jobs, ttl_hours)
     assert len(found) == len(expected)
     assert all(each.startswith(start) for each, start in zip(found, expected, strict=True))
-
-
-def test_requests_of_daemons_reduce_capacity_of_node() -> None:
-    node, agents = Capacity(millicores=4000, memory=16 * 2**30), Capacity(millicores=450, memory=2**30)
-    assert without_daemon_requests(node, agents) == Capacity(millicores=3550, memory=15 * 2**30)
