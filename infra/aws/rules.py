@@ -88,9 +88,8 @@ def _bucket(config: EksConfig) -> Iterator[Problem]:
 def _admins(config: EksConfig) -> Iterator[Problem]:
     for index, principal in enumerate(config.admins):
         if principal in config.admins[:index]:
-            yield Problem(
-                "eks.admins.duplicate", ("platform", "admins", index), "is in the list twice; remove one", principal
-            )
+            message = "is in the list twice; remove one"
+            yield Problem("eks.admins.duplicate", ("platform", "admins", index), message, principal)
 
 
 def _ranges(config: EksConfig) -> Iterator[Problem]:
@@ -108,12 +107,8 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
             message = f"is not a private range; write a range in {', '.join(map(str, ranges))}"
             yield Problem("eks.network.public", (*path, key), message, str(network))
     if vpc.overlaps(services):
-        yield Problem(
-            "eks.network.overlap",
-            (*path, "services"),
-            f"overlaps network.vpc, {vpc}; write ranges that do not overlap",
-            str(services),
-        )
+        message = f"overlaps network.vpc, {vpc}; write ranges that do not overlap"
+        yield Problem("eks.network.overlap", (*path, "services"), message, str(services))
     yield from open_to_internet_problems(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.is_private and not documentation_ranges([str(network)]):
@@ -160,12 +155,8 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
     region_zones = AWS_ZONES[config.region]
     for zone in zones:
         if zone[:-1] != config.region:
-            yield Problem(
-                "eks.zones.other_region",
-                ("platform", "zones"),
-                f"{zone} is not in platform.region, {config.region}; write zones of that region",
-                list(zones),
-            )
+            message = f"{zone} is not in platform.region, {config.region}; write zones of that region"
+            yield Problem("eks.zones.other_region", ("platform", "zones"), message, list(zones))
         elif config.check_availability and zone not in region_zones:
             message = f"{config.region} does not have zone {zone}; write some of {', '.join(sorted(region_zones))}"
             yield Problem("eks.zones.unknown", ("platform", "zones"), message + SKIP_CHECK_HINT, list(zones))
@@ -229,12 +220,8 @@ def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iter
             machine.name for machine in EC2_MACHINES.values() if machine.efa_interfaces and machine.family == family
         ]
         suggestions = ", ".join(with_efa) or "p4d.24xlarge, p5.48xlarge"
-        yield pool_problem(
-            "eks.pool.efa_machine",
-            pool,
-            "efa",
-            f"{plan.machine.name} does not support EFA; remove it, or write a type with EFA such as {suggestions}",
-        )
+        message = f"{plan.machine.name} does not support EFA; remove it, or write a type with EFA such as {suggestions}"
+        yield pool_problem("eks.pool.efa_machine", pool, "efa", message)
     if plan.efa and len(plan.zones) > 1:
         yield pool_problem("eks.pool.efa_zones", pool, "zones", "EFA works only within one zone; write one")
 
@@ -244,12 +231,8 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
     if not pool.placement_group:
         return
     if plan.model.is_capacity_block:
-        yield pool_problem(
-            "eks.pool.placement_capacity_block",
-            pool,
-            "placement_group",
-            "a capacity block determines the placement of its nodes; remove it",
-        )
+        message = "a capacity block determines the placement of its nodes; remove it"
+        yield pool_problem("eks.pool.placement_capacity_block", pool, "placement_group", message)
     elif plan.model.reservation:
         message = (
             "a reservation has no capacity in a new placement group, which the stack would create; remove it, and "
@@ -257,9 +240,8 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
         )
         yield pool_problem("eks.pool.placement_reservation", pool, "placement_group", message)
     elif len(plan.zones) > 1:
-        yield pool_problem(
-            "eks.pool.placement_zones", pool, "zones", "a cluster placement group is in one zone; write one"
-        )
+        message = "a cluster placement group is in one zone; write one"
+        yield pool_problem("eks.pool.placement_zones", pool, "zones", message)
 
 
 def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
@@ -269,18 +251,13 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
     """
     if plan.model.is_capacity_block and not plan.machine.capacity_block:
         supported = ", ".join(machine.name for machine in EC2_MACHINES.values() if machine.capacity_block)
-        yield pool_problem(
-            "eks.pool.capacity_block_machine",
-            pool,
-            "capacity",
-            f"{plan.machine.name} does not support capacity blocks; only {supported} do; write another type",
-        )
+        message = f"{plan.machine.name} does not support capacity blocks; only {supported} do; write another type"
+        yield pool_problem("eks.pool.capacity_block_machine", pool, "capacity", message)
     if plan.model.reservation and len(plan.zones) > 1:
         yield pool_problem("eks.pool.reservation_zones", pool, "zones", "a reservation is in one zone; write that one")
     if plan.model.reservation and not pool.zones:
-        yield pool_problem(
-            "eks.pool.reservation_without_zone", pool, "zones", "is missing; write the zone of the reservation"
-        )
+        message = "is missing; write the zone of the reservation"
+        yield pool_problem("eks.pool.reservation_without_zone", pool, "zones", message)
 
 
 RECREATE_HINT = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"

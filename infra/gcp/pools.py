@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
-from types import MappingProxyType
 
 from infra.capacity import SYSTEM, PoolNodes, in_pool, tolerate
 from infra.cloud import QuotaNeeds
@@ -265,13 +264,11 @@ _RDMA = Fabric(
     rdma_profile="vpc-roce",
 )
 
-FABRICS: Mapping[str, Fabric] = MappingProxyType(
-    {
-        "tcpx": Fabric(mtu=8244, interfaces=_ethernet_interfaces(4)),
-        "tcpxo": Fabric(mtu=8244, interfaces=_ethernet_interfaces(8)),
-        "rdma": _RDMA,
-    }
-)
+FABRICS: Mapping[str, Fabric] = {
+    "tcpx": Fabric(mtu=8244, interfaces=_ethernet_interfaces(4)),
+    "tcpxo": Fabric(mtu=8244, interfaces=_ethernet_interfaces(8)),
+    "rdma": _RDMA,
+}
 """Fabrics by their name in a `GceFamily`: GPUDirect-TCPX, -TCPXO and -RDMA.
 
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx,

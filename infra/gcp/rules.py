@@ -109,16 +109,11 @@ def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> 
     keys, tpu = pool.model_fields_set, pool.tpu
     if tpu is None:
         if pool.topology is not None:
-            yield pool_problem(
-                "gke.pool.topology_without_tpu",
-                pool,
-                "topology",
-                "is allowed only for TPUs; remove it, or write a TPU as accelerator",
-            )
+            message = "is allowed only for TPUs; remove it, or write a TPU as accelerator"
+            yield pool_problem("gke.pool.topology_without_tpu", pool, "topology", message)
         if pool.slices != 1:
-            yield pool_problem(
-                "gke.pool.slices_without_tpu", pool, "slices", "is allowed only for TPUs; write `nodes` instead"
-            )
+            message = "is allowed only for TPUs; write `nodes` instead"
+            yield pool_problem("gke.pool.slices_without_tpu", pool, "slices", message)
         if plans[0].machine.tpu_chips:
             family = plans[0].machine.family
             remedy = f"write `accelerator: {family}-...` instead, or {family} with `topology`"
@@ -144,12 +139,8 @@ def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) ->
     if gpu is None and "gpu_driver" in pool.model_fields_set:
         yield pool_problem("gke.pool.driver_without_gpu", pool, "gpu_driver", "this pool has no GPU; remove it")
     if gpu is None and pool.tpu is None and "accelerators_per_node" in pool.model_fields_set:
-        yield pool_problem(
-            "gke.pool.count_without_accelerator",
-            pool,
-            "accelerators_per_node",
-            "this pool has no accelerator; add one or remove it",
-        )
+        message = "this pool has no accelerator; add one or remove it"
+        yield pool_problem("gke.pool.count_without_accelerator", pool, "accelerators_per_node", message)
 
 
 def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -160,12 +151,8 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
         yield Problem("gke.pool.zones_duplicate", ("zones",), "has a zone twice; remove one", list(zones))
     outside = [zone for zone in zones if zone.rpartition("-")[0] != config.region]
     if outside:
-        yield Problem(
-            "gke.pool.zones_other_region",
-            ("zones",),
-            f"{outside[0]} is not in {config.region}, the region of platform.zone; write zones in that region",
-            list(zones),
-        )
+        message = f"{outside[0]} is not in {config.region}, the region of platform.zone; write zones in that region"
+        yield Problem("gke.pool.zones_other_region", ("zones",), message, list(zones))
     allowed = TPU_ZONES[plan.tpu.generation] if plan.tpu else GPU_ZONES.get(plan.gpu or "")
     name = plan.tpu.generation if plan.tpu else plan.gpu
     if allowed is None or not pool.check_zones:
@@ -193,24 +180,15 @@ def _nearest_zones(zone: str, allowed: frozenset[str]) -> str:
 
 def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     if pool.min_nodes is not None and pool.min_nodes > (nodes := plans[0].nodes):
-        yield pool_problem(
-            "gke.pool.min_above_nodes", pool, "min_nodes", f"must be at most the number of nodes, {nodes}; lower it"
-        )
+        message = f"must be at most the number of nodes, {nodes}; lower it"
+        yield pool_problem("gke.pool.min_above_nodes", pool, "min_nodes", message)
     zones = len(plans[0].zones)
     if plans[0].min_nodes is None and plans[0].nodes % zones:
-        yield pool_problem(
-            "gke.pool.nodes_of_zones",
-            pool,
-            "nodes",
-            f"must be a multiple of {zones}, the number of zones, in a pool that does not scale; write a multiple",
-        )
+        message = f"must be a multiple of {zones}, the number of zones, in a pool that does not scale; write a multiple"
+        yield pool_problem("gke.pool.nodes_of_zones", pool, "nodes", message)
     if pool.min_nodes and plans[0].has_fallback:
-        yield pool_problem(
-            "gke.pool.min_with_fallback",
-            pool,
-            "min_nodes",
-            "a pool with several capacities or zones must scale from 0; write 0 or remove it",
-        )
+        message = "a pool with several capacities or zones must scale from 0; write 0 or remove it"
+        yield pool_problem("gke.pool.min_with_fallback", pool, "min_nodes", message)
 
 
 def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -242,9 +220,8 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
         )
         yield pool_problem("gke.pool.capacity_of_machine", pool, "capacity", message)
     if plan.tpu is not None and any(model.is_queued for model in dynamic):
-        yield pool_problem(
-            "gke.pool.queued_tpu", pool, "capacity", "queued provisioning supports only GPUs; write flex-start"
-        )
+        message = "queued provisioning supports only GPUs; write flex-start"
+        yield pool_problem("gke.pool.queued_tpu", pool, "capacity", message)
     if plan.tpu is not None and not family.flex_start:
         message = f"{plan.tpu.generation} does not support flex-start; write on-demand, spot or reservation:NAME"
         yield pool_problem("gke.pool.flex_start_tpu", pool, "capacity", message)
@@ -253,12 +230,8 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
         message = f"{dynamic[0]} requires platform.kubernetes_version 1.{min_minor} or newer"
         yield pool_problem("gke.pool.capacity_of_version", pool, "capacity", message)
     if pool.min_nodes:
-        yield pool_problem(
-            "gke.pool.min_with_flex_start",
-            pool,
-            "min_nodes",
-            f"a pool with {dynamic[0]} must scale from 0; write 0 or remove it",
-        )
+        message = f"a pool with {dynamic[0]} must scale from 0; write 0 or remove it"
+        yield pool_problem("gke.pool.min_with_flex_start", pool, "min_nodes", message)
 
 
 def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -267,53 +240,31 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
     if not pool.compact:
         return
     if plan.tpu is not None:
-        yield pool_problem(
-            "gke.pool.compact_tpu", pool, "compact", "the topology determines the placement of a TPU slice; remove it"
-        )
+        message = "the topology determines the placement of a TPU slice; remove it"
+        yield pool_problem("gke.pool.compact_tpu", pool, "compact", message)
     elif plan.family.compact == "never":
-        yield pool_problem(
-            "gke.pool.compact_machine",
-            pool,
-            "compact",
-            f"{plan.machine.family.upper()} does not support compact placement; remove it",
-        )
+        message = f"{plan.machine.family.upper()} does not support compact placement; remove it"
+        yield pool_problem("gke.pool.compact_machine", pool, "compact", message)
     elif any(model.is_reserved for model in pool.models):
-        yield pool_problem(
-            "gke.pool.compact_reservation", pool, "compact", "a reservation determines the placement; remove it"
-        )
+        message = "a reservation determines the placement; remove it"
+        yield pool_problem("gke.pool.compact_reservation", pool, "compact", message)
     elif any(plan.model.is_flexible for plan in plans) and not plan.family.compact_flex_start:
-        yield pool_problem(
-            "gke.pool.compact_flex_start",
-            pool,
-            "compact",
-            f"{plan.machine.name} does not support compact placement with flex-start or queued nodes; remove it",
-        )
+        message = f"{plan.machine.name} does not support compact placement with flex-start or queued nodes; remove it"
+        yield pool_problem("gke.pool.compact_flex_start", pool, "compact", message)
 
 
 def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """Check boot disk types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     disks, is_set = plans[0].family.disks, "disk_type" in pool.model_fields_set
     if is_set and disks == "hyperdisk" and pool.disk_type != "hyperdisk-balanced":
-        yield pool_problem(
-            "gke.pool.disk_hyperdisk_only",
-            pool,
-            "disk_type",
-            f"{plans[0].machine.name} supports only hyperdisk-balanced; write that or remove it",
-        )
+        message = f"{plans[0].machine.name} supports only hyperdisk-balanced; write that or remove it"
+        yield pool_problem("gke.pool.disk_hyperdisk_only", pool, "disk_type", message)
     if pool.disk_type == "hyperdisk-balanced" and disks == "no-hyperdisk":
-        yield pool_problem(
-            "gke.pool.disk_no_hyperdisk",
-            pool,
-            "disk_type",
-            f"{plans[0].machine.name} does not support Hyperdisk; write pd-ssd or pd-balanced",
-        )
+        message = f"{plans[0].machine.name} does not support Hyperdisk; write pd-ssd or pd-balanced"
+        yield pool_problem("gke.pool.disk_no_hyperdisk", pool, "disk_type", message)
     if pool.disk_type == "pd-standard" and disks == "ssd":
-        yield pool_problem(
-            "gke.pool.disk_ssd_only",
-            pool,
-            "disk_type",
-            f"{plans[0].machine.name} does not support pd-standard; write pd-ssd or pd-balanced",
-        )
+        message = f"{plans[0].machine.name} does not support pd-standard; write pd-ssd or pd-balanced"
+        yield pool_problem("gke.pool.disk_ssd_only", pool, "disk_type", message)
 
 
 def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -339,12 +290,8 @@ def _system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
     path: Path = ("platform", "system_pool")
     pool = config.system_pool
     if pool.max_nodes < pool.nodes:
-        yield Problem(
-            "gke.system_pool.max_below_nodes",
-            (*path, "max_nodes"),
-            f"must be at least `nodes`, {pool.nodes}; raise it",
-            pool.max_nodes,
-        )
+        message = f"must be at least `nodes`, {pool.nodes}; raise it"
+        yield Problem("gke.system_pool.max_below_nodes", (*path, "max_nodes"), message, pool.max_nodes)
     name = system_machine(config)
     try:
         machine = gce_machine(name)
@@ -445,9 +392,8 @@ def _range_problems(config: GkeConfig) -> Iterator[Problem]:
             yield Problem("gke.network.public", ("platform", "network", key), message, str(network))
     for key, length in (("control_plane", 28), ("accelerators", 16)):
         if ranges[key].prefixlen != length:
-            yield Problem(
-                "gke.network.fixed_size", ("platform", "network", key), f"must be a /{length}", str(ranges[key])
-            )
+            message = f"must be a /{length}"
+            yield Problem("gke.network.fixed_size", ("platform", "network", key), message, str(ranges[key]))
     yield from _reserved_ranges(ranges)
     yield from _too_small_ranges(config, ranges)
     yield from open_to_internet_problems(config.authorized_networks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from infra.hardware.machines import MachineType, find
 
@@ -42,15 +41,13 @@ _ZONE_LETTERS = {
 }
 """Zone letters of regions with letters other than a, b and c. Zones that exist in every account come first."""
 
-AWS_ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        region: tuple(f"{region}{letter}" for letter in _ZONE_LETTERS.get(region, "abc"))
-        for region in (
-            *(f"{area}-1" for area in _AREAS_WITH_ONE_REGION),
-            *(f"{area}-{number}" for area, count in _REGION_COUNTS.items() for number in range(1, count + 1)),
-        )
-    }
-)
+AWS_ZONES: Mapping[str, tuple[str, ...]] = {
+    region: tuple(f"{region}{letter}" for letter in _ZONE_LETTERS.get(region, "abc"))
+    for region in (
+        *(f"{area}-1" for area in _AREAS_WITH_ONE_REGION),
+        *(f"{area}-{number}" for area, count in _REGION_COUNTS.items() for number in range(1, count + 1)),
+    )
+}
 """Zones of each public region, preferred zones first. Each account maps the letters to zones differently.
 
 Government and China regions are not in the table. Sources (read 2026-11):
@@ -472,11 +469,11 @@ _FAMILIES = (
     ),
 )
 
-EC2_FAMILIES: Mapping[str, Ec2Family] = MappingProxyType({family.name: family for family in _FAMILIES})
+EC2_FAMILIES: Mapping[str, Ec2Family] = {family.name: family for family in _FAMILIES}
 """Instance families by name."""
-EC2_MACHINES: Mapping[str, Ec2Machine] = MappingProxyType(
-    {machine.name: machine for family in EC2_FAMILIES.values() for machine in family.machines}
-)
+EC2_MACHINES: Mapping[str, Ec2Machine] = {
+    machine.name: machine for family in EC2_FAMILIES.values() for machine in family.machines
+}
 """EC2 instance types by name."""
 
 

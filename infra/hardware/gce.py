@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from infra.hardware.gpus import GPUS, unknown_accelerator
@@ -364,13 +363,13 @@ def _tpu_family(row: TpuGeneration) -> GceFamily:
     )
 
 
-GCE_FAMILIES: Mapping[str, GceFamily] = MappingProxyType(
-    {row.name: row for row in (*_CPU_FAMILIES, *_GPU_FAMILIES, *map(_tpu_family, GENERATIONS.values()))}
-)
+GCE_FAMILIES: Mapping[str, GceFamily] = {
+    row.name: row for row in (*_CPU_FAMILIES, *_GPU_FAMILIES, *map(_tpu_family, GENERATIONS.values()))
+}
 """Machine families by name."""
-GCE_MACHINES: Mapping[str, MachineType] = MappingProxyType(
-    {machine.name: machine for family in GCE_FAMILIES.values() for machine in family.machines}
-)
+GCE_MACHINES: Mapping[str, MachineType] = {
+    machine.name: machine for family in GCE_FAMILIES.values() for machine in family.machines
+}
 """GCE machine types by name."""
 ACCELERATOR_PREFIXES = tuple(
     sorted({f"{machine.name.partition('-')[0]}-" for machine in GCE_MACHINES.values() if machine.accelerators})
