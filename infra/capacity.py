@@ -147,7 +147,6 @@ def _problem(code: str, group: PodGroup, key: str, message: str) -> Problem:
 
 
 def _empty_nodes(pools: Sequence[PoolNodes]) -> list[Nodes]:
-    """Return the empty nodes of each pool."""
     return [Counter({pool.empty_node: pool.nodes}) for pool in pools]
 
 
@@ -241,12 +240,10 @@ def _place_hosts(nodes: Nodes, group: PodGroup) -> Nodes:
 
 
 def _free_hosts(nodes: Nodes, group: PodGroup) -> int:
-    """Return the number of a job's hosts that fit on the nodes."""
     return sum(count * _hosts_on(state, group) for state, count in nodes.items())
 
 
 def _hosts_on(state: NodeState, group: PodGroup) -> int:
-    """Return the number of a job's hosts that fit on one node."""
     accelerators, millicores, memory, pods = state
     hosts = min(millicores // group.per_pod.millicores, memory // group.per_pod.memory, pods)
     return min(hosts, accelerators // group.accelerators) if group.accelerators else hosts

@@ -106,7 +106,6 @@ def build_components(config: EksConfig) -> EksComponents:
 def _system_nodes(
     config: EksConfig, network: Network, cluster: EksCluster, role: ServiceRole, options: pulumi.ResourceOptions
 ) -> NodeGroup:
-    """Provision the nodes for pods other than jobs."""
     return NodeGroup(
         "system",
         NodeGroupArgs(
@@ -133,7 +132,6 @@ def _job_nodes(
     system: NodeGroup,
     options: pulumi.ResourceOptions,
 ) -> NodeGroup:
-    """Provision nodes for jobs."""
     return NodeGroup(
         plan.name,
         NodeGroupArgs(
@@ -249,14 +247,12 @@ class DevicePlugins(pulumi.ComponentResource):
 
 
 def _security_context(plugin: DevicePlugin) -> SecurityContextArgs:
-    """Return the security context of a plugin's container."""
     if plugin.privileged:
         return SecurityContextArgs(privileged=True, run_as_user=0)
     return SecurityContextArgs(allow_privilege_escalation=False, capabilities=CapabilitiesArgs(drop=["ALL"]))
 
 
 def _affinity(nodes: NodeSelectorRequirementArgs) -> AffinityArgs:
-    """Return the node affinity for the selected nodes."""
     terms = [NodeSelectorTermArgs(match_expressions=[nodes])]
     return AffinityArgs(
         node_affinity=NodeAffinityArgs(

@@ -248,7 +248,6 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
 
 
 def _dns_name(endpoints: Any) -> str:
-    """Return the API server's DNS name."""
     return str(endpoints.dns_endpoint_config.endpoint)
 
 

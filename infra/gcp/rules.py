@@ -286,7 +286,6 @@ https://github.com/kubernetes/cloud-provider-gcp/pull/280
 
 
 def _system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
-    """Yield the problems of the system pool's settings."""
     path: Path = ("platform", "system_pool")
     pool = config.system_pool
     if pool.max_nodes < pool.nodes:

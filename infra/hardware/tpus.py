@@ -117,7 +117,6 @@ class TpuSlice:
 
 
 def _quota(family: str) -> str:
-    """Return the quota of a family of TPUs."""
     return f"TPUS_PER_TPU_FAMILY (tpu_family: {family})"
 
 
@@ -336,7 +335,6 @@ def _slice(row: TpuGeneration, axes: tuple[int, ...]) -> TpuSlice:
 
 
 def _allowed(row: TpuGeneration) -> str:
-    """Return the allowed values for an error message."""
     if row.dimensions == 2:
         return f"write one of {', '.join('x'.join(map(str, axes)) for axes in _SMALL_2D)}"
     small = [*(((1, 1, 1),) if 1 in row.hosts else ()), *_SMALL_3D]
