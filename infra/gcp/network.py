@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pulumi
 import pulumi_gcp as gcp
@@ -82,70 +81,63 @@ class Network(pulumi.ComponentResource):
         self.register_outputs({"network": self.network, "subnetwork": self.subnetwork})
 
 
-@dataclass(frozen=True, kw_only=True)
-class AcceleratorNetworkArgs:
-    """Inputs of `AcceleratorNetwork`."""
-
-    project: pulumi.Input[str]
-    """Project of the networks."""
-    cluster: str
-    """Name of the cluster, prefix of the VPCs' names."""
-    zone: str
-    """Zone of the nodes. An RDMA network is bound to one zone."""
-    fabric: Fabric
-    """Networks that the machine type needs."""
-    network: str
-    """Range that contains the subnets."""
-
-
 class AcceleratorNetwork(pulumi.ComponentResource):
-    """VPCs for the traffic between GPUs of different hosts."""
+    """VPCs for the traffic between GPUs of different hosts. An RDMA network is bound to one zone."""
 
     names: list[tuple[str, str]]
     """VPC and subnet names of each interface, in order."""
     networks: pulumi.Output[list[tuple[str, str]]]
     """VPC and subnet names of each interface, known when the networks exist."""
 
-    def __init__(self, name: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        project: pulumi.Input[str],
+        config: GkeConfig,
+        zone: str,
+        fabric: Fabric,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:gcp:AcceleratorNetwork", name, None, opts)
+        self._name, self._project, self._config = name, project, config
+        self._zone, self._fabric = zone, fabric
         child = pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS)
         vpcs: dict[str, gcp.compute.Network] = {}
-        for vpc in args.fabric.vpcs:
-            vpcs[vpc] = self._vpc(name, vpc, args, _after_first(vpcs, child))
-        region = args.zone.rpartition("-")[0]
+        for vpc in fabric.vpcs:
+            vpcs[vpc] = self._vpc(vpc, _after_first(vpcs, child))
+        region = zone.rpartition("-")[0]
         self.names, pairs = [], []
         created: dict[str, gcp.compute.Subnetwork] = {}
-        for interface in args.fabric.interfaces:
+        for interface in fabric.interfaces:
             subnet = created[interface.name] = gcp.compute.Subnetwork(
                 f"{name}-{interface.name}",
-                name=fit_name(args.cluster, interface.name, NAME_LIMIT),
-                project=args.project,
+                name=fit_name(config.name, interface.name, NAME_LIMIT),
+                project=project,
                 region=region,
                 network=vpcs[interface.vpc].id,
-                ip_cidr_range=subnets(args.fabric, args.network)[interface.name],
+                ip_cidr_range=subnets(fabric, config.network.accelerators)[interface.name],
                 opts=_after_first(created, child),
             )
             self.names.append(
-                (fit_name(args.cluster, interface.vpc, NAME_LIMIT), fit_name(args.cluster, interface.name, NAME_LIMIT))
+                (fit_name(config.name, interface.vpc, NAME_LIMIT), fit_name(config.name, interface.name, NAME_LIMIT))
             )
             names = pulumi.Output.all(vpcs[interface.vpc].name, subnet.name)
             pairs.append(names.apply(lambda values: (values[0], values[1])))
         self.networks = pulumi.Output.all(*pairs).apply(list)
         self.register_outputs({"networks": self.networks})
 
-    def _vpc(
-        self, name: str, vpc: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions
-    ) -> gcp.compute.Network:
-        is_rdma = args.fabric.rdma_profile is not None and vpc == "rdma"
+    def _vpc(self, vpc: str, opts: pulumi.ResourceOptions) -> gcp.compute.Network:
+        is_rdma = self._fabric.rdma_profile is not None and vpc == "rdma"
         profile = pulumi.Output.concat(
-            "projects/", args.project, f"/global/networkProfiles/{args.zone}-{args.fabric.rdma_profile}"
+            "projects/", self._project, f"/global/networkProfiles/{self._zone}-{self._fabric.rdma_profile}"
         )
         network = gcp.compute.Network(
-            f"{name}-{vpc}-vpc",
-            name=fit_name(args.cluster, vpc, NAME_LIMIT),
-            project=args.project,
+            f"{self._name}-{vpc}-vpc",
+            name=fit_name(self._config.name, vpc, NAME_LIMIT),
+            project=self._project,
             auto_create_subnetworks=False,
-            mtu=args.fabric.mtu,
+            mtu=self._fabric.mtu,
             network_profile=profile if is_rdma else None,
             opts=opts,
         )
@@ -153,12 +145,12 @@ class AcceleratorNetwork(pulumi.ComponentResource):
             # Hosts connect to each other on any port, and this VPC contains only hosts. RDMA networks do not support
             # firewall rules.
             gcp.compute.Firewall(
-                f"{name}-{vpc}-inside",
-                name=fit_name(args.cluster, vpc, NAME_LIMIT),
-                project=args.project,
+                f"{self._name}-{vpc}-inside",
+                name=fit_name(self._config.name, vpc, NAME_LIMIT),
+                project=self._project,
                 network=network.id,
                 direction="INGRESS",
-                source_ranges=[args.network],
+                source_ranges=[self._config.network.accelerators],
                 allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
                 # Google does not delete a VPC with a firewall rule. The provider would not replace the rule with its
                 # VPC: `network` is not ForceNew (google-beta/services/compute/resource_compute_firewall.go:259 of

@@ -15,7 +15,7 @@ from infra.builtin_images import JobLayer
 from infra.cloud_image import trainer_images
 from infra.gcp.cluster import GkeCluster, GkeClusterArgs, NodeIdentity, WorkloadIdentity, context_name
 from infra.gcp.config import GkeConfig
-from infra.gcp.network import AcceleratorNetwork, AcceleratorNetworkArgs, Network, PodNetworks
+from infra.gcp.network import AcceleratorNetwork, Network, PodNetworks
 from infra.gcp.node_pool import AcceleratorNodePool, AcceleratorNodePoolArgs, SystemNodePool
 from infra.gcp.pools import Fabric, NodePoolPlan, fabric_of, machine_fabric, node_pools
 from infra.gcp.storage import CheckpointBucket, ImageRepository
@@ -132,10 +132,8 @@ def _fabrics(
     """Return zone -> networks between the GPUs of different hosts in that zone."""
     networks = {}
     for zone, fabric in {plan.zones[0]: fabric for plan in plans if (fabric := fabric_of(plan))}.items():
-        args = AcceleratorNetworkArgs(
-            project=project, cluster=config.name, zone=zone, fabric=fabric, network=config.network.accelerators
-        )
-        networks[zone] = fabric, AcceleratorNetwork("fabric", args)
+        network = AcceleratorNetwork("fabric", project=project, config=config, zone=zone, fabric=fabric)
+        networks[zone] = fabric, network
     return networks
 
 
