@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from types import MappingProxyType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,51 +39,45 @@ WORK_FOLDER = PurePosixPath("/opt/trainyard")
 TRAINER_IMAGE = BuiltinImage(
     folder="trainer",
     dockerfile="trainer/Dockerfile",
-    sources=MappingProxyType(
-        {
-            "images/trainer/made_images.py": "made_images.py",
-            "images/trainer/network_check.py": "network_check.py",
-            "trainer": "trainer",
-        }
-    ),
+    sources={
+        "images/trainer/made_images.py": "made_images.py",
+        "images/trainer/network_check.py": "network_check.py",
+        "trainer": "trainer",
+    },
     data=frozenset({"digits", "sotu", "tiny-imagenet"}),
     is_built_in_clouds=True,
     installs_packages=True,
 )
-BUILTIN_IMAGES: Mapping[str, BuiltinImage] = MappingProxyType(
-    {
-        "cuda12": replace(TRAINER_IMAGE, arguments=MappingProxyType({"TORCH": "-cuda12"})),
-        "etcd": BuiltinImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile", data=frozenset()),
-        "frameworks": replace(TRAINER_IMAGE, arguments=MappingProxyType({"FRAMEWORKS": "1"})),
-        "horovod": BuiltinImage(
-            folder="images/horovod",
-            dockerfile="images/horovod/Dockerfile",
-            sources=MappingProxyType({"images/horovod/recipes": "recipes"}),
-        ),
-        "ray": BuiltinImage(
-            folder="images/ray",
-            dockerfile="images/ray/Dockerfile",
-            sources=MappingProxyType({"images/ray/recipes": "recipes"}),
-            trainer_files=("requirements.txt", "requirements-cuda12.txt"),
-            installs_packages=True,
-        ),
-        "stores": BuiltinImage(
-            folder="images/stores",
-            dockerfile="images/stores/Dockerfile",
-            sources=MappingProxyType({"images/stores/serve.py": "serve.py"}),
-        ),
-        "xla": BuiltinImage(
-            folder="trainer",
-            dockerfile="trainer/Dockerfile.xla",
-            sources=MappingProxyType(
-                {"images/trainer/network_check.py": "network_check.py", "trainer": "trainer"},
-            ),
-            data=frozenset({"digits", "sotu"}),
-            is_built_in_clouds=True,
-            installs_packages=True,
-        ),
-    }
-)
+BUILTIN_IMAGES: Mapping[str, BuiltinImage] = {
+    "cuda12": replace(TRAINER_IMAGE, arguments={"TORCH": "-cuda12"}),
+    "etcd": BuiltinImage(folder="images/etcd", dockerfile="images/etcd/Dockerfile", data=frozenset()),
+    "frameworks": replace(TRAINER_IMAGE, arguments={"FRAMEWORKS": "1"}),
+    "horovod": BuiltinImage(
+        folder="images/horovod",
+        dockerfile="images/horovod/Dockerfile",
+        sources={"images/horovod/recipes": "recipes"},
+    ),
+    "ray": BuiltinImage(
+        folder="images/ray",
+        dockerfile="images/ray/Dockerfile",
+        sources={"images/ray/recipes": "recipes"},
+        trainer_files=("requirements.txt", "requirements-cuda12.txt"),
+        installs_packages=True,
+    ),
+    "stores": BuiltinImage(
+        folder="images/stores",
+        dockerfile="images/stores/Dockerfile",
+        sources={"images/stores/serve.py": "serve.py"},
+    ),
+    "xla": BuiltinImage(
+        folder="trainer",
+        dockerfile="trainer/Dockerfile.xla",
+        sources={"images/trainer/network_check.py": "network_check.py", "trainer": "trainer"},
+        data=frozenset({"digits", "sotu"}),
+        is_built_in_clouds=True,
+        installs_packages=True,
+    ),
+}
 """Builtin images by the name in a job's `image`.
 
 `cuda12`: the trainer with CUDA 12, the default on V100s. `etcd`: etcd for rendezvous. `frameworks`: the trainer with

@@ -74,11 +74,6 @@ class PoolNodes:
         return accelerators, self.node.millicores, self.node.memory, self.pods - DAEMON_PODS
 
 
-def without_daemon_requests(node: Capacity, requests: Capacity = DAEMON_REQUESTS) -> Capacity:
-    """Return a node's capacity without the requests of the cloud's agents."""
-    return Capacity(millicores=node.millicores - requests.millicores, memory=node.memory - requests.memory)
-
-
 Assignment = int | Problem | None
 """Index of a pod group's pool, the problem if it fits in none, or None if several pools run it."""
 
@@ -152,7 +147,6 @@ def _problem(code: str, group: PodGroup, key: str, message: str) -> Problem:
 
 
 def _empty_nodes(pools: Sequence[PoolNodes]) -> list[Nodes]:
-    """Return the empty nodes of each pool."""
     return [Counter({pool.empty_node: pool.nodes}) for pool in pools]
 
 
@@ -246,12 +240,10 @@ def _place_hosts(nodes: Nodes, group: PodGroup) -> Nodes:
 
 
 def _free_hosts(nodes: Nodes, group: PodGroup) -> int:
-    """Return the number of a job's hosts that fit on the nodes."""
     return sum(count * _hosts_on(state, group) for state, count in nodes.items())
 
 
 def _hosts_on(state: NodeState, group: PodGroup) -> int:
-    """Return the number of a job's hosts that fit on one node."""
     accelerators, millicores, memory, pods = state
     hosts = min(millicores // group.per_pod.millicores, memory // group.per_pod.memory, pods)
     return min(hosts, accelerators // group.accelerators) if group.accelerators else hosts

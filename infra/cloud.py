@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator
 
 from infra.builtin_images import BUILTIN_IMAGES, TRAINER, JobLayer, built_in_clouds
-from infra.capacity import PoolNodes
+from infra.capacity import SYSTEM, PoolNodes
 from infra.cost import CostEstimate, Line
 from infra.hardware import PodGroup, Scheduling
 from infra.inventory import Lister, Listing, Ownership, PlannedResource, RunCommand
@@ -196,6 +196,21 @@ class ProvisionedCloud(Cloud):
     @abstractmethod
     def declare(self) -> None:
         """Declare the platform's cloud resources, without those inside its cluster."""
+
+
+def pool_problem(code: str, pool: Section, key: str, message: str) -> Problem:
+    """Return a problem of one key of a pool. Its path is relative to the pool."""
+    value = getattr(pool, key)
+    return Problem(code, (key,), message, list(value) if isinstance(value, tuple) else value)
+
+
+def pool_name_problems(code: str, names: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem for each pool with the name of an earlier pool or of the system pool."""
+    for index, name in enumerate(names):
+        if name == SYSTEM or name in names[:index]:
+            other = "the system pool" if name == SYSTEM else f"pools[{names.index(name)}]"
+            message = f"is also the name of {other}; names must be unique; rename this pool"
+            yield Problem(code, ("platform", "pools", index, "name"), message, name)
 
 
 DOCUMENTATION_RANGES = tuple(map(IPv4Network, ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 import pulumi
@@ -22,44 +21,40 @@ LAYER_CONTEXTS = CHECKOUT / ".trainyard" / "layers"
 X86_64_ONLY: tuple[ImagePlatform, ...] = ("linux/amd64",)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainerImageArgs:
-    """Inputs of `TrainerImage`."""
-
-    name: pulumi.Input[str]
-    """Name of the image with its registry, without a tag."""
-    config: ImageConfig
-    """Settings."""
-    variant: str = ""
-    """Name of the builtin image to build with a separate tag. Empty for the trainer image."""
-
-
 class TrainerImage(pulumi.ComponentResource):
     """Trainer image for every architecture in the settings, referenced by its digest.
 
+    `variant` is the name of another builtin image, built with a separate tag.
     The push uses Docker's credentials on this machine. The stack's state contains no credentials.
     """
 
     reference: pulumi.Output[str]
     """Name, tag and digest, known after the push."""
 
-    def __init__(self, name: str, args: TrainerImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        repository: pulumi.Input[str],
+        config: ImageConfig,
+        variant: str = "",
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:infra:TrainerImage", name, None, opts)
-        config = args.config
-        tag = _tag(config, args.variant)
-        variant = BUILTIN_IMAGES.get(args.variant)
-        dockerfile = CONTEXT / (variant.dockerfile if variant else "trainer/Dockerfile")
+        tag = _tag(config, variant)
+        builtin = BUILTIN_IMAGES.get(variant)
+        dockerfile = CONTEXT / (builtin.dockerfile if builtin else "trainer/Dockerfile")
         # The PyTorch/XLA project publishes only x86-64 packages, and only x86-64 machines have GPUs without CUDA 13.
-        platforms = X86_64_ONLY if variant else config.platforms
+        platforms = X86_64_ONLY if builtin else config.platforms
         prepare_context()
         image = docker.Image(
             f"{name}-build",
-            tags=[pulumi.Output.concat(args.name, f":{tag}")],
+            tags=[pulumi.Output.concat(repository, f":{tag}")],
             context=docker.BuildContextArgs(location=_location(CONTEXT)),
             dockerfile=docker.DockerfileArgs(location=_location(dockerfile)),
             build_args={
                 "BASE_IMAGE": f"docker.io/library/python:{config.python_version}-slim-bookworm",
-                **(variant.arguments if variant else {}),
+                **(builtin.arguments if builtin else {}),
             },
             platforms=[docker.Platform(platform) for platform in platforms],
             push=True,
@@ -73,37 +68,32 @@ class TrainerImage(pulumi.ComponentResource):
         self.register_outputs({"reference": self.reference})
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayerImageArgs:
-    """Inputs of `LayerImage`."""
-
-    name: pulumi.Input[str]
-    """Name of the image with its registry, without a tag."""
-    config: ImageConfig
-    """Settings."""
-    layer: JobLayer
-    """Packages and source files, and the image below them."""
-    base: pulumi.Input[str]
-    """Reference of the image below."""
-
-
 class LayerImage(pulumi.ComponentResource):
     """Image with a job's layer, referenced by its digest. Its tag has the digests of the layer's content."""
 
     reference: pulumi.Output[str]
     """Name, tag and digest, known after the push."""
 
-    def __init__(self, name: str, args: LayerImageArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        repository: pulumi.Input[str],
+        config: ImageConfig,
+        layer: JobLayer,
+        base: pulumi.Input[str],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:infra:LayerImage", name, None, opts)
-        context = LAYER_CONTEXTS / args.layer.name
-        write_context(args.layer, context)
-        platforms = args.config.platforms if args.layer.base == TRAINER else X86_64_ONLY
+        context = LAYER_CONTEXTS / layer.name
+        write_context(layer, context)
+        platforms = config.platforms if layer.base == TRAINER else X86_64_ONLY
         image = docker.Image(
             f"{name}-build",
-            tags=[pulumi.Output.concat(args.name, f":{_tag(args.config, args.layer.name)}")],
+            tags=[pulumi.Output.concat(repository, f":{_tag(config, layer.name)}")],
             context=docker.BuildContextArgs(location=_location(context)),
             dockerfile=docker.DockerfileArgs(location=_location(context / "Dockerfile")),
-            build_args={"BASE_IMAGE": args.base},
+            build_args={"BASE_IMAGE": base},
             platforms=[docker.Platform(platform) for platform in platforms],
             push=True,
             build_on_preview=False,
@@ -126,24 +116,21 @@ def _location(path: Path) -> str:
 
 
 def trainer_images(
-    name: pulumi.Input[str],
-    config: ImageConfig,
-    variants: frozenset[str],
-    layers: frozenset[JobLayer] = frozenset(),
+    name: pulumi.Input[str], config: ImageConfig, variants: frozenset[str], layers: frozenset[JobLayer] = frozenset()
 ) -> tuple[pulumi.Output[str], dict[str, pulumi.Input[str]]]:
     """Return the reference of the trainer image, empty if `variants` lacks it, and of the other images by name."""
     trainer: pulumi.Output[str] = pulumi.Output.from_input("")
     if TRAINER in variants:
-        trainer = TrainerImage("image", TrainerImageArgs(name=name, config=config)).reference
+        trainer = TrainerImage("image", repository=name, config=config).reference
     others: dict[str, pulumi.Input[str]] = {
-        variant: TrainerImage(f"image-{variant}", TrainerImageArgs(name=name, config=config, variant=variant)).reference
+        variant: TrainerImage(f"image-{variant}", repository=name, config=config, variant=variant).reference
         for variant in sorted(variants - {TRAINER})
         if BUILTIN_IMAGES[variant].is_built_in_clouds
     }
     for layer in sorted(layers, key=lambda layer: layer.name):
         base = trainer if layer.base == TRAINER else others[layer.base]
-        args = LayerImageArgs(name=name, config=config, layer=layer, base=base)
-        others[layer.name] = LayerImage(f"image-{layer.name}", args).reference
+        image = LayerImage(f"image-{layer.name}", repository=name, config=config, layer=layer, base=base)
+        others[layer.name] = image.reference
     return trainer, others
 
 

@@ -359,15 +359,7 @@ KUEUE = Release(
 )
 RELEASES = {
     release.name: release
-    for release in (
-        TRAINING_OPERATOR,
-        TRAINING_OPERATOR_MXJOB,
-        MPI_OPERATOR,
-        JOBSET,
-        TRAINER,
-        KUBERAY_OPERATOR,
-        KUEUE,
-    )
+    for release in (TRAINING_OPERATOR, TRAINING_OPERATOR_MXJOB, MPI_OPERATOR, JOBSET, TRAINER, KUBERAY_OPERATOR, KUEUE)
 }
 """Operators by name, each after those that it requires or follows."""
 
@@ -394,21 +386,14 @@ def system_reserved(machine: Capacity, num_nodes: int) -> Capacity:
     The capacity is the other nodes' shares minus the requests of all operators. Operators then run outside the jobs'
     shares, as the control plane does. A single node offers the whole machine, so operators use part of the jobs' share.
     """
-    other_shares = reserved_for_other_nodes(machine, num_nodes)
-    return Capacity(
-        millicores=max(0, other_shares.millicores - TOTAL_REQUEST.millicores),
-        memory=max(0, other_shares.memory - TOTAL_REQUEST.memory),
-    )
+    reserved = reserved_for_other_nodes(machine, num_nodes) - TOTAL_REQUEST
+    return Capacity(millicores=max(0, reserved.millicores), memory=max(0, reserved.memory))
 
 
 def left_for_jobs(machine: Capacity, num_nodes: int, num_operators: int) -> Capacity:
     """Return a node's capacity for jobs in the worst case: all `num_operators` operators run on that node."""
-    share = node_share(machine, num_nodes)
-    other_shares, reserved = reserved_for_other_nodes(machine, num_nodes), system_reserved(machine, num_nodes)
-    spare = Capacity(
-        millicores=other_shares.millicores - reserved.millicores, memory=other_shares.memory - reserved.memory
-    )
-    return Capacity(
-        millicores=share.millicores - max(0, num_operators * REQUEST.millicores - spare.millicores),
-        memory=share.memory - max(0, num_operators * REQUEST.memory - spare.memory),
+    spare = reserved_for_other_nodes(machine, num_nodes) - system_reserved(machine, num_nodes)
+    return node_share(machine, num_nodes) - Capacity(
+        millicores=max(0, num_operators * REQUEST.millicores - spare.millicores),
+        memory=max(0, num_operators * REQUEST.memory - spare.memory),
     )

@@ -158,38 +158,35 @@ MIN_READY_SECONDS = 2
 """Seconds that a pod must be ready. In this time every API server and proxy learns the pod's address."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorArgs:
-    """Arguments of an operator."""
-
-    release: Release
-    """Release to install."""
-    image: pulumi.Input[str]
-    """Image of the operator."""
-    namespace: pulumi.Input[str]
-    """Namespace of the pod."""
-    after: Sequence[pulumi.Resource] = ()
-    """Resources that must exist before the pod starts, including the required operators."""
-
-
 class Operator(pulumi.ComponentResource):
-    """Operator with the CRDs, rules and webhooks of its project, and other objects that Trainyard defines."""
+    """Operator with the CRDs, rules and webhooks of its project, and other objects that Trainyard defines.
+
+    The resources `after` must exist before its pod starts. They include the required operators.
+    """
 
     version: pulumi.Output[str]
     """Version of the operator, known when it is ready."""
 
-    def __init__(self, name: str, args: OperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        release: Release,
+        image: pulumi.Input[str],
+        namespace: pulumi.Input[str],
+        after: Sequence[pulumi.Resource],
+        opts: pulumi.ResourceOptions,
+    ) -> None:
         super().__init__("trainyard:infra:Operator", name, None, opts)
-        self._name, self._args = name, args
+        self._name, self._release, self._namespace = name, release, namespace
         self._child = pulumi.ResourceOptions(parent=self)
-        release = args.release
         objects = load_objects(release)
         dependencies = [*self._definitions(objects), *self._permissions(objects), *self._configuration()]
         if release.webhooks is not None:
             dependencies += self._secret_permissions(release.webhooks.secret)
             if release.webhooks.configurations:
                 dependencies += self._webhook_ingress(release.webhooks)
-        deployment = self._deployment(dependencies)
+        deployment = self._deployment(image, [*dependencies, *after])
         configurations = [] if release.webhooks is None else self._webhook_configurations(release.webhooks, objects)
         ids = [deployment.id, *(configuration.id for configuration in configurations)]
         self.version = pulumi.Output.all(*ids).apply(lambda _: release.version)
@@ -197,8 +194,8 @@ class Operator(pulumi.ComponentResource):
 
     def _metadata(self, name: str | None = None, annotations: dict[str, str] | None = None) -> ObjectMetaArgs:
         return ObjectMetaArgs(
-            name=name or self._args.release.name,
-            namespace=self._args.namespace,
+            name=name or self._release.name,
+            namespace=self._namespace,
             labels=self._labels(),
             annotations=annotations,
         )
@@ -209,8 +206,8 @@ class Operator(pulumi.ComponentResource):
     def _labels(self) -> dict[str, str]:
         return {
             **stack_labels(),
-            "app.kubernetes.io/name": self._args.release.name,
-            "app.kubernetes.io/version": self._args.release.version,
+            "app.kubernetes.io/name": self._release.name,
+            "app.kubernetes.io/version": self._release.version,
         }
 
     def _definitions(self, objects: OperatorObjects) -> Sequence[pulumi.Resource]:
@@ -231,15 +228,15 @@ class Operator(pulumi.ComponentResource):
 
         The API server never calls the conversion webhook, because each definition has one version.
         """
-        webhooks = self._args.release.webhooks
+        webhooks = self._release.webhooks
         if webhooks is None or spec["names"]["plural"] not in webhooks.conversions:
             return spec
-        service = {"name": webhooks.service, "namespace": self._args.namespace, "path": "/convert"}
+        service = {"name": webhooks.service, "namespace": self._namespace, "path": "/convert"}
         webhook = {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1"]}
         return {**spec, "conversion": {"strategy": "Webhook", "webhook": webhook}}
 
     def _permissions(self, objects: OperatorObjects) -> Sequence[pulumi.Resource]:
-        name = f"trainyard:{self._args.release.name}"
+        name = f"trainyard:{self._release.name}"
         account = ServiceAccount(f"{self._name}-account", metadata=self._metadata(), opts=self._child)
         role = ClusterRole(
             f"{self._name}-role",
@@ -257,14 +254,14 @@ class Operator(pulumi.ComponentResource):
         return [account, role, binding]
 
     def _subject(self) -> SubjectArgs:
-        return SubjectArgs(kind="ServiceAccount", name=self._args.release.name, namespace=self._args.namespace)
+        return SubjectArgs(kind="ServiceAccount", name=self._release.name, namespace=self._namespace)
 
     def _secret_permissions(self, secret: str) -> Sequence[pulumi.Resource]:
         """Grant access to the certificate's Secret.
 
         RBAC cannot restrict a list by name, so the operator can list all Secrets of its namespace.
         """
-        name = self._args.release.name
+        name = self._release.name
         rules = [
             PolicyRuleArgs(api_groups=[""], resources=["secrets"], resource_names=[secret], verbs=["get", "update"]),
             PolicyRuleArgs(api_groups=[""], resources=["secrets"], verbs=["list", "watch"]),
@@ -280,7 +277,7 @@ class Operator(pulumi.ComponentResource):
         return [role, binding]
 
     def _configuration(self) -> Sequence[pulumi.Resource]:
-        files = self._args.release.files
+        files = self._release.files
         if not files:
             return []
         data = {path.rpartition("/")[2]: content for path, content in files}
@@ -316,14 +313,14 @@ class Operator(pulumi.ComponentResource):
     def _with_service(self, webhook: dict[str, Any], name: str) -> dict[str, Any]:
         """Return a webhook that calls the Service in the operator's namespace."""
         path = webhook["clientConfig"]["service"]["path"]
-        service = {"name": name, "namespace": self._args.namespace, "path": path}
+        service = {"name": name, "namespace": self._namespace, "path": path}
         return {**webhook, "clientConfig": {"service": service}}
 
     def _selector(self) -> dict[str, str]:
-        return {"app.kubernetes.io/name": self._args.release.name}
+        return {"app.kubernetes.io/name": self._release.name}
 
-    def _deployment(self, dependencies: Sequence[pulumi.Resource]) -> Deployment:
-        release = self._args.release
+    def _deployment(self, image: pulumi.Input[str], dependencies: Sequence[pulumi.Resource]) -> Deployment:
+        release = self._release
         return Deployment(
             f"{self._name}-controller",
             metadata=self._metadata(),
@@ -333,9 +330,9 @@ class Operator(pulumi.ComponentResource):
                 strategy=DeploymentStrategyArgs(type="Recreate"),
                 min_ready_seconds=None if release.webhooks is None else MIN_READY_SECONDS,
                 selector=LabelSelectorArgs(match_labels=self._selector()),
-                template=operator_pod(release, self._args.image, self._labels()),
+                template=operator_pod(release, image, self._labels()),
             ),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*dependencies, *self._args.after]),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=dependencies),
         )
 
 
@@ -384,13 +381,11 @@ class Operators(pulumi.ComponentResource):
             predecessors = sorted((release.requires | release.follows) & operators.keys())
             operators[release.name] = Operator(
                 f"{name}-{release.name}",
-                OperatorArgs(
-                    release=release,
-                    image=args.images.get(release.name, release.image),
-                    namespace=namespace.metadata.name,
-                    after=[*args.after, *(operators[predecessor] for predecessor in predecessors)],
-                ),
-                pulumi.ResourceOptions(parent=self),
+                release=release,
+                image=args.images.get(release.name, release.image),
+                namespace=namespace.metadata.name,
+                after=[*args.after, *(operators[predecessor] for predecessor in predecessors)],
+                opts=pulumi.ResourceOptions(parent=self),
             )
         self.versions = pulumi.Output.all(**{name: operator.version for name, operator in operators.items()})
         self.register_outputs({"versions": self.versions})

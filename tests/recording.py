@@ -22,6 +22,12 @@ class RecordingEngine(recorded.RecordingEngine):
         """Registration requests by resource name. If several resources share a name, the last one wins."""
         return {each.name: each for each in self.registered}
 
+    def job_pod(self) -> dict[str, Any]:
+        """Return the pod specification of the only Job."""
+        (record,) = self.of_type("batch/v1:Job")
+        pod: dict[str, Any] = record.inputs["spec"]["template"]["spec"]
+        return pod
+
     def of_type(self, suffix: str) -> list[Record]:
         """Return the records whose type ends with `suffix`."""
         return [record for record in self.records if record.type.endswith(suffix)]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pulumi
@@ -24,16 +23,6 @@ ADMIN_POLICY = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPoli
 """Access policy of administrators: https://docs.aws.amazon.com/eks/latest/userguide/access-policy-permissions.html"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EksClusterArgs:
-    """Inputs of `EksCluster`."""
-
-    config: EksConfig
-    """Settings."""
-    private_subnets: dict[str, pulumi.Output[str]]
-    """Id of each zone's private subnet."""
-
-
 class EksCluster(pulumi.ComponentResource):
     """EKS cluster without node groups. It includes the add-ons that nodes need at startup."""
 
@@ -48,14 +37,18 @@ class EksCluster(pulumi.ComponentResource):
     control_plane: eks.Cluster
     """Control plane resource. Deleting it deletes everything in the cluster."""
 
-    def __init__(self, name: str, args: EksClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        config: EksConfig,
+        private_subnets: Mapping[str, pulumi.Output[str]],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:aws:EksCluster", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        config = args.config
         role = ServiceRole(
-            f"{name}-control-plane",
-            ServiceRoleArgs(service="eks.amazonaws.com", policies=["AmazonEKSClusterPolicy"]),
-            child,
+            f"{name}-control-plane", service="eks.amazonaws.com", policies=["AmazonEKSClusterPolicy"], opts=child
         )
         key = kms.Key(
             f"{name}-secrets",
@@ -66,14 +59,11 @@ class EksCluster(pulumi.ComponentResource):
             opts=child,
         )
         logs = cloudwatch.LogGroup(
-            f"{name}-logs",
-            name=f"/aws/eks/{config.name}/cluster",
-            retention_in_days=config.log_days,
-            opts=child,
+            f"{name}-logs", name=f"/aws/eks/{config.name}/cluster", retention_in_days=config.log_days, opts=child
         )
         self.control_plane = eks.Cluster(
             f"{name}-eks",
-            _cluster_args(args, role.arn, key.arn),
+            _cluster_args(config, list(private_subnets.values()), role.arn, key.arn),
             # Create the log group first. Otherwise EKS creates it without an expiry.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[logs], custom_timeouts=TIMEOUTS),
         )
@@ -111,9 +101,7 @@ class EksCluster(pulumi.ComponentResource):
         identities = None
         if service_account and policy:
             role = ServiceRole(
-                f"{name}-{addon}",
-                ServiceRoleArgs(service=POD_SERVICE, policies=[policy]),
-                pulumi.ResourceOptions(parent=self),
+                f"{name}-{addon}", service=POD_SERVICE, policies=[policy], opts=pulumi.ResourceOptions(parent=self)
             )
             identities = [eks.AddonPodIdentityAssociationArgs(role_arn=role.arn, service_account=service_account)]
         return eks.Addon(
@@ -165,8 +153,9 @@ def context_name(config: EksConfig) -> str:
     return f"eks_{config.region}_{config.name}"
 
 
-def _cluster_args(args: EksClusterArgs, role: pulumi.Output[str], key: pulumi.Output[str]) -> eks.ClusterArgs:
-    config = args.config
+def _cluster_args(
+    config: EksConfig, subnets: list[pulumi.Output[str]], role: pulumi.Output[str], key: pulumi.Output[str]
+) -> eks.ClusterArgs:
     return eks.ClusterArgs(
         name=config.name,
         role_arn=role,
@@ -185,7 +174,7 @@ def _cluster_args(args: EksClusterArgs, role: pulumi.Output[str], key: pulumi.Ou
             ip_family="ipv4", service_ipv4_cidr=config.network.services
         ),
         vpc_config=eks.ClusterVpcConfigArgs(
-            subnet_ids=list(args.private_subnets.values()),
+            subnet_ids=subnets,
             endpoint_private_access=True,
             endpoint_public_access=bool(config.authorized_networks),
             public_access_cidrs=list(config.authorized_networks) or None,
@@ -218,28 +207,18 @@ POD_SERVICE = "pods.eks.amazonaws.com"
 """Service principal of EKS Pod Identity: https://docs.aws.amazon.com/eks/latest/userguide/pod-id-role.html"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServiceRoleArgs:
-    """Inputs of `ServiceRole`."""
-
-    service: str
-    """Service that may assume the role, such as `ec2.amazonaws.com`."""
-    policies: Sequence[str] = ()
-    """Names of the role's AWS managed policies."""
-
-
 class ServiceRole(pulumi.ComponentResource):
     """Role for one AWS service."""
 
     arn: pulumi.Output[str]
     """ARN of the role, known after its policies are attached."""
-    role_name: pulumi.Output[str]
-    """Name of the role."""
 
-    def __init__(self, name: str, args: ServiceRoleArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, *, service: str, policies: Sequence[str] = (), opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("trainyard:aws:ServiceRole", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        role = iam.Role(f"{name}-role", assume_role_policy=trust_policy(args.service), opts=child)
+        role = iam.Role(f"{name}-role", assume_role_policy=trust_policy(service), opts=child)
         attachments = [
             iam.RolePolicyAttachment(
                 f"{name}-{policy.rpartition('/')[2]}",
@@ -247,11 +226,10 @@ class ServiceRole(pulumi.ComponentResource):
                 policy_arn=f"{MANAGED_POLICY_PREFIX}/{policy}",
                 opts=child,
             ).id
-            for policy in args.policies
+            for policy in policies
         ]
         self.arn = pulumi.Output.all(role.arn, *attachments).apply(lambda values: str(values[0]))
-        self.role_name = role.name
-        self.register_outputs({"arn": self.arn, "role_name": self.role_name})
+        self.register_outputs({"arn": self.arn})
 
 
 def trust_policy(service: str) -> str:
@@ -261,38 +239,32 @@ def trust_policy(service: str) -> str:
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkloadIdentityArgs:
-    """Inputs of `WorkloadIdentity`."""
-
-    cluster: pulumi.Input[str]
-    """Name of the cluster."""
-    namespace: str
-    """Kubernetes namespace of the jobs."""
-    service_account: str
-    """Kubernetes service account of the jobs."""
-    bucket_arn: pulumi.Input[str]
-    """ARN of the jobs' bucket."""
-    prefix: str
-    """Prefix of the jobs' objects in the bucket."""
-
-
 class WorkloadIdentity(pulumi.ComponentResource):
     """IAM role of the jobs, through EKS Pod Identity. It allows access only to the jobs' prefix of the bucket."""
 
     ready: pulumi.Output[str]
     """Id of the pod identity association, known when jobs have the role."""
 
-    def __init__(self, name: str, args: WorkloadIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        cluster: pulumi.Input[str],
+        namespace: str,
+        service_account: str,
+        bucket_arn: pulumi.Input[str],
+        prefix: str,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:aws:WorkloadIdentity", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         role = iam.Role(f"{name}-role", assume_role_policy=trust_policy(POD_SERVICE), opts=child)
-        policy = iam.RolePolicy(f"{name}-bucket", role=role.name, policy=bucket_policy(args), opts=child)
+        policy = iam.RolePolicy(f"{name}-bucket", role=role.name, policy=bucket_policy(bucket_arn, prefix), opts=child)
         association = eks.PodIdentityAssociation(
             f"{name}-association",
-            cluster_name=args.cluster,
-            namespace=args.namespace,
-            service_account=args.service_account,
+            cluster_name=cluster,
+            namespace=namespace,
+            service_account=service_account,
             role_arn=role.arn,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
         )
@@ -300,25 +272,16 @@ class WorkloadIdentity(pulumi.ComponentResource):
         self.register_outputs({"ready": self.ready})
 
 
-def bucket_policy(args: WorkloadIdentityArgs) -> pulumi.Output[str]:
+def bucket_policy(bucket_arn: pulumi.Input[str], prefix: str) -> pulumi.Output[str]:
     """Return a policy to read, write, delete and list below the prefix."""
     objects = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]
-    prefix_condition = {"StringLike": {"s3:prefix": [f"{args.prefix}", f"{args.prefix}/*"]}}
+    prefix_condition = {"StringLike": {"s3:prefix": [prefix, f"{prefix}/*"]}}
     return pulumi.Output.json_dumps(
         {
             "Version": "2012-10-17",
             "Statement": [
-                {
-                    "Effect": "Allow",
-                    "Action": objects,
-                    "Resource": pulumi.Output.concat(args.bucket_arn, f"/{args.prefix}/*"),
-                },
-                {
-                    "Effect": "Allow",
-                    "Action": "s3:ListBucket",
-                    "Resource": args.bucket_arn,
-                    "Condition": prefix_condition,
-                },
+                {"Effect": "Allow", "Action": objects, "Resource": pulumi.Output.concat(bucket_arn, f"/{prefix}/*")},
+                {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": bucket_arn, "Condition": prefix_condition},
             ],
         }
     )

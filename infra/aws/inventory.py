@@ -20,10 +20,7 @@ def _ec2(kind: str, verb: str, rows: str, name: str, type_: str = "", id_: str =
 
 LISTINGS = (
     Listing(
-        kind="cluster",
-        command=("aws", "eks", "list-clusters"),
-        rows="clusters",
-        types=("aws:eks/cluster:Cluster",),
+        kind="cluster", command=("aws", "eks", "list-clusters"), rows="clusters", types=("aws:eks/cluster:Cluster",)
     ),
     Listing(
         kind="instance group",
@@ -56,11 +53,7 @@ LISTINGS = (
     ),
     _ec2("volume", "describe-volumes", "Volumes", "VolumeId"),
     _ec2(
-        "network interface",
-        "describe-network-interfaces",
-        "NetworkInterfaces",
-        "NetworkInterfaceId",
-        labels="TagSet",
+        "network interface", "describe-network-interfaces", "NetworkInterfaces", "NetworkInterfaceId", labels="TagSet"
     ),
     _ec2(
         "security group",
@@ -207,10 +200,7 @@ def _is_pending_deletion(key: CloudResource, options: tuple[str, ...], run_json:
 def generated_names(cluster: str) -> Mapping[str, str]:
     """Return patterns of the names that EKS generates for a cluster, by kind."""
     name = re.escape(cluster)
-    return {
-        "security group": rf"eks-cluster-sg-{name}-\d+",
-        "log group": f"/aws/(eks|containerinsights)/{name}/.*",
-    }
+    return {"security group": rf"eks-cluster-sg-{name}-\d+", "log group": f"/aws/(eks|containerinsights)/{name}/.*"}
 
 
 _INTERFACES = "ec2:DescribeNetworkInterfaces ec2:DetachNetworkInterface ec2:DeleteNetworkInterface"

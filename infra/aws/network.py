@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 import pulumi
@@ -16,23 +15,14 @@ SUBNET_TIMEOUTS = pulumi.CustomTimeouts(delete="40m")
 https://github.com/aws/amazon-vpc-cni-k8s/issues/1223"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NetworkArgs:
-    """Inputs of `Network`."""
-
-    config: EksConfig
-    """Settings of the platform."""
-
-
 class Network(pulumi.ComponentResource):
     """VPC of the cluster. Nodes are in private subnets. Public subnets contain only NAT gateways."""
 
     private_subnets: dict[str, pulumi.Output[str]]
     """Id of each zone's private subnet, known when the subnet has internet access."""
 
-    def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, *, config: EksConfig, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:aws:Network", name, None, opts)
-        config = args.config
         self._name, self._cluster = name, config.name
         vpc = ec2.Vpc(
             f"{name}-vpc",
@@ -44,11 +34,7 @@ class Network(pulumi.ComponentResource):
         )
         # By default, the default security group allows all traffic between its members. Remove its rules.
         ec2.DefaultSecurityGroup(
-            f"{name}-default-group",
-            vpc_id=vpc.id,
-            ingress=[],
-            egress=[],
-            opts=pulumi.ResourceOptions(parent=self),
+            f"{name}-default-group", vpc_id=vpc.id, ingress=[], egress=[], opts=pulumi.ResourceOptions(parent=self)
         )
         zones = config.all_zones
         private, public = ranges(config)

@@ -28,20 +28,12 @@ from pulumi_kubernetes.core.v1 import (
 )
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs, ObjectMetaArgs
 
-from infra.aws.cluster import (
-    EksCluster,
-    EksClusterArgs,
-    ServiceRole,
-    ServiceRoleArgs,
-    WorkloadIdentity,
-    WorkloadIdentityArgs,
-    context_name,
-)
+from infra.aws.cluster import EksCluster, ServiceRole, WorkloadIdentity, context_name
 from infra.aws.config import EksConfig
-from infra.aws.network import Network, NetworkArgs
+from infra.aws.network import Network
 from infra.aws.node_pool import NodeGroup, NodeGroupArgs
 from infra.aws.pools import NodeGroupPlan, node_groups
-from infra.aws.storage import CheckpointBucket, CheckpointBucketArgs, ImageRepository, ImageRepositoryArgs
+from infra.aws.storage import CheckpointBucket, ImageRepository
 from infra.builtin_images import JobLayer
 from infra.cloud_image import trainer_images
 from infra.hardware.ec2 import ec2_machine
@@ -84,30 +76,28 @@ def build_components(config: EksConfig) -> EksComponents:
         default_tags=pulumi_aws.ProviderDefaultTagsArgs(tags=cloud_labels(config.cluster_label)),
     )
     options = pulumi.ResourceOptions(providers={"aws": aws})
-    network = Network("network", NetworkArgs(config=config), options)
-    cluster = EksCluster("cluster", EksClusterArgs(config=config, private_subnets=network.private_subnets), options)
-    role = ServiceRole("nodes", ServiceRoleArgs(service="ec2.amazonaws.com", policies=NODE_POLICIES), options)
+    network = Network("network", config=config, opts=options)
+    cluster = EksCluster("cluster", config=config, private_subnets=network.private_subnets, opts=options)
+    role = ServiceRole("nodes", service="ec2.amazonaws.com", policies=NODE_POLICIES, opts=options)
     system = _system_nodes(config, network, cluster, role, options)
     cluster.add_workload_addons("cluster", system)
     groups = node_groups(config)
     for plan in groups:
         _job_nodes(config, plan, network, cluster, role, system, options)
-    bucket = CheckpointBucket("bucket", CheckpointBucketArgs(cluster=config.name, config=config.bucket), options)
+    bucket = CheckpointBucket("bucket", cluster=config.name, config=config.bucket, opts=options)
     identity = WorkloadIdentity(
         "jobs",
-        WorkloadIdentityArgs(
-            cluster=cluster.name,
-            namespace=config.namespace,
-            service_account=SERVICE_ACCOUNT,
-            bucket_arn=bucket.arn,
-            prefix=config.bucket.prefix,
-        ),
-        options,
+        cluster=cluster.name,
+        namespace=config.namespace,
+        service_account=SERVICE_ACCOUNT,
+        bucket_arn=bucket.arn,
+        prefix=config.bucket.prefix,
+        opts=options,
     )
     repository = None
     if config.image.prebuilt is None:
-        args = ImageRepositoryArgs(name=f"{config.name}/{config.image.name}", config=config.registry)
-        repository = ImageRepository("registry", args, options)
+        name = f"{config.name}/{config.image.name}"
+        repository = ImageRepository("registry", repository=name, config=config.registry, opts=options)
     return EksComponents(
         cluster=cluster, system=system, groups=groups, identity=identity, bucket=bucket, repository=repository
     )
@@ -116,7 +106,6 @@ def build_components(config: EksConfig) -> EksComponents:
 def _system_nodes(
     config: EksConfig, network: Network, cluster: EksCluster, role: ServiceRole, options: pulumi.ResourceOptions
 ) -> NodeGroup:
-    """Provision the nodes for pods other than jobs."""
     return NodeGroup(
         "system",
         NodeGroupArgs(
@@ -143,7 +132,6 @@ def _job_nodes(
     system: NodeGroup,
     options: pulumi.ResourceOptions,
 ) -> NodeGroup:
-    """Provision nodes for jobs."""
     return NodeGroup(
         plan.name,
         NodeGroupArgs(
@@ -200,26 +188,18 @@ plugin privileged. The chart also mounts /opt/aws/neuron, which only Trainium an
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class DevicePluginsArgs:
-    """Inputs of `DevicePlugins`."""
-
-    gpus: bool
-    """True if some nodes have GPUs."""
-    efa_pools: tuple[str, ...]
-    """Pools whose nodes have fabric adapters."""
-
-
 class DevicePlugins(pulumi.ComponentResource):
     """DaemonSet of each device plugin, on the nodes with such devices."""
 
-    def __init__(self, name: str, args: DevicePluginsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, *, gpus: bool, efa_pools: list[str], opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("trainyard:aws:DevicePlugins", name, None, opts)
-        if args.gpus:
+        if gpus:
             nodes = NodeSelectorRequirementArgs(key=ACCELERATOR_LABEL, operator="Exists")
             self._daemon(f"{name}-nvidia", NVIDIA, nodes)
-        if args.efa_pools:
-            nodes = NodeSelectorRequirementArgs(key=POOL_LABEL, operator="In", values=list(args.efa_pools))
+        if efa_pools:
+            nodes = NodeSelectorRequirementArgs(key=POOL_LABEL, operator="In", values=efa_pools)
             self._daemon(f"{name}-efa", EFA, nodes)
         self.register_outputs({})
 
@@ -267,14 +247,12 @@ class DevicePlugins(pulumi.ComponentResource):
 
 
 def _security_context(plugin: DevicePlugin) -> SecurityContextArgs:
-    """Return the security context of a plugin's container."""
     if plugin.privileged:
         return SecurityContextArgs(privileged=True, run_as_user=0)
     return SecurityContextArgs(allow_privilege_escalation=False, capabilities=CapabilitiesArgs(drop=["ALL"]))
 
 
 def _affinity(nodes: NodeSelectorRequirementArgs) -> AffinityArgs:
-    """Return the node affinity for the selected nodes."""
     terms = [NodeSelectorTermArgs(match_expressions=[nodes])]
     return AffinityArgs(
         node_affinity=NodeAffinityArgs(
@@ -300,11 +278,12 @@ def build_eks(config: EksConfig, images: frozenset[str], layers: frozenset[JobLa
         ),
     )
     in_cluster = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
-    plugins = DevicePluginsArgs(
+    DevicePlugins(
+        "device-plugins",
         gpus=any(plan.machine.gpus for plan in cloud.groups),
-        efa_pools=tuple(plan.name for plan in cloud.groups if plan.efa),
+        efa_pools=[plan.name for plan in cloud.groups if plan.efa],
+        opts=in_cluster,
     )
-    DevicePlugins("device-plugins", plugins, in_cluster)
     return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images, layers))
 
 

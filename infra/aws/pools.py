@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
-from infra.capacity import EFA_RESOURCE, SYSTEM, PoolNodes, in_pool, tolerate, without_daemon_requests
+from infra.capacity import DAEMON_REQUESTS, EFA_RESOURCE, SYSTEM, PoolNodes, in_pool, tolerate
 from infra.cloud import QuotaNeeds
 from infra.cost import Line, price_line
 from infra.hardware import PodGroup, Scheduling, gpus
@@ -85,7 +85,7 @@ def pool_nodes(platform: EksConfig) -> list[PoolNodes]:
         PoolNodes(
             name=plan.name,
             nodes=plan.nodes,
-            node=without_daemon_requests(eks_allocatable(plan.machine, fabric=plan.efa)),
+            node=eks_allocatable(plan.machine, fabric=plan.efa) - DAEMON_REQUESTS,
             pods=eks_pods(plan.machine),
             gpu=plan.machine.gpu,
             gpus=plan.machine.gpus,
@@ -95,7 +95,7 @@ def pool_nodes(platform: EksConfig) -> list[PoolNodes]:
         for plan in node_groups(platform)
     ]
     machine = ec2_machine(platform.system_pool.machine_type)
-    system = without_daemon_requests(eks_allocatable(machine))
+    system = eks_allocatable(machine) - DAEMON_REQUESTS
     nodes = platform.system_pool.nodes
     return [*pools, PoolNodes(name=SYSTEM, nodes=nodes, node=system, pods=eks_pods(machine))]
 

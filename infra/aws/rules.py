@@ -10,7 +10,7 @@ from typing import Any
 
 from infra.aws.config import EksConfig, EksPoolConfig
 from infra.aws.pools import NodeGroupPlan, group_plan, node_groups
-from infra.cloud import documentation_ranges, open_to_internet_problems
+from infra.cloud import documentation_ranges, open_to_internet_problems, pool_name_problems, pool_problem
 from infra.hardware.ec2 import AWS_ZONES, AWS_ZONES_BY_ACCOUNT, EC2_FAMILIES, EC2_MACHINES, ec2_machine
 from infra.hardware.node_capacity import reserved_addresses
 from infra.hardware.versions import eks_version_error, minor_of
@@ -25,26 +25,14 @@ def problems(config: EksConfig) -> list[Problem]:
         return [Problem("eks.region.unknown", ("platform", "region"), message, config.region)]
     all_problems = [*_ranges(config), *_version(config), *_zones_of_platform(config), *_system_pool(config)]
     all_problems += [*_bucket(config), *_admins(config)]
-    names: dict[str, int] = {}
+    all_problems += pool_name_problems("eks.pool.name_taken", [pool.name for pool in config.pools])
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index)
-        first = names.setdefault(pool.name, index)
-        if first != index or pool.name == "system":
-            other = "the system pool" if pool.name == "system" else f"pools[{first}]"
-            all_problems.append(
-                Problem(
-                    "eks.pool.name_taken",
-                    (*path, "name"),
-                    f"is also the name of {other}; names must be unique; rename this pool",
-                    pool.name,
-                )
-            )
         try:
             plan = group_plan(config, pool)
         except ValueError as error:
-            all_problems.append(
-                Problem("eks.pool.machine_unknown", (*path, "machine_type"), str(error), pool.machine_type)
-            )
+            problem = pool_problem("eks.pool.machine_unknown", pool, "machine_type", str(error))
+            all_problems.append(problem.below(*path))
             continue
         for rule in (_region, _zones, _fabric, _placement, _capacity):
             all_problems += [problem.below(*path) for problem in rule(config, pool, plan)]
@@ -100,9 +88,8 @@ def _bucket(config: EksConfig) -> Iterator[Problem]:
 def _admins(config: EksConfig) -> Iterator[Problem]:
     for index, principal in enumerate(config.admins):
         if principal in config.admins[:index]:
-            yield Problem(
-                "eks.admins.duplicate", ("platform", "admins", index), "is in the list twice; remove one", principal
-            )
+            message = "is in the list twice; remove one"
+            yield Problem("eks.admins.duplicate", ("platform", "admins", index), message, principal)
 
 
 def _ranges(config: EksConfig) -> Iterator[Problem]:
@@ -120,12 +107,8 @@ def _ranges(config: EksConfig) -> Iterator[Problem]:
             message = f"is not a private range; write a range in {', '.join(map(str, ranges))}"
             yield Problem("eks.network.public", (*path, key), message, str(network))
     if vpc.overlaps(services):
-        yield Problem(
-            "eks.network.overlap",
-            (*path, "services"),
-            f"overlaps network.vpc, {vpc}; write ranges that do not overlap",
-            str(services),
-        )
+        message = f"overlaps network.vpc, {vpc}; write ranges that do not overlap"
+        yield Problem("eks.network.overlap", (*path, "services"), message, str(services))
     yield from open_to_internet_problems(config.authorized_networks)
     for index, network in enumerate(map(IPv4Network, config.authorized_networks)):
         if network.is_private and not documentation_ranges([str(network)]):
@@ -172,12 +155,8 @@ def _zones_of_platform(config: EksConfig) -> Iterator[Problem]:
     region_zones = AWS_ZONES[config.region]
     for zone in zones:
         if zone[:-1] != config.region:
-            yield Problem(
-                "eks.zones.other_region",
-                ("platform", "zones"),
-                f"{zone} is not in platform.region, {config.region}; write zones of that region",
-                list(zones),
-            )
+            message = f"{zone} is not in platform.region, {config.region}; write zones of that region"
+            yield Problem("eks.zones.other_region", ("platform", "zones"), message, list(zones))
         elif config.check_availability and zone not in region_zones:
             message = f"{config.region} does not have zone {zone}; write some of {', '.join(sorted(region_zones))}"
             yield Problem("eks.zones.unknown", ("platform", "zones"), message + SKIP_CHECK_HINT, list(zones))
@@ -213,9 +192,9 @@ def _zones(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Itera
     outside = [zone for zone in plan.zones if zone not in config.all_zones]
     if outside:
         message = f"{outside[0]} is not a zone of the platform; write some of {', '.join(config.all_zones)}"
-        yield Problem("eks.pool.zones_outside_platform", ("zones",), message, list(pool.zones))
+        yield pool_problem("eks.pool.zones_outside_platform", pool, "zones", message)
     if len(set(plan.zones)) != len(plan.zones):
-        yield Problem("eks.pool.zones_duplicate", ("zones",), "has a zone twice; remove one", list(pool.zones))
+        yield pool_problem("eks.pool.zones_duplicate", pool, "zones", "has a zone twice; remove one")
 
 
 EFA_MINOR = 33
@@ -241,14 +220,10 @@ def _fabric(config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iter
             machine.name for machine in EC2_MACHINES.values() if machine.efa_interfaces and machine.family == family
         ]
         suggestions = ", ".join(with_efa) or "p4d.24xlarge, p5.48xlarge"
-        yield Problem(
-            "eks.pool.efa_machine",
-            ("efa",),
-            f"{plan.machine.name} does not support EFA; remove it, or write a type with EFA such as {suggestions}",
-            True,
-        )
+        message = f"{plan.machine.name} does not support EFA; remove it, or write a type with EFA such as {suggestions}"
+        yield pool_problem("eks.pool.efa_machine", pool, "efa", message)
     if plan.efa and len(plan.zones) > 1:
-        yield Problem("eks.pool.efa_zones", ("zones",), "EFA works only within one zone; write one", list(pool.zones))
+        yield pool_problem("eks.pool.efa_zones", pool, "zones", "EFA works only within one zone; write one")
 
 
 def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
@@ -256,25 +231,17 @@ def _placement(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> 
     if not pool.placement_group:
         return
     if plan.model.is_capacity_block:
-        yield Problem(
-            "eks.pool.placement_capacity_block",
-            ("placement_group",),
-            "a capacity block determines the placement of its nodes; remove it",
-            True,
-        )
+        message = "a capacity block determines the placement of its nodes; remove it"
+        yield pool_problem("eks.pool.placement_capacity_block", pool, "placement_group", message)
     elif plan.model.reservation:
         message = (
             "a reservation has no capacity in a new placement group, which the stack would create; remove it, and "
             "create the reservation in an existing group if its nodes must be close together"
         )
-        yield Problem("eks.pool.placement_reservation", ("placement_group",), message, True)
+        yield pool_problem("eks.pool.placement_reservation", pool, "placement_group", message)
     elif len(plan.zones) > 1:
-        yield Problem(
-            "eks.pool.placement_zones",
-            ("zones",),
-            "a cluster placement group is in one zone; write one",
-            list(pool.zones),
-        )
+        message = "a cluster placement group is in one zone; write one"
+        yield pool_problem("eks.pool.placement_zones", pool, "zones", message)
 
 
 def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> Iterator[Problem]:
@@ -284,20 +251,13 @@ def _capacity(_config: EksConfig, pool: EksPoolConfig, plan: NodeGroupPlan) -> I
     """
     if plan.model.is_capacity_block and not plan.machine.capacity_block:
         supported = ", ".join(machine.name for machine in EC2_MACHINES.values() if machine.capacity_block)
-        yield Problem(
-            "eks.pool.capacity_block_machine",
-            ("capacity",),
-            f"{plan.machine.name} does not support capacity blocks; only {supported} do; write another type",
-            pool.capacity,
-        )
+        message = f"{plan.machine.name} does not support capacity blocks; only {supported} do; write another type"
+        yield pool_problem("eks.pool.capacity_block_machine", pool, "capacity", message)
     if plan.model.reservation and len(plan.zones) > 1:
-        yield Problem(
-            "eks.pool.reservation_zones", ("zones",), "a reservation is in one zone; write that one", list(pool.zones)
-        )
+        yield pool_problem("eks.pool.reservation_zones", pool, "zones", "a reservation is in one zone; write that one")
     if plan.model.reservation and not pool.zones:
-        yield Problem(
-            "eks.pool.reservation_without_zone", ("zones",), "is missing; write the zone of the reservation", []
-        )
+        message = "is missing; write the zone of the reservation"
+        yield pool_problem("eks.pool.reservation_without_zone", pool, "zones", message)
 
 
 RECREATE_HINT = "or run `make down` and then `make up`, which keeps the bucket unless `bucket.keep` is false"

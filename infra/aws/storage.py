@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 import pulumi
 from pulumi_aws import ecr, s3
 
 from infra.aws.config import EcrConfig, EksBucketConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckpointBucketArgs:
-    """Inputs of `CheckpointBucket`."""
-
-    cluster: str
-    """Name of the cluster, prefix of the bucket's name."""
-    config: EksBucketConfig
-    """Settings."""
 
 
 class CheckpointBucket(pulumi.ComponentResource):
@@ -29,12 +18,13 @@ class CheckpointBucket(pulumi.ComponentResource):
     arn: pulumi.Output[str]
     """ARN of the bucket."""
 
-    def __init__(self, name: str, args: CheckpointBucketArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, *, cluster: str, config: EksBucketConfig, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("trainyard:aws:CheckpointBucket", name, None, opts)
-        config = args.config
         # A kept bucket also keeps its protections.
         child = pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep)
-        bucket = s3.Bucket(f"{args.cluster}-{name}", bucket=config.name, force_destroy=not config.keep, opts=child)
+        bucket = s3.Bucket(f"{cluster}-{name}", bucket=config.name, force_destroy=not config.keep, opts=child)
         protections = self._create_protections(name, bucket, child)
         versioning = s3.BucketVersioning(
             f"{name}-versioning",
@@ -43,10 +33,7 @@ class CheckpointBucket(pulumi.ComponentResource):
             opts=child,
         )
         s3.BucketLifecycleConfiguration(
-            f"{name}-lifecycle",
-            bucket=versioning.bucket,
-            rules=lifecycle(config),
-            opts=child,
+            f"{name}-lifecycle", bucket=versioning.bucket, rules=lifecycle(config), opts=child
         )
         self.name = pulumi.Output.all(bucket.bucket, *protections).apply(lambda values: str(values[0]))
         self.arn = bucket.arn
@@ -133,28 +120,20 @@ def lifecycle(config: EksBucketConfig) -> list[s3.BucketLifecycleConfigurationRu
     return [*rules, leftovers]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageRepositoryArgs:
-    """Inputs of `ImageRepository`."""
-
-    name: str
-    """Name of the repository: cluster name, then image name."""
-    config: EcrConfig
-    """Settings."""
-
-
 class ImageRepository(pulumi.ComponentResource):
     """Repository with image scanning and encryption. `make down` deletes it and its images; `make up` rebuilds them."""
 
     url: pulumi.Output[str]
     """Name of the image without its tag."""
 
-    def __init__(self, name: str, args: ImageRepositoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, *, repository: str, config: EcrConfig, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("trainyard:aws:ImageRepository", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        repository = ecr.Repository(
+        resource = ecr.Repository(
             f"{name}-repository",
-            name=args.name,
+            name=repository,
             force_delete=True,
             # The tag is the branch and moves with it. Jobs use the image's digest.
             image_tag_mutability="MUTABLE",
@@ -164,16 +143,12 @@ class ImageRepository(pulumi.ComponentResource):
         )
         rule = {
             "rulePriority": 1,
-            "description": f"keep the newest {args.config.keep_images}",
-            "selection": {
-                "tagStatus": "any",
-                "countType": "imageCountMoreThan",
-                "countNumber": args.config.keep_images,
-            },
+            "description": f"keep the newest {config.keep_images}",
+            "selection": {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": config.keep_images},
             "action": {"type": "expire"},
         }
         ecr.LifecyclePolicy(
-            f"{name}-lifecycle", repository=repository.name, policy=json.dumps({"rules": [rule]}), opts=child
+            f"{name}-lifecycle", repository=resource.name, policy=json.dumps({"rules": [rule]}), opts=child
         )
-        self.url = repository.repository_url
+        self.url = resource.repository_url
         self.register_outputs({"url": self.url})

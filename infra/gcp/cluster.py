@@ -60,11 +60,7 @@ class GkeCluster(pulumi.ComponentResource):
         cluster = container.Cluster(
             f"{name}-control-plane",
             _cluster_args(args),
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                custom_timeouts=TIMEOUTS,
-                ignore_changes=_ignored_changes(args),
-            ),
+            opts=pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS, ignore_changes=_ignored_changes(args)),
         )
         self.control_plane = cluster
         self.name = cluster.name
@@ -146,7 +142,7 @@ def _dns_endpoint(config: GkeConfig) -> container.ClusterControlPlaneEndpointsCo
     return container.ClusterControlPlaneEndpointsConfigArgs(
         dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
             allow_external_traffic=not config.authorized_networks
-        ),
+        )
     )
 
 
@@ -252,18 +248,7 @@ def _kubeconfig(config: GkeConfig, cluster: container.Cluster) -> dict[str, Any]
 
 
 def _dns_name(endpoints: Any) -> str:
-    """Return the API server's DNS name."""
     return str(endpoints.dns_endpoint_config.endpoint)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeIdentityArgs:
-    """Inputs of `NodeIdentity`."""
-
-    project: pulumi.Input[str]
-    """Project of the cluster."""
-    cluster: str
-    """Name of the cluster."""
 
 
 class NodeIdentity(pulumi.ComponentResource):
@@ -272,37 +257,23 @@ class NodeIdentity(pulumi.ComponentResource):
     email: pulumi.Output[str]
     """E-mail address of the account, known after its role is granted."""
 
-    def __init__(self, name: str, args: NodeIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, *, project: pulumi.Input[str], cluster: str, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("trainyard:gcp:NodeIdentity", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         account = gcp.serviceaccount.Account(
             f"{name}-account",
-            project=args.project,
-            account_id=fit_name(args.cluster, "nodes", ACCOUNT_LIMIT),
-            display_name=f"Nodes of the GKE cluster {args.cluster}",
+            project=project,
+            account_id=fit_name(cluster, "nodes", ACCOUNT_LIMIT),
+            display_name=f"Nodes of the GKE cluster {cluster}",
             opts=child,
         )
         grant = gcp.projects.IAMMember(
-            f"{name}-role", project=args.project, role=NODE_ROLE, member=account.member, opts=child
+            f"{name}-role", project=project, role=NODE_ROLE, member=account.member, opts=child
         )
         self.email = pulumi.Output.all(account.email, grant.id).apply(lambda values: values[0])
         self.register_outputs({"email": self.email})
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkloadIdentityArgs:
-    """Inputs of `WorkloadIdentity`."""
-
-    project: pulumi.Input[str]
-    """Project of the cluster."""
-    cluster: str
-    """Name of the cluster."""
-    workload_pool: pulumi.Input[str]
-    """Workload identity pool of the cluster. It exists once the cluster exists."""
-    namespace: str
-    """Kubernetes namespace of the jobs."""
-    service_account: str
-    """Kubernetes service account of the jobs."""
 
 
 class WorkloadIdentity(pulumi.ComponentResource):
@@ -316,23 +287,31 @@ class WorkloadIdentity(pulumi.ComponentResource):
     member: pulumi.Output[str]
     """The account as an IAM policy member."""
 
-    def __init__(self, name: str, args: WorkloadIdentityArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        project: pulumi.Input[str],
+        cluster: str,
+        workload_pool: pulumi.Input[str],
+        namespace: str,
+        service_account: str,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:gcp:WorkloadIdentity", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
         account = gcp.serviceaccount.Account(
             f"{name}-account",
-            project=args.project,
-            account_id=fit_name(args.cluster, "jobs", ACCOUNT_LIMIT),
-            display_name=f"Training jobs of the GKE cluster {args.cluster}",
+            project=project,
+            account_id=fit_name(cluster, "jobs", ACCOUNT_LIMIT),
+            display_name=f"Training jobs of the GKE cluster {cluster}",
             opts=child,
         )
         gcp.serviceaccount.IAMMember(
             f"{name}-user",
             service_account_id=account.name,
             role="roles/iam.workloadIdentityUser",
-            member=pulumi.Output.format(
-                "serviceAccount:{0}[{1}/{2}]", args.workload_pool, args.namespace, args.service_account
-            ),
+            member=pulumi.Output.format("serviceAccount:{0}[{1}/{2}]", workload_pool, namespace, service_account),
             opts=child,
         )
         self.email = account.email

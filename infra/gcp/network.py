@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pulumi
 import pulumi_gcp as gcp
 from pulumi_kubernetes.apiextensions import CustomResource
 from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
+from infra.gcp.config import GkeConfig
 from infra.gcp.pools import Fabric, subnets
 from infra.naming import fit_name, stack_labels
 
@@ -21,24 +21,6 @@ TIMEOUTS = pulumi.CustomTimeouts(create="10m", update="10m", delete="20m")
 """Timeouts of networks. Google can delete a network only some minutes after its last user is deleted."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NetworkArgs:
-    """Inputs of `Network`."""
-
-    project: pulumi.Input[str]
-    """Project of the network."""
-    region: str
-    """Region of the subnet."""
-    name: str
-    """Name of the VPC and prefix of its resources' names."""
-    nodes: str
-    """Range of the nodes."""
-    pods: str
-    """Range of the pods."""
-    services: str
-    """Range of the Kubernetes Services."""
-
-
 class Network(pulumi.ComponentResource):
     """VPC of the cluster. Nodes have no public addresses."""
 
@@ -47,39 +29,41 @@ class Network(pulumi.ComponentResource):
     subnetwork: pulumi.Output[str]
     """Subnet of the nodes."""
 
-    def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, *, project: pulumi.Input[str], config: GkeConfig, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
         super().__init__("trainyard:gcp:Network", name, None, opts)
         child = pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS)
         vpc = gcp.compute.Network(
             f"{name}-vpc",
-            name=args.name,
-            project=args.project,
+            name=config.name,
+            project=project,
             auto_create_subnetworks=False,
             routing_mode="REGIONAL",
             opts=child,
         )
         subnet = gcp.compute.Subnetwork(
             f"{name}-subnet",
-            name=args.name,
-            project=args.project,
-            region=args.region,
+            name=config.name,
+            project=project,
+            region=config.region,
             network=vpc.id,
-            ip_cidr_range=args.nodes,
+            ip_cidr_range=config.network.nodes,
             secondary_ip_ranges=[
-                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=PODS, ip_cidr_range=args.pods),
-                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=SERVICES, ip_cidr_range=args.services),
+                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=PODS, ip_cidr_range=config.network.pods),
+                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=SERVICES, ip_cidr_range=config.network.services),
             ],
             private_ip_google_access=True,
             opts=child,
         )
         router = gcp.compute.Router(
-            f"{name}-router", name=args.name, project=args.project, region=args.region, network=vpc.id, opts=child
+            f"{name}-router", name=config.name, project=project, region=config.region, network=vpc.id, opts=child
         )
         nat = gcp.compute.RouterNat(
             f"{name}-nat",
-            name=args.name,
-            project=args.project,
-            region=args.region,
+            name=config.name,
+            project=project,
+            region=config.region,
             router=router.name,
             nat_ip_allocate_option="AUTO_ONLY",
             source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
@@ -97,70 +81,63 @@ class Network(pulumi.ComponentResource):
         self.register_outputs({"network": self.network, "subnetwork": self.subnetwork})
 
 
-@dataclass(frozen=True, kw_only=True)
-class AcceleratorNetworkArgs:
-    """Inputs of `AcceleratorNetwork`."""
-
-    project: pulumi.Input[str]
-    """Project of the networks."""
-    cluster: str
-    """Name of the cluster, prefix of the VPCs' names."""
-    zone: str
-    """Zone of the nodes. An RDMA network is bound to one zone."""
-    fabric: Fabric
-    """Networks that the machine type needs."""
-    network: str
-    """Range that contains the subnets."""
-
-
 class AcceleratorNetwork(pulumi.ComponentResource):
-    """VPCs for the traffic between GPUs of different hosts."""
+    """VPCs for the traffic between GPUs of different hosts. An RDMA network is bound to one zone."""
 
     names: list[tuple[str, str]]
     """VPC and subnet names of each interface, in order."""
     networks: pulumi.Output[list[tuple[str, str]]]
     """VPC and subnet names of each interface, known when the networks exist."""
 
-    def __init__(self, name: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        project: pulumi.Input[str],
+        config: GkeConfig,
+        zone: str,
+        fabric: Fabric,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:gcp:AcceleratorNetwork", name, None, opts)
+        self._name, self._project, self._config = name, project, config
+        self._zone, self._fabric = zone, fabric
         child = pulumi.ResourceOptions(parent=self, custom_timeouts=TIMEOUTS)
         vpcs: dict[str, gcp.compute.Network] = {}
-        for vpc in args.fabric.vpcs:
-            vpcs[vpc] = self._vpc(name, vpc, args, _after_first(vpcs, child))
-        region = args.zone.rpartition("-")[0]
+        for vpc in fabric.vpcs:
+            vpcs[vpc] = self._vpc(vpc, _after_first(vpcs, child))
+        region = zone.rpartition("-")[0]
         self.names, pairs = [], []
         created: dict[str, gcp.compute.Subnetwork] = {}
-        for interface in args.fabric.interfaces:
+        for interface in fabric.interfaces:
             subnet = created[interface.name] = gcp.compute.Subnetwork(
                 f"{name}-{interface.name}",
-                name=fit_name(args.cluster, interface.name, NAME_LIMIT),
-                project=args.project,
+                name=fit_name(config.name, interface.name, NAME_LIMIT),
+                project=project,
                 region=region,
                 network=vpcs[interface.vpc].id,
-                ip_cidr_range=subnets(args.fabric, args.network)[interface.name],
+                ip_cidr_range=subnets(fabric, config.network.accelerators)[interface.name],
                 opts=_after_first(created, child),
             )
             self.names.append(
-                (fit_name(args.cluster, interface.vpc, NAME_LIMIT), fit_name(args.cluster, interface.name, NAME_LIMIT))
+                (fit_name(config.name, interface.vpc, NAME_LIMIT), fit_name(config.name, interface.name, NAME_LIMIT))
             )
             names = pulumi.Output.all(vpcs[interface.vpc].name, subnet.name)
             pairs.append(names.apply(lambda values: (values[0], values[1])))
         self.networks = pulumi.Output.all(*pairs).apply(list)
         self.register_outputs({"networks": self.networks})
 
-    def _vpc(
-        self, name: str, vpc: str, args: AcceleratorNetworkArgs, opts: pulumi.ResourceOptions
-    ) -> gcp.compute.Network:
-        is_rdma = args.fabric.rdma_profile is not None and vpc == "rdma"
+    def _vpc(self, vpc: str, opts: pulumi.ResourceOptions) -> gcp.compute.Network:
+        is_rdma = self._fabric.rdma_profile is not None and vpc == "rdma"
         profile = pulumi.Output.concat(
-            "projects/", args.project, f"/global/networkProfiles/{args.zone}-{args.fabric.rdma_profile}"
+            "projects/", self._project, f"/global/networkProfiles/{self._zone}-{self._fabric.rdma_profile}"
         )
         network = gcp.compute.Network(
-            f"{name}-{vpc}-vpc",
-            name=fit_name(args.cluster, vpc, NAME_LIMIT),
-            project=args.project,
+            f"{self._name}-{vpc}-vpc",
+            name=fit_name(self._config.name, vpc, NAME_LIMIT),
+            project=self._project,
             auto_create_subnetworks=False,
-            mtu=args.fabric.mtu,
+            mtu=self._fabric.mtu,
             network_profile=profile if is_rdma else None,
             opts=opts,
         )
@@ -168,12 +145,12 @@ class AcceleratorNetwork(pulumi.ComponentResource):
             # Hosts connect to each other on any port, and this VPC contains only hosts. RDMA networks do not support
             # firewall rules.
             gcp.compute.Firewall(
-                f"{name}-{vpc}-inside",
-                name=fit_name(args.cluster, vpc, NAME_LIMIT),
-                project=args.project,
+                f"{self._name}-{vpc}-inside",
+                name=fit_name(self._config.name, vpc, NAME_LIMIT),
+                project=self._project,
                 network=network.id,
                 direction="INGRESS",
-                source_ranges=[args.network],
+                source_ranges=[self._config.network.accelerators],
                 allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
                 # Google does not delete a VPC with a firewall rule. The provider would not replace the rule with its
                 # VPC: `network` is not ForceNew (google-beta/services/compute/resource_compute_firewall.go:259 of
@@ -193,35 +170,28 @@ def _after_first(created: Mapping[str, pulumi.Resource], opts: pulumi.ResourceOp
     return pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=None if first is None else [first]))
 
 
-@dataclass(frozen=True, kw_only=True)
-class PodNetworksArgs:
-    """Inputs of `PodNetworks`."""
-
-    fabric: Fabric
-    """Networks that the machine type needs."""
-    networks: pulumi.Output[list[tuple[str, str]]]
-    """VPC and subnet names of each interface, in order."""
-
-
 class PodNetworks(pulumi.ComponentResource):
     """A `Network` object in the cluster for each interface. The annotations of pods name these objects."""
 
-    def __init__(self, name: str, args: PodNetworksArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        fabric: Fabric,
+        networks: pulumi.Output[list[tuple[str, str]]],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:gcp:PodNetworks", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        for index, interface in enumerate(args.fabric.interfaces):
-            vpc_and_subnet = args.networks[index]
+        for index, interface in enumerate(fabric.interfaces):
+            vpc_and_subnet = networks[index]
             metadata = ObjectMetaArgs(name=interface.name, labels=stack_labels())
             CustomResource(
                 f"{name}-{interface.name}-parameters",
                 api_version="networking.gke.io/v1",
                 kind="GKENetworkParamSet",
                 metadata=metadata,
-                spec={
-                    "vpc": vpc_and_subnet[0],
-                    "vpcSubnet": vpc_and_subnet[1],
-                    "deviceMode": interface.device_mode,
-                },
+                spec={"vpc": vpc_and_subnet[0], "vpcSubnet": vpc_and_subnet[1], "deviceMode": interface.device_mode},
                 opts=child,
             )
             CustomResource(

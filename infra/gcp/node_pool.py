@@ -133,34 +133,29 @@ def kubelet() -> container.NodePoolNodeConfigKubeletConfigArgs:
     return container.NodePoolNodeConfigKubeletConfigArgs(insecure_kubelet_readonly_port_enabled="FALSE")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SystemNodePoolArgs:
-    """Inputs of `SystemNodePool`."""
-
-    project: pulumi.Input[str]
-    """Project of the cluster."""
-    cluster: pulumi.Input[str]
-    """Name of the cluster."""
-    service_account: pulumi.Input[str]
-    """E-mail address of the service account of the nodes."""
-    config: GkeConfig
-    """Settings."""
-
-
 class SystemNodePool(pulumi.ComponentResource):
     """On-demand nodes in one zone, for pods other than jobs."""
 
     ready: pulumi.Output[str]
     """Id of the pool, known when it has its nodes."""
 
-    def __init__(self, name: str, args: SystemNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        project: pulumi.Input[str],
+        cluster: pulumi.Input[str],
+        service_account: pulumi.Input[str],
+        config: GkeConfig,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:gcp:SystemNodePool", name, None, opts)
-        config, pool = args.config, args.config.system_pool
+        pool = config.system_pool
         nodes = container.NodePool(
             f"{name}-nodes",
             name="system",
-            project=args.project,
-            cluster=args.cluster,
+            project=project,
+            cluster=cluster,
             location=config.location,
             node_locations=[config.zone],
             initial_node_count=pool.nodes,
@@ -175,7 +170,7 @@ class SystemNodePool(pulumi.ComponentResource):
                 disk_size_gb=SYSTEM_DISK_GB,
                 disk_type=system_disk_type(config),
                 image_type="COS_CONTAINERD",
-                service_account=args.service_account,
+                service_account=service_account,
                 oauth_scopes=SCOPES,
                 gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=config.image_streaming),
                 shielded_instance_config=shielded(),

@@ -13,27 +13,12 @@ from pulumi_kubernetes.meta.v1 import ObjectMetaArgs
 
 from infra.builtin_images import JobLayer
 from infra.cloud_image import trainer_images
-from infra.gcp.cluster import (
-    GkeCluster,
-    GkeClusterArgs,
-    NodeIdentity,
-    NodeIdentityArgs,
-    WorkloadIdentity,
-    WorkloadIdentityArgs,
-    context_name,
-)
+from infra.gcp.cluster import GkeCluster, GkeClusterArgs, NodeIdentity, WorkloadIdentity, context_name
 from infra.gcp.config import GkeConfig
-from infra.gcp.network import (
-    AcceleratorNetwork,
-    AcceleratorNetworkArgs,
-    Network,
-    NetworkArgs,
-    PodNetworks,
-    PodNetworksArgs,
-)
-from infra.gcp.node_pool import AcceleratorNodePool, AcceleratorNodePoolArgs, SystemNodePool, SystemNodePoolArgs
+from infra.gcp.network import AcceleratorNetwork, Network, PodNetworks
+from infra.gcp.node_pool import AcceleratorNodePool, AcceleratorNodePoolArgs, SystemNodePool
 from infra.gcp.pools import Fabric, NodePoolPlan, fabric_of, machine_fabric, node_pools
-from infra.gcp.storage import CheckpointBucket, CheckpointBucketArgs, ImageRepository, ImageRepositoryArgs
+from infra.gcp.storage import CheckpointBucket, ImageRepository
 from infra.hardware.machines import ProvisioningModel
 from infra.kubeconfig import PROVIDER_ENVIRONMENT
 from infra.naming import stack_labels
@@ -56,26 +41,18 @@ Images = tuple[pulumi.Input[str], dict[str, pulumi.Input[str]]]
 """Trainer image, and further images by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProjectServicesArgs:
-    """Inputs of `ProjectServices`."""
-
-    project: str
-    """Id of the project."""
-
-
 class ProjectServices(pulumi.ComponentResource):
     """Enabled APIs. They stay enabled after the stack is destroyed, because other users may need them."""
 
     project: pulumi.Output[str]
     """Project id, known when all APIs are enabled. Resources that need the APIs use this output."""
 
-    def __init__(self, name: str, args: ProjectServicesArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, *, project: str, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("trainyard:gcp:ProjectServices", name, None, opts)
         services = [
             gcp.projects.Service(
                 f"{name}-{service}",
-                project=args.project,
+                project=project,
                 service=f"{service}.googleapis.com",
                 disable_on_destroy=False,
                 opts=pulumi.ResourceOptions(parent=self),
@@ -83,7 +60,7 @@ class ProjectServices(pulumi.ComponentResource):
             for service in API_NAMES
         ]
         enabled = pulumi.Output.all(*(service.service for service in services))
-        self.project = enabled.apply(lambda _names: args.project)
+        self.project = enabled.apply(lambda _names: project)
         self.register_outputs({"project": self.project})
 
 
@@ -111,35 +88,32 @@ class GkeComponents:
 
 def build_components(config: GkeConfig) -> GkeComponents:
     """Provision all cloud components. Return those that the rest of the platform uses."""
-    project = ProjectServices("services", ProjectServicesArgs(project=config.project)).project
+    project = ProjectServices("services", project=config.project).project
     plans = node_pools(config)
-    account = NodeIdentity("nodes", NodeIdentityArgs(project=project, cluster=config.name)).email
+    account = NodeIdentity("nodes", project=project, cluster=config.name).email
     fabrics = _fabrics(config, project, plans)
     cluster, system, pools = _cluster(config, project, account, plans, fabrics)
     identity = WorkloadIdentity(
         "jobs",
-        WorkloadIdentityArgs(
-            project=project,
-            cluster=config.name,
-            workload_pool=cluster.workload_pool,
-            namespace=config.namespace,
-            service_account=SERVICE_ACCOUNT,
-        ),
+        project=project,
+        cluster=config.name,
+        workload_pool=cluster.workload_pool,
+        namespace=config.namespace,
+        service_account=SERVICE_ACCOUNT,
     )
     bucket = CheckpointBucket(
         "bucket",
-        CheckpointBucketArgs(
-            project=project,
-            cluster=config.name,
-            location=config.region,
-            config=config.bucket,
-            member=identity.member,
-        ),
+        project=project,
+        cluster=config.name,
+        location=config.region,
+        config=config.bucket,
+        member=identity.member,
     )
     repository = None
     if config.image.prebuilt is None:
-        args = ImageRepositoryArgs(project=project, cluster=config.name, config=config.registry, reader=account)
-        repository = ImageRepository("registry", args)
+        repository = ImageRepository(
+            "registry", project=project, cluster=config.name, config=config.registry, reader=account
+        )
     return GkeComponents(
         cluster=cluster,
         system=system,
@@ -158,10 +132,8 @@ def _fabrics(
     """Return zone -> networks between the GPUs of different hosts in that zone."""
     networks = {}
     for zone, fabric in {plan.zones[0]: fabric for plan in plans if (fabric := fabric_of(plan))}.items():
-        args = AcceleratorNetworkArgs(
-            project=project, cluster=config.name, zone=zone, fabric=fabric, network=config.network.accelerators
-        )
-        networks[zone] = fabric, AcceleratorNetwork("fabric", args)
+        network = AcceleratorNetwork("fabric", project=project, config=config, zone=zone, fabric=fabric)
+        networks[zone] = fabric, network
     return networks
 
 
@@ -173,7 +145,7 @@ def _cluster(
     fabrics: Mapping[str, tuple[Fabric, AcceleratorNetwork]],
 ) -> ClusterAndNodes:
     """Provision the control plane in its own network, and its nodes."""
-    network = _network(config, project)
+    network = Network("network", project=project, config=config)
     cluster = GkeCluster(
         "cluster",
         GkeClusterArgs(
@@ -185,9 +157,7 @@ def _cluster(
             multi_networking=any(machine_fabric(plan.machine) for plan in plans),
         ),
     )
-    system = SystemNodePool(
-        "system", SystemNodePoolArgs(project=project, cluster=cluster.name, service_account=account, config=config)
-    )
+    system = SystemNodePool("system", project=project, cluster=cluster.name, service_account=account, config=config)
     pools = {
         plan.name: AcceleratorNodePool(
             plan.name,
@@ -217,22 +187,6 @@ def _name_after_networks(fabric: AcceleratorNetwork, cluster: GkeCluster) -> pul
     return pulumi.Output.all(cluster.name, fabric.networks).apply(lambda values: str(values[0]))
 
 
-def _network(config: GkeConfig, project: pulumi.Output[str]) -> Network:
-    """Provision the cluster's own VPC."""
-    ranges = config.network
-    return Network(
-        "network",
-        NetworkArgs(
-            project=project,
-            region=config.region,
-            name=config.name,
-            nodes=ranges.nodes,
-            pods=ranges.pods,
-            services=ranges.services,
-        ),
-    )
-
-
 def build_gke(config: GkeConfig, images: frozenset[str], layers: frozenset[JobLayer] = frozenset()) -> Platform:
     """Provision the platform for jobs, with the builtin images `images` and the jobs' `layers`."""
     cloud = build_components(config)
@@ -247,36 +201,35 @@ def build_gke(config: GkeConfig, images: frozenset[str], layers: frozenset[JobLa
     )
     in_cluster = pulumi.ResourceOptions(providers={"kubernetes": provider}, deleted_with=control_plane)
     for fabric, network in cloud.fabrics:
-        PodNetworks("pod-networks", PodNetworksArgs(fabric=fabric, networks=network.networks), in_cluster)
+        PodNetworks("pod-networks", fabric=fabric, networks=network.networks, opts=in_cluster)
     _fallback_classes(cloud, in_cluster)
     return _platform(config, cloud, provider, in_cluster, _trainer_images(config, cloud, images, layers))
-
-
-@dataclass(frozen=True, kw_only=True)
-class FallbackComputeClassArgs:
-    """Inputs of `FallbackComputeClass`."""
-
-    pool: str
-    """Name of the pool in the settings, and of the ComputeClass."""
-    node_pools: list[list[pulumi.Output[str]]]
-    """Names of the GKE node pools of each provisioning model, in fallback order."""
 
 
 class FallbackComputeClass(pulumi.ComponentResource):
     """ComputeClass of a pool: jobs get nodes from the first provisioning model with capacity.
 
+    `node_pools` are the GKE node pools of each provisioning model, in fallback order.
+
     https://cloud.google.com/kubernetes-engine/docs/concepts/about-custom-compute-classes
     """
 
-    def __init__(self, name: str, args: FallbackComputeClassArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        pool: str,
+        node_pools: list[list[pulumi.Output[str]]],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:gcp:FallbackOrder", name, None, opts)
         CustomResource(
             f"{name}-class",
             api_version="cloud.google.com/v1",
             kind="ComputeClass",
-            metadata=ObjectMetaArgs(name=args.pool, labels=stack_labels()),
+            metadata=ObjectMetaArgs(name=pool, labels=stack_labels()),
             spec={
-                "priorities": [{"nodepools": names} for names in args.node_pools],
+                "priorities": [{"nodepools": names} for names in node_pools],
                 "whenUnsatisfiable": "DoNotScaleUp",
                 "nodePoolAutoCreation": {"enabled": False},
             },
@@ -292,10 +245,9 @@ def _fallback_classes(cloud: GkeComponents, in_cluster: pulumi.ResourceOptions) 
         for plan in cloud.plans:
             if plan.pool.name == pool:
                 models.setdefault(plan.model, []).append(cloud.pools[plan.name].name)
-        args = FallbackComputeClassArgs(pool=pool, node_pools=list(models.values()))
         former_name = pulumi.Alias(name=f"{pool}-ladder", type_="trainyard:gcp:CapacityLadder")
         opts = pulumi.ResourceOptions.merge(in_cluster, pulumi.ResourceOptions(aliases=[former_name]))
-        FallbackComputeClass(f"{pool}-fallback", args, opts)
+        FallbackComputeClass(f"{pool}-fallback", pool=pool, node_pools=list(models.values()), opts=opts)
 
 
 def _platform(

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
-from types import MappingProxyType
 
-from infra.capacity import SYSTEM, PoolNodes, in_pool, tolerate, without_daemon_requests
+from infra.capacity import SYSTEM, PoolNodes, in_pool, tolerate
 from infra.cloud import QuotaNeeds
 from infra.cost import Line, price_line
 from infra.gcp.config import GkeConfig, GkePoolConfig
@@ -265,13 +264,11 @@ _RDMA = Fabric(
     rdma_profile="vpc-roce",
 )
 
-FABRICS: Mapping[str, Fabric] = MappingProxyType(
-    {
-        "tcpx": Fabric(mtu=8244, interfaces=_ethernet_interfaces(4)),
-        "tcpxo": Fabric(mtu=8244, interfaces=_ethernet_interfaces(8)),
-        "rdma": _RDMA,
-    }
-)
+FABRICS: Mapping[str, Fabric] = {
+    "tcpx": Fabric(mtu=8244, interfaces=_ethernet_interfaces(4)),
+    "tcpxo": Fabric(mtu=8244, interfaces=_ethernet_interfaces(8)),
+    "rdma": _RDMA,
+}
 """Fabrics by their name in a `GceFamily`: GPUDirect-TCPX, -TCPXO and -RDMA.
 
 https://cloud.google.com/kubernetes-engine/docs/how-to/gpu-bandwidth-gpudirect-tcpx,
@@ -314,7 +311,7 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
     for pool in platform.pools:
         # Slices, provisioning models and zones have identical nodes. Models and zones are alternatives.
         plan = pool_plans(platform, pool)[0]
-        node = without_daemon_requests(gke_allocatable(plan.machine), DAEMON_REQUESTS)
+        node = gke_allocatable(plan.machine) - DAEMON_REQUESTS
         pools.append(
             PoolNodes(
                 name=pool.name,
@@ -328,7 +325,7 @@ def pool_nodes(platform: GkeConfig) -> list[PoolNodes]:
                 keeps_idle=plan.min_nodes != 0 and plan.max_run_hours is None,
             )
         )
-    system = without_daemon_requests(gke_allocatable(gce_machine(system_machine(platform))), DAEMON_REQUESTS)
+    system = gke_allocatable(gce_machine(system_machine(platform))) - DAEMON_REQUESTS
     return [*pools, PoolNodes(name=SYSTEM, nodes=platform.system_pool.max_nodes, node=system)]
 
 

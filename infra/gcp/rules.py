@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from ipaddress import IPv4Network
 from itertools import combinations
 
-from infra.cloud import open_to_internet_problems
+from infra.cloud import open_to_internet_problems, pool_name_problems, pool_problem
 from infra.gcp.config import POOL_NAME_LIMIT, GkeConfig, GkePoolConfig
 from infra.gcp.pools import (
     NodePoolPlan,
@@ -37,33 +37,19 @@ def problems(config: GkeConfig) -> list[Problem]:
         *_storage(config),
         *_system_pool_problems(config),
         *_maintenance(config),
+        *pool_name_problems("gke.pool.name_taken", [pool.name for pool in config.pools]),
     ]
     fabrics: dict[tuple[str, str], int] = {}
-    names: dict[str, int] = {}
     for index, pool in enumerate(config.pools):
         path: Path = ("platform", "pools", index)
-        first = names.setdefault(pool.name, index)
-        if first != index or pool.name == "system":
-            other = "the system pool" if pool.name == "system" else f"pools[{first}]"
-            all_problems.append(
-                Problem(
-                    "gke.pool.name_taken",
-                    (*path, "name"),
-                    f"is also the name of {other}; names must be unique; rename this pool",
-                    pool.name,
-                )
-            )
         if not pool.capacity:
-            all_problems.append(
-                Problem("gke.pool.capacity_empty", (*path, "capacity"), "is empty; write for example on-demand", [])
-            )
+            message = "is empty; write for example on-demand"
+            all_problems.append(pool_problem("gke.pool.capacity_empty", pool, "capacity", message).below(*path))
             continue
         try:
             plans = pool_plans(config, pool)
         except HardwareError as error:
-            all_problems.append(
-                Problem(f"gke.pool.{error.code}", (*path, error.key), str(error), getattr(pool, error.key))
-            )
+            all_problems.append(pool_problem(f"gke.pool.{error.code}", pool, error.key, str(error)).below(*path))
             continue
         fabrics.update({(plan.machine.name, zone): index for plan in plans if fabric_of(plan) for zone in plan.zones})
         for rule in (_tpu, _gpu, _zones, _size, _capacity, _placement, _disk, _names):
@@ -123,52 +109,38 @@ def _tpu(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> 
     keys, tpu = pool.model_fields_set, pool.tpu
     if tpu is None:
         if pool.topology is not None:
-            yield Problem(
-                "gke.pool.topology_without_tpu",
-                ("topology",),
-                "is allowed only for TPUs; remove it, or write a TPU as accelerator",
-                pool.topology,
-            )
+            message = "is allowed only for TPUs; remove it, or write a TPU as accelerator"
+            yield pool_problem("gke.pool.topology_without_tpu", pool, "topology", message)
         if pool.slices != 1:
-            yield Problem(
-                "gke.pool.slices_without_tpu",
-                ("slices",),
-                "is allowed only for TPUs; write `nodes` instead",
-                pool.slices,
-            )
+            message = "is allowed only for TPUs; write `nodes` instead"
+            yield pool_problem("gke.pool.slices_without_tpu", pool, "slices", message)
         if plans[0].machine.tpu_chips:
             family = plans[0].machine.family
             remedy = f"write `accelerator: {family}-...` instead, or {family} with `topology`"
             message = f"is a machine type of TPU {family}; {remedy}"
-            yield Problem("gke.pool.machine_of_tpu", ("machine_type",), message, pool.machine_type)
+            yield pool_problem("gke.pool.machine_of_tpu", pool, "machine_type", message)
         return
     if "nodes" in keys and pool.nodes != (total := tpu.hosts * pool.slices):
         message = f"{pool.slices} x {tpu.accelerator_type} has {total} hosts; write {total} or remove it"
-        yield Problem("gke.pool.nodes_of_slice", ("nodes",), message, pool.nodes)
+        yield pool_problem("gke.pool.nodes_of_slice", pool, "nodes", message)
     if "machine_type" in keys and pool.machine_type != tpu.machine_type:
         message = f"{tpu.accelerator_type} uses {tpu.machine_type}; write that or remove it"
-        yield Problem("gke.pool.machine_of_slice", ("machine_type",), message, pool.machine_type)
+        yield pool_problem("gke.pool.machine_of_slice", pool, "machine_type", message)
     if "accelerators_per_node" in keys and pool.accelerators_per_node != tpu.chips_per_host:
         message = f"each host of {tpu.accelerator_type} has {tpu.chips_per_host} chips; remove it"
-        yield Problem("gke.pool.chips_of_slice", ("accelerators_per_node",), message, pool.accelerators_per_node)
+        yield pool_problem("gke.pool.chips_of_slice", pool, "accelerators_per_node", message)
     if tpu.hosts > 1 and pool.min_nodes not in (None, 0, tpu.hosts):
         message = f"GKE creates all nodes of a slice or none; write 0, or {tpu.hosts} for permanent nodes"
-        yield Problem("gke.pool.part_of_slice", ("min_nodes",), message, pool.min_nodes)
+        yield pool_problem("gke.pool.part_of_slice", pool, "min_nodes", message)
 
 
 def _gpu(_config: GkeConfig, pool: GkePoolConfig, _plans: list[NodePoolPlan]) -> Iterator[Problem]:
     _machine, gpu, _number = hardware_of(pool)
     if gpu is None and "gpu_driver" in pool.model_fields_set:
-        yield Problem(
-            "gke.pool.driver_without_gpu", ("gpu_driver",), "this pool has no GPU; remove it", pool.gpu_driver
-        )
+        yield pool_problem("gke.pool.driver_without_gpu", pool, "gpu_driver", "this pool has no GPU; remove it")
     if gpu is None and pool.tpu is None and "accelerators_per_node" in pool.model_fields_set:
-        yield Problem(
-            "gke.pool.count_without_accelerator",
-            ("accelerators_per_node",),
-            "this pool has no accelerator; add one or remove it",
-            pool.accelerators_per_node,
-        )
+        message = "this pool has no accelerator; add one or remove it"
+        yield pool_problem("gke.pool.count_without_accelerator", pool, "accelerators_per_node", message)
 
 
 def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -179,12 +151,8 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
         yield Problem("gke.pool.zones_duplicate", ("zones",), "has a zone twice; remove one", list(zones))
     outside = [zone for zone in zones if zone.rpartition("-")[0] != config.region]
     if outside:
-        yield Problem(
-            "gke.pool.zones_other_region",
-            ("zones",),
-            f"{outside[0]} is not in {config.region}, the region of platform.zone; write zones in that region",
-            list(zones),
-        )
+        message = f"{outside[0]} is not in {config.region}, the region of platform.zone; write zones in that region"
+        yield Problem("gke.pool.zones_other_region", ("zones",), message, list(zones))
     allowed = TPU_ZONES[plan.tpu.generation] if plan.tpu else GPU_ZONES.get(plan.gpu or "")
     name = plan.tpu.generation if plan.tpu else plan.gpu
     if allowed is None or not pool.check_zones:
@@ -199,7 +167,7 @@ def _zones(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) ->
     if flex_start_zones and uses_flex_start and (zone := next((z for z in zones if z not in flex_start_zones), None)):
         offered = ", ".join(sorted(flex_start_zones))
         message = f"flex-start offers {name} only in {offered}, not in {zone}; `check_zones: false` skips this"
-        yield Problem("gke.pool.flex_start_zone", ("capacity",), message, list(pool.capacity))
+        yield pool_problem("gke.pool.flex_start_zone", pool, "capacity", message)
 
 
 def _nearest_zones(zone: str, allowed: frozenset[str]) -> str:
@@ -212,27 +180,15 @@ def _nearest_zones(zone: str, allowed: frozenset[str]) -> str:
 
 def _size(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     if pool.min_nodes is not None and pool.min_nodes > (nodes := plans[0].nodes):
-        yield Problem(
-            "gke.pool.min_above_nodes",
-            ("min_nodes",),
-            f"must be at most the number of nodes, {nodes}; lower it",
-            pool.min_nodes,
-        )
+        message = f"must be at most the number of nodes, {nodes}; lower it"
+        yield pool_problem("gke.pool.min_above_nodes", pool, "min_nodes", message)
     zones = len(plans[0].zones)
     if plans[0].min_nodes is None and plans[0].nodes % zones:
-        yield Problem(
-            "gke.pool.nodes_of_zones",
-            ("nodes",),
-            f"must be a multiple of {zones}, the number of zones, in a pool that does not scale; write a multiple",
-            pool.nodes,
-        )
+        message = f"must be a multiple of {zones}, the number of zones, in a pool that does not scale; write a multiple"
+        yield pool_problem("gke.pool.nodes_of_zones", pool, "nodes", message)
     if pool.min_nodes and plans[0].has_fallback:
-        yield Problem(
-            "gke.pool.min_with_fallback",
-            ("min_nodes",),
-            "a pool with several capacities or zones must scale from 0; write 0 or remove it",
-            pool.min_nodes,
-        )
+        message = "a pool with several capacities or zones must scale from 0; write 0 or remove it"
+        yield pool_problem("gke.pool.min_with_fallback", pool, "min_nodes", message)
 
 
 def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -243,17 +199,15 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
     """
     plan = plans[0]
     if len(set(pool.capacity)) != len(pool.capacity):
-        yield Problem(
-            "gke.pool.capacity_duplicate", ("capacity",), "has a value twice; remove one", list(pool.capacity)
-        )
+        yield pool_problem("gke.pool.capacity_duplicate", pool, "capacity", "has a value twice; remove one")
     reserved = [index for index, model in enumerate(pool.models) if model.is_reserved]
     spot = [index for index, model in enumerate(pool.models) if model.is_spot]
     if reserved and spot and spot[0] < max(reserved):
         message = "spot nodes cannot come from a reservation; write the reservation before spot"
-        yield Problem("gke.pool.spot_before_reservation", ("capacity",), message, list(pool.capacity))
+        yield pool_problem("gke.pool.spot_before_reservation", pool, "capacity", message)
     if any(model.is_queued for model in pool.models) and len(pool.models) > 1:
         message = "queued nodes are created when Kueue requests them, without fallback; write only queued"
-        yield Problem("gke.pool.queued_with_others", ("capacity",), message, list(pool.capacity))
+        yield pool_problem("gke.pool.queued_with_others", pool, "capacity", message)
     dynamic = [model for model in pool.models if model.is_flexible]
     if not dynamic:
         return
@@ -264,28 +218,20 @@ def _capacity(config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan])
             f"{plan.machine.name} does not support {dynamic[0]}; only GPUs of {families} and TPUs do; "
             "write on-demand, spot or reservation:NAME"
         )
-        yield Problem("gke.pool.capacity_of_machine", ("capacity",), message, list(pool.capacity))
+        yield pool_problem("gke.pool.capacity_of_machine", pool, "capacity", message)
     if plan.tpu is not None and any(model.is_queued for model in dynamic):
-        yield Problem(
-            "gke.pool.queued_tpu",
-            ("capacity",),
-            "queued provisioning supports only GPUs; write flex-start",
-            list(pool.capacity),
-        )
+        message = "queued provisioning supports only GPUs; write flex-start"
+        yield pool_problem("gke.pool.queued_tpu", pool, "capacity", message)
     if plan.tpu is not None and not family.flex_start:
         message = f"{plan.tpu.generation} does not support flex-start; write on-demand, spot or reservation:NAME"
-        yield Problem("gke.pool.flex_start_tpu", ("capacity",), message, list(pool.capacity))
+        yield pool_problem("gke.pool.flex_start_tpu", pool, "capacity", message)
     min_minor = 33 if plan.tpu else 32
     if config.kubernetes_version and minor_of(config.kubernetes_version) < min_minor:
         message = f"{dynamic[0]} requires platform.kubernetes_version 1.{min_minor} or newer"
-        yield Problem("gke.pool.capacity_of_version", ("capacity",), message, list(pool.capacity))
+        yield pool_problem("gke.pool.capacity_of_version", pool, "capacity", message)
     if pool.min_nodes:
-        yield Problem(
-            "gke.pool.min_with_flex_start",
-            ("min_nodes",),
-            f"a pool with {dynamic[0]} must scale from 0; write 0 or remove it",
-            pool.min_nodes,
-        )
+        message = f"a pool with {dynamic[0]} must scale from 0; write 0 or remove it"
+        yield pool_problem("gke.pool.min_with_flex_start", pool, "min_nodes", message)
 
 
 def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -294,56 +240,31 @@ def _placement(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan
     if not pool.compact:
         return
     if plan.tpu is not None:
-        yield Problem(
-            "gke.pool.compact_tpu",
-            ("compact",),
-            "the topology determines the placement of a TPU slice; remove it",
-            True,
-        )
+        message = "the topology determines the placement of a TPU slice; remove it"
+        yield pool_problem("gke.pool.compact_tpu", pool, "compact", message)
     elif plan.family.compact == "never":
-        yield Problem(
-            "gke.pool.compact_machine",
-            ("compact",),
-            f"{plan.machine.family.upper()} does not support compact placement; remove it",
-            True,
-        )
+        message = f"{plan.machine.family.upper()} does not support compact placement; remove it"
+        yield pool_problem("gke.pool.compact_machine", pool, "compact", message)
     elif any(model.is_reserved for model in pool.models):
-        yield Problem(
-            "gke.pool.compact_reservation", ("compact",), "a reservation determines the placement; remove it", True
-        )
+        message = "a reservation determines the placement; remove it"
+        yield pool_problem("gke.pool.compact_reservation", pool, "compact", message)
     elif any(plan.model.is_flexible for plan in plans) and not plan.family.compact_flex_start:
-        yield Problem(
-            "gke.pool.compact_flex_start",
-            ("compact",),
-            f"{plan.machine.name} does not support compact placement with flex-start or queued nodes; remove it",
-            True,
-        )
+        message = f"{plan.machine.name} does not support compact placement with flex-start or queued nodes; remove it"
+        yield pool_problem("gke.pool.compact_flex_start", pool, "compact", message)
 
 
 def _disk(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
     """Check boot disk types: https://cloud.google.com/compute/docs/disks/hyperdisks#machine-type-support"""
     disks, is_set = plans[0].family.disks, "disk_type" in pool.model_fields_set
     if is_set and disks == "hyperdisk" and pool.disk_type != "hyperdisk-balanced":
-        yield Problem(
-            "gke.pool.disk_hyperdisk_only",
-            ("disk_type",),
-            f"{plans[0].machine.name} supports only hyperdisk-balanced; write that or remove it",
-            pool.disk_type,
-        )
+        message = f"{plans[0].machine.name} supports only hyperdisk-balanced; write that or remove it"
+        yield pool_problem("gke.pool.disk_hyperdisk_only", pool, "disk_type", message)
     if pool.disk_type == "hyperdisk-balanced" and disks == "no-hyperdisk":
-        yield Problem(
-            "gke.pool.disk_no_hyperdisk",
-            ("disk_type",),
-            f"{plans[0].machine.name} does not support Hyperdisk; write pd-ssd or pd-balanced",
-            pool.disk_type,
-        )
+        message = f"{plans[0].machine.name} does not support Hyperdisk; write pd-ssd or pd-balanced"
+        yield pool_problem("gke.pool.disk_no_hyperdisk", pool, "disk_type", message)
     if pool.disk_type == "pd-standard" and disks == "ssd":
-        yield Problem(
-            "gke.pool.disk_ssd_only",
-            ("disk_type",),
-            f"{plans[0].machine.name} does not support pd-standard; write pd-ssd or pd-balanced",
-            pool.disk_type,
-        )
+        message = f"{plans[0].machine.name} does not support pd-standard; write pd-ssd or pd-balanced"
+        yield pool_problem("gke.pool.disk_ssd_only", pool, "disk_type", message)
 
 
 def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -> Iterator[Problem]:
@@ -353,7 +274,7 @@ def _names(_config: GkeConfig, pool: GkePoolConfig, plans: list[NodePoolPlan]) -
             f"the node pool {longest} would have {len(longest)} characters; at most {POOL_NAME_LIMIT} are allowed; "
             "shorten it"
         )
-        yield Problem("gke.pool.name_too_long", ("name",), message, pool.name)
+        yield pool_problem("gke.pool.name_too_long", pool, "name", message)
 
 
 MIN_SYSTEM_VCPUS, MIN_SYSTEM_GIB = 2, 4
@@ -365,16 +286,11 @@ https://github.com/kubernetes/cloud-provider-gcp/pull/280
 
 
 def _system_pool_problems(config: GkeConfig) -> Iterator[Problem]:
-    """Yield the problems of the system pool's settings."""
     path: Path = ("platform", "system_pool")
     pool = config.system_pool
     if pool.max_nodes < pool.nodes:
-        yield Problem(
-            "gke.system_pool.max_below_nodes",
-            (*path, "max_nodes"),
-            f"must be at least `nodes`, {pool.nodes}; raise it",
-            pool.max_nodes,
-        )
+        message = f"must be at least `nodes`, {pool.nodes}; raise it"
+        yield Problem("gke.system_pool.max_below_nodes", (*path, "max_nodes"), message, pool.max_nodes)
     name = system_machine(config)
     try:
         machine = gce_machine(name)
@@ -475,9 +391,8 @@ def _range_problems(config: GkeConfig) -> Iterator[Problem]:
             yield Problem("gke.network.public", ("platform", "network", key), message, str(network))
     for key, length in (("control_plane", 28), ("accelerators", 16)):
         if ranges[key].prefixlen != length:
-            yield Problem(
-                "gke.network.fixed_size", ("platform", "network", key), f"must be a /{length}", str(ranges[key])
-            )
+            message = f"must be a /{length}"
+            yield Problem("gke.network.fixed_size", ("platform", "network", key), message, str(ranges[key]))
     yield from _reserved_ranges(ranges)
     yield from _too_small_ranges(config, ranges)
     yield from open_to_internet_problems(config.authorized_networks)

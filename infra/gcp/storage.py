@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pulumi
 import pulumi_gcp as gcp
 
@@ -17,22 +15,6 @@ _GCR_LOCATIONS = {"gcr.io": "us", "us.gcr.io": "us", "eu.gcr.io": "europe", "asi
 """Locations of the gcr.io hosts: https://cloud.google.com/artifact-registry/docs/transition/gcr-repositories"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckpointBucketArgs:
-    """Inputs of `CheckpointBucket`."""
-
-    project: pulumi.Input[str]
-    """Project of the bucket."""
-    cluster: str
-    """Name of the cluster, prefix of the bucket's name."""
-    location: str
-    """Region of the nodes, the bucket's default location."""
-    config: GkeBucketConfig
-    """Settings of the bucket."""
-    member: pulumi.Input[str]
-    """IAM member of the jobs, which can read and write objects."""
-
-
 class CheckpointBucket(pulumi.ComponentResource):
     """Private bucket with folders. It outlives the stack if `keep` is set."""
 
@@ -41,15 +23,24 @@ class CheckpointBucket(pulumi.ComponentResource):
     name: pulumi.Output[str]
     """Name of the bucket."""
 
-    def __init__(self, name: str, args: CheckpointBucketArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        project: pulumi.Input[str],
+        cluster: str,
+        location: str,
+        config: GkeBucketConfig,
+        member: pulumi.Input[str],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:gcp:CheckpointBucket", name, None, opts)
-        config = args.config
         bucket = gcp.storage.Bucket(
             # Pulumi's random suffix allows a new bucket next to a kept one.
-            f"{args.cluster}-{name}",
+            f"{cluster}-{name}",
             name=config.name,
-            project=args.project,
-            location=args.location if config.location is None else config.location,
+            project=project,
+            location=location if config.location is None else config.location,
             storage_class="STANDARD",
             uniform_bucket_level_access=True,
             public_access_prevention="enforced",
@@ -59,14 +50,14 @@ class CheckpointBucket(pulumi.ComponentResource):
             ),
             lifecycle_rules=_lifecycle_rules(config),
             force_destroy=not config.keep,
-            labels=cloud_labels(args.cluster),
+            labels=cloud_labels(cluster),
             opts=pulumi.ResourceOptions(parent=self, retain_on_delete=config.keep),
         )
         grant = gcp.storage.BucketIAMMember(
             f"{name}-jobs",
             bucket=bucket.name,
             role="roles/storage.objectUser",
-            member=args.member,
+            member=member,
             opts=pulumi.ResourceOptions(parent=self),
         )
         self.name = bucket.name
@@ -92,52 +83,47 @@ def _lifecycle_rules(config: GkeBucketConfig) -> list[gcp.storage.BucketLifecycl
     return [*rules, abort_uploads]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ImageRepositoryArgs:
-    """Inputs of `ImageRepository`."""
-
-    project: pulumi.Input[str]
-    """Project of the repository."""
-    cluster: str
-    """Name of the cluster, for the ownership label."""
-    config: RegistryConfig
-    """Settings of the repository."""
-    reader: pulumi.Input[str]
-    """E-mail address of the nodes' service account, which pulls images."""
-
-
 class ImageRepository(pulumi.ComponentResource):
     """Docker repository that nodes can pull from."""
 
     url: pulumi.Output[str]
     """Prefix of image names without the last slash, known when nodes can pull."""
 
-    def __init__(self, name: str, args: ImageRepositoryArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        project: pulumi.Input[str],
+        cluster: str,
+        config: RegistryConfig,
+        reader: pulumi.Input[str],
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
         super().__init__("trainyard:gcp:ImageRepository", name, None, opts)
         child = pulumi.ResourceOptions(parent=self)
-        location, repository_id, prefix = repository_address(args.config)
+        location, repository_id, prefix = repository_address(config)
         repository = gcp.artifactregistry.Repository(
             f"{name}-repository",
-            project=args.project,
+            project=project,
             location=location,
             repository_id=repository_id,
             format="DOCKER",
             description="Trainer images",
-            cleanup_policies=_cleanup_policies(args.config.keep_images),
+            cleanup_policies=_cleanup_policies(config.keep_images),
             cleanup_policy_dry_run=False,
-            labels=cloud_labels(args.cluster),
+            labels=cloud_labels(cluster),
             opts=child,
         )
         grant = gcp.artifactregistry.RepositoryIamMember(
             f"{name}-nodes",
-            project=args.project,
+            project=project,
             location=location,
             repository=repository.name,
             role="roles/artifactregistry.reader",
-            member=pulumi.Output.concat("serviceAccount:", args.reader),
+            member=pulumi.Output.concat("serviceAccount:", reader),
             opts=child,
         )
-        self.url = pulumi.Output.all(args.project, grant.id).apply(lambda values: prefix.format(project=values[0]))
+        self.url = pulumi.Output.all(project, grant.id).apply(lambda values: prefix.format(project=values[0]))
         self.register_outputs({"url": self.url})
 
 

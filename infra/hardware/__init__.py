@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from settings.kubernetes_values import format_cpu, format_memory
@@ -30,6 +30,9 @@ class Capacity:
     """Thousandths of a CPU."""
     memory: int
     """Bytes."""
+
+    def __sub__(self, other: Capacity) -> Capacity:
+        return Capacity(millicores=self.millicores - other.millicores, memory=self.memory - other.memory)
 
     def __str__(self) -> str:
         return f"{format_cpu(self.millicores)} CPU and {format_memory(self.memory)}"
@@ -111,26 +114,19 @@ class Scheduling:
 def this_machine() -> Capacity:
     """Return the CPUs that this process may use and the memory of this machine."""
     return Capacity(
-        millicores=len(os.sched_getaffinity(0)) * 1000,
-        memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        millicores=len(os.sched_getaffinity(0)) * 1000, memory=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     )
 
 
 def reserved_for_other_nodes(machine: Capacity, num_nodes: int) -> Capacity:
     """Return the machine's capacity that each of `num_nodes` equal nodes must reserve for the other nodes."""
-    return Capacity(
-        millicores=machine.millicores - machine.millicores // num_nodes,
-        memory=machine.memory - machine.memory // num_nodes,
-    )
+    return machine - Capacity(millicores=machine.millicores // num_nodes, memory=machine.memory // num_nodes)
 
 
 def node_share(machine: Capacity, num_nodes: int) -> Capacity:
     """Return the capacity for pods of each of `num_nodes` equal nodes on one machine."""
-    reserved = reserved_for_other_nodes(machine, num_nodes)
-    return Capacity(
-        millicores=machine.millicores - reserved.millicores,
-        memory=max(0, machine.memory - reserved.memory - KUBELET_EVICTION_BYTES),
-    )
+    share = machine - reserved_for_other_nodes(machine, num_nodes)
+    return replace(share, memory=max(0, share.memory - KUBELET_EVICTION_BYTES))
 
 
 def hosts_that_fit(per_host: Capacity, node: Capacity) -> int:
@@ -151,8 +147,5 @@ def first_that_does_not_fit(groups: Sequence[PodGroup], node: Capacity, num_node
             if hosts_that_fit(group.per_pod, free[target]) < 1:
                 return position
             used[target] += 1
-            free[target] = Capacity(
-                millicores=free[target].millicores - group.per_pod.millicores,
-                memory=free[target].memory - group.per_pod.memory,
-            )
+            free[target] -= group.per_pod
     return None

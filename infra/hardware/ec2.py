@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from infra.hardware.machines import MachineType, find
 
@@ -42,15 +41,13 @@ _ZONE_LETTERS = {
 }
 """Zone letters of regions with letters other than a, b and c. Zones that exist in every account come first."""
 
-AWS_ZONES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        region: tuple(f"{region}{letter}" for letter in _ZONE_LETTERS.get(region, "abc"))
-        for region in (
-            *(f"{area}-1" for area in _AREAS_WITH_ONE_REGION),
-            *(f"{area}-{number}" for area, count in _REGION_COUNTS.items() for number in range(1, count + 1)),
-        )
-    }
-)
+AWS_ZONES: Mapping[str, tuple[str, ...]] = {
+    region: tuple(f"{region}{letter}" for letter in _ZONE_LETTERS.get(region, "abc"))
+    for region in (
+        *(f"{area}-1" for area in _AREAS_WITH_ONE_REGION),
+        *(f"{area}-{number}" for area, count in _REGION_COUNTS.items() for number in range(1, count + 1)),
+    )
+}
 """Zones of each public region, preferred zones first. Each account maps the letters to zones differently.
 
 Government and China regions are not in the table. Sources (read 2026-11):
@@ -373,9 +370,7 @@ _FAMILIES = (
     _gpu_family(
         "p3dn",
         "nvidia-tesla-v100",
-        {
-            "24xlarge": (8, 96, 768, 1, 15, 50, None),
-        },
+        {"24xlarge": (8, 96, 768, 1, 15, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P,
         regions=_regions("ap-northeast-1 eu-west-1 us-east-1 us-west-2"),
@@ -386,9 +381,7 @@ _FAMILIES = (
     _gpu_family(
         "p4d",
         "nvidia-tesla-a100",
-        {
-            "24xlarge": (8, 96, 1152, 4, 15, 50, None),
-        },
+        {"24xlarge": (8, 96, 1152, 4, 15, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P,
         regions=_regions(
@@ -402,9 +395,7 @@ _FAMILIES = (
     _gpu_family(
         "p4de",
         "nvidia-a100-80gb",
-        {
-            "24xlarge": (8, 96, 1152, 4, 15, 50, None),
-        },
+        {"24xlarge": (8, 96, 1152, 4, 15, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P,
         regions=_regions("ap-northeast-1 ap-southeast-1 eu-central-1 us-east-1 us-west-2"),
@@ -415,9 +406,7 @@ _FAMILIES = (
     _gpu_family(
         "p5",
         "nvidia-h100-80gb",
-        {
-            "48xlarge": (8, 192, 2048, 32, 2, 50, None),
-        },
+        {"48xlarge": (8, 192, 2048, 32, 2, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P5,
         regions=_regions(
@@ -431,9 +420,7 @@ _FAMILIES = (
     _gpu_family(
         "p5e",
         "nvidia-h200-141gb",
-        {
-            "48xlarge": (8, 192, 2048, 32, 2, 50, None),
-        },
+        {"48xlarge": (8, 192, 2048, 32, 2, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P5,
         regions=_regions("ap-southeast-2 ap-southeast-3 eu-north-1 eu-west-2 us-east-2 us-west-2"),
@@ -444,9 +431,7 @@ _FAMILIES = (
     _gpu_family(
         "p5en",
         "nvidia-h200-141gb",
-        {
-            "48xlarge": (8, 192, 2048, 16, 4, 50, None),
-        },
+        {"48xlarge": (8, 192, 2048, 16, 4, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P5,
         regions=_regions(
@@ -460,9 +445,7 @@ _FAMILIES = (
     _gpu_family(
         "p6-b200",
         "nvidia-b200",
-        {
-            "48xlarge": (8, 192, 2048, 8, 4, 50, None),
-        },
+        {"48xlarge": (8, 192, 2048, 8, 4, 50, None)},
         on_demand_quota=_P,
         spot_quota=_SPOT_P,
         regions=_regions("us-east-1 us-east-2 us-west-2"),
@@ -473,9 +456,7 @@ _FAMILIES = (
     _gpu_family(
         "p6-b300",
         "nvidia-b300",
-        {
-            "48xlarge": (8, 192, 4096, 16, 4, 50, None),
-        },
+        {"48xlarge": (8, 192, 4096, 16, 4, 50, None)},
         on_demand_quota=_P,
         # No page names a spot quota of P6.
         spot_quota=_SPOT_P,
@@ -488,11 +469,11 @@ _FAMILIES = (
     ),
 )
 
-EC2_FAMILIES: Mapping[str, Ec2Family] = MappingProxyType({family.name: family for family in _FAMILIES})
+EC2_FAMILIES: Mapping[str, Ec2Family] = {family.name: family for family in _FAMILIES}
 """Instance families by name."""
-EC2_MACHINES: Mapping[str, Ec2Machine] = MappingProxyType(
-    {machine.name: machine for family in EC2_FAMILIES.values() for machine in family.machines}
-)
+EC2_MACHINES: Mapping[str, Ec2Machine] = {
+    machine.name: machine for family in EC2_FAMILIES.values() for machine in family.machines
+}
 """EC2 instance types by name."""
 
 

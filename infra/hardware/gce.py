@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from infra.hardware.gpus import GPUS, unknown_accelerator
@@ -304,13 +303,7 @@ _GPU_FAMILIES = (
     ),
     GceFamily(
         name="a3-megagpu",
-        machines=_gpus(
-            "a3-megagpu",
-            "nvidia-h100-mega-80gb",
-            {
-                "a3-megagpu-8g": (8, 208, 1872, 16),
-            },
-        ),
+        machines=_gpus("a3-megagpu", "nvidia-h100-mega-80gb", {"a3-megagpu-8g": (8, 208, 1872, 16)}),
         disks="ssd",
         compact="default",
         flex_start=True,
@@ -323,13 +316,7 @@ _GPU_FAMILIES = (
     ),
     GceFamily(
         name="a3-ultragpu",
-        machines=_gpus(
-            "a3-ultragpu",
-            "nvidia-h200-141gb",
-            {
-                "a3-ultragpu-8g": (8, 224, 2952, 32),
-            },
-        ),
+        machines=_gpus("a3-ultragpu", "nvidia-h200-141gb", {"a3-ultragpu-8g": (8, 224, 2952, 32)}),
         disks="hyperdisk",
         compact="default",
         flex_start=True,
@@ -342,13 +329,7 @@ _GPU_FAMILIES = (
     ),
     GceFamily(
         name="a4-highgpu",
-        machines=_gpus(
-            "a4-highgpu",
-            "nvidia-b200",
-            {
-                "a4-highgpu-8g": (8, 224, 3968, 32),
-            },
-        ),
+        machines=_gpus("a4-highgpu", "nvidia-b200", {"a4-highgpu-8g": (8, 224, 3968, 32)}),
         disks="hyperdisk",
         compact="default",
         flex_start=True,
@@ -382,13 +363,13 @@ def _tpu_family(row: TpuGeneration) -> GceFamily:
     )
 
 
-GCE_FAMILIES: Mapping[str, GceFamily] = MappingProxyType(
-    {row.name: row for row in (*_CPU_FAMILIES, *_GPU_FAMILIES, *map(_tpu_family, GENERATIONS.values()))}
-)
+GCE_FAMILIES: Mapping[str, GceFamily] = {
+    row.name: row for row in (*_CPU_FAMILIES, *_GPU_FAMILIES, *map(_tpu_family, GENERATIONS.values()))
+}
 """Machine families by name."""
-GCE_MACHINES: Mapping[str, MachineType] = MappingProxyType(
-    {machine.name: machine for family in GCE_FAMILIES.values() for machine in family.machines}
-)
+GCE_MACHINES: Mapping[str, MachineType] = {
+    machine.name: machine for family in GCE_FAMILIES.values() for machine in family.machines
+}
 """GCE machine types by name."""
 ACCELERATOR_PREFIXES = tuple(
     sorted({f"{machine.name.partition('-')[0]}-" for machine in GCE_MACHINES.values() if machine.accelerators})

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import MappingProxyType
 
 from infra.hardware.machines import zone_set
 from infra.hardware.tpus import GENERATIONS, is_tpu, tpu_slice
@@ -78,207 +77,203 @@ def _shared_quota(family: str) -> str:
     return f"GPUS_PER_GPU_FAMILY (gpu_family: {family})"
 
 
-_T4 = Attachment(largest_machine=MappingProxyType({1: (48, 312), 2: (48, 312), 4: (96, 624)}))
-_V100 = Attachment(largest_machine=MappingProxyType({1: (12, 78), 2: (24, 156), 4: (48, 312), 8: (96, 624)}))
+_T4 = Attachment(largest_machine={1: (48, 312), 2: (48, 312), 4: (96, 624)})
+_V100 = Attachment(largest_machine={1: (12, 78), 2: (24, 156), 4: (48, 312), 8: (96, 624)})
 
-GPUS: Mapping[str, Gpu] = MappingProxyType(
-    {
-        gpu.name: gpu
-        for gpu in (
-            Gpu(
-                name="nvidia-tesla-t4",
-                device_name="Tesla T4",
-                memory_gib=16,
-                teraflops=65.0,
-                attachment=_T4,
-                runs_cuda_13=True,
-                has_float8=False,
-                gce_quota="NVIDIA_T4_GPUS",
-                gce_zones=zone_set(
-                    "asia-east1 a c, asia-east2 a c, asia-northeast1 a c, asia-northeast3 b c, asia-south1 a b, "
-                    "asia-southeast1 a b c, asia-southeast2 a b, australia-southeast1 a c, europe-central2 b c, "
-                    "europe-west1 b c d, europe-west2 a b, europe-west3 b, europe-west4 a b c, me-west1 b c, "
-                    "northamerica-northeast1 c, southamerica-east1 a b c, us-central1 a b c f, us-east1 b c d, "
-                    "us-east4 a b c, us-west1 a b, us-west2 b c, us-west3 b, us-west4 a b"
-                ),
+GPUS: Mapping[str, Gpu] = {
+    gpu.name: gpu
+    for gpu in (
+        Gpu(
+            name="nvidia-tesla-t4",
+            device_name="Tesla T4",
+            memory_gib=16,
+            teraflops=65.0,
+            attachment=_T4,
+            runs_cuda_13=True,
+            has_float8=False,
+            gce_quota="NVIDIA_T4_GPUS",
+            gce_zones=zone_set(
+                "asia-east1 a c, asia-east2 a c, asia-northeast1 a c, asia-northeast3 b c, asia-south1 a b, "
+                "asia-southeast1 a b c, asia-southeast2 a b, australia-southeast1 a c, europe-central2 b c, "
+                "europe-west1 b c d, europe-west2 a b, europe-west3 b, europe-west4 a b c, me-west1 b c, "
+                "northamerica-northeast1 c, southamerica-east1 a b c, us-central1 a b c f, us-east1 b c d, "
+                "us-east4 a b c, us-west1 a b, us-west2 b c, us-west3 b, us-west4 a b"
             ),
-            Gpu(
-                name="nvidia-tesla-v100",
-                device_name="V100",
-                memory_gib=32,
-                teraflops=125.0,
-                attachment=_V100,
-                runs_cuda_13=False,
-                has_float8=False,
-                gce_quota="NVIDIA_V100_GPUS",
-                gce_zones=zone_set("asia-east1 c, europe-west4 a b c, us-central1 a b c f, us-east1 b c, us-west1 a b"),
+        ),
+        Gpu(
+            name="nvidia-tesla-v100",
+            device_name="V100",
+            memory_gib=32,
+            teraflops=125.0,
+            attachment=_V100,
+            runs_cuda_13=False,
+            has_float8=False,
+            gce_quota="NVIDIA_V100_GPUS",
+            gce_zones=zone_set("asia-east1 c, europe-west4 a b c, us-central1 a b c f, us-east1 b c, us-west1 a b"),
+        ),
+        Gpu(
+            name="nvidia-l4",
+            device_name="L4",
+            memory_gib=24,
+            teraflops=121.0,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=True,
+            gce_quota="NVIDIA_L4_GPUS",
+            gce_zones=zone_set(
+                "asia-east1 a b c, asia-northeast1 a b c, asia-northeast3 a b, asia-south1 a b c, "
+                "asia-southeast1 a b c, europe-west1 b c, europe-west2 a b, europe-west3 a b, europe-west4 a b "
+                "c, europe-west6 b c, me-central2 a c, northamerica-northeast1 b c, northamerica-northeast2 a b, "
+                "us-central1 a b c, us-east1 b c d, us-east4 a c, us-west1 a b c, us-west4 a c"
             ),
-            Gpu(
-                name="nvidia-l4",
-                device_name="L4",
-                memory_gib=24,
-                teraflops=121.0,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=True,
-                gce_quota="NVIDIA_L4_GPUS",
-                gce_zones=zone_set(
-                    "asia-east1 a b c, asia-northeast1 a b c, asia-northeast3 a b, asia-south1 a b c, "
-                    "asia-southeast1 a b c, europe-west1 b c, europe-west2 a b, europe-west3 a b, europe-west4 a b "
-                    "c, europe-west6 b c, me-central2 a c, northamerica-northeast1 b c, northamerica-northeast2 a b, "
-                    "us-central1 a b c, us-east1 b c d, us-east4 a c, us-west1 a b c, us-west4 a c"
-                ),
+        ),
+        Gpu(
+            name="nvidia-a10g",
+            device_name="A10G",
+            memory_gib=24,
+            teraflops=None,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=False,
+            gce_quota=None,
+            gce_zones=frozenset(),
+        ),
+        Gpu(
+            name="nvidia-tesla-a100",
+            device_name="A100",
+            memory_gib=40,
+            teraflops=312.0,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=False,
+            gce_quota="NVIDIA_A100_GPUS",
+            gce_zones=zone_set(
+                "asia-northeast1 a c, asia-northeast3 a b, asia-southeast1 a b c, europe-west4 a b, me-west1 a "
+                "c, us-central1 a b c f, us-east1 b, us-west1 b, us-west3 b, us-west4 b"
             ),
-            Gpu(
-                name="nvidia-a10g",
-                device_name="A10G",
-                memory_gib=24,
-                teraflops=None,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=False,
-                gce_quota=None,
-                gce_zones=frozenset(),
+        ),
+        Gpu(
+            name="nvidia-a100-80gb",
+            device_name="A100",
+            memory_gib=80,
+            teraflops=312.0,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=False,
+            gce_quota="NVIDIA_A100_80GB_GPUS",
+            gce_zones=zone_set("asia-southeast1 c, europe-west4 a, us-central1 a c, us-east4 c, us-east5 a b"),
+        ),
+        Gpu(
+            name="nvidia-h100-80gb",
+            device_name="H100",
+            memory_gib=80,
+            teraflops=989.0,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=True,
+            gce_quota=_shared_quota("NVIDIA_H100"),
+            gce_zones=zone_set(
+                "asia-east1 c, asia-northeast1 b, asia-south1 c, asia-south2 b, asia-southeast1 b c, "
+                "australia-southeast1 c, europe-north1 c, europe-west1 b c, europe-west3 c, europe-west4 b c, "
+                "europe-west8 c, europe-west9 c, us-central1 a b c, us-east4 a b c, us-east5 a, us-west1 a b, "
+                "us-west4 a"
             ),
-            Gpu(
-                name="nvidia-tesla-a100",
-                device_name="A100",
-                memory_gib=40,
-                teraflops=312.0,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=False,
-                gce_quota="NVIDIA_A100_GPUS",
-                gce_zones=zone_set(
-                    "asia-northeast1 a c, asia-northeast3 a b, asia-southeast1 a b c, europe-west4 a b, me-west1 a "
-                    "c, us-central1 a b c f, us-east1 b, us-west1 b, us-west3 b, us-west4 b"
-                ),
+        ),
+        Gpu(
+            name="nvidia-h100-mega-80gb",
+            device_name="H100",
+            memory_gib=80,
+            teraflops=989.0,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=True,
+            gce_quota=_shared_quota("NVIDIA_H100_MEGA"),
+            gce_zones=zone_set(
+                "asia-east1 c, asia-northeast1 b, asia-southeast1 b c, australia-southeast1 c, europe-north1 c, "
+                "europe-west1 b c, europe-west3 c, europe-west4 b c, us-central1 a b c, us-east4 a b c, us-east5 "
+                "a, us-west1 a b, us-west4 a"
             ),
-            Gpu(
-                name="nvidia-a100-80gb",
-                device_name="A100",
-                memory_gib=80,
-                teraflops=312.0,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=False,
-                gce_quota="NVIDIA_A100_80GB_GPUS",
-                gce_zones=zone_set("asia-southeast1 c, europe-west4 a, us-central1 a c, us-east4 c, us-east5 a b"),
+        ),
+        Gpu(
+            name="nvidia-h200-141gb",
+            device_name="H200",
+            memory_gib=141,
+            teraflops=989.0,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=True,
+            gce_quota=_shared_quota("NVIDIA_H200"),
+            gce_zones=zone_set(
+                "asia-south1 b, asia-south2 c, europe-west1 b, europe-west4 a, us-central1 b, us-east4 b, "
+                "us-east5 a, us-south1 b, us-west1 c"
             ),
-            Gpu(
-                name="nvidia-h100-80gb",
-                device_name="H100",
-                memory_gib=80,
-                teraflops=989.0,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=True,
-                gce_quota=_shared_quota("NVIDIA_H100"),
-                gce_zones=zone_set(
-                    "asia-east1 c, asia-northeast1 b, asia-south1 c, asia-south2 b, asia-southeast1 b c, "
-                    "australia-southeast1 c, europe-north1 c, europe-west1 b c, europe-west3 c, europe-west4 b c, "
-                    "europe-west8 c, europe-west9 c, us-central1 a b c, us-east4 a b c, us-east5 a, us-west1 a b, "
-                    "us-west4 a"
-                ),
+        ),
+        Gpu(
+            name="nvidia-b200",
+            device_name="B200",
+            memory_gib=180,
+            teraflops=2250.0,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=True,
+            gce_quota=_shared_quota("NVIDIA_B200"),
+            gce_zones=zone_set(
+                "asia-northeast1 b, asia-southeast1 b, europe-north1 b, europe-west4 b, us-central1 b, us-east1 "
+                "b, us-east4 b, us-south1 b, us-west2 c, us-west3 b c"
             ),
-            Gpu(
-                name="nvidia-h100-mega-80gb",
-                device_name="H100",
-                memory_gib=80,
-                teraflops=989.0,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=True,
-                gce_quota=_shared_quota("NVIDIA_H100_MEGA"),
-                gce_zones=zone_set(
-                    "asia-east1 c, asia-northeast1 b, asia-southeast1 b c, australia-southeast1 c, europe-north1 c, "
-                    "europe-west1 b c, europe-west3 c, europe-west4 b c, us-central1 a b c, us-east4 a b c, us-east5 "
-                    "a, us-west1 a b, us-west4 a"
-                ),
-            ),
-            Gpu(
-                name="nvidia-h200-141gb",
-                device_name="H200",
-                memory_gib=141,
-                teraflops=989.0,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=True,
-                gce_quota=_shared_quota("NVIDIA_H200"),
-                gce_zones=zone_set(
-                    "asia-south1 b, asia-south2 c, europe-west1 b, europe-west4 a, us-central1 b, us-east4 b, "
-                    "us-east5 a, us-south1 b, us-west1 c"
-                ),
-            ),
-            Gpu(
-                name="nvidia-b200",
-                device_name="B200",
-                memory_gib=180,
-                teraflops=2250.0,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=True,
-                gce_quota=_shared_quota("NVIDIA_B200"),
-                gce_zones=zone_set(
-                    "asia-northeast1 b, asia-southeast1 b, europe-north1 b, europe-west4 b, us-central1 b, us-east1 "
-                    "b, us-east4 b, us-south1 b, us-west2 c, us-west3 b c"
-                ),
-            ),
-            Gpu(
-                name="nvidia-rtx-pro-6000",
-                device_name="RTX PRO 6000",
-                memory_gib=96,
-                teraflops=None,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=True,
-                # Named like the quotas of other models. No page with the name was found.
-                gce_quota=_shared_quota("NVIDIA_RTX_PRO_6000"),
-                # No list of zones was found.
-                gce_zones=frozenset(),
-            ),
-            Gpu(
-                name="nvidia-l40s",
-                device_name="L40S",
-                memory_gib=48,
-                teraflops=362.05,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=True,
-                gce_quota=None,
-                gce_zones=frozenset(),
-            ),
-            Gpu(
-                name="nvidia-b300",
-                device_name="B300",
-                memory_gib=288,
-                teraflops=2250.0,
-                attachment=None,
-                runs_cuda_13=True,
-                has_float8=True,
-                gce_quota=None,
-                gce_zones=frozenset(),
-            ),
-        )
-    }
-)
+        ),
+        Gpu(
+            name="nvidia-rtx-pro-6000",
+            device_name="RTX PRO 6000",
+            memory_gib=96,
+            teraflops=None,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=True,
+            # Named like the quotas of other models. No page with the name was found.
+            gce_quota=_shared_quota("NVIDIA_RTX_PRO_6000"),
+            # No list of zones was found.
+            gce_zones=frozenset(),
+        ),
+        Gpu(
+            name="nvidia-l40s",
+            device_name="L40S",
+            memory_gib=48,
+            teraflops=362.05,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=True,
+            gce_quota=None,
+            gce_zones=frozenset(),
+        ),
+        Gpu(
+            name="nvidia-b300",
+            device_name="B300",
+            memory_gib=288,
+            teraflops=2250.0,
+            attachment=None,
+            runs_cuda_13=True,
+            has_float8=True,
+            gce_quota=None,
+            gce_zones=frozenset(),
+        ),
+    )
+}
 """GPU models by name. Models that only EC2 has, such as `nvidia-a10g`, have names in GKE's format.
 
 Names: https://cloud.google.com/compute/docs/gpus/about-gpus
 """
 
 
-TPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType({row.name: row.zones for row in GENERATIONS.values()})
+TPU_ZONES: Mapping[str, frozenset[str]] = {row.name: row.zones for row in GENERATIONS.values()}
 """Zones of each TPU generation."""
 
-TPU_FLEX_START_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {row.name: row.flex_start_zones for row in GENERATIONS.values() if row.flex_start_zones}
-)
+TPU_FLEX_START_ZONES: Mapping[str, frozenset[str]] = {
+    row.name: row.flex_start_zones for row in GENERATIONS.values() if row.flex_start_zones
+}
 """Zones with flex-start of each TPU generation that has them."""
 
-GPU_ZONES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {gpu.name: gpu.gce_zones for gpu in GPUS.values() if gpu.gce_zones}
-)
+GPU_ZONES: Mapping[str, frozenset[str]] = {gpu.name: gpu.gce_zones for gpu in GPUS.values() if gpu.gce_zones}
 """Zones of each GPU model on GCE."""
 
 _REGIONS_WITH_ZONES_ABC = (
@@ -299,7 +294,7 @@ GCP_ZONES = frozenset[str]().union(
 GCP_REGIONS = frozenset(zone.rpartition("-")[0] for zone in GCP_ZONES)
 """All regions, from the same sources."""
 
-MISSING_FAMILIES: Mapping[str, frozenset[str]] = MappingProxyType({"us-central2-b": frozenset({"e2"})})
+MISSING_FAMILIES: Mapping[str, frozenset[str]] = {"us-central2-b": frozenset({"e2"})}
 """TPU zone -> machine families that it does not have: https://github.com/keras-team/kinetic/issues/305"""
 
 

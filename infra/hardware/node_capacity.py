@@ -87,9 +87,7 @@ def eks_allocatable(machine: Ec2Machine, *, fabric: bool = False) -> Capacity:
     reserved = (255 + 11 * interface_pods(machine)) * MEBIBYTE + KUBELET_EVICTION_BYTES
     if fabric:
         reserved += 2 * (HUGE_PAGES_PER_VCPU * machine.vcpus + 1) * MEBIBYTE
-    return Capacity(
-        millicores=capacity.millicores - reserved_millicores(machine.vcpus), memory=capacity.memory - reserved
-    )
+    return capacity - Capacity(millicores=reserved_millicores(machine.vcpus), memory=reserved)
 
 
 def gke_capacity(machine: MachineType) -> Capacity:
@@ -105,10 +103,7 @@ def gke_capacity(machine: MachineType) -> Capacity:
     if memory <= 8 * GIBIBYTE:
         kernel += _GKE_SMALL_MACHINE_MIB * MEBIBYTE
     kernel += min(int(memory * _GKE_CORRECTION_SHARE), _GKE_MAX_CORRECTION_MIB * MEBIBYTE)
-    return Capacity(
-        millicores=machine.capacity.millicores,
-        memory=memory - kernel - int(memory * _GKE_MARGIN_SHARE),
-    )
+    return Capacity(millicores=machine.capacity.millicores, memory=memory - kernel - int(memory * _GKE_MARGIN_SHARE))
 
 
 def gke_allocatable(machine: MachineType) -> Capacity:
@@ -124,7 +119,4 @@ def gke_allocatable(machine: MachineType) -> Capacity:
         band = min(remaining, gibibytes * GIBIBYTE)
         reserved += band * percent // 100
         remaining -= band
-    return Capacity(
-        millicores=capacity.millicores - reserved_millicores(machine.vcpus),
-        memory=capacity.memory - reserved - KUBELET_EVICTION_BYTES,
-    )
+    return capacity - Capacity(millicores=reserved_millicores(machine.vcpus), memory=reserved + KUBELET_EVICTION_BYTES)

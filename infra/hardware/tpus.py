@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from types import MappingProxyType
 
 from infra.hardware.machines import BootDisks, HardwareError, zone_set
 
@@ -118,135 +117,115 @@ class TpuSlice:
 
 
 def _quota(family: str) -> str:
-    """Return the quota of a family of TPUs."""
     return f"TPUS_PER_TPU_FAMILY (tpu_family: {family})"
 
 
-GENERATIONS: Mapping[str, TpuGeneration] = MappingProxyType(
-    {
-        row.name: row
-        for row in (
-            TpuGeneration(
-                name="v4",
-                type_prefix="v4",
-                cores_in_type=2,
-                gke_accelerator="tpu-v4-podslice",
-                hosts=MappingProxyType(
-                    {
-                        4: ("ct4p-hightpu-4t", 240, 407),
-                    }
-                ),
-                hbm_gib=32,
-                devices_per_chip=1,
-                dimensions=3,
-                max_cubes=64,
-                sorted_axes=False,
-                disks="no-hyperdisk",
-                quota=_quota("CT4P"),
-                flex_start=False,
-                zones=zone_set("us-central2 b"),
-                flex_start_zones=frozenset(),
-                workload_policy=False,
+GENERATIONS: Mapping[str, TpuGeneration] = {
+    row.name: row
+    for row in (
+        TpuGeneration(
+            name="v4",
+            type_prefix="v4",
+            cores_in_type=2,
+            gke_accelerator="tpu-v4-podslice",
+            hosts={4: ("ct4p-hightpu-4t", 240, 407)},
+            hbm_gib=32,
+            devices_per_chip=1,
+            dimensions=3,
+            max_cubes=64,
+            sorted_axes=False,
+            disks="no-hyperdisk",
+            quota=_quota("CT4P"),
+            flex_start=False,
+            zones=zone_set("us-central2 b"),
+            flex_start_zones=frozenset(),
+            workload_policy=False,
+        ),
+        TpuGeneration(
+            name="v5e",
+            type_prefix="v5litepod",
+            cores_in_type=1,
+            gke_accelerator="tpu-v5-lite-podslice",
+            hosts={
+                1: ("ct5lp-hightpu-1t", 24, 48),
+                4: ("ct5lp-hightpu-4t", 112, 192),
+                8: ("ct5lp-hightpu-8t", 224, 384),
+            },
+            hbm_gib=16,
+            devices_per_chip=1,
+            dimensions=2,
+            max_cubes=0,
+            sorted_axes=True,
+            disks="no-hyperdisk",
+            quota=_quota("CT5LP"),
+            flex_start=True,
+            zones=zone_set("europe-west4 b, us-central1 a, us-east5 a b c, us-south1 a, us-west1 c, us-west4 a"),
+            flex_start_zones=zone_set("us-west4 a"),
+            workload_policy=False,
+        ),
+        TpuGeneration(
+            name="v5p",
+            type_prefix="v5p",
+            cores_in_type=2,
+            gke_accelerator="tpu-v5p-slice",
+            hosts={4: ("ct5p-hightpu-4t", 208, 448)},
+            hbm_gib=95,
+            devices_per_chip=1,
+            dimensions=3,
+            max_cubes=140,
+            sorted_axes=True,
+            disks="any",
+            quota=_quota("CT5P"),
+            flex_start=True,
+            zones=zone_set("europe-west4 b, us-central1 a, us-east5 a b c, us-south1 a"),
+            flex_start_zones=zone_set("us-east5 a"),
+            workload_policy=False,
+        ),
+        TpuGeneration(
+            name="v6e",
+            type_prefix="v6e",
+            cores_in_type=1,
+            gke_accelerator="tpu-v6e-slice",
+            hosts={
+                1: ("ct6e-standard-1t", 44, 176),
+                4: ("ct6e-standard-4t", 180, 720),
+                8: ("ct6e-standard-8t", 180, 1440),
+            },
+            hbm_gib=32,
+            devices_per_chip=1,
+            dimensions=2,
+            max_cubes=0,
+            sorted_axes=True,
+            disks="hyperdisk",
+            quota=_quota("CT6E"),
+            flex_start=True,
+            zones=zone_set(
+                "asia-northeast1 b, asia-south1 b c, asia-southeast1 b, europe-west4 a, southamerica-west1 a, "
+                "us-central1 ai1 b, us-east1 d, us-east4 a b, us-east5 a b c, us-south1 a ai1b, us-west1 c"
             ),
-            TpuGeneration(
-                name="v5e",
-                type_prefix="v5litepod",
-                cores_in_type=1,
-                gke_accelerator="tpu-v5-lite-podslice",
-                hosts=MappingProxyType(
-                    {
-                        1: ("ct5lp-hightpu-1t", 24, 48),
-                        4: ("ct5lp-hightpu-4t", 112, 192),
-                        8: ("ct5lp-hightpu-8t", 224, 384),
-                    }
-                ),
-                hbm_gib=16,
-                devices_per_chip=1,
-                dimensions=2,
-                max_cubes=0,
-                sorted_axes=True,
-                disks="no-hyperdisk",
-                quota=_quota("CT5LP"),
-                flex_start=True,
-                zones=zone_set("europe-west4 b, us-central1 a, us-east5 a b c, us-south1 a, us-west1 c, us-west4 a"),
-                flex_start_zones=zone_set("us-west4 a"),
-                workload_policy=False,
-            ),
-            TpuGeneration(
-                name="v5p",
-                type_prefix="v5p",
-                cores_in_type=2,
-                gke_accelerator="tpu-v5p-slice",
-                hosts=MappingProxyType(
-                    {
-                        4: ("ct5p-hightpu-4t", 208, 448),
-                    }
-                ),
-                hbm_gib=95,
-                devices_per_chip=1,
-                dimensions=3,
-                max_cubes=140,
-                sorted_axes=True,
-                disks="any",
-                quota=_quota("CT5P"),
-                flex_start=True,
-                zones=zone_set("europe-west4 b, us-central1 a, us-east5 a b c, us-south1 a"),
-                flex_start_zones=zone_set("us-east5 a"),
-                workload_policy=False,
-            ),
-            TpuGeneration(
-                name="v6e",
-                type_prefix="v6e",
-                cores_in_type=1,
-                gke_accelerator="tpu-v6e-slice",
-                hosts=MappingProxyType(
-                    {
-                        1: ("ct6e-standard-1t", 44, 176),
-                        4: ("ct6e-standard-4t", 180, 720),
-                        8: ("ct6e-standard-8t", 180, 1440),
-                    }
-                ),
-                hbm_gib=32,
-                devices_per_chip=1,
-                dimensions=2,
-                max_cubes=0,
-                sorted_axes=True,
-                disks="hyperdisk",
-                quota=_quota("CT6E"),
-                flex_start=True,
-                zones=zone_set(
-                    "asia-northeast1 b, asia-south1 b c, asia-southeast1 b, europe-west4 a, southamerica-west1 a, "
-                    "us-central1 ai1 b, us-east1 d, us-east4 a b, us-east5 a b c, us-south1 a ai1b, us-west1 c"
-                ),
-                flex_start_zones=zone_set("asia-northeast1 b, us-east5 a b"),
-                workload_policy=False,
-            ),
-            TpuGeneration(
-                name="v7x",
-                type_prefix="tpu7x",
-                cores_in_type=2,
-                gke_accelerator="tpu7x",
-                hosts=MappingProxyType(
-                    {
-                        1: ("tpu7x-standard-1t", 56, 240),
-                        4: ("tpu7x-standard-4t", 224, 960),
-                    }
-                ),
-                hbm_gib=192,
-                devices_per_chip=2,
-                dimensions=3,
-                max_cubes=144,
-                sorted_axes=True,
-                disks="hyperdisk",
-                quota=_quota("TPU7X"),
-                flex_start=True,
-                zones=zone_set("us-central1 ai1a c"),
-                flex_start_zones=frozenset(),
-                workload_policy=True,
-            ),
-        )
-    }
-)
+            flex_start_zones=zone_set("asia-northeast1 b, us-east5 a b"),
+            workload_policy=False,
+        ),
+        TpuGeneration(
+            name="v7x",
+            type_prefix="tpu7x",
+            cores_in_type=2,
+            gke_accelerator="tpu7x",
+            hosts={1: ("tpu7x-standard-1t", 56, 240), 4: ("tpu7x-standard-4t", 224, 960)},
+            hbm_gib=192,
+            devices_per_chip=2,
+            dimensions=3,
+            max_cubes=144,
+            sorted_axes=True,
+            disks="hyperdisk",
+            quota=_quota("TPU7X"),
+            flex_start=True,
+            zones=zone_set("us-central1 ai1a c"),
+            flex_start_zones=frozenset(),
+            workload_policy=True,
+        ),
+    )
+}
 """TPU generations by name."""
 
 
@@ -356,7 +335,6 @@ def _slice(row: TpuGeneration, axes: tuple[int, ...]) -> TpuSlice:
 
 
 def _allowed(row: TpuGeneration) -> str:
-    """Return the allowed values for an error message."""
     if row.dimensions == 2:
         return f"write one of {', '.join('x'.join(map(str, axes)) for axes in _SMALL_2D)}"
     small = [*(((1, 1, 1),) if 1 in row.hosts else ()), *_SMALL_3D]

@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from types import MappingProxyType
 
-GKE_MINORS: Mapping[str, tuple[int, int]] = MappingProxyType(
-    {"RAPID": (34, 37), "REGULAR": (34, 36), "STABLE": (34, 35), "EXTENDED": (31, 36)}
-)
+GKE_MINORS: Mapping[str, tuple[int, int]] = {
+    "RAPID": (34, 37),
+    "REGULAR": (34, 36),
+    "STABLE": (34, 35),
+    "EXTENDED": (31, 36),
+}
 """Oldest and newest minor version of each release channel.
 
 Source: https://cloud.google.com/kubernetes-engine/docs/release-notes, table of current versions after the updates of
 September 2026.
 """
 
-GKE_STANDARD_ENDS: Mapping[int, date] = MappingProxyType(
-    {31: date(2026, 1, 16), 32: date(2026, 4, 11), 33: date(2026, 8, 3), 34: date(2026, 10, 1), 35: date(2027, 4, 11)}
-)
+GKE_STANDARD_ENDS: Mapping[int, date] = {
+    31: date(2026, 1, 16),
+    32: date(2026, 4, 11),
+    33: date(2026, 8, 3),
+    34: date(2026, 10, 1),
+    35: date(2027, 4, 11),
+}
 """Estimated end date of GKE's standard support of each minor version.
 
 https://cloud.google.com/kubernetes-engine/docs/release-schedule, as read in endoflife-date/endoflife.date,
@@ -82,16 +88,14 @@ class EksSupport:
     """Last day of extended support."""
 
 
-EKS_VERSIONS: Mapping[str, EksSupport] = MappingProxyType(
-    {
-        "1.31": EksSupport(standard_ends=date(2025, 11, 26), extended_ends=date(2026, 11, 26)),
-        "1.32": EksSupport(standard_ends=date(2026, 3, 23), extended_ends=date(2027, 3, 23)),
-        "1.33": EksSupport(standard_ends=date(2026, 7, 29), extended_ends=date(2027, 7, 29)),
-        "1.34": EksSupport(standard_ends=date(2026, 12, 2), extended_ends=date(2027, 12, 2)),
-        "1.35": EksSupport(standard_ends=date(2027, 3, 27), extended_ends=date(2028, 3, 27)),
-        "1.36": EksSupport(standard_ends=date(2027, 8, 2), extended_ends=date(2028, 8, 2)),
-    }
-)
+EKS_VERSIONS: Mapping[str, EksSupport] = {
+    "1.31": EksSupport(standard_ends=date(2025, 11, 26), extended_ends=date(2026, 11, 26)),
+    "1.32": EksSupport(standard_ends=date(2026, 3, 23), extended_ends=date(2027, 3, 23)),
+    "1.33": EksSupport(standard_ends=date(2026, 7, 29), extended_ends=date(2027, 7, 29)),
+    "1.34": EksSupport(standard_ends=date(2026, 12, 2), extended_ends=date(2027, 12, 2)),
+    "1.35": EksSupport(standard_ends=date(2027, 3, 27), extended_ends=date(2028, 3, 27)),
+    "1.36": EksSupport(standard_ends=date(2027, 8, 2), extended_ends=date(2028, 8, 2)),
+}
 """Support of each minor version: https://docs.aws.amazon.com/eks/latest/userguide/kubernetes-versions.html.
 
 Source: aws-samples/sample-apex-skills, devops-agent/eks-upgrade-check/references/version-validation.md (June 2026).

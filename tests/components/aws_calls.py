@@ -57,14 +57,28 @@ def _tags(kind: str, inputs: Inputs) -> list[Any] | None:
     return [{"ResourceType": kind, "Tags": tags}] if tags else None
 
 
+def _picked(inputs: Inputs, *keys: str) -> dict[str, Any]:
+    """Return some of the inputs, with None for those that are not set."""
+    return {key: inputs.get(key) for key in keys}
+
+
+def _created(record: Record, inputs: Inputs, operation: str, kind: str, result: str, *keys: str) -> Call:
+    """Return the call that creates a tagged resource of EC2 from the inputs of these keys."""
+    parameters = upper(_picked(inputs, *keys))
+    return call("ec2", operation, {_id(record): result}, **parameters, TagSpecifications=_tags(kind, inputs))
+
+
+def _creates(operation: str, kind: str, result: str, *keys: str) -> Callable[[Record, Inputs], Iterator[Call]]:
+    """Return the function of a type of EC2 whose only call has the inputs of these keys."""
+
+    def calls(record: Record, inputs: Inputs) -> Iterator[Call]:
+        yield _created(record, inputs, operation, kind, result, *keys)
+
+    return calls
+
+
 def _vpc(record: Record, inputs: Inputs) -> Iterator[Call]:
-    yield call(
-        "ec2",
-        "create_vpc",
-        {_id(record): "Vpc.VpcId"},
-        CidrBlock=inputs["cidrBlock"],
-        TagSpecifications=_tags("vpc", inputs),
-    )
+    yield _created(record, inputs, "create_vpc", "vpc", "Vpc.VpcId", "cidrBlock")
     for attribute in ("EnableDnsHostnames", "EnableDnsSupport"):
         yield call("ec2", "modify_vpc_attribute", None, VpcId=_id(record), **{attribute: {"Value": True}})
 
@@ -79,99 +93,44 @@ def _default_group(record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _gateway(record: Record, inputs: Inputs) -> Iterator[Call]:
-    gives = {_id(record): "InternetGateway.InternetGatewayId"}
-    yield call("ec2", "create_internet_gateway", gives, TagSpecifications=_tags("internet-gateway", inputs))
+    result = "InternetGateway.InternetGatewayId"
+    yield _created(record, inputs, "create_internet_gateway", "internet-gateway", result)
     yield call("ec2", "attach_internet_gateway", InternetGatewayId=_id(record), VpcId=inputs["vpcId"])
 
 
-def _subnet(record: Record, inputs: Inputs) -> Iterator[Call]:
-    yield call(
-        "ec2",
-        "create_subnet",
-        {_id(record): "Subnet.SubnetId"},
-        VpcId=inputs["vpcId"],
-        CidrBlock=inputs["cidrBlock"],
-        AvailabilityZone=inputs["availabilityZone"],
-        TagSpecifications=_tags("subnet", inputs),
-    )
-
-
-def _address(record: Record, inputs: Inputs) -> Iterator[Call]:
-    gives = {_id(record): "AllocationId"}
-    yield call("ec2", "allocate_address", gives, Domain=inputs["domain"], TagSpecifications=_tags("elastic-ip", inputs))
-
-
 def _nat(record: Record, inputs: Inputs) -> Iterator[Call]:
-    yield call(
-        "ec2",
-        "create_nat_gateway",
-        {_id(record): "NatGateway.NatGatewayId"},
-        SubnetId=inputs["subnetId"],
-        # The recording has no allocation id; the preceding call created the address.
-        AllocationId=inputs.get("allocationId") or _id(record).replace("-nat-", "-nat-address-"),
-        TagSpecifications=_tags("natgateway", inputs),
-    )
+    # The recording has no allocation id; the preceding call created the address.
+    address = inputs.get("allocationId") or _id(record).replace("-nat-", "-nat-address-")
+    result, keys = "NatGateway.NatGatewayId", ("subnetId", "allocationId")
+    yield _created(record, {**inputs, "allocationId": address}, "create_nat_gateway", "natgateway", result, *keys)
 
 
 def _table(record: Record, inputs: Inputs) -> Iterator[Call]:
-    gives = {_id(record): "RouteTable.RouteTableId"}
-    yield call(
-        "ec2", "create_route_table", gives, VpcId=inputs["vpcId"], TagSpecifications=_tags("route-table", inputs)
-    )
+    yield _created(record, inputs, "create_route_table", "route-table", "RouteTable.RouteTableId", "vpcId")
     for route in inputs["routes"]:
-        yield call(
-            "ec2",
-            "create_route",
-            RouteTableId=_id(record),
-            DestinationCidrBlock=route["cidrBlock"],
-            GatewayId=route.get("gatewayId"),
-            NatGatewayId=route.get("natGatewayId"),
-        )
+        target = upper(_picked(route, "gatewayId", "natGatewayId"))
+        yield call("ec2", "create_route", RouteTableId=_id(record), DestinationCidrBlock=route["cidrBlock"], **target)
 
 
 def _association(record: Record, inputs: Inputs) -> Iterator[Call]:
-    gives = {_id(record): "AssociationId"}
-    yield call("ec2", "associate_route_table", gives, RouteTableId=inputs["routeTableId"], SubnetId=inputs["subnetId"])
+    yield call("ec2", "associate_route_table", {_id(record): "AssociationId"}, **upper(inputs))
 
 
 def _group(record: Record, inputs: Inputs) -> Iterator[Call]:
-    yield call(
-        "ec2",
-        "create_security_group",
-        {_id(record): "GroupId"},
-        GroupName=f"{record.name}-0123456",
-        Description=inputs["description"],
-        VpcId=inputs["vpcId"],
-        TagSpecifications=_tags("security-group", inputs),
-    )
+    named = {**inputs, "groupName": f"{record.name}-0123456"}
+    keys = ("groupName", "description", "vpcId")
+    yield _created(record, named, "create_security_group", "security-group", "GroupId", *keys)
     everything = [{"IpProtocol": "-1", "IpRanges": [{"CidrIp": "0.0.0.0/0"}]}]
     yield call("ec2", "revoke_security_group_egress", GroupId=_id(record), IpPermissions=everything)
     rules = [
         {
             "IpProtocol": rule["protocol"],
-            "FromPort": rule["fromPort"],
-            "ToPort": rule["toPort"],
+            **upper(_picked(rule, "fromPort", "toPort")),
             "IpRanges": [{"CidrIp": network} for network in rule["cidrBlocks"]],
         }
         for rule in inputs["ingress"]
     ]
     yield call("ec2", "authorize_security_group_ingress", GroupId=_id(record), IpPermissions=rules)
-
-
-def _endpoint(record: Record, inputs: Inputs) -> Iterator[Call]:
-    yield call(
-        "ec2",
-        "create_vpc_endpoint",
-        {_id(record): "VpcEndpoint.VpcEndpointId"},
-        VpcId=inputs["vpcId"],
-        ServiceName=inputs["serviceName"],
-        VpcEndpointType=inputs["vpcEndpointType"],
-        RouteTableIds=inputs.get("routeTableIds"),
-        SubnetIds=inputs.get("subnetIds"),
-        SecurityGroupIds=inputs.get("securityGroupIds"),
-        PrivateDnsEnabled=inputs.get("privateDnsEnabled"),
-        TagSpecifications=_tags("vpc-endpoint", inputs),
-    )
 
 
 def _placement(record: Record, inputs: Inputs) -> Iterator[Call]:
@@ -229,59 +188,34 @@ def _log_group(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _cluster(record: Record, inputs: Inputs) -> Iterator[Call]:
-    logging = [{"types": inputs["enabledClusterLogTypes"], "enabled": True}]
-    encryption = inputs["encryptionConfig"]
+    same = ("name", "roleArn", "version", "deletionProtection", "upgradePolicy", "bootstrapSelfManagedAddons")
     yield call(
         "eks",
         "create_cluster",
         {_id(record): "cluster.name"},
-        name=inputs["name"],
-        roleArn=inputs["roleArn"],
-        version=inputs["version"],
-        deletionProtection=inputs["deletionProtection"],
-        upgradePolicy=inputs["upgradePolicy"],
-        bootstrapSelfManagedAddons=inputs["bootstrapSelfManagedAddons"],
-        accessConfig=inputs["accessConfig"],
-        encryptionConfig=[encryption],
-        logging={"clusterLogging": logging},
-        kubernetesNetworkConfig=inputs["kubernetesNetworkConfig"],
+        **_picked(inputs, *same, "accessConfig", "kubernetesNetworkConfig"),
+        encryptionConfig=[inputs["encryptionConfig"]],
+        logging={"clusterLogging": [{"types": inputs["enabledClusterLogTypes"], "enabled": True}]},
         resourcesVpcConfig=inputs["vpcConfig"],
     )
 
 
 def _node_group(_record: Record, inputs: Inputs) -> Iterator[Call]:
+    same = ("clusterName", "version", "amiType", "capacityType", "instanceTypes", "labels", "taints", "tags")
     yield call(
         "eks",
         "create_nodegroup",
-        clusterName=inputs["clusterName"],
+        **_picked(inputs, *same, "scalingConfig", "updateConfig", "nodeRepairConfig"),
         nodegroupName=inputs["nodeGroupName"],
         nodeRole=inputs["nodeRoleArn"],
         subnets=inputs["subnetIds"],
-        version=inputs["version"],
-        amiType=inputs["amiType"],
-        capacityType=inputs["capacityType"],
-        instanceTypes=inputs.get("instanceTypes"),
         launchTemplate={**inputs["launchTemplate"], "version": "1"},
-        scalingConfig=inputs["scalingConfig"],
-        updateConfig=inputs["updateConfig"],
-        nodeRepairConfig=inputs["nodeRepairConfig"],
-        labels=inputs["labels"],
-        taints=inputs.get("taints"),
-        tags=inputs["tags"],
     )
 
 
 def _addon(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    yield call(
-        "eks",
-        "create_addon",
-        clusterName=inputs["clusterName"],
-        addonName=inputs["addonName"],
-        addonVersion=inputs.get("addonVersion"),
-        resolveConflicts=inputs["resolveConflictsOnCreate"],
-        configurationValues=inputs.get("configurationValues"),
-        podIdentityAssociations=inputs.get("podIdentityAssociations"),
-    )
+    same = _picked(inputs, "clusterName", "addonName", "addonVersion", "configurationValues", "podIdentityAssociations")
+    yield call("eks", "create_addon", **same, resolveConflicts=inputs["resolveConflictsOnCreate"])
 
 
 def _same(service: str, operation: str) -> Callable[[Record, Inputs], Iterator[Call]]:
@@ -299,29 +233,18 @@ def _bucket(record: Record, inputs: Inputs) -> Iterator[Call]:
 
 
 def _lifecycle(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    names = {"id": "ID", "abortIncompleteMultipartUpload": "AbortIncompleteMultipartUpload"}
-    rules = []
-    for rule in inputs["rules"]:
-        content = {names.get(key, key[0].upper() + key[1:]): upper(value) for key, value in rule.items()}
-        rules.append(content)
+    rules = [upper(rule) for rule in inputs["rules"]]
+    for rule in rules:
+        rule["ID"] = rule.pop("Id")
+    configuration = {"Rules": rules}
     yield call(
-        "s3",
-        "put_bucket_lifecycle_configuration",
-        Bucket=inputs["bucket"],
-        LifecycleConfiguration={"Rules": rules},
+        "s3", "put_bucket_lifecycle_configuration", Bucket=inputs["bucket"], LifecycleConfiguration=configuration
     )
 
 
 def _encryption(_record: Record, inputs: Inputs) -> Iterator[Call]:
-    rules = [
-        {
-            "ApplyServerSideEncryptionByDefault": {
-                "SSEAlgorithm": rule["applyServerSideEncryptionByDefault"]["sseAlgorithm"]
-            }
-        }
-        for rule in inputs["rules"]
-    ]
-    configuration = {"Rules": rules}
+    algorithms = [rule["applyServerSideEncryptionByDefault"]["sseAlgorithm"] for rule in inputs["rules"]]
+    configuration = {"Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": each}} for each in algorithms]}
     yield call("s3", "put_bucket_encryption", Bucket=inputs["bucket"], ServerSideEncryptionConfiguration=configuration)
 
 
@@ -342,14 +265,8 @@ def _ownership(_record: Record, inputs: Inputs) -> Iterator[Call]:
 
 def _repository(_record: Record, inputs: Inputs) -> Iterator[Call]:
     (encryption,) = inputs["encryptionConfigurations"]
-    yield call(
-        "ecr",
-        "create_repository",
-        repositoryName=inputs["name"],
-        imageTagMutability=inputs["imageTagMutability"],
-        imageScanningConfiguration=inputs["imageScanningConfiguration"],
-        encryptionConfiguration=encryption,
-    )
+    same = _picked(inputs, "imageTagMutability", "imageScanningConfiguration")
+    yield call("ecr", "create_repository", repositoryName=inputs["name"], encryptionConfiguration=encryption, **same)
 
 
 def _lifecycle_policy(_record: Record, inputs: Inputs) -> Iterator[Call]:
@@ -361,13 +278,19 @@ CREATES: Mapping[str, Callable[[Record, Inputs], Iterator[Call]]] = {
     "aws:ec2/vpc:Vpc": _vpc,
     "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": _default_group,
     "aws:ec2/internetGateway:InternetGateway": _gateway,
-    "aws:ec2/subnet:Subnet": _subnet,
-    "aws:ec2/eip:Eip": _address,
+    "aws:ec2/subnet:Subnet": _creates(
+        "create_subnet", "subnet", "Subnet.SubnetId", "vpcId", "cidrBlock", "availabilityZone"
+    ),
+    "aws:ec2/eip:Eip": _creates("allocate_address", "elastic-ip", "AllocationId", "domain"),
     "aws:ec2/natGateway:NatGateway": _nat,
     "aws:ec2/routeTable:RouteTable": _table,
     "aws:ec2/routeTableAssociation:RouteTableAssociation": _association,
     "aws:ec2/securityGroup:SecurityGroup": _group,
-    "aws:ec2/vpcEndpoint:VpcEndpoint": _endpoint,
+    "aws:ec2/vpcEndpoint:VpcEndpoint": _creates(
+        *("create_vpc_endpoint", "vpc-endpoint", "VpcEndpoint.VpcEndpointId"),
+        *("vpcId", "serviceName", "vpcEndpointType", "routeTableIds"),
+        *("subnetIds", "securityGroupIds", "privateDnsEnabled"),
+    ),
     "aws:ec2/placementGroup:PlacementGroup": _placement,
     "aws:ec2/launchTemplate:LaunchTemplate": _template,
     "aws:iam/role:Role": _role,

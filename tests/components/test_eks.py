@@ -208,14 +208,10 @@ def test_eks_capacity_block_node_group_names_its_reservation() -> None:
     assert found["subnetIds"] == ["network-private-us-west-2b-id"]
 
 
-def test_eks_reserved_nodes_are_updated_without_extra_nodes() -> None:
-    reserved, _ = group(**P5, capacity="reservation:cr-0123456789abcdef0", zones="us-west-2b")
+def test_eks_reserved_nodes_have_no_placement_group_and_are_updated_without_extra_nodes() -> None:
+    reserved, template = group(**P5, capacity="reservation:cr-0123456789abcdef0", zones="us-west-2b")
     assert reserved["updateConfig"] == {"maxUnavailable": 1, "updateStrategy": "MINIMAL"}
     assert group(**P5)[0]["updateConfig"] == {"maxUnavailable": 1}
-
-
-def test_eks_reserved_nodes_have_no_placement_group() -> None:
-    _, template = group(**P5, capacity="reservation:cr-0123456789abcdef0", zones="us-west-2b")
     assert "placement" not in template
     assert template["networkInterfaces"]
 
@@ -265,15 +261,10 @@ def test_eks_efa_plugin_is_privileged_on_efa_nodes_only() -> None:
     engine, _ = graph(eks({**P5, "name": "fabric"}, {**P5, "name": "alone", "nodes": 1}))
     (plugin,) = (each.inputs["spec"] for each in engine.of_type("DaemonSet") if "efa" in each.name)
     pod = plugin["template"]["spec"]
-    assert {each["hostPath"]["path"] for each in pod["volumes"]} == {
-        "/var/lib/kubelet/device-plugins",
-        "/dev/infiniband",
-    }
     (container,) = pod["containers"]
-    assert {each["mountPath"] for each in container["volumeMounts"]} == {
-        "/var/lib/kubelet/device-plugins",
-        "/dev/infiniband",
-    }
+    folders = {"/var/lib/kubelet/device-plugins", "/dev/infiniband"}
+    assert {each["hostPath"]["path"] for each in pod["volumes"]} == folders
+    assert {each["mountPath"] for each in container["volumeMounts"]} == folders
     assert container["securityContext"] == {"privileged": True, "runAsUser": 0}
     assert container["image"].endswith(":v0.5.20")
     affinity = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -288,7 +279,7 @@ def test_eks_monitoring_agent_tolerates_taints(engine: RecordingEngine) -> None:
 
 def test_eks_job_requests_gpus_and_adapters() -> None:
     engine, exported = graph(eks(P5), [JOB])
-    pod = one(engine, "batch/v1:Job")["spec"]["template"]["spec"]
+    pod = engine.job_pod()
     assert pod["nodeSelector"] == {"trainyard.dev/accelerator": "nvidia-h100-80gb", "trainyard.dev/pool": "pool-0"}
     limits = pod["containers"][0]["resources"]["limits"]
     assert (limits["nvidia.com/gpu"], limits["vpc.amazonaws.com/efa"]) == ("8", "32")

@@ -217,16 +217,13 @@ def pod_on(platform: dict[str, Any], **job: Any) -> dict[str, Any]:
     """Return the pod of a job of two hosts."""
     program = {} if "script" in job else {"recipe": "digits"}
     engine, _ = graph(platform, [{"name": "a", "hosts": 2, **program, **job}])
-    (record,) = engine.of_type("batch/v1:Job")
-    found: dict[str, Any] = record.inputs["spec"]["template"]["spec"]
-    return found
+    return engine.job_pod()
 
 
 def test_gke_job_requests_gpus_of_its_nodes() -> None:
     job = {"name": "a", "recipe": "digits", "hosts": 2, "accelerator": "nvidia-tesla-t4", "accelerators_per_host": 2}
     engine, exported = graph(gke(), [job])
-    (record,) = engine.of_type("batch/v1:Job")
-    pod = record.inputs["spec"]["template"]["spec"]
+    pod = engine.job_pod()
     assert pod["nodeSelector"] == {
         "cloud.google.com/gke-accelerator": "nvidia-tesla-t4",
         "trainyard.dev/pool": "gpus",
@@ -304,8 +301,7 @@ def test_gke_tpu_job_runs_xla_image() -> None:
     assert list(images) == ["image-xla-build"], "no job runs the other image"
     assert images["image-xla-build"]["dockerfile"]["location"].endswith("trainer/Dockerfile.xla")
     assert images["image-xla-build"]["platforms"] == ["linux/amd64"]
-    (record,) = engine.of_type("batch/v1:Job")
-    (container,) = record.inputs["spec"]["template"]["spec"]["containers"]
+    (container,) = engine.job_pod()["containers"]
     assert container["image"] == f"gcr.io/some-project/sh22-dist-gpu:main-xla@sha256:{'0' * 64}"
     assert container["image"] == exported["run_records"]["a"]["image"]
     assert exported["image"] == ""
@@ -344,8 +340,7 @@ def test_gke_job_with_requirements_runs_image_over_trainer_image(
     assert images[name]["platforms"] == images["image-build"]["platforms"]
     context = Path(images[name]["context"]["location"])
     assert (context / "requirements.txt").read_text(encoding="utf-8") == "cowsay==6.1\n"
-    (record,) = engine.of_type("batch/v1:Job")
-    (container,) = record.inputs["spec"]["template"]["spec"]["containers"]
+    (container,) = engine.job_pod()["containers"]
     assert container["image"] == exported["run_records"]["a"]["image"] == f"{images[name]['tags'][0]}@sha256:{'0' * 64}"
     environment = {each["name"]: each.get("value") for each in container["env"]}
     assert environment["TRAINYARD_DATA"] == "$(TRAINYARD_BUCKET)/flowers"

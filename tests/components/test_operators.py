@@ -147,21 +147,18 @@ def test_operator_namespace_enforces_restricted_standard() -> None:
 
 
 @pytest.mark.parametrize("name", RELEASES)
-def test_operator_pods_request_reserved_capacity(name: str) -> None:
-    (container,) = pod(name)["containers"]
-    requests = container["resources"]["requests"]
-    assert Capacity(millicores=parse_cpu(requests["cpu"]), memory=parse_memory(requests["memory"])) == REQUEST
-    assert "cpu" not in container["resources"]["limits"]
-
-
-@pytest.mark.parametrize("name", RELEASES)
-def test_operator_pods_have_no_empty_list(name: str) -> None:
+def test_operator_pods_request_reserved_capacity_and_have_no_empty_list(name: str) -> None:
     def empty(value: Any) -> bool:
         if isinstance(value, dict):
             return any(empty(each) for each in value.values())
         return isinstance(value, list) and (not value or any(empty(each) for each in value))
 
-    assert not empty(pod(name))
+    found = pod(name)
+    assert not empty(found)
+    resources = found["containers"][0]["resources"]
+    cpu, memory = resources["requests"]["cpu"], resources["requests"]["memory"]
+    assert Capacity(millicores=parse_cpu(cpu), memory=parse_memory(memory)) == REQUEST
+    assert "cpu" not in resources["limits"]
 
 
 def test_operator_startup_probe_uses_last_webhook() -> None:

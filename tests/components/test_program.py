@@ -127,8 +127,7 @@ def test_program_local_trainer_image_is_loaded() -> None:
     engine, exported = program(LOCAL)
     assert exported["image"] in local_images(engine).inputs["images"]
     assert "local-images" in engine.dependencies("digits-job")
-    (job,) = engine.of_type(":Job")
-    assert job.inputs["spec"]["template"]["spec"]["containers"][0]["image"] == exported["image"]
+    assert engine.job_pod()["containers"][0]["image"] == exported["image"]
 
 
 def test_program_incapable_machine_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,8 +180,7 @@ def test_program_pods_and_run_record_have_the_jobs_image(
     cluster: dict[str, Any], settings: dict[str, str], image: str
 ) -> None:
     engine, exported = program(cluster, jobs=[{"name": "mine", **(settings or {"recipe": "digits"})}])
-    (job,) = engine.of_type(":Job")
-    assert job.inputs["spec"]["template"]["spec"]["containers"][0]["image"] == image
+    assert engine.job_pod()["containers"][0]["image"] == image
     assert exported["run_records"]["mine"]["image"] == image
 
 
@@ -276,8 +274,7 @@ HOROVOD = {"name": "digits", "image": "horovod", "script": "/opt/trainyard/recip
 
 def test_program_local_builtin_image_of_job_is_loaded() -> None:
     engine, _ = program(LOCAL, [HOROVOD])
-    (job,) = engine.of_type(":Job")
-    image = job.inputs["spec"]["template"]["spec"]["containers"][0]["image"]
+    image = engine.job_pod()["containers"][0]["image"]
     assert image.startswith("trainyard.local/horovod:")
     assert image in local_images(engine).inputs["images"]
 
@@ -293,8 +290,7 @@ def test_program_local_job_mounts_its_data_and_loads_its_packages(
     (reference,) = images["layers"]
     assert images["layers"][reference] == {"base": "trainer", "requirements": "cowsay==6.1\n"}
     assert reference in images["images"]
-    (job,) = engine.of_type(":Job")
-    pod = job.inputs["spec"]["template"]["spec"]
+    pod = engine.job_pod()
     assert pod["containers"][0]["image"] == exported["run_records"]["digits"]["image"] == reference
     (volume,) = [each for each in engine.of_type(":PersistentVolume") if each.name.startswith("digits-data-")]
     assert volume.inputs["spec"]["hostPath"] == {"path": str(tmp_path / "data"), "type": "Directory"}

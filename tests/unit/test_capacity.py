@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from infra.capacity import without_daemon_requests
 from infra.hardware import Capacity, PodGroup, PoolCapacity, Scheduling
 from infra.hardware.tpus import TpuSlice, tpu_slice
 from settings.problems import ConfigError
@@ -65,58 +64,43 @@ def test_jobs_within_capacity_are_accepted(platform: dict[str, Any], jobs: list[
 
 
 UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
-    (GKE, [{**T4, "hosts": 3}], "capacity.job.pool_full", "jobs.0.hosts"),
-    (GKE, [{"hosts": 30}], "capacity.job.pool_full", "jobs.0.hosts"),
-    (GKE, [{**T4, "accelerators_per_host": 4}], "capacity.job.accelerators_too_many", "jobs.0.accelerators_per_host"),
-    (GKE, [H100], "capacity.job.accelerator_not_in_pools", "jobs.0.accelerator"),
-    (GKE, [{**T4, "resources": {"cpu": 4}}], "capacity.job.host_too_large", "jobs.0.resources"),
-    (TPUS, [{**V4, "slices": 3}], "capacity.job.pool_full", "jobs.0.slices"),
-    (
-        GKE,
-        [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 2 + [{**T4, "hosts": 1}],
-        "capacity.job.pool_full",
-        "jobs.2.hosts",
-    ),
-    (GKE, [{**T4, "queue": "research"}, {**T4, "hosts": 1}], "capacity.job.pool_full", "jobs.0.hosts"),
-    (GKE, [{**T4, "hosts": 3, "queue": "research"}], "capacity.job.pool_full", "jobs.0.hosts"),
-    (
-        {"kind": "eks", "pools": C7},
-        [{**MX, "parameter_servers": 1000}],
-        "capacity.job.no_capacity_left",
-        "jobs.0.parameter_servers",
-    ),
+    (GKE, [{**T4, "hosts": 3}], "pool_full", "0.hosts"),
+    (GKE, [{"hosts": 30}], "pool_full", "0.hosts"),
+    (GKE, [{**T4, "accelerators_per_host": 4}], "accelerators_too_many", "0.accelerators_per_host"),
+    (GKE, [H100], "accelerator_not_in_pools", "0.accelerator"),
+    (GKE, [{**T4, "resources": {"cpu": 4}}], "host_too_large", "0.resources"),
+    (TPUS, [{**V4, "slices": 3}], "pool_full", "0.slices"),
+    (GKE, [{**T4, "hosts": 1, "accelerators_per_host": 1}] * 2 + [{**T4, "hosts": 1}], "pool_full", "2.hosts"),
+    (GKE, [{**T4, "queue": "research"}, {**T4, "hosts": 1}], "pool_full", "0.hosts"),
+    (GKE, [{**T4, "hosts": 3, "queue": "research"}], "pool_full", "0.hosts"),
+    ({"kind": "eks", "pools": C7}, [{**MX, "parameter_servers": 1000}], "no_capacity_left", "0.parameter_servers"),
     (
         GKE,
         [{**MX, **T4, "parameter_servers": 5, "resources": {"cpu": 3, "memory": "2Gi"}}],
-        "capacity.job.no_capacity_left",
-        "jobs.0.parameter_servers",
+        "no_capacity_left",
+        "0.parameter_servers",
     ),
     (
         {"kind": "eks"},
         [{**MX, **T4, "accelerators_per_host": 4, "resources": {"cpu": 16, "memory": "64Gi"}}],
-        "capacity.job.part_too_large",
-        "jobs.0.resources",
+        "part_too_large",
+        "0.resources",
     ),
     (
         {"kind": "eks", "pools": []},
         [{**MPI, "hosts": 2, "resources": {"cpu": "1500m", "memory": "1Gi"}}],
-        "capacity.job.no_capacity_left",
-        "jobs.0.kind",
+        "no_capacity_left",
+        "0.kind",
     ),
-    (
-        GKE,
-        [{**T4, "hosts": 3, "elastic": {"min_hosts": 1, "max_hosts": 3}}],
-        "capacity.job.pool_full",
-        "jobs.0.elastic.max_hosts",
-    ),
+    (GKE, [{**T4, "hosts": 3, "elastic": {"min_hosts": 1, "max_hosts": 3}}], "pool_full", "0.elastic.max_hosts"),
     (
         {"kind": "eks", "pools": C7},
         [{"hosts": 97, "shared_memory": "64Mi", "resources": {"cpu": "100m", "memory": "200Mi"}}],
-        "capacity.job.pool_full",
-        "jobs.0.hosts",
+        "pool_full",
+        "0.hosts",
     ),
-    (QUEUED, [H100], "capacity.job.queue_missing", "jobs.0.queue"),
-    ({**GKE, "pools": []}, [{"resources": {"cpu": 16}}], "capacity.job.host_too_large", "jobs.0.resources"),
+    (QUEUED, [H100], "queue_missing", "0.queue"),
+    ({**GKE, "pools": []}, [{"resources": {"cpu": 16}}], "host_too_large", "0.resources"),
 ]
 
 
@@ -124,7 +108,7 @@ UNSCHEDULABLE: list[tuple[dict[str, Any], list[dict[str, Any]], str, str]] = [
 def test_jobs_beyond_capacity_are_rejected_with_code_and_path(
     platform: dict[str, Any], jobs: list[dict[str, Any]], code: str, path: str
 ) -> None:
-    assert problems_of(stack_values(platform, *jobs)) == [(code, path)]
+    assert problems_of(stack_values(platform, *jobs)) == [(f"capacity.job.{code}", f"jobs.{path}")]
 
 
 def hosts(accelerator: str | None = None, accelerators: int = 1, *, tpu: TpuSlice | None = None) -> PodGroup:
@@ -147,27 +131,27 @@ def test_scheduling_of_tpu_slice_selects_its_topology() -> None:
     assert found.accelerator_resource == "google.com/tpu"
 
 
-def test_scheduling_with_fallback_order_selects_compute_class() -> None:
-    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": ["reservation:r", "spot"]}
+@pytest.mark.parametrize(
+    ("capacity", "label", "selected"),
+    [
+        (["reservation:r", "spot"], "cloud.google.com/compute-class", "h100"),
+        ("queued", "cloud.google.com/gke-queued", None),
+    ],
+    ids=["fallback order", "queued"],
+)
+def test_scheduling_tolerates_taint_of_capacity(capacity: object, label: str, selected: str | None) -> None:
+    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": capacity}
     found = stack({**GKE, "pools": [pool]}).cloud.scheduling(hosts("nvidia-h100-80gb"))
-    assert found.node_selector["cloud.google.com/compute-class"] == "h100"
-    assert {each["key"] for each in found.tolerations} == {"nvidia.com/gpu", "cloud.google.com/compute-class"}
+    assert found.node_selector.get(label) == selected
+    assert {each["key"] for each in found.tolerations} == {"nvidia.com/gpu", label}
 
 
-def test_scheduling_on_queued_pool_tolerates_its_taint() -> None:
-    pool = {"name": "h100", "machine_type": "a3-highgpu-8g", "capacity": "queued"}
-    found = stack({**GKE, "pools": [pool]}).cloud.scheduling(hosts("nvidia-h100-80gb"))
-    assert "cloud.google.com/gke-queued" in {each["key"] for each in found.tolerations}
-
-
-def test_scheduling_on_efa_nodes_requests_all_adapters() -> None:
-    assert stack(P5).cloud.scheduling(hosts("nvidia-h100-80gb", 8)).devices == {"vpc.amazonaws.com/efa": "32"}
-
-
-def test_scheduling_on_part_of_a_node_requests_same_part_of_adapters() -> None:
+def test_scheduling_on_efa_nodes_requests_adapters_in_proportion_to_gpus() -> None:
     """If each job requested all adapters, two jobs could not share a node's GPUs."""
-    quarter = stack(P5).cloud.scheduling(hosts("nvidia-h100-80gb", 2))
-    assert quarter.devices == {"vpc.amazonaws.com/efa": "8"}
+    for gpus, adapters in ((8, "32"), (2, "8")):
+        assert stack(P5).cloud.scheduling(hosts("nvidia-h100-80gb", gpus)).devices == {
+            "vpc.amazonaws.com/efa": adapters
+        }
     assert stack({"kind": "eks"}).cloud.scheduling(hosts("nvidia-tesla-t4", 2)).devices == {}
 
 
@@ -186,16 +170,15 @@ def test_pools_of_jobs_small_job_gets_smallest_nodes(order: tuple[int, int]) -> 
     assert [pools[order.index(index)] for index in (0, 1)] == ["large", "small"]
 
 
-def test_pools_of_jobs_suspended_job_gets_its_own_pool() -> None:
+@pytest.mark.parametrize(
+    ("jobs", "expected"),
+    [([{**A100, "suspend": True}, A100], ["two", "one"]), ([{**A100, "queue": "research"}] * 3, ["one", "two", "one"])],
+    ids=["suspended", "queued"],
+)
+def test_pools_of_jobs_spread_over_equal_pools(jobs: list[dict[str, Any]], expected: list[str]) -> None:
     pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
-    paused = stack({**GKE, "pools": pools}, {**A100, "suspend": True}, A100)
-    assert list(pools_of_jobs(paused.cloud, paused.jobs).values()) == ["two", "one"]
-
-
-def test_pools_of_jobs_queued_jobs_spread_over_pools() -> None:
-    pools = [{"name": name, "machine_type": "a2-ultragpu-1g", "nodes": 1} for name in ("one", "two")]
-    queued = stack({**GKE, "pools": pools}, *[{**A100, "queue": "research"}] * 3)
-    assert list(pools_of_jobs(queued.cloud, queued.jobs).values()) == ["one", "two", "one"]
+    config = stack({**GKE, "pools": pools}, *jobs)
+    assert list(pools_of_jobs(config.cloud, config.jobs).values()) == expected
 
 
 def pool_capacity(config: StackConfig, pool: str) -> PoolCapacity:
@@ -282,8 +265,3 @@ def test_advice_names_zones_of_a_job_and_idle_pools(
     found = advice(config.cloud, config.jobs, ttl_hours)
     assert len(found) == len(expected)
     assert all(each.startswith(start) for each, start in zip(found, expected, strict=True))
-
-
-def test_requests_of_daemons_reduce_capacity_of_node() -> None:
-    node, agents = Capacity(millicores=4000, memory=16 * 2**30), Capacity(millicores=450, memory=2**30)
-    assert without_daemon_requests(node, agents) == Capacity(millicores=3550, memory=15 * 2**30)

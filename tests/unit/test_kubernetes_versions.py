@@ -31,11 +31,12 @@ def test_eks_version_is_supported_until_last_day_of_standard_support(version: st
     assert str(last) in message
 
 
-def test_eks_version_outside_table_has_code_and_offered_versions() -> None:
-    for version, expected in (("1.20", "no_longer_offered"), ("1.99", "not_yet_offered")):
-        code, message = eks_version_error(version, date(2026, 12, 3)) or ("", "")
-        assert code == expected
-        assert "1.35, 1.36" in message
+@pytest.mark.parametrize(("version", "expected"), [("1.20", "no_longer_offered"), ("1.99", "not_yet_offered")])
+def test_version_outside_table_has_code_and_offered_versions(version: str, expected: str) -> None:
+    code, message = eks_version_error(version, date(2026, 12, 3)) or ("", "")
+    assert (code, "1.35, 1.36" in message) == (expected, True)
+    code, message = gke_version_error(version, "REGULAR", date(2026, 11, 25)) or ("", "")
+    assert (code, "1.35 to 1.36" in message) == (expected, True)
 
 
 def test_eks_versions_are_sorted_by_end_of_support() -> None:
@@ -59,14 +60,6 @@ def test_gke_version_is_offered_until_last_day_of_standard_support(version: str)
     assert code == "standard_support_ended"
     assert "release_channel: EXTENDED" in message
     assert gke_version_error(version, EXTENDED_CHANNEL, last + timedelta(days=1)) is None
-
-
-def test_gke_version_outside_channel_has_code_and_offered_versions() -> None:
-    day = date(2026, 11, 25)
-    for version, expected in (("1.20", "no_longer_offered"), ("1.99", "not_yet_offered")):
-        code, message = gke_version_error(version, "REGULAR", day) or ("", "")
-        assert code == expected
-        assert "1.35 to 1.36" in message
 
 
 def test_gke_versions_are_sorted_by_end_of_support() -> None:
