@@ -16,7 +16,7 @@ ROWS = {
         (
             "On a Linux machine with two cores, 8 GiB of memory, 40 GB of free disk space for the set-up, root "
             "permissions",
-            "tests/local/test_incapable_machine.py::test_up_on_incapable_machine_is_rejected_with_remedy",
+            "tests/local/test_incapable_machine.py::test_command_on_incapable_machine_is_rejected_with_remedy",
             "tests/setup/test_disk.py::test_empty_home_needs_the_sum_of_all_folders",
             "tests/unit/test_readme.py::test_default_stack_is_valid_on_smallest_machine",
         ),
