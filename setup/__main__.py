@@ -10,7 +10,7 @@ import sys
 
 from infra.local.lifecycle import disk_problems
 from setup import end_children_on_signals
-from setup.disk import needed_bytes
+from setup.disk import remaining_bytes
 from setup.go_programs import remove_objects
 from setup.progress import run_steps
 from setup.steps import rehearsal_steps, steps
@@ -42,7 +42,7 @@ def main() -> int:
             own = frozenset(arguments.own_image)
             cluster = not arguments.no_cluster
             found = steps(cluster=cluster, image=arguments.image, operators=operators, builtin_images=own)
-            if cluster and (needed := needed_bytes(found)) and (problems := disk_problems(needed)):
+            if cluster and (needed := remaining_bytes(found)) and (problems := disk_problems(needed)):
                 raise RuntimeError("\n".join(problems))
             run_steps(found)
         remove_objects()
