@@ -120,7 +120,7 @@ ROWS = {
         (
             "Each archive must have the checksum that its project publishes",
             "tests/setup/test_releases.py::test_install_with_a_wrong_checksum_installs_nothing",
-            "tests/setup/test_downloads.py::test_fetch_with_a_wrong_checksum_leaves_no_file",
+            "tests/setup/test_downloads.py::test_failed_fetch_names_the_reason_and_leaves_no_file",
         ),
         (
             "Programs on PATH or installed by Pulumi take precedence.",
