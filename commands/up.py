@@ -32,7 +32,7 @@ from infra.local import lifecycle
 from infra.local.settings import stack_cluster
 from infra.make_command import command_title, make_command
 from infra.project import CHECKOUT
-from setup.disk import needed_bytes
+from setup.disk import remaining_bytes
 from setup.steps import steps
 from stack import config as stack_config
 
@@ -53,8 +53,7 @@ def main(*, is_confirmed: bool = False) -> int:
     config = stack_config.load_file(file)
     # The disk space for operators and other images is not known.
     tools = steps(cluster=True) if config.cloud.nodes_here else []
-    missing = [step for step in tools if step.disk and not step.is_done()]
-    if problems := config.cloud.up_problems(str(PROJECT), stack, needed_bytes(missing)):
+    if problems := config.cloud.up_problems(str(PROJECT), stack, remaining_bytes(tools)):
         print(*problems, sep="\n", file=sys.stderr)
         return 1
     left = confirmation.check_account(stack, config) if config.cloud.provisioned else {}

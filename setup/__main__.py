@@ -8,7 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from infra.local.lifecycle import disk_problems
 from setup import end_children_on_signals
+from setup.disk import remaining_bytes
 from setup.go_programs import remove_objects
 from setup.progress import run_steps
 from setup.steps import rehearsal_steps, steps
@@ -39,7 +41,10 @@ def main() -> int:
         else:
             own = frozenset(arguments.own_image)
             cluster = not arguments.no_cluster
-            run_steps(steps(cluster=cluster, image=arguments.image, operators=operators, builtin_images=own))
+            found = steps(cluster=cluster, image=arguments.image, operators=operators, builtin_images=own)
+            if cluster and (needed := remaining_bytes(found)) and (problems := disk_problems(needed)):
+                raise RuntimeError("\n".join(problems))
+            run_steps(found)
         remove_objects()
     except (RuntimeError, ValueError) as error:
         print(f"set-up stopped: {error}", file=sys.stderr)

@@ -36,6 +36,11 @@ GO_BUILDS = DiskNeed(folder=lambda: cache_folder() / "go-build", peak_bytes=8_00
 """Modules and objects of Go, which all builds share until set-up ends: 7.1 GB before the last of them (2026-11-27)."""
 
 
+def remaining_bytes(steps: Iterable[Step]) -> int:
+    """Return the free disk space that the steps need, without those that are done."""
+    return needed_bytes(step for step in steps if step.disk and not step.is_done())
+
+
 def needed_bytes(missing: Iterable[Step]) -> int:
     """Return the free disk space that missing steps need. A folder that several steps share counts once."""
     needs = {need for step in missing for need in step.disk}

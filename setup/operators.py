@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 import urllib.request
 import zipfile
@@ -181,8 +182,7 @@ def read_files(module: str, version: str, go_sum: Path, names: Iterable[str]) ->
     with tempfile.TemporaryFile() as archive:
         try:
             with urllib.request.urlopen(url, timeout=ANSWER_SECONDS) as reply:
-                while chunk := reply.read(1 << 20):
-                    archive.write(chunk)
+                shutil.copyfileobj(reply, archive)
         except OSError as error:
             raise RuntimeError(f"{url}: {error}; set GOPROXY to a module proxy that this machine can reach") from error
         if (found := archive_checksum(archive)) != expected:

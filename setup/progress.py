@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -149,6 +150,9 @@ class LiveLine:
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
+        if isinstance(self._out, io.TextIOWrapper):
+            # The terminal may not have the ellipsis, or characters of a program's output.
+            self._out.reconfigure(errors="replace")
         self._lock = threading.Lock()
         self.is_shown = self._out.isatty() and os.environ.get("TERM") != "dumb"
         """True if the output is a terminal that can change a line in place."""

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from infra.local.settings import cache_folder
+from infra.local.image_store import ARCHITECTURES
+from infra.local.settings import PROGRAMS, cache_folder
 from setup.go_programs import MODULES, GoProgram
 
 PROBE_SECONDS = 5.0
@@ -127,17 +128,8 @@ def listed_digest(text: str, name: str) -> str:
     raise DownloadError(f"the project's list of checksums has no checksum of {name}")
 
 
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Machine architecture -> its name in releases."""
 GITHUB = "https://github.com"
-KUBERNETES_PROGRAMS = (
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-scheduler",
-    "kubelet",
-    "kube-proxy",
-    "kubectl",
-)
+KUBERNETES_PROGRAMS = tuple(name for name in PROGRAMS if name not in ("etcd", "coredns"))
 """Programs that the local cluster uses from Kubernetes' archive."""
 
 
@@ -167,8 +159,7 @@ class Release:
                 if source is None:
                     raise DownloadError(f"{self.url} has no file {member}")
                 with source, (folder / name).open("wb") as target:
-                    while chunk := source.read(1 << 20):
-                        target.write(chunk)
+                    shutil.copyfileobj(source, target)
         return {name: folder / name for name in self.members}
 
 

@@ -289,16 +289,17 @@ def write_archive(layout: Path, reference: str, target: IO[bytes]) -> None:
     index = {"schemaVersion": 2, "manifests": [entry]}
     unpacked = set(unpacked_layers(layout))
     with tarfile.open(fileobj=target, mode="w|") as archive:
-        for name, text in (("oci-layout", '{"imageLayoutVersion": "1.0.0"}'), ("index.json", json.dumps(index))):
-            _add_text(archive, name, text)
+        add_file(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+        add_file(archive, "index.json", json.dumps(index).encode())
         for digest in dict.fromkeys(digests):
             if digest not in unpacked:
                 path = blob(layout, digest)
                 archive.add(path, arcname=str(path.relative_to(layout)))
 
 
-def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
-    content = text.encode()
+def add_file(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    """Add a file to an archive. Its entry depends only on the arguments."""
     entry = tarfile.TarInfo(name)
     entry.size = len(content)
+    entry.mode = mode
     archive.addfile(entry, BytesIO(content))

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from infra.local.control_plane import UNSHARE
+from infra.local.image_builder import add_file
 from infra.local.settings import (
     CONTAINERD_CONFIG_VERSION,
     CONTAINERD_SOCKET,
@@ -71,20 +72,16 @@ def change_store(
 
     Layers of deleted blobs stay unpacked. Containers still run from them, but the image cannot be pushed or exported.
     """
-    with _locked():
-        _change_store(reference, write, remove, forget)
-
-
-def _change_store(reference: str, write: Writer | None, remove: Sequence[str], forget: Sequence[str]) -> None:
-    store_folder().mkdir(parents=True, exist_ok=True)
     changes = json.dumps({"import": write is not None, "remove": list(remove), "forget": list(forget)})
     command = [*UNSHARE, sys.executable, "-m", "infra.local.image_store", str(store_folder()), changes]
-    run_with_archive(command, reference, write)
-    references = [stored for stored in stored_references() if stored not in {reference, *remove}] + [reference]
-    target = store_folder().parent / "references.json"
-    draft = target.with_suffix(".new")
-    draft.write_text(json.dumps(references), encoding="utf-8")
-    draft.replace(target)
+    with _locked():
+        store_folder().mkdir(parents=True, exist_ok=True)
+        run_with_archive(command, reference, write)
+        references = [stored for stored in stored_references() if stored not in {reference, *remove}] + [reference]
+        target = store_folder().parent / "references.json"
+        draft = target.with_suffix(".new")
+        draft.write_text(json.dumps(references), encoding="utf-8")
+        draft.replace(target)
 
 
 def run_with_archive(command: Sequence[str], reference: str, write: Writer | None) -> None:
@@ -179,6 +176,7 @@ PREFIX = "trainyard.local/operator-"
 USER = 65532
 """User id of the program."""
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Machine architecture -> its name in images and releases."""
 
 
 def program_reference(name: str) -> str:
@@ -186,7 +184,7 @@ def program_reference(name: str) -> str:
     digest = hashlib.sha256()
     for path in sorted((MODULES / name).glob("*")):
         digest.update(path.name.encode() + path.read_bytes())
-    return f"{_repository(name)}:{digest.hexdigest()[:16]}"
+    return f"{PREFIX}{name}:{digest.hexdigest()[:16]}"
 
 
 def is_program(reference: str) -> bool:
@@ -218,7 +216,7 @@ def store_program(name: str, program: Path) -> None:
     reference = program_reference(name)
     with (cache_folder() / "images" / "lock").open("w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        prefix = f"{_repository(name)}:"
+        prefix = f"{PREFIX}{name}:"
         stale = [stored for stored in stored_references() if stored.startswith(prefix) and stored != reference]
         change_store(reference, lambda target: write_archive(reference, program, target), remove=stale)
 
@@ -248,21 +246,17 @@ def write_archive(reference: str, program: Path, target: IO[bytes]) -> None:
         "annotations": {"io.containerd.image.name": reference},
     }
     with tarfile.open(fileobj=target, mode="w|") as archive:
-        _add(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
-        _add(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode())
+        add_file(archive, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+        add_file(archive, "index.json", json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode())
         for blob in blobs:
-            _add(archive, f"blobs/sha256/{_digest(blob).partition(':')[2]}", blob)
-
-
-def _repository(name: str) -> str:
-    return f"{PREFIX}{name}"
+            add_file(archive, f"blobs/sha256/{_digest(blob).partition(':')[2]}", blob)
 
 
 def _layer(program: Path) -> bytes:
     """Return a layer with one file. Its bytes depend only on the program's name and content."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as layer:
-        _add(layer, program.name, program.read_bytes(), mode=0o755)
+        add_file(layer, program.name, program.read_bytes(), mode=0o755)
     return buffer.getvalue()
 
 
@@ -272,13 +266,6 @@ def _descriptor(media_type: Any, blob: bytes) -> dict[str, Any]:
 
 def _digest(blob: bytes) -> str:
     return f"sha256:{hashlib.sha256(blob).hexdigest()}"
-
-
-def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size = len(content)
-    entry.mode = mode
-    archive.addfile(entry, io.BytesIO(content))
 
 
 if __name__ == "__main__":

@@ -28,20 +28,18 @@ def marked_processes() -> list[tuple[int, str]]:
     """Return the id and the cluster's folder of every process of any local cluster."""
     marked = []
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            environment = (entry / "environ").read_bytes()
-        except OSError:
-            continue  # The process ended during this scan, or this user may not read it.
-        for variable in environment.split(b"\0"):
-            if variable.startswith(CLUSTER_VARIABLE.encode() + b"="):
-                marked.append((int(entry.name), variable.partition(b"=")[2].decode()))
+        if entry.name.isdigit():
+            folder = environment_value(int(entry.name), CLUSTER_VARIABLE)
+            if folder is not None:
+                marked.append((int(entry.name), folder))
     return marked
 
 
 def environment_value(pid: int, name: str) -> str | None:
-    """Return the value of environment variable `name` in process `pid`, or None if it is unset or the process ended."""
+    """Return the value of environment variable `name` in process `pid`.
+
+    Return None if it is unset, if the process ended, or if this user may not read it.
+    """
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

@@ -20,24 +20,34 @@ SMALL_DISK = (
     "mount -t tmpfs -o size=16m tmpfs /mnt && export XDG_CACHE_HOME=/mnt UV_CACHE_DIR=/mnt/uv && "
     '"$@" && exit; ls -A /mnt; exit 1'
 )
+WITH_SMALL_DISK = ["unshare", "--mount", "sh", "-c", SMALL_DISK, "sh"]
+FULL_DISK = "disk: 0.0 GB are free in /mnt, 40 GB are needed; free space, or set XDG_CACHE_HOME"
 
 
 @pytest.mark.parametrize(
-    ("machine", "messages"),
+    ("module", "machine", "messages"),
     [
-        (["unshare", "--user"], ["user 65534 cannot create namespaces and cgroups", "sudo make up", REMEDY]),
-        (["setarch", "i686"], ["this machine is Linux on i686", "needs Linux on x86_64 or aarch64", REMEDY]),
         (
-            ["unshare", "--mount", "sh", "-c", SMALL_DISK, "sh"],
-            ["disk: 0.0 GB are free in /mnt, 40 GB are needed; free space, or set XDG_CACHE_HOME"],
+            "commands.up",
+            ["unshare", "--user"],
+            ["user 65534 cannot create namespaces and cgroups", "sudo make up", REMEDY],
         ),
+        (
+            "commands.up",
+            ["setarch", "i686"],
+            ["this machine is Linux on i686", "needs Linux on x86_64 or aarch64", REMEDY],
+        ),
+        ("commands.up", WITH_SMALL_DISK, [FULL_DISK]),
+        ("setup", WITH_SMALL_DISK, [FULL_DISK]),
     ],
-    ids=["no root", "unsupported system", "full disk"],
+    ids=["no root", "unsupported system", "full disk", "set-up on full disk"],
 )
-def test_up_on_incapable_machine_is_rejected_with_remedy(machine: list[str], messages: list[str]) -> None:
+def test_command_on_incapable_machine_is_rejected_with_remedy(
+    module: str, machine: list[str], messages: list[str]
+) -> None:
     environment = {**os.environ, "STACK": "local"}
     done = subprocess.run(
-        [*machine, sys.executable, "-m", "commands.up"],
+        [*machine, sys.executable, "-m", module],
         cwd=PROJECT,
         env=environment,
         capture_output=True,

@@ -17,14 +17,10 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("programs")
-def test_missing_packages_without_programs_names_all() -> None:
+def test_missing_packages_without_programs_names_all_and_the_compiler_on_request() -> None:
     assert set(missing_packages()) >= {*PACKAGES.values(), "buildah"}
-    assert set(missing_packages(compiler=True)) >= {*missing_packages(), *C_PACKAGES.values()}
-
-
-@pytest.mark.usefixtures("programs")
-def test_missing_packages_without_compiler_names_no_c_package() -> None:
     assert not {*C_PACKAGES.values()} & set(missing_packages())
+    assert set(missing_packages(compiler=True)) >= {*missing_packages(), *C_PACKAGES.values()}
 
 
 def test_missing_packages_with_programs_names_none_of_their_packages(programs: Path) -> None:

@@ -13,7 +13,7 @@ from commands import doctor
 from infra.local import lifecycle
 from infra.local.settings import cache_folder
 from infra.local.trainer_image import TRAINER_REPOSITORY
-from setup.disk import GO_BUILDS, IMAGES, PYTHON_PACKAGES, DiskNeed, needed_bytes
+from setup.disk import GO_BUILDS, IMAGES, PYTHON_PACKAGES, DiskNeed, needed_bytes, remaining_bytes
 from setup.progress import Step
 from setup.steps import steps
 
@@ -29,7 +29,7 @@ def _empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def needed() -> int:
     """Return the bytes that the remaining steps of the local cluster need."""
-    return needed_bytes(step for step in steps(cluster=True) if step.disk and not step.is_done())
+    return remaining_bytes(steps(cluster=True))
 
 
 def missing_step(*needs: DiskNeed) -> Step:

@@ -71,27 +71,20 @@ def test_fetch_with_the_right_checksum_writes_the_file(url: str, tmp_path: Path,
     assert (tmp_path / "release").read_bytes() == CONTENT
 
 
-def test_fetch_with_a_wrong_checksum_leaves_no_file(url: str, tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="has sha512"):
-        Downloads().fetch(f"{url}/release", "0" * 128, tmp_path / "release")
-    assert_no_file(tmp_path)
-
-
-def test_fetch_of_half_a_file_leaves_no_file(url: str, tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="/half has sha512"):
-        Downloads().fetch(f"{url}/half", DIGEST, tmp_path / "release")
-    assert_no_file(tmp_path)
-
-
-def test_fetch_from_a_stalled_server_leaves_no_file(url: str, tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="timed out"):
-        Downloads(read_seconds=0.2).fetch(f"{url}/stalls", DIGEST, tmp_path / "release")
-    assert_no_file(tmp_path)
-
-
-def test_fetch_of_a_missing_file_names_the_status(url: str, tmp_path: Path) -> None:
-    with pytest.raises(DownloadError, match="404"):
-        Downloads().fetch(f"{url}/missing", DIGEST, tmp_path / "release")
+@pytest.mark.parametrize(
+    ("path", "digest", "message"),
+    [
+        ("release", "0" * 128, "has sha512"),
+        ("half", DIGEST, "/half has sha512"),
+        ("stalls", DIGEST, "timed out"),
+        ("missing", DIGEST, "404"),
+    ],
+)
+def test_failed_fetch_names_the_reason_and_leaves_no_file(
+    url: str, tmp_path: Path, path: str, digest: str, message: str
+) -> None:
+    with pytest.raises(DownloadError, match=message):
+        Downloads(read_seconds=0.2).fetch(f"{url}/{path}", digest, tmp_path / "release")
     assert_no_file(tmp_path)
 
 

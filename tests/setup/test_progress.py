@@ -243,6 +243,13 @@ def test_live_line_is_cut_and_lines_are_printed_above_it(terminal: Terminal) -> 
     assert terminal.getvalue() == f"\r\033[K{'x' * 78}…\r\033[Kdone\n"
 
 
+def test_live_line_replaces_characters_that_the_terminal_lacks() -> None:
+    written = io.BytesIO()
+    output = io.TextIOWrapper(written, encoding="ascii")
+    LiveLine(output).print("working…")
+    assert written.getvalue() == b"working?\n"
+
+
 @pytest.mark.parametrize(
     ("width", "end"),
     [(107, "CoreDNS, handwritten digits"), (106, "CoreDNS, handwritten…"), (95, "CoreDNS…"), (58, "0 %, about 2 min…")],
