@@ -246,7 +246,7 @@ def logs(job: str | None, rank: int | None, no_follow: bool, as_json: bool) -> i
 def exec_(job: str | None, rank: str, command: tuple[str, ...]) -> int:
     """Open a shell in the pod of a rank, or run COMMAND there.
 
-    The exit status is that of COMMAND or of the shell.
+    Its memory counts toward the memory limit of the pod. The exit status is that of COMMAND or of the shell.
 
     \b
     Examples:

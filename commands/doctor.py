@@ -313,7 +313,7 @@ def parts(stack: str) -> Parts:
     yield "versions.json", _json(_versions())
     yield "doctor.json", _part(lambda: _json(without_secrets([asdict(each) for each in findings(PROJECT)])))
     yield f"Pulumi.{stack}.yaml", _part(lambda: _settings(stack))
-    yield "plan.json", _part(lambda: _json(without_secrets(_outputs(stack))))
+    yield "plan.json", _part(lambda: _json(without_secrets(outputs(stack))))
     yield "state.json", _part(lambda: _json(without_secrets(_deployment(stack))))
     yield "history.json", _part(lambda: _json(_history(stack)))
     for file in pulumi_output.logs(stack)[-PULUMI_LOGS:]:
@@ -350,10 +350,6 @@ def _versions() -> dict[str, str]:
 def _settings(stack: str) -> str:
     text = (PROJECT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8")
     return yaml.safe_dump(without_secrets(yaml.safe_load(text)), sort_keys=False)
-
-
-def _outputs(stack: str) -> dict[str, Any]:
-    return outputs(stack)
 
 
 def _deployment(stack: str) -> Any:

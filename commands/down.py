@@ -40,7 +40,7 @@ CLUSTER_RESOURCE = "::local-processes"
 
 def destroy(stack: str) -> bool:
     """Destroy the stack's resources. Return False if it had none."""
-    if BACKEND_VARIABLE not in os.environ and not (STATE / "pulumi" / ".pulumi").exists():
+    if not has_backend():
         return False
     try:
         recover(stack)
@@ -64,6 +64,11 @@ def destroy(stack: str) -> bool:
     for bucket in kept_buckets(resources, before):
         print(f"kept because of `bucket.keep`, and continues to cost: {bucket}")
     return True
+
+
+def has_backend() -> bool:
+    """Return False if no command has created the project's backend yet."""
+    return BACKEND_VARIABLE in os.environ or (STATE / "pulumi" / ".pulumi").exists()
 
 
 def is_local(stack: str) -> bool:
@@ -154,7 +159,8 @@ def take_down(stack: str) -> int:
     if left := lifecycle.find_leftovers(cluster):
         print(f"{command_title('down')}: leftovers on this machine:", *left, sep="\n  ", file=sys.stderr)
         return 1
-    if not worked and not (file := PROJECT / f"Pulumi.{stack}.yaml").exists():
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    if not worked and not file.exists() and not (has_backend() and stack_exists(stack)):
         report_abandoned()
         raise CommandError(f"{missing_file(file)}; nothing was changed")
     print(

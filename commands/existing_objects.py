@@ -92,9 +92,20 @@ def _first_line(error: Exception) -> str:
 
 def _is_there(cluster: Any, api_version: str, kind: str, namespace: str, name: str) -> bool:
     try:
-        cluster.resources.get(api_version=api_version, kind=kind).get(name=name, namespace=namespace or None)
-    except (NotFoundError, ResourceNotFoundError, ForbiddenError):
+        resource = cluster.resources.get(api_version=api_version, kind=kind)
+    except ResourceNotFoundError:
         return False
+    try:
+        resource.get(name=name, namespace=namespace or None)
+    except NotFoundError:
+        return False
+    except ForbiddenError as error:
+        where = f"namespace {namespace}" if namespace else "the whole cluster"
+        group = f".{resource.group}" if resource.group else ""
+        raise PulumiFailed(
+            f"{kind} {name}: the permission to `get` {resource.name}{group} in {where} is missing, so a conflict with "
+            "an existing object cannot be excluded; nothing was changed; ask the cluster's administrator for it"
+        ) from error
     return True
 
 

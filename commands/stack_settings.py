@@ -119,32 +119,52 @@ REQUIREMENTS = "requirements.txt"
 
 
 def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> Answers:
-    """Return the answers. Ask only for answers that `given` (the options) lacks. Raises InitError."""
+    """Return the answers. Ask only for answers that `given` (the options) lacks.
 
-    def answer(name: str, question: str, default: str) -> str:
+    At a terminal, ask again after a wrong answer. Raises InitError for a wrong option, or without a terminal.
+    """
+
+    def answer(
+        name: str, question: str, default: str, is_valid: Callable[[str], bool] = bool, problem: str = ""
+    ) -> str:
         value = given.get(name)
-        return str(value) if value is not None else ask(question, default)
+        while True:
+            text = str(value) if value is not None else ask(question, default)
+            if is_valid(text):
+                return text
+            error = f"--{name} {text}: {problem}" if text else f"--{name} is missing; {problem}"
+            if value is not None or not sys.stdin.isatty():
+                raise InitError(error)
+            print(error, file=sys.stderr)
 
-    platform = answer("platform", f"Platform ({', '.join(PLATFORMS)})", next(iter(PLATFORMS)))
-    if platform not in PLATFORMS:
-        raise InitError(f"--platform {platform}: must be one of {', '.join(PLATFORMS)}")
+    platform = answer(
+        "platform",
+        f"Platform ({', '.join(PLATFORMS)})",
+        next(iter(PLATFORMS)),
+        PLATFORMS.__contains__,
+        f"must be one of {', '.join(PLATFORMS)}",
+    )
     program = answer("program", "Script to run, or a recipe (digits, imagenet, language)", find_script(folder))
-    hosts = answer("hosts", "Hosts of the job", "2")
-    if not hosts.isdigit() or not int(hosts):
-        raise InitError(f"--hosts {hosts}: must be a number of at least 1")
+    hosts = answer(
+        "hosts",
+        "Hosts of the job",
+        "2",
+        lambda text: text.isdigit() and int(text) > 0,
+        "must be a number of at least 1",
+    )
     first = PLATFORMS[platform]
     if not first.pools:
         return Answers(platform=platform, program=program, hosts=int(hosts))
-    account = answer("account", first.account, "")
-    if not account:
-        raise InitError(f"--account is missing; write the {first.account_key} of platform {platform}")
+    account = answer("account", first.account, "", problem=f"write the {first.account_key} of platform {platform}")
     listed = sorted(first.pools)
-    accelerator = answer("accelerator", f"Accelerator ({', '.join(listed)})", DEFAULT_ACCELERATOR)
-    if accelerator not in listed:
-        raise InitError(
-            f"--accelerator {accelerator}: `init` writes pools of {', '.join(listed)}; write one of them, and change "
-            "the pool in the file afterwards (docs/config.md)"
-        )
+    accelerator = answer(
+        "accelerator",
+        f"Accelerator ({', '.join(listed)})",
+        DEFAULT_ACCELERATOR,
+        listed.__contains__,
+        f"`init` writes pools of {', '.join(listed)}; write one of them, and change the pool in the file afterwards "
+        "(docs/config.md)",
+    )
     return Answers(platform=platform, program=program, hosts=int(hosts), account=account, accelerator=accelerator)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from commands import down
 from commands.environment import StateBroken
+from commands.interrupts import CommandError
 from commands.stack import BACKEND_VARIABLE, JOBS_TARGET
 from infra.local import lifecycle
 from infra.local.settings import stack_cluster
@@ -127,4 +128,22 @@ def test_down_with_broken_state_of_cloud_or_invalid_settings_fails(
     break_state(monkeypatch)
     with pytest.raises(StateBroken):
         down.take_down("mine")
+    assert commands == []
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+def test_down_without_settings_file_depends_on_the_state(
+    has_state: bool,
+    commands: list[tuple[str, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(down, "stack_exists", lambda _stack: has_state)
+    monkeypatch.setattr(down, "read_deployment", lambda _stack: {})
+    if has_state:
+        assert down.take_down("mine") == 0
+        assert "nothing to do: the stack has no resources" in capsys.readouterr().out
+    else:
+        with pytest.raises(CommandError, match="no such file"):
+            down.take_down("mine")
     assert commands == []

@@ -268,6 +268,18 @@ def test_init_rejects_wrong_answers(given: dict[str, Any], message: str, tmp_pat
     assert caught.value.status == ExitStatus.USAGE
 
 
+def test_init_at_a_terminal_asks_again_after_a_wrong_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    typed = iter(["azure", "gke", "digits", "0", "2", "", "my-project-1", "b200", "nvidia-l4"])
+    answers = collect({}, tmp_path, lambda _question, _default: next(typed))
+    assert (answers.platform, answers.hosts, answers.account) == ("gke", 2, "my-project-1")
+    assert answers.accelerator == "nvidia-l4"
+    errors = capsys.readouterr().err.splitlines()
+    assert [error.split()[0] for error in errors] == ["--platform", "--hosts", "--account", "--accelerator"]
+
+
 def test_init_of_an_invalid_stack_leaves_no_file(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PROJECT_VARIABLE, str(project))
     with pytest.raises(InitError, match=r"(?s)Pulumi\.first\.yaml is not written.*digit.*write one of digits"):

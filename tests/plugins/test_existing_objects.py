@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
+from kubernetes.client.exceptions import ApiException
+from kubernetes.dynamic.exceptions import ForbiddenError
 
 from commands import existing_objects, up
 from commands.existing_objects import existing, identities, in_state
@@ -79,6 +82,20 @@ def test_cluster_without_an_answer_stops_the_command(cloud: Existing, tmp_path: 
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
     with pytest.raises(PulumiFailed, match=r"context = test: .* cannot be read: .*Connection refused"):
         existing([CRD], Existing(cloud.config.model_copy(update={"kubeconfig": str(file)})))
+
+
+def test_object_that_may_not_be_read_names_the_missing_permission(
+    cloud: Existing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = Mock(group="apiextensions.k8s.io")
+    resource.name = "customresourcedefinitions"
+    resource.get.side_effect = ForbiddenError(ApiException(status=403))
+    cluster = Mock()
+    cluster.resources.get.return_value = resource
+    monkeypatch.setattr(existing_objects, "DynamicClient", lambda *_, **_named: cluster)
+    permission = "`get` customresourcedefinitions.apiextensions.k8s.io in the whole cluster"
+    with pytest.raises(PulumiFailed, match=f"the permission to {permission} is missing"):
+        existing([CRD], cloud)
 
 
 def test_objects_of_the_program_and_of_the_state_have_the_same_identity(settings_file: Path) -> None:
