@@ -127,6 +127,7 @@ bench: ## measure all speed claims, as ratios within one run
 	@setup/python .venv requirements.txt
 	@setup/python .venv-dev requirements-dev.txt
 	@$(PYTHON) -m setup
+	@$(PYTHON) -m setup --rehearsal gs
 	@$(DEV)/python -m bench
 
 bench-trainer: xla ## measure the speed claims of the trainer

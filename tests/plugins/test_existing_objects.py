@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 import yaml
-from kubernetes.client.exceptions import ApiException
-from kubernetes.dynamic.exceptions import ForbiddenError
+from kubernetes import client, config
 
 from commands import existing_objects, up
 from commands.existing_objects import existing, identities, in_state
@@ -84,18 +82,18 @@ def test_cluster_without_an_answer_stops_the_command(cloud: Existing, tmp_path: 
         existing([CRD], Existing(cloud.config.model_copy(update={"kubeconfig": str(file)})))
 
 
-def test_object_that_may_not_be_read_names_the_missing_permission(
-    cloud: Existing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    resource = Mock(group="apiextensions.k8s.io")
-    resource.name = "customresourcedefinitions"
-    resource.get.side_effect = ForbiddenError(ApiException(status=403))
-    cluster = Mock()
-    cluster.resources.get.return_value = resource
-    monkeypatch.setattr(existing_objects, "DynamicClient", lambda *_, **_named: cluster)
+def test_object_that_may_not_be_read_names_the_missing_permission(cloud: Existing, tmp_path: Path) -> None:
+    core = client.CoreV1Api(config.new_client_from_config(str(cloud.kubeconfig)))
+    core.create_namespaced_service_account("default", {"metadata": {"name": "reader"}})
+    request = {"spec": {"audiences": None}}
+    token = core.create_namespaced_service_account_token("reader", "default", request).status.token
+    content = yaml.safe_load(Path(str(cloud.kubeconfig)).read_text(encoding="utf-8"))
+    content["users"][0]["user"] = {"token": token}
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
     permission = "`get` customresourcedefinitions.apiextensions.k8s.io in the whole cluster"
     with pytest.raises(PulumiFailed, match=f"the permission to {permission} is missing"):
-        existing([CRD], cloud)
+        existing([CRD], Existing(cloud.config.model_copy(update={"kubeconfig": str(file)})))
 
 
 def test_objects_of_the_program_and_of_the_state_have_the_same_identity(settings_file: Path) -> None:
