@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes import client, config
 
 from commands import existing_objects, up
 from commands.existing_objects import existing, identities, in_state
@@ -82,13 +81,15 @@ def test_cluster_without_an_answer_stops_the_command(cloud: Existing, tmp_path: 
         existing([CRD], Existing(cloud.config.model_copy(update={"kubeconfig": str(file)})))
 
 
-def test_object_that_may_not_be_read_names_the_missing_permission(cloud: Existing, tmp_path: Path) -> None:
-    core = client.CoreV1Api(config.new_client_from_config(str(cloud.kubeconfig)))
+def test_object_that_may_not_be_read_names_the_missing_permission(
+    cloud: Existing, api_server: ApiServer, tmp_path: Path
+) -> None:
+    core = Stack(tmp_path, api_server.kubeconfig, NAMESPACE).core()
     core.create_namespaced_service_account("default", {"metadata": {"name": "reader"}})
-    request = {"spec": {"audiences": None}}
-    token = core.create_namespaced_service_account_token("reader", "default", request).status.token
+    request = {"spec": {"audiences": []}}
+    status = core.create_namespaced_service_account_token("reader", "default", request).status
     content = yaml.safe_load(Path(str(cloud.kubeconfig)).read_text(encoding="utf-8"))
-    content["users"][0]["user"] = {"token": token}
+    content["users"][0]["user"] = {"token": status.token}
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
     permission = "`get` customresourcedefinitions.apiextensions.k8s.io in the whole cluster"
