@@ -86,7 +86,7 @@ def test_object_that_may_not_be_read_names_the_missing_permission(
 ) -> None:
     core = Stack(tmp_path, api_server.kubeconfig, NAMESPACE).core()
     core.create_namespaced_service_account("default", {"metadata": {"name": "reader"}})
-    request = {"spec": {"audiences": []}}
+    request: dict[str, Any] = {"spec": {"audiences": []}}
     status = core.create_namespaced_service_account_token("reader", "default", request).status
     content = yaml.safe_load(Path(str(cloud.kubeconfig)).read_text(encoding="utf-8"))
     content["users"][0]["user"] = {"token": status.token}
