@@ -327,15 +327,10 @@ def next_commands(results: Sequence[JobResult]) -> list[tuple[str, str]]:
             (_typed("rerun", JOB=name), "run it again" + ("" if found.is_script else ", from its last checkpoint")),
             down,
         ]
-    if found.is_script:
-        return [
-            (_typed("fetch", JOB=name), "copy its results here"),
-            (_typed("rerun", JOB=name), "run it again"),
-            down,
-        ]
+    page, copies = ("the run", "its results") if found.is_script else ("its curves", "checkpoint and metrics")
     return [
-        (_typed("report", JOB=name), "write a page with its curves"),
-        (_typed("fetch", JOB=name), "copy checkpoint and metrics here"),
+        (_typed("report", JOB=name), f"write a page with {page}"),
+        (_typed("fetch", JOB=name), f"copy {copies} here"),
         down,
     ]
 

@@ -76,7 +76,9 @@ def why_no_pods(job: JobState) -> str:
 
 def _batch_state(job: Object) -> JobState:
     meta, spec, status = job["metadata"], job["spec"], job.get("status", {})
-    state, reason, finished, is_resumed = "running" if status.get("ready") else "pending", "", "", False
+    # A job whose hosts have all succeeded runs until its controller sees it, which can take minutes on a busy machine.
+    is_ending = status.get("succeeded", 0) >= (spec.get("completions") or 1)
+    state, reason, finished, is_resumed = "running" if status.get("ready") or is_ending else "pending", "", "", False
     for condition in status.get("conditions") or []:
         if condition["status"] != "True":
             is_resumed = is_resumed or condition["type"] == "Suspended"

@@ -257,6 +257,20 @@ def test_job_state_matches_job_conditions(name: str, state: str) -> None:
     assert job_state(API["jobs"][name]).state == state
 
 
+def test_job_state_of_a_job_whose_hosts_all_succeeded_is_running_until_its_controller_completes_it() -> None:
+    job = copy.deepcopy(API["jobs"]["running"])
+    hosts = job["spec"]["completions"]
+    for succeeded, state in ((hosts - 1, "pending"), (hosts, "running")):
+        job["status"] |= {"ready": 0, "succeeded": succeeded}
+        assert job_state(job).state == state
+
+
+def test_pod_state_of_a_pod_that_succeeded_after_an_oom_kill_of_a_process_has_no_reason() -> None:
+    done = copy.deepcopy(API["pods"]["complete"][0])
+    done["status"]["containerStatuses"][0]["state"]["terminated"]["reason"] = "OOMKilled"
+    assert (pod_state(done).state, pod_state(done).reason) == ("succeeded", "")
+
+
 def test_job_state_failed_job_has_reason_and_times() -> None:
     state = job_state(API["jobs"]["failed"])
     assert state.reason == "BackoffLimitExceeded: Job has reached the specified backoff limit"

@@ -118,6 +118,7 @@ def test_next_commands_are_three_that_the_command_line_accepts(
     monkeypatch.setenv("STACK", "dev")
     found = next_commands([result])
     assert len(found) == 3
+    assert shlex.split(found[0][0])[1] == ("logs" if result.job is FAILED else "report")
     for command, _ in found:
         first, target, *words = shlex.split(command)
         assert first == (program or "make")
