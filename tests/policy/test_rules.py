@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,13 @@ def test_policy_rule_accepts_good_and_rejects_bad_inputs(rule: Rule) -> None:
     assert problem is not None
     assert (problem.code, dotted(problem.path)) == (f"policy.{rule.name.replace('-', '_')}", path)
     assert problem.message
+
+
+def test_policy_images_by_digest_accepts_images_that_setup_builds_by_their_content() -> None:
+    rule = next(rule for rule in RULES if rule.name == "images-by-digest")
+    built = deepcopy(FIXTURES[rule.name][2])
+    built["spec"]["template"]["spec"]["containers"][0]["image"] = "trainyard.local/trainer:0123456789abcdef"
+    assert rule.problem("some-resource", built) is None
 
 
 @pytest.mark.parametrize("example", sorted(EACH_KIND))
