@@ -53,8 +53,8 @@ def rehearsal_lock(folder: Path) -> Iterator[None]:
                 f"a rehearsal named {folder.name!r} is already running: wait, or use "
                 f"{make_command('rehearse', NAME='another')}"
             ) from error
+        # Keep the file: another process may have opened it, and would then lock a file without a name.
         yield
-        lock_file.unlink()
 
 
 def cluster_settings(name: str, port: int | None) -> ClusterSettings:

@@ -148,8 +148,10 @@ class _Plan:
         for record in records.values():
             if record.type == f"{PROVIDERS}{self._package}":
                 return {key: value for key, value in record.inputs.items() if key not in ACCOUNTS}
-        projects = [record.inputs["project"] for record in records.values() if record.inputs.get("project")]
-        return {"project": projects[0]} if self._package == "gcp" and projects else {}
+        own_records = (record for record in records.values() if _is_in_package(record, self._package))
+        # Only resources of Google Cloud have this input.
+        project = next((each.inputs["project"] for each in own_records if each.inputs.get("project")), None)
+        return {"project": project} if project else {}
 
     def _providers_replaced(self) -> set[str]:
         """Return the keys of the package's providers that a change of settings replaces."""

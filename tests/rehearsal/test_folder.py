@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,16 @@ def test_rehearsal_lock_rejects_a_name_in_use(tmp_path: Path) -> None:
         rehearsal_lock(tmp_path / "rehearsal"),
     ):
         pass
+
+
+def test_rehearsal_lock_that_another_process_waits_for_stays_the_only_one(tmp_path: Path) -> None:
+    folder = tmp_path / "rehearsal"
+    with rehearsal_lock(folder):
+        waiting = folder.with_name("rehearsal.lock").open("w", encoding="ascii")
+    with waiting, pytest.raises(RuntimeError, match="already running"):
+        fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with rehearsal_lock(folder):
+            pass
 
 
 def test_write_settings_quotes_texts_that_look_like_numbers(tmp_path: Path) -> None:
