@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -33,29 +32,7 @@ AUTHORIZATION = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_requ
 
 
 class StoreError(Exception):
-    """An error response of a store."""
-
-
-class ObjectStore(Protocol):
-    """Interface of an object store."""
-
-    def create(self, bucket: str) -> None:
-        """Create a bucket, unless it exists."""
-
-    def write(self, bucket: str, key: str) -> None:
-        """Write a small object. Raises StoreError if the store rejects it, as for a missing bucket."""
-
-    def keys(self, bucket: str) -> list[str]:
-        """Return the keys of a bucket's objects."""
-
-    def clear(self, bucket: str) -> None:
-        """Delete all objects of a bucket."""
-
-    def delete(self, bucket: str) -> None:
-        """Delete a bucket. Raises StoreError if it is not empty."""
-
-    def buckets(self) -> list[str]:
-        """Return the names of all buckets."""
+    """An error response of a store, such as for a missing bucket."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +42,7 @@ class GoogleStore:
     port: int
 
     def create(self, bucket: str) -> None:
-        """Create a bucket: https://cloud.google.com/storage/docs/json_api/v1/buckets/insert"""
+        """Create a bucket, unless it exists: https://cloud.google.com/storage/docs/json_api/v1/buckets/insert"""
         if bucket not in self.buckets():
             self._request("POST", "/storage/v1/b?project=rehearsal", json.dumps({"name": bucket}).encode())
 
@@ -86,7 +63,7 @@ class GoogleStore:
             self._request("DELETE", f"/storage/v1/b/{bucket}/o/{quote(key, safe='')}")
 
     def delete(self, bucket: str) -> None:
-        """Delete a bucket: https://cloud.google.com/storage/docs/json_api/v1/buckets/delete"""
+        """Delete an empty bucket: https://cloud.google.com/storage/docs/json_api/v1/buckets/delete"""
         self._request("DELETE", f"/storage/v1/b/{bucket}")
 
     def buckets(self) -> list[str]:
@@ -105,7 +82,7 @@ class AmazonStore:
     port: int
 
     def create(self, bucket: str) -> None:
-        """Create a bucket: https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateBucket.html"""
+        """Create a bucket, unless it exists: https://docs.aws.amazon.com/AmazonS3/latest/API/API_CreateBucket.html"""
         if bucket not in self.buckets():
             self._request("PUT", f"/{bucket}")
             enabled = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
@@ -127,7 +104,7 @@ class AmazonStore:
                 self._request("DELETE", f"/{bucket}/{quote(key)}?versionId={version}")
 
     def delete(self, bucket: str) -> None:
-        """Delete a bucket: https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteBucket.html"""
+        """Delete an empty bucket: https://docs.aws.amazon.com/AmazonS3/latest/API/API_DeleteBucket.html"""
         self._request("DELETE", f"/{bucket}")
 
     def buckets(self) -> list[str]:
@@ -165,7 +142,8 @@ def gcs_server() -> Path:
     return GCS_SERVER.folder / GCS_SERVER.binary
 
 
-STORES: Mapping[str, Callable[[int], ObjectStore]] = {"gs": GoogleStore, "s3": AmazonStore}
+ObjectStore = GoogleStore | AmazonStore
+STORES: Mapping[str, type[ObjectStore]] = {"gs": GoogleStore, "s3": AmazonStore}
 PROGRAMS: Mapping[str, Callable[[], Path]] = {"gs": gcs_server, "s3": s3_server}
 
 

@@ -23,10 +23,10 @@ from commands.rehearse.report import Node, Report, longest_chain, reversed_graph
 from commands.stack import JOBS_TARGET, settings_without_salt
 from commands.stack_files import StateFiles, end_orphans, project_name
 from infra.cloud import ProvisionedCloud
-from infra.local import leftovers
+from infra.local import leftovers, lifecycle
 from infra.local.settings import ClusterSettings
 from simulation import placement
-from simulation.cloud.checking import is_known_type, kind_of
+from simulation.cloud.checking import KINDS, kind_of
 from simulation.cloud.fact_check import unchecked
 from simulation.cloud.fact_table import fact_table
 from simulation.cloud.lifecycle import quota_used
@@ -107,7 +107,7 @@ class Rehearsal:
         finally:
             with hold_signals():
                 end_orphans(folders.run_mark(self.folder))
-                control_plane.stop(self.cluster)
+                lifecycle.stop(self.cluster)
                 report.left += leftovers.find(self.cluster.folder, self.cluster.cgroup)
                 shutil.rmtree(self.folder)
         report.wall_seconds = time.monotonic() - begun
@@ -155,7 +155,7 @@ class Rehearsal:
         state = read_state(self.folder)
         report.resources = _ids_by_type(state)
         report.unchecked = _unchecked(state)
-        report.without_rules = sorted({each.type for each in state.resources.values() if not is_known_type(each.type)})
+        report.without_rules = sorted({each.type for each in state.resources.values() if each.type not in KINDS})
         report.quota = quota_used(state)
         self._durations(report, state)
         if "cluster_of" not in state.settings:

@@ -79,11 +79,12 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
         """Fill in a resource's default inputs, and check them against the schema and the cloud's rules."""
-        token = request.type or _type_of(request.urn)
         with _errors_as_status(context):
             olds, news = reveal(from_wire(request.olds)), reveal(from_wire(request.news))
-            inputs = checking.with_defaults(token, request.urn, request.randomSeed, olds, news, self._scope, self._tags)
-            found = checking.problems(token, inputs)
+            inputs = checking.with_defaults(
+                request.type, request.urn, request.randomSeed, olds, news, self._scope, self._tags
+            )
+            found = checking.problems(request.type, inputs)
         return provider_pb2.CheckResponse(
             inputs=to_wire(inputs, keep_secrets=False),
             failures=[provider_pb2.CheckFailure(property=dotted(each.path), reason=each.message) for each in found],
@@ -91,9 +92,8 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
         """Report the inputs that change, and the changes that replace the resource."""
-        token = request.type or _type_of(request.urn)
         olds, news = reveal(from_wire(request.old_inputs)), reveal(from_wire(request.news))
-        found = checking.changes(token, olds, news)
+        found = checking.changes(request.type, olds, news)
         if found.crash:
             context.abort(grpc.StatusCode.UNAVAILABLE, found.crash)
         some = provider_pb2.DiffResponse.DIFF_SOME if found.changed else provider_pb2.DiffResponse.DIFF_NONE
@@ -102,7 +102,7 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
             diffs=found.changed,
             replaces=found.replaced,
             deleteBeforeReplace=found.deletes_first,
-            detailedDiff=_detailed(token, found),
+            detailedDiff=_detailed(request.type, found),
             hasDetailedDiff=bool(found.paths),
         )
 
@@ -111,14 +111,13 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         inputs = reveal(from_wire(request.properties))
         if request.preview:
             return provider_pb2.CreateResponse(properties=to_wire(without_internal(inputs), keep_secrets=False))
-        token = request.type or _type_of(request.urn)
         with _errors_as_status(context):
-            record = self._cloud.create(request.urn, token, inputs, request.timeout)
+            record = self._cloud.create(request.urn, request.type, inputs, request.timeout)
         return provider_pb2.CreateResponse(id=record.id, properties=to_wire(record.outputs, keep_secrets=False))
 
     def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
         """Read a resource for a refresh or an import."""
-        record = self._cloud.read(request.type or _type_of(request.urn), request.id)
+        record = self._cloud.read(request.type, request.id)
         if record is None:
             return provider_pb2.ReadResponse()
         return provider_pb2.ReadResponse(
@@ -132,18 +131,17 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
         inputs = reveal(from_wire(request.news))
         if request.preview:
             old = reveal(from_wire(request.olds))
-            token = request.type or _type_of(request.urn)
-            again = checking.new_outputs(token, reveal(from_wire(request.old_inputs)), inputs)
+            again = checking.new_outputs(request.type, reveal(from_wire(request.old_inputs)), inputs)
             found = {**old, **without_internal(inputs), **dict.fromkeys(again, UNKNOWN)}
             return provider_pb2.UpdateResponse(properties=to_wire(found, keep_secrets=False))
         with _errors_as_status(context):
-            record = self._cloud.update(request.urn, request.type or _type_of(request.urn), request.id, inputs)
+            record = self._cloud.update(request.urn, request.type, request.id, inputs)
         return provider_pb2.UpdateResponse(properties=to_wire(record.outputs, keep_secrets=False))
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
         """Delete a resource."""
         with _errors_as_status(context):
-            self._cloud.delete(request.urn, request.type or _type_of(request.urn), request.id)
+            self._cloud.delete(request.urn, request.type, request.id)
         return empty_pb2.Empty()
 
     def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
@@ -153,10 +151,6 @@ class SimulatedProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
         """Do nothing: no call waits."""
         return empty_pb2.Empty()
-
-
-def _type_of(urn: str) -> str:
-    return urn.split("::")[2].rpartition("$")[2]
 
 
 def _detailed(token: str, found: checking.Changes) -> dict[str, provider_pb2.PropertyDiff]:

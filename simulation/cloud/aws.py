@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from infra.hardware.ec2 import EC2_MACHINES, Ec2Machine
@@ -179,26 +179,6 @@ CLUSTER_RULES = (subnets_in_two_zones, version_goes_up_by_one, zones_stay, clust
 GROUP_RULES = (placement_group_in_one_zone, node_role, group_not_above_cluster, block_is_in_the_template)
 
 
-def _endpoint(found: Properties) -> str:
-    return f"https://{found['__settings'].get('endpoint', 'cluster.invalid')}"
-
-
-def _certificate(found: Properties) -> Properties:
-    return {"data": found["__settings"].get("certificate", "")}
-
-
-def _groups(found: Properties) -> Properties:
-    return {"clusterSecurityGroupId": f"sg-{found['number']}", "vpcId": ""}
-
-
-_ACCESS: Mapping[str, Callable[[Properties], object]] = {
-    "endpoint": _endpoint,
-    "certificateAuthority": _certificate,
-    "vpcConfig": _groups,
-}
-"""Outputs with the API server's address and certificate, from the rehearsal's settings."""
-
-
 def machine_of(inputs: Properties, state: CloudState | None = None) -> Ec2Machine | None:
     """Return the instance type of a node group, from its inputs or its launch template, or None if unknown."""
     name = value_at(inputs, "instanceTypes")
@@ -233,11 +213,7 @@ def _ec2(type_: str, prefix: str, **more: Any) -> Kind:
 
 
 _EC2 = (
-    _ec2(
-        VPC,
-        "vpc",
-        seconds=12,
-    ),
+    _ec2(VPC, "vpc", seconds=12),
     _ec2(
         "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup",
         "sg",
@@ -245,13 +221,7 @@ _EC2 = (
         adopts_existing=True,
         references=(Reference(path="vpcId", types=(VPC,), owner=True),),
     ),
-    _ec2(
-        SUBNET,
-        "subnet",
-        references=(_VPC_REFERENCE,),
-        rules=(subnet_in_vpc,),
-        seconds=3,
-    ),
+    _ec2(SUBNET, "subnet", references=(_VPC_REFERENCE,), rules=(subnet_in_vpc,), seconds=3),
     _ec2(GATEWAY, "igw", references=(_VPC_REFERENCE,), seconds=2, delete_seconds=15),
     _ec2(
         ADDRESS,
@@ -280,12 +250,7 @@ _EC2 = (
         "rtbassoc",
         references=(Reference(path="routeTableId", types=(TABLE,)), Reference(path="subnetId", types=(SUBNET,))),
     ),
-    _ec2(
-        GROUP,
-        "sg",
-        autoname=Autoname(limit=255),
-        references=(_VPC_REFERENCE,),
-    ),
+    _ec2(GROUP, "sg", autoname=Autoname(limit=255), references=(_VPC_REFERENCE,)),
     _ec2(
         "aws:ec2/vpcEndpoint:VpcEndpoint",
         "vpce",
@@ -298,12 +263,7 @@ _EC2 = (
         seconds=90,
         delete_seconds=60,
     ),
-    _ec2(
-        PLACEMENT,
-        "pg",
-        id="{name}",
-        autoname=Autoname(limit=255),
-    ),
+    _ec2(PLACEMENT, "pg", id="{name}", autoname=Autoname(limit=255)),
     _ec2(
         TEMPLATE,
         "lt",
@@ -320,7 +280,12 @@ _EKS = (
         type=CLUSTER,
         id="{name}",
         autoname=Autoname(limit=100),
-        outputs={"arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:cluster/{{name}}", **_ACCESS},
+        outputs={
+            "arn": f"arn:aws:eks:{{region}}:{ACCOUNT}:cluster/{{name}}",
+            "endpoint": lambda found: f"https://{found['__settings'].get('endpoint', 'cluster.invalid')}",
+            "certificateAuthority": lambda found: {"data": found["__settings"].get("certificate", "")},
+            "vpcConfig": lambda found: {"clusterSecurityGroupId": f"sg-{found['number']}", "vpcId": ""},
+        },
         references=(
             Reference(path="roleArn", types=(ROLE,)),
             Reference(path="vpcConfig.subnetIds", types=(SUBNET,)),

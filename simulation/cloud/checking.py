@@ -49,11 +49,6 @@ def kind_of(token: str) -> Kind:
     )
 
 
-def is_known_type(token: str) -> bool:
-    """Return True if the simulated clouds have a kind for a type."""
-    return token in KINDS
-
-
 DEFAULTS_KEY = "__defaults"
 """Name of the input that lists the defaults filled in by the provider."""
 SCOPE_KEYS = ("project", "region", "zone")
@@ -262,7 +257,7 @@ class _Diff:
         if before == after or is_suppressed(fact.get("suppress"), before, after):
             return
         condition = fact.get("replace_if")
-        replaces = replaces_if(condition, before, after) if condition else bool(fact.get("force_new"))
+        replaces = CONDITIONS[condition](before, after) if condition else bool(fact.get("force_new"))
         yield _InputChange(path=path, replaces=replaces)
 
     def _change(self, path: str) -> _InputChange:
@@ -376,11 +371,3 @@ CONDITIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "isPolicyLocked": _is_turned_off,
 }
 """Name of a provider's condition -> function of the old and the new value."""
-
-
-def replaces_if(condition: str, old: Any, new: Any) -> bool:
-    """Return True if a change under this condition replaces the resource.
-
-    Raises KeyError for an unknown condition.
-    """
-    return CONDITIONS[condition](old, new)

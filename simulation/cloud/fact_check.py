@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from settings.problem import Problem
@@ -246,18 +247,18 @@ def _has_parent(inputs: Properties, path: str) -> bool:
     return not parent or any(isinstance(each, dict) for each in values_at(inputs, parent))
 
 
-def _pattern(value: str, pattern: str, description: str) -> str:
+def _matches(value: str, pattern: str, description: str) -> str:
     return "" if re.fullmatch(pattern, value) else f"{value!r} must be {description}"
 
 
-def _gce_name(value: str) -> str:
-    description = "1 to 63 lower-case letters, digits and '-', first a letter, last not '-'"
-    return _pattern(value, f"({_LABEL % (0, 61)}?)?", description)
+def _pattern(pattern: str, description: str) -> Callable[[str], str]:
+    """Return a check of a whole text against a pattern."""
+    return partial(_matches, pattern=pattern, description=description)
 
 
 def _rfc1035(value: str, low: int, high: int) -> str:
     description = f"{low} to {high} lower-case letters, digits and '-', first a letter, last not '-'"
-    return _pattern(value, _LABEL % (low - 2, high - 2), description)
+    return _matches(value, _LABEL % (low - 2, high - 2), description)
 
 
 def _network(value: str, low: int = 0, high: int = 128) -> str:
@@ -301,16 +302,6 @@ def _labels(value: Mapping[str, Any]) -> str:
     return f"keys {bad} must be 1 to 63 lower-case letters, digits, '_' and '-'" if bad else ""
 
 
-def _account_link(value: str) -> str:
-    return _pattern(value, r"projects/[^/]+/serviceAccounts/[^/]+", "projects/PROJECT/serviceAccounts/EMAIL")
-
-
-def _arn(value: str) -> str:
-    """Check an ARN of six parts. An empty string is valid."""
-    description = "an ARN such as arn:aws:iam::123456789012:role/NAME"
-    return _pattern(value, r"(arn:aws[a-z-]*:[^:]+:[^:]*:[^:]*:.+)?", description)
-
-
 def _not_empty(value: Any) -> str:
     return "" if value else f"{value!r} must not be empty or zero"
 
@@ -330,29 +321,8 @@ def _service_range(value: str) -> str:
     return "" if inside else f"{value!r} must be in 10/8, 100.64/10, 172.16/12 or 192.168/16"
 
 
-def _ipv4_network(value: str) -> str:
-    return _exact_network(value, 0, 32)
-
-
-def _template_id(value: str) -> str:
-    return _pattern(value, r"lt-[0-9a-z]+", "the id of a launch template such as lt-0123456789abcdef0")
-
-
-def _cluster_name(value: str) -> str:
-    return _pattern(value, r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}", "1 to 100 letters, digits, '_' and '-'")
-
-
-def _log_group(value: str) -> str:
-    return _pattern(value, r"[./\-_#A-Za-z0-9]{1,512}", "1 to 512 letters, digits and ./-_#")
-
-
 def _policy(value: str) -> str:
     return _json(value) if value.strip().startswith("{") else f"{value!r} must be a JSON object"
-
-
-def _gke_name(value: str) -> str:
-    description = "1 to 40 lower-case letters, digits and '-', first a letter, last not '-'"
-    return _pattern(value, r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", description)
 
 
 def _service(value: str) -> str:
@@ -361,25 +331,35 @@ def _service(value: str) -> str:
 
 
 CHECKS: Mapping[str, Callable[..., str]] = {
-    "ValidateGCEName": _gce_name,
+    "ValidateGCEName": _pattern(
+        f"({_LABEL % (0, 61)}?)?", "1 to 63 lower-case letters, digits and '-', first a letter, last not '-'"
+    ),
     "ValidateRFC1035Name": _rfc1035,
     "ValidateIpCidrRange": _network,
     "IsCIDRNetwork": _exact_network,
     "ValidateRFC3339Date": _timestamp,
     "validateIAMMember": _member,
     "labelKeyValidator": _labels,
-    "ValidateRegexp(ServiceAccountLinkRegex)": _account_link,
+    "ValidateRegexp(ServiceAccountLinkRegex)": _pattern(
+        r"projects/[^/]+/serviceAccounts/[^/]+", "projects/PROJECT/serviceAccounts/EMAIL"
+    ),
     "validateProjectServiceService": _service,
-    "gkeClusterName": _gke_name,
-    "ValidARN": _arn,
+    "gkeClusterName": _pattern(
+        r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?",
+        "1 to 40 lower-case letters, digits and '-', first a letter, last not '-'",
+    ),
+    # An empty string is valid.
+    "ValidARN": _pattern(
+        r"(arn:aws[a-z-]*:[^:]+:[^:]*:[^:]*:.+)?", "an ARN such as arn:aws:iam::123456789012:role/NAME"
+    ),
     "NoZeroValues": _not_empty,
     "StringIsJSON": _json,
     "validateIPv4CIDRPrivateRange": _service_range,
-    "ValidIPv4CIDRNetworkAddress": _ipv4_network,
+    "ValidIPv4CIDRNetworkAddress": partial(_exact_network, high=32),
     "ValidCIDRNetworkAddress": _exact_network,
-    "ValidLaunchTemplateID": _template_id,
-    "validClusterName": _cluster_name,
-    "validLogGroupName": _log_group,
+    "ValidLaunchTemplateID": _pattern(r"lt-[0-9a-z]+", "the id of a launch template such as lt-0123456789abcdef0"),
+    "validClusterName": _pattern(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}", "1 to 100 letters, digits, '_' and '-'"),
+    "validLogGroupName": _pattern(r"[./\-_#A-Za-z0-9]{1,512}", "1 to 512 letters, digits and ./-_#"),
     "ValidIAMPolicyJSON": _policy,
 }
 """Name of a provider's check, or a whole call -> function that returns an error, empty for a valid value.

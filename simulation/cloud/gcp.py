@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from infra.hardware.gce import GCE_MACHINES, disk_quota, gce_family
@@ -121,9 +121,11 @@ def quota(inputs: Properties) -> Mapping[str, int]:
     return found
 
 
-def quota_of_default_pool(inputs: Properties) -> Mapping[str, int]:
-    """Return the quotas that a cluster's default node pool needs."""
-    return quota({**inputs, "nodeCount": inputs.get("initialNodeCount")})
+def _default_pool_quota(cluster: Properties) -> Mapping[str, int]:
+    """Return the quotas that a cluster's default node pool needs, if the cluster keeps that pool."""
+    if cluster.get("removeDefaultNodePool"):
+        return {}
+    return quota({**cluster, "nodeCount": cluster.get("initialNodeCount")})
 
 
 def ranges_of(inputs: Properties) -> list[tuple[str, Any]]:
@@ -194,20 +196,8 @@ MEMBER_RULES = (workload_pool_exists, member_exists)
 _LINK = "https://www.googleapis.com/compute/v1/{id}"
 
 
-def _dns_endpoint(found: Properties) -> Properties:
-    return {"dnsEndpointConfig": {"endpoint": found["__settings"].get("endpoint", "cluster.invalid")}}
-
-
-def _certificate(found: Properties) -> Properties:
-    return {"clusterCaCertificate": found["__settings"].get("certificate", "")}
-
-
-_ACCESS: Mapping[str, Callable[[Properties], object]] = {
-    "endpoint": lambda found: found["__settings"].get("endpoint", "cluster.invalid"),
-    "controlPlaneEndpointsConfig": _dns_endpoint,
-    "masterAuth": _certificate,
-}
-"""Outputs with the API server's address and certificate, from the rehearsal's settings."""
+def _endpoint(found: Properties) -> str:
+    return str(found["__settings"].get("endpoint", "cluster.invalid"))
 
 
 def _compute(type_: str, id_: str, **more: Any) -> Kind:
@@ -215,12 +205,7 @@ def _compute(type_: str, id_: str, **more: Any) -> Kind:
 
 
 _COMPUTE = (
-    _compute(
-        NETWORK,
-        "projects/{project}/global/networks/{name}",
-        seconds=20,
-        delete_seconds=30,
-    ),
+    _compute(NETWORK, "projects/{project}/global/networks/{name}", seconds=20, delete_seconds=30),
     _compute(
         SUBNETWORK,
         "projects/{project}/regions/{region}/subnetworks/{name}",
@@ -243,11 +228,7 @@ _COMPUTE = (
         seconds=25,
         delete_seconds=20,
     ),
-    _compute(
-        POLICY,
-        "projects/{project}/regions/{region}/resourcePolicies/{name}",
-        seconds=5,
-    ),
+    _compute(POLICY, "projects/{project}/regions/{region}/resourcePolicies/{name}", seconds=5),
     _compute(
         "gcp:compute/firewall:Firewall",
         "projects/{project}/global/firewalls/{name}",
@@ -266,10 +247,6 @@ def cluster_id(found: Properties) -> str:
     )
 
 
-def _has_default_pool(found: Properties) -> bool:
-    return not found.get("removeDefaultNodePool")
-
-
 _CONTAINER = (
     Kind(
         type=CLUSTER,
@@ -277,7 +254,9 @@ _CONTAINER = (
         autoname=Autoname(limit=40),
         outputs={
             "selfLink": "https://container.googleapis.com/v1/{id}",
-            **_ACCESS,
+            "endpoint": _endpoint,
+            "controlPlaneEndpointsConfig": lambda found: {"dnsEndpointConfig": {"endpoint": _endpoint(found)}},
+            "masterAuth": lambda found: {"clusterCaCertificate": found["__settings"].get("certificate", "")},
         },
         references=(
             Reference(path="network", types=(NETWORK,)),
@@ -288,7 +267,7 @@ _CONTAINER = (
         api="container",
         seconds=8 * 60,
         delete_seconds=4 * 60,
-        quota=lambda found: quota_of_default_pool(found) if _has_default_pool(found) else {},
+        quota=_default_pool_quota,
     ),
     Kind(
         type=NODE_POOL,

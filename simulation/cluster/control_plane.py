@@ -99,12 +99,7 @@ def delete(folder: Path) -> None:
     """Stop the cluster when the cloud deletes its resource."""
     with edit_state(folder) as state:
         state.settings.pop("cluster_of", None)
-    stop(settings_of(state.settings))
-
-
-def stop(settings: ClusterSettings) -> None:
-    """Stop the cluster and remove its processes and files from this machine."""
-    lifecycle.stop(settings)
+    lifecycle.stop(settings_of(state.settings))
 
 
 def set_nodes(settings: ClusterSettings, label: str, pool: str, wanted: list[dict[str, Any]]) -> None:

@@ -12,14 +12,16 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from simulation.cloud import fact_check
 from simulation.cloud.fact_table import FOLDER, file_name, parts
+from simulation.cloud.schema import arguments_class
 from simulation.facts import terraform
 from simulation.facts.go_source import GoSource, Literal
-from simulation.facts.terraform import ANONYMOUS_FUNCTION, SdkClass, botocore_words
+from simulation.facts.terraform import ANONYMOUS_FUNCTION, BotocoreWords, SdkClass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,7 @@ AMAZON = Provider(
 """`X.Schema`: the schema that the method `Schema` of the framework's resource X assigns."""
 PROVIDERS = (GOOGLE, AMAZON)
 
-
+botocore_words = cache(BotocoreWords)
 Table = dict[str, Any]
 """Facts of a resource type, as in its JSON file."""
 HAND_WRITTEN_KEYS = ("rules", "delete_before_replace")
@@ -194,7 +196,7 @@ def read(checkout: Path, provider: Provider, token: str, commit: str) -> tuple[T
             {**schema.fields, name: common}, {**schema.lines, name: source.line(*place)}
         )
     reader = terraform.Reader(source, f"{provider.services}/", botocore_words(folder.rpartition("/")[2]))
-    reader.read(resource, SdkClass.of(token))
+    reader.read(resource, SdkClass(arguments_class(token)))
     table: Table = {
         "type": token,
         "provider": provider.repository,

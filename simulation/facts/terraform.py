@@ -8,12 +8,11 @@ import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, get_args, get_origin
 
 from pulumi import _types
 
-from simulation.cloud.schema import arguments_class
 from simulation.facts.go_source import Call, GoSource, Literal, Name
 
 Fact = dict[str, Any]
@@ -354,11 +353,6 @@ class SdkClass:
     def __init__(self, cls: type) -> None:
         self._types: Mapping[str, Any] = _types.input_type_types(cls)
 
-    @classmethod
-    def of(cls, token: str) -> SdkClass:
-        """Return the inputs of a resource type. Raises schema.UnknownType."""
-        return cls(arguments_class(token))
-
     def name(self, terraform: str) -> str | None:
         """Return the SDK's name of an input; None if the SDK does not have it."""
         head, *rest = terraform.split("_")
@@ -372,11 +366,6 @@ class SdkClass:
         """
         found = list(_classes(self._types[name], False))
         return (SdkClass(found[0][0]), found[0][1]) if found else (None, False)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Names of the inputs."""
-        return frozenset(self._types)
 
 
 def _forms(name: str) -> Iterator[str]:
@@ -438,9 +427,3 @@ class BotocoreWords:
             for kind, words in self._types.items()
             for word in words
         }
-
-
-@cache
-def botocore_words(service: str) -> BotocoreWords:
-    """Return the enumerations of a service."""
-    return BotocoreWords(service)

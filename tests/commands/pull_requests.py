@@ -45,15 +45,16 @@ def changed(pool: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any
 def report(
     after: dict[str, Any],
     *,
+    before: dict[str, Any] = STACK,
     program: dict[str, dict[str, Any]] | None = None,
     running: dict[str, list[str]] | None = None,
     **more: Any,
 ) -> Report:
-    """Return the report of a change of the stack, with the running jobs of each pool.
+    """Return the report of a change of the stack or of other settings, with the running jobs of each pool.
 
     `program` has inputs, by resource name, that a change of the program sets.
     """
-    config, before = parse(after), record_program(STACK, ())
+    config = parse(after)
     graph = [
         replace(each, inputs={**each.inputs, **(program or {}).get(each.name, {})})
         for each in record_program(after, ())
@@ -61,8 +62,8 @@ def report(
     return Report(
         stack="dev",
         after=config,
-        before=parse(STACK),
-        steps=difference(before, graph),
+        before=parse(before),
+        steps=difference(record_program(before, ()), graph),
         is_from_engine=False,
         findings=findings(graph, RULES, config.policy.settings()),
         running=running or {},

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 
 from commands.review.plan import Step, difference
-from commands.review.recorded import Record, record_program
+from commands.review.recorded import record_program
 from commands.review.report import ALWAYS_LISTED_TYPES
-from tests.commands.pull_requests import STACK, changed, report, text
+from tests.commands.pull_requests import STACK, report, text
 from tests.golden.manifests import ON_CLAIM, SCRIPT, engine
 from workloads.spec import JobKind, JobSpec
 
@@ -56,34 +55,6 @@ def test_difference_of_another_zone_replaces_the_cluster_and_its_contents() -> N
     actions = {each.name: each.action for each in found.steps}
     assert actions["cluster-control-plane"] == actions["gpus-nodes"] == actions["digits-job"] == "replace"
     assert actions["network-vpc"] == "same"
-
-
-def test_difference_of_a_replaced_network_replaces_its_dependents() -> None:
-    found = steps(EKS, eks(network={"vpc": "10.99.0.0/16"}))
-    assert found["network-vpc"].changed == ("cidrBlock",)
-    assert "vpcId" in found["network-endpoints"].changed
-    assert found["cpu-nodes"].action == "replace"
-    assert found["train-bucket"].action == "same"
-
-
-def test_difference_of_an_update_replaces_no_resource() -> None:
-    found = report(changed({"nodes": 4}))
-    assert [each.name for each in found.steps if each.action == "replace"] == []
-
-
-def test_difference_of_a_replaced_resource_replaces_indirect_dependents() -> None:
-    first = Record("gcp:compute/network:Network", "net", {"autoCreateSubnetworks": False})
-    second = Record("gcp:compute/router:Router", "router", {"network": "net-id"}, depends={"network": (urn(first),)})
-    third = Record(
-        "gcp:compute/routerNat:RouterNat", "nat", {"router": "router-id"}, depends={"router": (urn(second),)}
-    )
-    found = difference([first, second, third], [replace(first, inputs={"autoCreateSubnetworks": True}), second, third])
-    assert [(each.name, each.action) for each in found] == [(name, "replace") for name in ("net", "router", "nat")]
-
-
-def urn(record: Record) -> str:
-    """Return a URN below a component, as Pulumi writes it."""
-    return f"urn:pulumi:test::trainyard::trainyard:gcp:Network${record.type}::{record.name}"
 
 
 def test_report_of_many_replacements_names_the_main_ones_and_counts_the_rest() -> None:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import date
 from typing import Any
 
 import pytest
 
 from commands.review.page import drawing, page
-from commands.review.plan import Step, difference
-from commands.review.recorded import record_program
+from commands.review.plan import Step
 from commands.review.report import Report, as_json, comment, format_change, markdown
-from policy.catalogue import RULES
-from policy.rules import findings
 from stack.config import parse
 from stack.language_estimate import language_estimates
+from tests.commands import pull_requests
+from tests.commands.pull_requests import TODAY
 from tests.unit.stack_settings import KUBECONFIG
 
-TODAY = date(2026, 11, 21)
 POOL = {"name": "cpus", "machine_type": "e2-standard-4", "nodes": 2}
 JOB = {"name": "digits", "recipe": "digits", "hosts": 2}
 
@@ -37,29 +34,7 @@ def values(**changes: Any) -> dict[str, Any]:
 
 def report(before: dict[str, Any], after: dict[str, Any], running: dict[str, list[str]] | None = None) -> Report:
     """Return the report of a change of settings, with the running jobs of each pool."""
-    config, graph = parse(after), record_program(after, ())
-    return Report(
-        stack="test",
-        after=config,
-        before=parse(before),
-        steps=difference(record_program(before, ()), graph),
-        is_from_engine=False,
-        findings=findings(graph, RULES, config.policy.settings()),
-        running=running or {},
-    )
-
-
-def test_markdown_grown_pool_fits_a_screen_and_shows_cost_and_quota() -> None:
-    found = report(values(), values(pool={"nodes": 4}))
-    text = markdown(found, TODAY)
-    assert "Update 1: 1 NodePool\n- `cpus-nodes`: nodeCount" in text
-    assert "| cpus | more" not in text
-    assert "| cpus | 0.31 | 0.63 |" in text
-    assert "us-central1 CPUS: 20 -> 28" in text
-    assert "worker command" not in text
-    assert "- digits: `" not in text, "the job did not change"
-    assert len(text.splitlines()) <= 30
-    assert found.failures == []
+    return pull_requests.report(after, before=before, running=running)
 
 
 def test_report_renamed_pool_with_running_job_fails_and_lists_deletion_first() -> None:
@@ -315,7 +290,7 @@ def test_page_shows_jobs_in_their_pool_with_its_change() -> None:
     assert "<small>4 x e2-standard-4</small>" in pool
     assert "digits: 2 hosts" in pool
     assert text.count("<table>") == 1
-    assert text.index("Stack <code>test</code> passes") < text.index("network gke-dist") < text.index("Update 1")
+    assert text.index("Stack <code>dev</code> passes") < text.index("network gke-dist") < text.index("Update 1")
 
 
 def test_page_of_a_report_with_html_shows_it_as_text() -> None:

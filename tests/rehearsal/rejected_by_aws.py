@@ -9,6 +9,7 @@ TEMPLATE, ADDON = "aws:ec2/launchTemplate:LaunchTemplate", "aws:eks/addon:Addon"
 RULES = "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration"
 KEY, ENDPOINT, PLACEMENT = "aws:kms/key:Key", "aws:ec2/vpcEndpoint:VpcEndpoint", "aws:ec2/placementGroup:PlacementGroup"
 ENTRY, IMAGES = "aws:eks/accessEntry:AccessEntry", "aws:ecr/repository:Repository"
+SECURITY_GROUP = "aws:ec2/securityGroup:SecurityGroup"
 TAINT = {"key": "gpu", "value": "present", "effect": "NO_SCHEDULE"}
 RULE = {"id": "old", "status": "Enabled", "expiration": {"days": 3}}
 EBS = {"volumeSize": 100, "volumeType": "gp3"}
@@ -26,6 +27,7 @@ AWS_BASE: dict[str, dict[str, Any]] = {
     ENDPOINT: {"vpcId": "vpc-1", "serviceName": "com.amazonaws.us-west-2.s3"},
     PLACEMENT: {"name": "gpus", "strategy": "cluster"},
     IMAGES: {"name": "train"},
+    SECURITY_GROUP: {"vpcId": "vpc-1"},
     "aws:ecr/lifecyclePolicy:LifecyclePolicy": {"repository": "train", "policy": "{}"},
     "aws:ec2/subnet:Subnet": {"vpcId": "vpc-1", "cidrBlock": "10.0.0.0/20"},
 }
@@ -108,5 +110,7 @@ AWS_REJECTIONS: list[tuple[str, dict[str, Any], str]] = [
     (IMAGES, {"imageTagMutability": "FIXED"}, "imageTagMutability"),
     (IMAGES, {"encryptionConfigurations": [{"encryptionType": "RSA"}]}, "encryptionConfigurations[0].encryptionType"),
     (PLACEMENT, {"partitionCount": 2}, "partitionCount"),
+    (SECURITY_GROUP, {"name": "sg-1"}, "name"),
+    (SECURITY_GROUP, {"name": "x" * 256}, "name"),
 ]
 """Resource type, changed inputs, and the input that the provider reports."""

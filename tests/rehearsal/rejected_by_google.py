@@ -75,6 +75,8 @@ GOOGLE_REJECTIONS: list[tuple[str, dict[str, Any], str]] = [
         "maintenancePolicy.maintenanceExclusions[0].exclusionOptions.scope",
     ),
     (CLUSTER, {"networkingMode": "VPC"}, "networkingMode"),
+    (CLUSTER, {"releaseChannel": "RAPID"}, "releaseChannel"),
+    (CLUSTER, {"resourceLabels": "team"}, "resourceLabels"),
     (CLUSTER, {"datapathProvider": "CALICO"}, "datapathProvider"),
     (CLUSTER, {"securityPostureConfig": {"mode": "ON"}}, "securityPostureConfig.mode"),
     (CLUSTER, {"databaseEncryption": {"state": "ON"}}, "databaseEncryption.state"),

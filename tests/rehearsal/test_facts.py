@@ -84,6 +84,40 @@ def test_check_rejects_what_the_real_provider_rejects(type_: str, change: dict[s
     assert SOURCES[type_.partition(":")[0]] in error_lines(type_, change)[where]
 
 
+BAD_VALUES: dict[str, Any] = {
+    "ValidateGCEName": "Has_Capitals",
+    "ValidateRFC1035Name(6, 30)": "1-begins-with-a-digit",
+    "ValidateIpCidrRange": "10.0.0.0/99",
+    "IsCIDRNetwork": "10.0.0.1/16",
+    "ValidateRFC3339Date": "2026-01-01",
+    "validateIAMMember": "somebody@example.com",
+    "labelKeyValidator": {"Has Spaces": "x"},
+    "ValidateRegexp(ServiceAccountLinkRegex)": "train@example.com",
+    "validateProjectServiceService": "container",
+    "gkeClusterName": "Train",
+    "ValidARN": "role/nodes",
+    "NoZeroValues": "",
+    "StringIsJSON": "{",
+    "validateIPv4CIDRPrivateRange": "8.8.0.0/16",
+    "ValidIPv4CIDRNetworkAddress": "10.0.0.1/16",
+    "ValidCIDRNetworkAddress": "0.0.0.0",
+    "ValidLaunchTemplateID": "template",
+    "validClusterName": "-train",
+    "validLogGroupName": "two words",
+    "ValidIAMPolicyJSON": "[]",
+}
+"""Check of a provider's source -> a value that it rejects."""
+
+
+@pytest.mark.parametrize("check", BAD_VALUES)
+def test_named_check_rejects_a_bad_value(check: str) -> None:
+    assert fact_check.check_error(check, BAD_VALUES[check]) != ""
+
+
+def test_every_named_check_has_a_bad_value() -> None:
+    assert {each.partition("(")[0] for each in BAD_VALUES} == {each.partition("(")[0] for each in fact_check.CHECKS}
+
+
 def test_check_accepts_numbers_and_booleans_in_strings() -> None:
     assert error_lines(POOL, {"nodeCount": "2", "autoscaling": {"maxNodeCount": "3"}}) == {}
     assert error_lines(CLUSTER, {"removeDefaultNodePool": "true"}) == {}

@@ -51,10 +51,9 @@ def test_rehearsal_lock_that_another_process_waits_for_stays_the_only_one(tmp_pa
     folder = tmp_path / "rehearsal"
     with rehearsal_lock(folder):
         waiting = folder.with_name("rehearsal.lock").open("w", encoding="ascii")
-    with waiting, pytest.raises(RuntimeError, match="already running"):
-        fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with rehearsal_lock(folder):
-            pass
+    fcntl.flock(waiting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with waiting, pytest.raises(RuntimeError, match="already running"), rehearsal_lock(folder):
+        pass
 
 
 def test_write_settings_quotes_texts_that_look_like_numbers(tmp_path: Path) -> None:

@@ -266,14 +266,6 @@ def test_keep_names_names_anonymous_functions() -> None:
     assert new == {"inputs": {"policy": {"suppress": "SuppressEquivalentJSONDiffs", "check": "function"}}}
 
 
-def test_fact_has_its_source_line(checkout: Path) -> None:
-    table, _ = read(checkout)
-    line = table["inputs"]["disableOnDestroy"]["line"]
-    name, _, number = line.partition(":")
-    text = (checkout / "google-beta/services" / name).read_text(encoding="utf-8").splitlines()
-    assert "disable_on_destroy" in text[int(number) - 1]
-
-
 def test_changes_lists_changed_facts(checkout: Path) -> None:
     old, _ = read(checkout)
     new = json.loads(json.dumps(old))
