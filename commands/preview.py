@@ -23,8 +23,9 @@ from typing import Any
 from rich.console import Console
 from rich.markdown import Markdown
 
+from commands.confirmation import QuotaLeft, missing_credentials
 from commands.environment import PROJECT
-from commands.interrupts import run_command
+from commands.interrupts import CommandError, run_command
 from commands.monitor.cluster import StackOutputs, Unreachable
 from commands.monitor.pod_state import PodState
 from commands.review.official import PluginReview, review_by_plugins
@@ -93,10 +94,25 @@ def main(arguments: list[str]) -> int:
         running=options.running | (running_jobs(options.stack) if options.credentials else {}),
         plugins=review_by_plugins(old, graph, steps) if asks_plugins else PluginReview(),
         rehearsal=options.rehearsal or NO_REHEARSAL,
-        quota_left=after.cloud.quota_left(run_json) if options.credentials else {},
+        quota_left=_quota_left(after) if options.credentials else {},
     )
     _show_report(report, options.output, show)
     return 1 if report.failures else 0
+
+
+def _quota_left(config: StackConfig) -> QuotaLeft:
+    """Return the account's remaining quota. Raises CommandError without credentials, or if the cloud rejects them."""
+    if config.cloud.provisioned is None:
+        return {}
+    if problem := missing_credentials(config.cloud.scheme):
+        raise CommandError(f"--credentials: {problem}")
+    try:
+        return config.cloud.quota_left(run_json)
+    except FileNotFoundError as error:
+        raise CommandError(f"--credentials: {error.filename} is not installed, so the quota cannot be read") from error
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr or "").strip().splitlines()[-1:] or [f"exit status {error.returncode}"]
+        raise CommandError(f"--credentials: the quota cannot be read: `{error.cmd[0]}`: {reason[0]}") from error
 
 
 def _show_report(report: Report, folder: Path | None, show: Show) -> None:

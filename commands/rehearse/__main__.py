@@ -21,13 +21,21 @@ from stack.config import StackConfig, load_file
 from workloads.kinds import operators_of
 
 
+def _quota(text: str) -> tuple[str, int]:
+    """Return name and limit of `NAME=LIMIT`. Raises ValueError."""
+    name, _, limit = text.rpartition("=")
+    if not name or not limit.isdecimal():
+        raise ValueError(f"--quota {text}: must be NAME=LIMIT, such as us-central1/NVIDIA_T4_GPUS=4")
+    return name, int(limit)
+
+
 def main(arguments: list[str]) -> int:
     """Rehearse the stack that the command line names. Return 0 if it would work."""
     options = _options(arguments)
     file = options.file or PROJECT / f"Pulumi.{options.stack}.yaml"
     try:
         lifecycle.check_fault(options.fault)
-        quotas = {name: int(limit) for name, _, limit in (each.rpartition("=") for each in options.quota)}
+        quotas = dict(map(_quota, options.quota))
         config = load_file(file)
     except ConfigError as error:
         print(f"{file.name}: {counted(len(error.problems), 'problem')}\n{error}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 
 from commands import preview
+from commands.confirmation import GOOGLE_VARIABLES
+from commands.interrupts import CommandError
 from commands.monitor.pod_state import PodState
 from commands.preview import jobs_by_pool
+from commands.rehearse import __main__ as rehearse
 from infra.naming import POOL_LABEL
 
 FILE = "Pulumi.dev.yaml"
@@ -96,6 +100,42 @@ def test_preview_unreachable_module_proxy_fails_with_advice(
     monkeypatch.setenv("GOPROXY", "http://127.0.0.1:9")
     assert preview.main(["--stack=eks", "--base=HEAD"]) == 2
     assert "set GOPROXY to a module proxy that this machine can reach" in capsys.readouterr().err
+
+
+def failing_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a `gcloud` on PATH that accepts the credentials and rejects each query."""
+    program = folder / "gcloud"
+    program.write_text("#!/bin/sh\n[ $1 = auth ] && exit 0\necho 'ERROR: project p: not allowed' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("GOOGLE_CREDENTIALS", "{}")
+
+
+def test_preview_with_credentials_that_may_not_query_the_quota_ends_with_the_clouds_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_command(tmp_path, monkeypatch)
+    with pytest.raises(CommandError, match="the quota cannot be read: `gcloud`: ERROR: project p: not allowed"):
+        preview.main(["--stack", "gke-v100", "--credentials", "--no-plugins"])
+
+
+def test_preview_without_credentials_ends_with_the_way_to_log_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in GOOGLE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    with pytest.raises(CommandError, match="--credentials: this machine has no credentials for Google Cloud; run"):
+        preview.main(["--stack", "gke-v100", "--credentials", "--no-plugins"])
+
+
+@pytest.mark.parametrize("text", ["abc", "us-central1/NVIDIA_T4_GPUS=many", "=4"])
+def test_rehearse_with_a_quota_that_is_not_a_name_and_a_limit_is_rejected(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert rehearse.main(["gke-v100", "--quota", text]) == 1
+    assert capsys.readouterr().err == f"--quota {text}: must be NAME=LIMIT, such as us-central1/NVIDIA_T4_GPUS=4\n"
 
 
 @pytest.mark.parametrize(
