@@ -75,6 +75,12 @@ class MissingKey(CommandError):
     status = ExitStatus.USAGE
 
 
+class InvalidSetting(CommandError):
+    """The value would make valid settings invalid."""
+
+    status = ExitStatus.USAGE
+
+
 NEGATIVE_NUMBER = re.compile(r"-[\d.]")
 """Beginning of a negative number."""
 
@@ -260,8 +266,8 @@ def show(*, as_json: bool) -> int:
 def pulumi_config(words: Sequence[str]) -> int:
     """Run `pulumi config` for the stack, at this terminal. Return its exit status.
 
-    Report settings that are now invalid to stderr. They stay, because another change may make them valid. Raises
-    MissingKey if `words` have no key.
+    Raises MissingKey if `words` have no key, and InvalidSetting if `set` would make valid settings invalid. A user may
+    change several keys in turn: after `rm`, or if the settings were invalid before, only print the problems.
     """
     stack = os.environ.get("STACK", DEFAULT_STACK)
     negative = next((index for index, word in enumerate(words) if NEGATIVE_NUMBER.match(word)), len(words))
@@ -269,16 +275,23 @@ def pulumi_config(words: Sequence[str]) -> int:
         example = "'trainyard:jobs[0].hosts'" + (" 4" if words[0] == "set" else "")
         raise MissingKey(f"the key is missing; write one, as in `trainyard config {words[0]} --path {example}`")
     ensure_stack(stack)
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    before = file.read_bytes() if words[0] == "set" and file.is_file() and not check(file) else None
     # Pulumi would read a negative number as an option.
     command = ["pulumi", "config", *words[:negative], "--stack", stack, "--", *words[negative:]]
     sys.stdout.flush()
     with settings_without_salt():
         status = subprocess.run(command, cwd=program_folder(), env=stack_environment(), check=False).returncode
-    file = PROJECT / f"Pulumi.{stack}.yaml"
-    if status == 0 and words[:1] in (["set"], ["rm"]):
+    if status == 0 and words[0] in ("set", "rm"):
         try:
             load_file(file)
-        except ConfigError as error:
+        except ValueError as error:
+            if before is not None:
+                file.write_bytes(before)
+                advice = f"to change several keys in turn, remove one first (`config rm`), or edit {file.name}"
+                raise InvalidSetting(f"{error}\n{file.name} is unchanged; {advice}") from error
+            if not isinstance(error, ConfigError):
+                raise
             _print_problems(file, error)
     return status
 
