@@ -1,4 +1,4 @@
-"""Settings of a stack: write the first ones from five answers, show them with their defaults, and store a value."""
+"""Settings of a stack: write the first ones from a few answers, show them with their defaults, and store a value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from commands.stack import ensure_stack, settings_without_salt
 from infra.make_command import DEFAULT_STACK, make_command
 from settings.problems import ConfigError
 from settings.text import counted, wrap
-from stack.config import load_file
+from stack.config import load_file, parse
 
 STACK_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 RECIPE = "digits"
@@ -130,13 +130,12 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
     At a terminal, ask again after a wrong answer. Raises InitError for a wrong option, or without a terminal.
     """
 
-    def answer(
-        name: str, question: str, default: str, is_valid: Callable[[str], bool] = bool, problem: str = ""
-    ) -> str:
+    def answer(name: str, question: str, default: str, problem_of: Callable[[str], str]) -> str:
         value = given.get(name)
         while True:
             text = str(value) if value is not None else ask(question, default)
-            if is_valid(text):
+            problem = problem_of(text)
+            if not problem:
                 return text
             error = f"--{name} {text}: {problem}" if text else f"--{name} is missing; {problem}"
             if value is not None or not sys.stdin.isatty():
@@ -147,31 +146,56 @@ def collect(given: Mapping[str, str | int | None], folder: Path, ask: Ask) -> An
         "platform",
         f"Platform ({', '.join(PLATFORMS)})",
         next(iter(PLATFORMS)),
-        PLATFORMS.__contains__,
-        f"must be one of {', '.join(PLATFORMS)}",
+        lambda text: "" if text in PLATFORMS else f"must be one of {', '.join(PLATFORMS)}",
     )
-    program = answer("program", "Script to run, or a recipe (digits, imagenet, language)", find_script(folder))
+    program = answer(
+        "program", "Script to run, or a recipe (digits, imagenet, language)", find_script(folder), program_problem
+    )
     hosts = answer(
         "hosts",
         "Hosts of the job",
         "2",
-        lambda text: text.isdigit() and int(text) > 0,
-        "must be a number of at least 1",
+        lambda text: "" if text.isdigit() and int(text) > 0 else "must be a number of at least 1",
     )
     first = PLATFORMS[platform]
     if not first.pools:
         return Answers(platform=platform, program=program, hosts=int(hosts))
-    account = answer("account", first.account, "", problem=f"write the {first.account_key} of platform {platform}")
+    account = answer(
+        "account",
+        first.account,
+        "",
+        lambda text: "" if text else f"write the {first.account_key} of platform {platform}",
+    )
     listed = sorted(first.pools)
     accelerator = answer(
         "accelerator",
         f"Accelerator ({', '.join(listed)})",
         DEFAULT_ACCELERATOR,
-        listed.__contains__,
-        f"`init` writes pools of {', '.join(listed)}; write one of them, and change the pool in the file afterwards "
-        "(docs/config.md)",
+        lambda text: (
+            ""
+            if text in listed
+            else f"`init` writes pools of {', '.join(listed)}; write one of them, and change the pool in the file "
+            "afterwards (docs/config.md)"
+        ),
     )
     return Answers(platform=platform, program=program, hosts=int(hosts), account=account, accelerator=accelerator)
+
+
+def program_problem(program: str) -> str:
+    """Return the problem of a script or recipe; empty for none."""
+    script = "a script such as ./train.py"
+    if not program:
+        return f"write a recipe, or {script}"
+    found = settings(Answers(platform="local", program=program, hosts=1), "")["config"]
+    try:
+        parse({key.partition(":")[2]: value for key, value in found.items()})
+    except ConfigError as error:
+        for each in error.problems:
+            if each.path == ("jobs", 0, "script"):
+                return each.message
+            if each.path == ("jobs", 0, "recipe"):
+                return f"{each.message}, or {script}"
+    return ""
 
 
 def settings(answers: Answers, name: str) -> dict[str, Any]:
